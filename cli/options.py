@@ -15,7 +15,7 @@ from jobctl import completion
 from jobctl.views.failure import Failed
 
 if TYPE_CHECKING:
-    from jobctl.jobspec.planner.context import Target as TargetName
+    from jobctl.jobspec.spec.targets import TargetName
 
 
 class Format(StrEnum):

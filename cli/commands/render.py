@@ -39,6 +39,7 @@ def render(
     from jobctl.jobspec.render.artefact import render
     from jobctl.jobspec.render.errors import RenderError
     from jobctl.jobspec.render.write import write
+    from jobctl.jobspec.spec.targets import traits_of
     from jobctl.views.reporter import Terminal
 
     ssh_options(ssh_config, accept_new=False, known=None)
@@ -49,7 +50,7 @@ def render(
         artefacts = render(plan, first_generation(plan))
         if out is None:
             # Manifests are one stream for `kubectl apply -f -`, in which nothing may be missing.
-            stream = plan.target == "kubernetes"
+            stream = traits_of(plan.target).is_stream
             for artefact in artefacts:
                 if stream or artefact.shown:
                     begin = "---\n" if stream else ""

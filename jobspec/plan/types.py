@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeAlias
 
 from jobctl.jobspec.plan.recovery import Recovery
 from jobctl.jobspec.plan.sent import Build, Code, Dataset, Sent
+from jobctl.jobspec.spec.targets import TargetName
 
 # Roles have ranks, nodes and processes of their own: what is counted below is counted within the node's role.
 SlotName = Literal[
@@ -359,7 +360,7 @@ class Plan:
     job: str
     framework: str
     mode: Literal["collective", "ps"]
-    target: Literal["local", "compose", "ssh", "kubernetes", "slurm"]
+    target: TargetName
     owner: str
     run_id: str
     min_nodes: int

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
+
+from jobctl.jobspec.spec.targets import TargetTraits, traits_of
 
 if TYPE_CHECKING:
     from jobctl.jobspec.frameworks.base import Framework, Role
     from jobctl.jobspec.spec.hosts import Host
     from jobctl.jobspec.spec.model import Spec
-
-Target = Literal["local", "compose", "ssh", "kubernetes", "slurm"]
+    from jobctl.jobspec.spec.targets import TargetName
 
 
 class PlanError(Exception):
@@ -31,12 +32,17 @@ class Context:
     its content in the tag; None where nothing is built.
     """
 
-    target: Target
+    target: TargetName
     directory: str
     owner: str
     version: str
     script_here: bool = False
     image: str | None = None
+
+    @property
+    def traits(self) -> TargetTraits:
+        """What sets its target apart."""
+        return traits_of(self.target)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ _VISIBLE = {
 
 def visible_names(request: Request) -> tuple[str, ...]:
     """Return the variables that tell a node's processes which devices of the machine are theirs."""
-    if request.context.target != "local":
+    if not request.context.traits.is_here:
         return ()
     kind = request.spec.devices.kind
     return (*_VISIBLE.get(kind, ()), *request.framework.visible(kind))

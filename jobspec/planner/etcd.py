@@ -34,9 +34,9 @@ def etcd_of(spec: Spec, context: Context, members: Sequence[Service], cluster: C
     jobctl's own launchers in a cluster or an allocation agree among themselves; an etcd is for a framework's launchers there.
     """
     given = spec.etcd
-    if given is None or context.target == "slurm" or (cluster is not None and not uses_etcd(cluster, spec)):
+    if given is None or context.traits.in_allocation or (cluster is not None and not uses_etcd(cluster, spec)):
         return None
-    local = context.target == "local"
+    local = context.traits.is_here
     paths = _tls_files(spec)
     tls = {name: os.path.join(context.directory, path) if local else f"{_CERTIFICATES}/{name}" for name, path in paths}
     return Etcd(
@@ -66,7 +66,7 @@ def etcd_members(request: Request) -> tuple[Service, ...]:
     """
     spec, context = request.spec, request.context
     managed = spec.etcd.managed if spec.etcd else None
-    if managed is None or context.target in ("kubernetes", "slurm"):  # jobctl starts none in a cluster
+    if managed is None or context.traits.chooses_nodes:  # jobctl starts none in a cluster
         return ()
     homes = _homes(request.hosts, context, managed.replicas, request.placement.services)
     port = managed.port
@@ -75,7 +75,7 @@ def etcd_members(request: Request) -> tuple[Service, ...]:
 
 
 def _homes(hosts: Sequence[Host], context: Context, count: int, placement: Mapping[str, str]) -> list[HostRef]:
-    if context.target == "local":
+    if context.traits.is_here:
         return list(local_hosts(count))
     order = sorted((host for host in hosts if not host.spare), key=lambda host: "etcd" not in host.roles)
     if len(order) < count:
@@ -102,7 +102,7 @@ def _member(spec: Spec, context: Context, number: int, home: HostRef, port: int,
     image = (managed.image if managed else None) or IMAGE
     container = Container(
         name=f"jobctl-{spec.name}-{name}",
-        image="" if context.target == "local" else image,
+        image="" if context.traits.is_here else image,
         pull=spec.pull,
         hostname=f"{spec.name}-{name}",
         python="",

@@ -16,7 +16,7 @@ from jobctl.jobspec.plan import types
 from jobctl.jobspec.plan.recovery import Recovery, Rule
 from jobctl.jobspec.planner.checks import check_nodes
 from jobctl.jobspec.planner.code import build_of, code_of, data_of, script_of
-from jobctl.jobspec.planner.context import Context, Placement, PlanError, Request, Target
+from jobctl.jobspec.planner.context import Context, Placement, PlanError, Request
 from jobctl.jobspec.planner.etcd import etcd_members, etcd_of
 from jobctl.jobspec.planner.kubernetes import cluster_of, tasks_in_pods
 from jobctl.jobspec.planner.nodes import NodeBuilder
@@ -27,8 +27,9 @@ from jobctl.jobspec.planner.spares import spares_of
 if TYPE_CHECKING:
     from jobctl.jobspec.spec.hosts import Host
     from jobctl.jobspec.spec.model import Spec
+    from jobctl.jobspec.spec.targets import TargetName
 
-_TASKS: dict[Target, Callable[[Request], list[Task]]] = {
+TASKS: dict[TargetName, Callable[[Request], list[Task]]] = {
     "local": tasks_on_this_machine,
     "compose": tasks_on_hosts,
     "ssh": tasks_on_hosts,
@@ -59,8 +60,8 @@ def plan(
 
 def _planned(request: Request) -> types.Plan:
     spec, context = request.spec, request.context
-    tasks = _TASKS[context.target](request)
-    cluster = cluster_of(spec) if context.target == "kubernetes" else None
+    tasks = TASKS[context.target](request)
+    cluster = cluster_of(spec) if context.traits.in_cluster else None
     members = etcd_members(request)
     build = NodeBuilder(request, etcd_of(spec, context, members, cluster), cluster)
     nodes = tuple(build.node(index, task) for index, task in enumerate(tasks))
@@ -90,10 +91,10 @@ def _planned(request: Request) -> types.Plan:
         spec_hash=digest,
         services=members,
         cluster=cluster,
-        slurm=slurm_of(spec, context) if context.target == "slurm" else None,
-        fitness=spec.fitness if context.target in ("compose", "ssh") else "off",
+        slurm=slurm_of(spec, context) if context.traits.in_allocation else None,
+        fitness=spec.fitness if context.traits.takes_hosts else "off",
         needs=request.framework.needs(spec),
-        counted=() if context.target == "local" else tuple(sorted(request.devices.items())),
+        counted=() if context.traits.is_here else tuple(sorted(request.devices.items())),
         spares=spares_of(request, build, nodes),
     )
 
@@ -108,7 +109,7 @@ def _unsaid(spec: Spec) -> dict[str, Any]:
 
 def _run_id(spec: Spec, context: Context, digest: str) -> str:
     # Ports come of it: the same example, run by two people on one machine, is two runs. A cluster has one, whoever applies it.
-    whose = f"{context.owner}\n{context.directory}\n" if context.target != "kubernetes" else ""
+    whose = f"{context.owner}\n{context.directory}\n" if not context.traits.in_cluster else ""
     return f"{spec.name}-{sha256(f'{whose}{digest}'.encode()).hexdigest()[:8]}"
 
 

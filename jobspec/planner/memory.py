@@ -8,7 +8,6 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from jobctl.jobspec.planner.context import Target
     from jobctl.jobspec.spec.model import Spec
 
 # An engine gives 64 MiB, and the workers of a data loader or NCCL die of it. This is a cap: nothing is taken before it is
@@ -19,9 +18,9 @@ _SHM = PurePosixPath("/dev/shm")
 _OWN = ("private", "shareable")  # the modes of `--ipc` in which a container has a /dev/shm of its own
 
 
-def shared_memory(spec: Spec, target: Target) -> int | None:
+def shared_memory(spec: Spec, on_hosts: bool) -> int | None:
     """Return the cap on /dev/shm in bytes; None where it is not for an engine to set."""
-    if spec.resources.shm_size is not None or target not in ("compose", "ssh"):
+    if spec.resources.shm_size is not None or not on_hosts:
         return spec.resources.shm_size
     mounted = any(PurePosixPath(volume.target) == _SHM for volume in spec.volumes)
     return None if mounted or any(_decides(*pair) for pair in _pairs(spec.container.options)) else SHM_SIZE

@@ -32,9 +32,9 @@ class NodeBuilder:
         self.operator = cluster.operator if cluster is not None and has_operator(cluster) else None
         self.container = _container(request, etcd)
         self.launch = _launch(request, etcd, self.container.python)
-        if (cluster is not None and self.operator is None) or request.context.target == "slurm":
+        if (cluster is not None and self.operator is None) or request.context.traits.in_allocation:
             self.launch = replace(self.launch, gossip_port=port_of(request.spec.name, 0))
-        self.scrub = TASK_VARIABLES if request.context.target == "slurm" else ()
+        self.scrub = TASK_VARIABLES if request.context.traits.in_allocation else ()
         self.visible = visible_names(request)
         self.starts: dict[Seat, Start] = {}
 
@@ -83,7 +83,7 @@ class NodeBuilder:
 
     @property
     def _local(self) -> bool:
-        return self.request.context.target == "local"
+        return self.request.context.traits.is_here
 
     def _start(self, seat: Seat) -> Start:
         if seat not in self.starts:
@@ -107,7 +107,7 @@ class NodeBuilder:
 def _container(request: Request, etcd: types.Etcd | None) -> types.Container:
     """Return what the containers of all nodes have alike."""
     spec, options, resources = request.spec, request.spec.container, request.spec.resources
-    local = request.context.target == "local"
+    local = request.context.traits.is_here
     bare = local or runs_on_nodes(spec, request.context)
     return types.Container(
         name="",
@@ -123,7 +123,7 @@ def _container(request: Request, etcd: types.Etcd | None) -> types.Container:
         devices=types.Devices("cpu", ()),
         extra_devices=options.devices,
         cap_add=options.cap_add,
-        shm_size=shared_memory(spec, request.context.target),
+        shm_size=shared_memory(spec, request.context.traits.takes_hosts),
         memory=resources.memory,
         cpus=resources.cpus,
         ulimits=_ulimits(spec),
@@ -138,7 +138,7 @@ def _restart(request: Request, etcd: types.Etcd | None) -> Literal["no", "on-fai
     """Return when engines start containers again: their launchers then rejoin the job, see docs/recovery.md."""
     if etcd:
         return "on-failure"
-    return "unless-stopped" if request.context.target in ("compose", "ssh") else "no"
+    return "unless-stopped" if request.context.traits.takes_hosts else "no"
 
 
 def _launch(request: Request, etcd: types.Etcd | None, python: str) -> types.Launch:
@@ -157,7 +157,7 @@ def _launch(request: Request, etcd: types.Etcd | None, python: str) -> types.Lau
         setup=spec.setup,
         secrets=tuple(secret.name for secret in spec.secrets),
         workdir=_workdir(spec, context),
-        interface=None if context.target == "local" else spec.network.interface,
+        interface=None if context.traits.is_here else spec.network.interface,
         interface_env=(),
         stop_grace=spec.stop_grace_period,
         hang_timeout=spec.recovery.hang_timeout,
@@ -189,7 +189,7 @@ def _command(spec: Spec, python: str) -> tuple[str, ...]:
 
 
 def _workdir(spec: Spec, context: Context) -> str | None:
-    if context.target == "local":
+    if context.traits.is_here:
         return os.path.normpath(os.path.join(context.directory, spec.code.source if spec.code else "."))
     if runs_on_nodes(spec, context):
         return None  # where the code's version lies is known when it is packed

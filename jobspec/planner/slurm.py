@@ -64,7 +64,7 @@ def _gres(spec: Spec) -> str | None:
 
 def runs_on_nodes(spec: Spec, context: Context) -> bool:
     """Say whether the job's processes run on the nodes of an allocation themselves, without containers."""
-    return context.target == "slurm" and (spec.slurm is None or spec.slurm.container == "none")
+    return context.traits.in_allocation and (spec.slurm is None or spec.slurm.container == "none")
 
 
 def tasks_in_allocation(request: Request) -> list[Task]:

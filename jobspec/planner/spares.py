@@ -40,7 +40,7 @@ def spares_of(request: Request, build: NodeBuilder, nodes: Sequence[types.Node])
 def _may_be_hot(request: Request, nodes: Sequence[types.Node]) -> bool:
     """Say whether any node may begin at once wherever a launcher waits for it."""
     spec = request.spec
-    on_hosts = request.context.target in ("compose", "ssh") and spec.mode == "collective" and request.roles == ALIKE
+    on_hosts = request.context.traits.takes_hosts and spec.mode == "collective" and request.roles == ALIKE
     stays = spec.recovery.on_host_loss not in (None, "replace") or (spec.checkpoint and not spec.checkpoint.shared)
     together = all(not n.launch.regroups and n.launch.rejoin is None and n.launch.etcd is None for n in nodes)
     homes = {node.host.name for node in nodes}

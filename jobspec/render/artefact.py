@@ -6,12 +6,10 @@ Artefacts are made one after the other, so that ten thousand hosts need little m
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 from jobctl.jobspec.plan.generation import Generation
-from jobctl.jobspec.plan.sent import Sent
 from jobctl.jobspec.plan.types import Node, Plan, Service
 from jobctl.jobspec.render.compose import compose_file, service_hash
 from jobctl.jobspec.render.container import node_directory
@@ -19,6 +17,7 @@ from jobctl.jobspec.render.environment import compose_template, shell_template
 from jobctl.jobspec.render.launcher import launcher
 from jobctl.jobspec.render.payload import control_json, launch_json
 from jobctl.jobspec.render.shell import local_script, local_service_script, ssh_hash, ssh_script
+from jobctl.jobspec.spec.targets import Starter, TargetName, traits_of
 
 __all__ = [
     "Artefact",
@@ -55,52 +54,49 @@ def render(plan: Plan, generation: Generation) -> Iterator[Artefact]:
 
     Deterministic. Raises RenderError, while iterating, for what the plan's target cannot express.
     """
-    if plan.target == "kubernetes":
-        yield from _manifests(plan, generation)
-        return
-    if plan.target == "slurm":
-        yield from _allocation(plan, generation)
-        return
-    yield Artefact("launcher.py", launcher(), 0o755, shown=False)
-    yield Artefact("control.json", control_json(generation), 0o644)
-    match plan.target:
-        case "local":
-            yield from _scripts(plan, local_script)
-            yield from _service_scripts(plan, lambda plan, service: local_service_script(service))
-        case "ssh":
-            yield from _scripts(plan, ssh_script)
-            yield from _service_scripts(plan, ssh_script)
-        case "compose":
-            yield from _compose_files(plan)
+    yield from RENDERERS[plan.target](plan, generation)
 
 
-def read_templates(target: Literal["compose", "ssh"]) -> None:
+def read_templates(starter: Starter) -> None:
     """Read the templates for hosts now: otherwise `render` does at its first use, when others may have to wait for it."""
-    for name in ("compose.yaml.j2", "service.yaml.j2", "service_alike.yaml.j2") if target == "compose" else ():
-        compose_template(name)
-    for name in ("ssh.sh.j2", "ssh_alike.sh.j2", "ssh_start.sh.j2") if target == "ssh" else ():
-        shell_template(name)
+    read, names = _TEMPLATES[starter]
+    for name in names:
+        read(name)
 
 
 def service_hashes(plan: Plan) -> dict[str, str]:
     """Return the hash of what starts each service's container, by the service's name."""
-    if plan.target == "ssh":
-        return {service.name: ssh_hash(plan, service) for service in plan.services}
-    return {service.name: service_hash(Sent(), service) for service in plan.services}
+    hash_of = _HASHES[traits_of(plan.target).starter]
+    return {service.name: hash_of(plan, service) for service in plan.services}
 
 
 def spare_hashes(plan: Plan) -> dict[str, str]:
     """Return the hash of what starts the container of each hot spare, by the name of its host."""
-    if plan.target == "ssh":
-        return {node.host.name: ssh_hash(plan, node) for node in plan.spares}
-    return {node.host.name: service_hash(plan.sent, node) for node in plan.spares}
+    hash_of = _HASHES[traits_of(plan.target).starter]
+    return {node.host.name: hash_of(plan, node) for node in plan.spares}
 
 
 def hashes(plan: Plan) -> dict[int, str]:
     """Return the hash of what starts each node's container, as its label `jobctl.spec` has it."""
-    if plan.target == "ssh":
-        return {node.index: ssh_hash(plan, node) for node in plan.nodes}
-    return {node.index: service_hash(plan.sent, node) for node in plan.nodes}
+    hash_of = _HASHES[traits_of(plan.target).starter]
+    return {node.index: hash_of(plan, node) for node in plan.nodes}
+
+
+def _local_files(plan: Plan, generation: Generation) -> Iterator[Artefact]:
+    yield from _of_all_hosts(generation)
+    yield from _scripts(plan, local_script)
+    yield from _service_scripts(plan, lambda plan, service: local_service_script(service))
+
+
+def _ssh_files(plan: Plan, generation: Generation) -> Iterator[Artefact]:
+    yield from _of_all_hosts(generation)
+    yield from _scripts(plan, ssh_script)
+    yield from _service_scripts(plan, ssh_script)
+
+
+def _of_all_hosts(generation: Generation) -> Iterator[Artefact]:
+    yield Artefact("launcher.py", launcher(), 0o755, shown=False)
+    yield Artefact("control.json", control_json(generation), 0o644)
 
 
 def _manifests(plan: Plan, generation: Generation) -> Iterator[Artefact]:
@@ -127,7 +123,8 @@ def _service_scripts(plan: Plan, script: Callable[[Plan, Service], bytes]) -> It
         yield Artefact(f"{folder(service.host.name)}/{service.name}.sh", script(plan, service), 0o755)
 
 
-def _compose_files(plan: Plan) -> Iterator[Artefact]:
+def _compose_files(plan: Plan, generation: Generation) -> Iterator[Artefact]:
+    yield from _of_all_hosts(generation)
     nodes = _by_host((*plan.nodes, *plan.spares))
     services: dict[str, list[Service]] = {}
     for service in plan.services:
@@ -135,6 +132,24 @@ def _compose_files(plan: Plan) -> Iterator[Artefact]:
     for host in dict.fromkeys([*nodes, *services]):
         content = compose_file(plan, nodes.get(host, ()), services.get(host, ()))
         yield Artefact(f"{folder(host)}/compose.yaml", content, 0o644)
+
+
+def _compose_hash(plan: Plan, one: Node | Service) -> str:
+    return service_hash(plan.sent, one)
+
+
+RENDERERS: Mapping[TargetName, Callable[[Plan, Generation], Iterator[Artefact]]] = {
+    "local": _local_files,
+    "compose": _compose_files,
+    "ssh": _ssh_files,
+    "kubernetes": _manifests,
+    "slurm": _allocation,
+}
+_HASHES: Mapping[Starter, Callable[[Plan, Node | Service], str]] = {"compose": _compose_hash, "ssh": ssh_hash}
+_TEMPLATES: Mapping[Starter, tuple[Callable[[str], object], tuple[str, ...]]] = {
+    "compose": (compose_template, ("compose.yaml.j2", "service.yaml.j2", "service_alike.yaml.j2")),
+    "ssh": (shell_template, ("ssh.sh.j2", "ssh_alike.sh.j2", "ssh_start.sh.j2")),
+}
 
 
 def _by_host(nodes: Iterable[Node]) -> dict[str, list[Node]]:

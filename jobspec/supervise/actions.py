@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from jobctl.jobspec.deploy.apply.clock import Clock
 from jobctl.jobspec.deploy.apply.deployer import Deployer, Failures
-from jobctl.jobspec.deploy.apply.executor import Execution, execute, wanted
+from jobctl.jobspec.deploy.apply.executor import Execution, Transition, execute, wanted
 from jobctl.jobspec.deploy.apply.reconcile import Step, reconcile, takes_over
 from jobctl.jobspec.deploy.model.control import JobResult
 from jobctl.jobspec.deploy.model.errors import AWAY, UNHEARD, DeployError
@@ -117,7 +117,7 @@ class Actions:
                 **self._provision(plan, frozenset(s.host for s in steps if s.kind in ("start", "replace"))),
             }
         how = Execution(failure=restart.failure if restart else None, failed=failed, adopt=adopt)
-        done = execute(self.deployer, want, steps, now, self.clock, self._note, how)
+        done = execute(self.deployer, Transition(want, now, steps), self.clock, self._note, how)
         self._tell_failed({host: error for host, error in done.failed.items() if host not in failed})
         generation = done.generation
         if generation is not None:

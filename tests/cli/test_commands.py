@@ -2,136 +2,21 @@
 
 from __future__ import annotations
 
-import base64
-import io
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
-import tarfile
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-from typer import Exit
 
-from jobctl.jobspec.spec.frameworks import FRAMEWORKS
 from jobctl.main import COMMANDS
 from tests.cli.conftest import SPEC
 
 # Renewed with --update-golden.
 EXPLAINED = Path(__file__).parents[1] / "golden" / "cli" / "env-of-every-server.txt"
-
-
-def test_validate_says_valid_on_stderr_and_nothing_on_stdout(jobctl: Any) -> None:
-    ran = jobctl("validate")
-    assert (ran.code, ran.out, ran.err) == (0, "", "job.yaml: valid\n")
-
-
-def test_validate_as_json(jobctl: Any) -> None:
-    Path("job.yaml").write_text(SPEC + "recovery:\n  max_restart: 3\n")
-    ran = jobctl("validate", "-o", "json")
-    assert (ran.code, ran.err) == (2, "")
-    assert json.loads(ran.out) == {
-        "valid": False,
-        "diagnostics": [
-            {
-                "severity": "error",
-                "code": "unknown-key",
-                "message": "unknown key `max_restart`",
-                "file": "job.yaml",
-                "line": 7,
-                "column": 3,
-                "end_line": 7,
-                "end_column": 14,
-                "hint": "did you mean `max_restarts`?",
-            }
-        ],
-    }
-
-
-def test_a_valid_spec_with_warnings_exits_with_0(jobctl: Any) -> None:
-    Path("job.yaml").write_text("name: small\nframework: torch\nscript: gone.py\n")
-    ran = jobctl("validate", "-o", "json")
-    document = json.loads(ran.out)
-    assert (ran.code, document["valid"], [d["code"] for d in document["diagnostics"]]) == (
-        0,
-        True,
-        ["file-not-found"],
-    )
-
-
-def test_validate_with_hosts_asks_for_what_containers_need(jobctl: Any) -> None:
-    Path("hosts.txt").write_text("one\n")
-    ran = jobctl("validate", "--hosts", "hosts.txt", "-o", "json")
-    codes = [d["code"] for d in json.loads(ran.out)["diagnostics"]]
-    assert (ran.code, codes) == (2, ["image-missing", "too-few-hosts"])
-
-
-def code_folder(more: str = "") -> None:
-    """Make the current folder the code of a job that has a secret in it."""
-    Path("job.yaml").write_text(
-        f"name: small\nframework: torch\nimage: i:1\nmodule: train\ncode: .\nsecrets: {{TOKEN: {{file: tok.txt}}}}\n{more}"
-    )
-    for name in ("hosts.txt", "tok.txt", ".env", "train.py"):
-        Path(name).write_text("one\n" if name == "hosts.txt" else "A=hidden\n")
-
-
-def test_validate_says_what_of_the_code_is_not_sent(jobctl: Any) -> None:
-    code_folder()
-    ran = jobctl("validate", "--hosts", "hosts.txt")
-    assert (ran.code, ran.out, ran.err.splitlines()) == (
-        0,
-        "",
-        [
-            "not sent: .env (an env file), tok.txt (secret `TOKEN`); `code.include` sends what it names",
-            "job.yaml and hosts.txt: valid",
-        ],
-    )
-    code = json.loads(jobctl("validate", "--hosts", "hosts.txt", "-o", "json").out)["code"]
-    assert (code["files"], [one["path"] for one in code["left_out"]]) == (
-        1,
-        [".env", "hosts.txt", "job.yaml", "tok.txt"],
-    )
-
-
-def test_manifests_hold_no_secret_of_the_codes_folder(jobctl: Any) -> None:
-    code_folder()
-    text = jobctl("render", "--target", "kubernetes").out
-    packed = next(one["binaryData"] for one in yaml.safe_load_all(text) if "binaryData" in (one or {}))
-    with tarfile.open(fileobj=io.BytesIO(base64.b64decode(*packed.values()))) as archive:
-        assert archive.getnames() == ["train.py"]
-
-
-def test_code_that_is_large_is_a_warning_that_names_the_largest_files(jobctl: Any) -> None:
-    code_folder()
-    for name, size in (("a.bin", 300), ("b.bin", 2), ("c.bin", 1), ("d.bin", 3)):
-        with Path(name).open("wb") as file:
-            file.truncate(size * 1_000_000)
-    ran = jobctl("validate", "--hosts", "hosts.txt", "-o", "json")
-    (found,) = json.loads(ran.out)["diagnostics"]
-    largest = "the largest files: a.bin (300.0 MB), d.bin (3.0 MB), b.bin (2.0 MB)"
-    message = f"the code is 306.0 MB, and every host gets all of it; {largest}"
-    assert (ran.code, found["code"], found["line"], found["message"]) == (0, "large-code", 5, message)
-    assert json.loads(jobctl("validate", "-o", "json").out)["diagnostics"] == []  # nothing is sent
-
-
-def test_a_directory_is_no_spec(jobctl: Any, tmp_path: Path) -> None:
-    (tmp_path / "folder").mkdir()
-    ran = jobctl("validate", "folder", "-o", "json")
-    assert (ran.code, [found["code"] for found in json.loads(ran.out)["diagnostics"]]) == (2, ["not-a-file"])
-
-
-def test_json_is_json_in_every_encoding(tmp_path: Path) -> None:
-    (tmp_path / "job.yaml").write_text("\u00e9\U0001f600: 1\n", encoding="utf-8")
-    command = [sys.executable, "-m", "jobctl", "validate", "-o", "json"]
-    environ = {**os.environ, "PYTHONIOENCODING": "latin-1"}
-    ran = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, check=False)
-    messages = [found["message"] for found in json.loads(ran.stdout)["diagnostics"]]
-    assert (ran.returncode, "unknown key `\u00e9\U0001f600`" in messages) == (2, True)
 
 
 @pytest.mark.parametrize("closed", [">&-", "<&- >&- 2>&-"])
@@ -141,86 +26,6 @@ def test_closed_streams_change_nothing(closed: str, tmp_path: Path) -> None:
     script = f"({jobctl} schema && {jobctl} render --out out) {closed}"
     ran = subprocess.run(["sh", "-c", script], cwd=tmp_path, check=False)
     assert (ran.returncode, sorted(path.name for path in tmp_path.iterdir())) == (0, ["job.yaml", "out"])
-
-
-def test_schema_is_json(jobctl: Any) -> None:
-    schema = json.loads(jobctl("schema").out)
-    assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
-    assert schema["properties"]["recovery"]
-
-
-def test_init_writes_what_validates(jobctl: Any) -> None:
-    for framework in FRAMEWORKS:
-        ran = jobctl("init", framework, "--framework", framework)
-        assert (ran.code, ran.out) == (0, "")
-        Path(framework, "train.py").write_text("")
-        assert jobctl("validate", f"{framework}/job.yaml").code == 0
-        hosts = f"{framework}/hosts.txt"
-        assert jobctl("validate", f"{framework}/job.yaml", "--hosts", hosts).code == 0
-
-
-def test_init_never_replaces_a_file(jobctl: Any) -> None:
-    ran = jobctl("init", ".")
-    assert (ran.code, Path("job.yaml").read_text()) == (2, SPEC)
-    assert ran.err.splitlines() == ["error: job.yaml already exists", "hint: nothing was written"]
-    assert not Path("hosts.txt").exists()
-
-
-def _files(folder: str) -> dict[str, bytes]:
-    return {
-        path.relative_to(folder).as_posix(): path.read_bytes() for path in Path(folder).rglob("*") if path.is_file()
-    }
-
-
-def test_render_is_the_same_each_time(jobctl: Any) -> None:
-    Path("hosts.txt").write_text("gpu[1-2]\n")
-    args = ("render", "--hosts", "hosts.txt", "--set", "image=registry/train:1")
-    assert jobctl(*args, "--out", "one").code == 0
-    assert jobctl(*args, "--out", "two").code == 0
-    files = _files("one")
-    assert files == _files("two")
-    assert {"launcher.py", "control.json", "gpu1/compose.yaml", "gpu2/compose.yaml"} <= set(files)
-
-
-def test_another_host_is_no_other_version_of_the_code(jobctl: Any) -> None:
-    Path("job.yaml").write_text(f"{SPEC}code: .\nimage: demo\n")
-    versions = []
-    for name, text in (("hosts.txt", "a nodes=2\n"), ("hosts.txt", "a nodes=2\nb spare\n"), ("other.txt", "")):
-        Path(name).write_text(text)
-        jobctl("render", "--hosts", "hosts.txt", "--out", "made")
-        compose = Path("made/a/compose.yaml").read_text()
-        versions.append(re.findall("code/([0-9a-f]{16})", compose)[0])
-    assert (versions[0] == versions[1], versions[1] == versions[2]) == (True, False)
-
-
-def test_what_jobctl_writes_beside_the_code_is_no_code(jobctl: Any, tmp_path: Path) -> None:
-    (tmp_path / "job.yaml").write_text(f"{SPEC}code: .\nimage: demo\n")
-    Path("hosts.txt").write_text("a\nb\n")
-    jobctl("render", "--hosts", "hosts.txt", "--out", "one")
-    Path("small-report.html").write_text("a page")
-    Path("small-pull").mkdir()
-    Path("small-pull", "workerlog.0").write_text("a log")
-    jobctl("render", "--hosts", "hosts.txt", "--out", "two")
-    assert _files("one") == _files("two") != {}
-
-
-def test_only_hosts_files_are_no_code_and_what_is_left_out_is_told(jobctl: Any, tmp_path: Path) -> None:
-    (tmp_path / "job.yaml").write_text(f"{SPEC}code: .\nimage: demo\n")
-    Path("hosts.txt").write_text("a\nb\n")
-    Path("hosts_train.txt").write_text("alpha\nbeta\n")  # data
-    Path("hosts-lab.txt").write_text("gpu[1-4] slots=8\n")
-    Path(".env").write_text("TOKEN=x")
-    ran = jobctl("validate", "--hosts", "hosts.txt", "-o", "json")
-    left_out = {one["path"]: one["reason"] for one in json.loads(ran.out)["code"]["left_out"]}
-    assert left_out == {
-        ".env": "an env file",
-        "hosts-lab.txt": "it reads as a hosts file",
-        "hosts.txt": "a hosts file",
-        "job.yaml": "the spec",
-    }
-    told = "not sent: .env (an env file), hosts-lab.txt (it reads as a hosts file); "
-    assert told in jobctl("validate", "--hosts", "hosts.txt").err
-    assert told in jobctl("render", "--hosts", "hosts.txt", "--out", "one").err  # as `up` does
 
 
 @pytest.mark.parametrize("command", ["validate", "render", "plan"])
@@ -235,15 +40,6 @@ def test_a_path_in_what_is_printed_is_quoted_for_a_shell(jobctl: Any) -> None:
     shutil.copytree(".", "my job")
     Path("my job", "hosts.txt").write_text("a\n")
     assert "--hosts 'my job/hosts.txt' uses it" in jobctl("validate", "my job/job.yaml").err
-
-
-def test_no_artefact_holds_another_nodes_address(jobctl: Any) -> None:
-    Path("hosts.txt").write_text("gpu1 addr=10.9.8.1\ngpu2 addr=10.9.8.2\n")
-    jobctl("render", "--hosts", "hosts.txt", "--set", "image=x", "--out", "out")
-    for mine, other in (("1", "2"), ("2", "1")):
-        text = Path("out", f"gpu{mine}", "compose.yaml").read_text()
-        assert f"10.9.8.{other}" not in text
-        assert f"gpu{other}" not in text
 
 
 def test_plan_explains_the_whole_job(jobctl: Any) -> None:
@@ -373,24 +169,6 @@ def test_options_of_a_cluster_and_of_hosts_do_not_mix(jobctl: Any) -> None:
     )
 
 
-def test_manifests_are_printed_as_one_stream(jobctl: Any) -> None:
-    """As `kubectl apply -f -` takes it: nothing is missing that is written into files."""
-    printed = jobctl("render", "--target", "kubernetes", "--set", "image=x", "--set", "code=.")
-    assert (
-        printed.code,
-        jobctl("render", "--target", "kubernetes", "--set", "image=x", "--set", "code=.", "--out", "out").code,
-    ) == (0, 0)
-    files = sorted(Path("out/manifests").iterdir())
-    assert [one["kind"] for one in yaml.safe_load_all(printed.out)] == [
-        "ConfigMap",
-        "ConfigMap",
-        "ConfigMap",
-        "Service",
-        "Job",
-    ]
-    assert list(yaml.safe_load_all(printed.out)) == [yaml.safe_load(path.read_text()) for path in files]
-
-
 def test_commands_on_a_running_job_need_only_its_name(jobctl: Any) -> None:
     Path("job.yaml").write_text(SPEC + "env: {TOKEN: '${NOT_SET_ANYWHERE:?needed}'}\n")
     assert jobctl("validate").code == 2
@@ -491,92 +269,6 @@ def test_the_color_of_a_command_in_a_node_is_left_to_it(jobctl: Any, monkeypatch
     monkeypatch.setattr(oneoff, "run_like_node", lambda compiled, node, argv, *rest: given.append(argv) or 0)
     assert jobctl("run", "job.yaml", "--", "ls", "--color", "always").code == 0
     assert given == [["ls", "--color", "always"]]
-
-
-# Errors where JSON was asked for.
-
-SAYS = ("code", "exit_code", "hint", "message")
-
-
-@pytest.mark.parametrize(
-    ("argv", "exit_code", "code", "message"),
-    [
-        (("status", "nobody", "-o", "json"), 2, "usage", "nobody"),
-        (("status", "--no-such-option", "-o", "json"), 2, "usage", "No such option: --no-such-option"),
-        (("status", "-ojson", "--hosts"), 2, "usage", "'--hosts' requires an argument"),
-        (("wait", "--output=json", "one", "two"), 2, "usage", "unexpected extra argument"),
-        (("logs", "-fo", "json", "--tail", "many"), 2, "usage", "Invalid value for '--tail' / '-n'"),
-        (("logs", "-n", "many", "-o", "json"), 2, "usage", "Invalid value for '--tail' / '-n'"),
-        (("plan", "gone.yaml", "-o", "json"), 2, "invalid-spec", "the spec is not valid"),
-        (("check", "--hosts", "gone.txt", "-o", "json"), 2, "invalid-spec", "the spec is not valid"),
-        (("list", "--hosts", "gone.txt", "-o", "json"), 2, "invalid-hosts", "the hosts file is not valid"),
-    ],
-)
-def test_an_error_is_one_json_document(
-    jobctl: Any, argv: tuple[str, ...], exit_code: int, code: str, message: str
-) -> None:
-    ran = jobctl(*argv)
-    (line,) = ran.out.splitlines()
-    error = json.loads(line)["error"]
-    assert (ran.code, sorted(error)) == (exit_code, list(SAYS))
-    assert (error["exit_code"], error["code"], message in error["message"]) == (exit_code, code, True), error
-
-
-def test_an_error_in_json_has_what_diagnostics_say(jobctl: Any) -> None:
-    Path("job.yaml").write_text(SPEC + "nodse: 2\n")
-    ran = jobctl("plan", "-o", "json")
-    document = json.loads(ran.out)
-    assert (ran.err, document["valid"], document["error"]["code"]) == ("", False, "invalid-spec")
-    assert [diagnostic["code"] for diagnostic in document["diagnostics"]] == ["unknown-key"]
-
-
-def test_a_bug_is_told_as_json_too(jobctl: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(*args: object) -> None:
-        raise ZeroDivisionError("of ours")
-
-    monkeypatch.setattr("jobctl.jobspec.operations.resolve.running.name_of", fails)
-    ran = jobctl("status", "x", "-o", "json")
-    assert (ran.code, json.loads(ran.out)["error"]["code"]) == (70, "bug")
-
-
-def test_each_host_that_failed_stands_beside_the_error(capsys: pytest.CaptureFixture[str]) -> None:
-    from jobctl.jobspec.deploy.apply.deployer import AllUnreachable
-    from jobctl.jobspec.deploy.model.errors import HostError
-    from jobctl.options import Format
-    from jobctl.views.failure import command
-
-    @command
-    def fails(output: Format) -> None:
-        raise AllUnreachable({"h1": HostError("h1", "no-route", "no way", "a hint")}, None)  # type: ignore[arg-type]
-
-    with pytest.raises(Exit) as ended:
-        fails(output=Format.json)
-    assert ended.value.exit_code == 3
-    assert json.loads(capsys.readouterr().out) == {
-        "error": {"code": "unreachable", "message": "no host answers", "hint": None, "exit_code": 3},
-        "failed_hosts": [{"host": "h1", "code": "no-route", "message": "h1: no way", "hint": "a hint"}],
-    }
-
-
-def test_no_second_document_follows_one_that_tells_of_the_failure(capsys: pytest.CaptureFixture[str]) -> None:
-    from jobctl import console
-    from jobctl.options import Format
-    from jobctl.views.failure import Failed, command
-
-    @command
-    def fails(output: Format) -> None:
-        console.out_json({"down": False})
-        raise Failed("", 4)
-
-    with pytest.raises(Exit):
-        fails(output=Format.json)
-    assert json.loads(capsys.readouterr().out) == {"down": False}
-
-
-def test_render_takes_the_options_of_up(jobctl: Any, tmp_path: Path) -> None:
-    (tmp_path / "ssh_config").write_text("Host *\n")
-    assert jobctl("render", "--ssh-config", "ssh_config").code == 0
-    assert jobctl("render", "--ssh-config", "gone").code == 2
 
 
 @pytest.fixture

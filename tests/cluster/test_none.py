@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from .pods import Cluster, gossip_process_of, kill_process, runs
+from .pod_processes import gossip_process_of, kill_process, runs
+from .pods import Cluster
 
 PODS = "namespaces"  # so many that containers would take minutes; JOBCTL_PODS=containers has them all the same
 HEAD = """\

@@ -15,7 +15,7 @@ from fleet.machine import IMAGE, missing
 from jobctl.jobspec import planner
 from jobctl.jobspec.deploy.apply.clock import SystemClock
 from jobctl.jobspec.deploy.apply.deployer import Deployer, FaultTarget, RuntimeInputs
-from jobctl.jobspec.deploy.apply.executor import execute, wanted
+from jobctl.jobspec.deploy.apply.executor import Transition, execute, wanted
 from jobctl.jobspec.deploy.apply.reconcile import reconcile
 from jobctl.jobspec.deploy.model.control import JobResult
 from jobctl.jobspec.deploy.model.inventory import Inventory, SshOptions
@@ -98,8 +98,8 @@ def bring_up(deployer: Deployer) -> None:
     with deployer.lock("test"):
         assert deployer.prepare(plan, RuntimeInputs(dict(os.environ), {})) == {}
         want = wanted(deployer, plan, supervise=False)
-        steps = reconcile(want, observed)
-        done = execute(deployer, want, steps, observed, SystemClock(), lambda step: None)
+        transition = Transition(want, observed, reconcile(want, observed))
+        done = execute(deployer, transition, SystemClock(), lambda step: None)
         assert done.failed == {}
     eventually(lambda: phase(deployer.observe())[0] == "running")
 

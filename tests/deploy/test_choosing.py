@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from jobctl.jobspec.deploy.apply.generations import choose_generation, moves_of
+from jobctl.jobspec.deploy.apply.generations import KnownPorts, choose_generation, moves_of
 from jobctl.jobspec.deploy.model.control import Control
 from jobctl.jobspec.deploy.model.errors import DeployError
 from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode
@@ -22,7 +22,7 @@ KEEPS = replace(TWO, checkpoint=Checkpoint("/ckpt", True, 2))
 def choose(
     plan: Plan, last: Generation | None = None, free: Callable[[str, int], bool] = lambda host, port: True
 ) -> Generation:
-    return choose_generation(plan, last, 5.0, plan.nodes, free, "h0", {0: 7000})
+    return choose_generation(plan, last, 5.0, plan.nodes, KnownPorts(free, "h0", {0: 7000}))
 
 
 def test_each_generation_has_a_meeting_of_its_own() -> None:

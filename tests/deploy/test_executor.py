@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from jobctl.jobspec.deploy.apply.clock import Clock
-from jobctl.jobspec.deploy.apply.executor import Done, Execution, execute, fresh_run
+from jobctl.jobspec.deploy.apply.executor import Done, Execution, Transition, execute, fresh_run
 from jobctl.jobspec.deploy.apply.reconcile import Step, Wanted, reconcile
 from jobctl.jobspec.deploy.model.control import Control, JobResult, Ledger
 from jobctl.jobspec.deploy.model.errors import HostError
@@ -91,7 +91,8 @@ class World:
 
 def run(world: Any, observed: Observed = RUNNING, want: Wanted = CHANGED, **how: Any) -> Done:
     execution = Execution(adopt=lambda: world.done.append("adopt"), **how)
-    return execute(world, want, reconcile(want, observed), observed, Now(), lambda step: None, execution)
+    transition = Transition(want, observed, reconcile(want, observed))
+    return execute(world, transition, Now(), lambda step: None, execution)
 
 
 def test_launchers_know_the_spares_that_wait_when_a_generation_begins() -> None:

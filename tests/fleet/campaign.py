@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from .fleet import Fleet, fleet
@@ -106,19 +107,21 @@ class Campaign(Mishaps):
             raise AssertionError(f"stuck at step {step}") from None
 
 
+@dataclass(frozen=True)
+class JobKind:
+    """The job of a campaign."""
+
+    framework: str = "torch"
+    elastic: bool = False
+    etcd: bool = False
+
+
 def campaign(
-    seed: int,
-    count: int,
-    *,
-    elastic: bool = False,
-    etcd: bool = False,
-    framework: str = "torch",
-    only: str = "",
-    hosts_of: Callable[[int], Fleet] | None = None,
+    seed: int, count: int, kind: JobKind, *, only: str = "", hosts_of: Callable[[int], Fleet] | None = None
 ) -> Campaign:
     """Run a campaign, on a fleet of its own unless there are hosts for it, and return it."""
-    work = WORKS[framework]
-    elastic, etcd = elastic or work.regroups, etcd or work.regroups
+    work = WORKS[kind.framework]
+    elastic, etcd = kind.elastic or work.regroups, kind.etcd or work.regroups
     size = NODES + (0 if elastic else 1)
     with contextlib.ExitStack() as stack:
         made = hosts_of(size) if hosts_of else stack.enter_context(fleet(size, lends=work.lends()))
@@ -147,16 +150,10 @@ def main() -> None:
     )
     parser.add_argument("--only", default="", metavar="WORD", help="nothing but what has this in its name")
     options = parser.parse_args()
-    one = campaign(
-        options.seed,
-        options.faults,
-        elastic=options.elastic,
-        etcd=options.etcd,
-        framework=options.framework,
-        only=options.only,
-    )
-    for kind, times in sorted(one.faults.items()):
-        print(f"{times:4}  {kind}")
+    kind = JobKind(options.framework, options.elastic, options.etcd)
+    one = campaign(options.seed, options.faults, kind, only=options.only)
+    for fault, times in sorted(one.faults.items()):
+        print(f"{times:4}  {fault}")
     middle = sorted(one.seconds)[len(one.seconds) // 2]
     print(f"{sum(one.faults.values()):4}  survived; ten steps further after {middle:.1f} s (median)", file=sys.stdout)
 

@@ -76,7 +76,8 @@ class Host:
         self.dir.chmod(0o755)
         self.home.chmod(0o700)
         os.chown(self.dir / USER, UID, UID)
-        self._write_users()
+        write_users(self.dir / "etc", self.dir / USER)
+        (self.dir / "etc" / "hosts").write_text(f"127.0.0.1 localhost\n127.0.1.1 {self.name}\n")
         sh("ip", "netns", "add", self.namespace)
         sh("ip", "link", "add", self.cable, "type", "veth", "peer", "name", "eth0", "netns", self.namespace)
         sh("ip", "link", "set", self.cable, "master", self.bridge, "up")
@@ -87,16 +88,6 @@ class Host:
         sh(*inside, "addr", "add", f"{self.hidden}/24", "dev", "eth0")
         sh(*inside, "link", "set", "eth0", "up")
         self.new_host_key()
-
-    def _write_users(self) -> None:
-        """Give it a user beside root, who is in the group docker."""
-        user = f"{USER}:x:{UID}:{UID}::{self.dir / USER}:/bin/sh\n"
-        (self.dir / "etc" / "passwd").write_text(Path("/etc/passwd").read_text() + user)
-        groups = [line for line in Path("/etc/group").read_text().splitlines() if not line.startswith("docker:")]
-        (self.dir / "etc" / "group").write_text(
-            "\n".join([*groups, f"docker:x:{UID + 1}:{USER}", f"{USER}:x:{UID}:\n"])
-        )
-        (self.dir / "etc" / "hosts").write_text(f"127.0.0.1 localhost\n127.0.1.1 {self.name}\n")
 
     def new_host_key(self) -> None:
         """Give it another host key, as a host that was installed anew has."""
@@ -329,6 +320,13 @@ class Host:
         sh("ip", "link", "del", self.cable, check=False)
         unmount(self.dir)
         shutil.rmtree(self.dir, ignore_errors=True)
+
+
+def write_users(etc: Path, home: Path) -> None:
+    """Give a host a user beside root, who is in the group docker."""
+    (etc / "passwd").write_text(Path("/etc/passwd").read_text() + f"{USER}:x:{UID}:{UID}::{home}:/bin/sh\n")
+    groups = [line for line in Path("/etc/group").read_text().splitlines() if not line.startswith("docker:")]
+    (etc / "group").write_text("\n".join([*groups, f"docker:x:{UID + 1}:{USER}", f"{USER}:x:{UID}:\n"]))
 
 
 def kill_all(namespace: str) -> None:

@@ -16,21 +16,10 @@ from jobctl.jobspec.launcher.lease import TICK
 from jobctl.jobspec.launcher.order import Order
 from tests.tools.etcd import PASSWORD, USER, Etcd, b64, etcd
 
-from .conftest import PATIENCE, STALL, Node, eventually, kill_together
+from .conftest import PATIENCE, STALL, eventually, kill_together
+from .etcd_nodes import ALL, PREFIX, TIMEOUT, EtcdNode
 
-# Says which generation begins, and stays; a file `end` ends it.
-STAY = """\
-import os, sys, time
-print("generation", os.environ["JOBCTL_GENERATION"], flush=True)
-while not os.path.exists("end"):
-    time.sleep(0.02)
-"""
-PREFIX = "/jobctl/me@here/demo"
-TIMEOUT = 15.0  # seconds, longer than anything stands still
 SHORT = STALL + 2.0  # for tests that wait until it is over
-
-
-ALL: list[EtcdNode] = []
 
 
 @pytest.fixture(autouse=True)
@@ -40,46 +29,6 @@ def nothing_outlives_a_test() -> Iterator[None]:
     for node in ALL:
         kill_together(node.living())
     ALL.clear()
-
-
-class EtcdNode(Node):
-    """A node whose launcher keeps its lease in etcd. Nobody answers its ticks."""
-
-    def __init__(self, root: Path, python: str, cluster: Etcd, host: str = "a") -> None:
-        super().__init__(root, python)
-        ALL.append(self)
-        self.supervisor.answering = False
-        self.cluster = cluster
-        self.launch |= {"host": host, "command": self.script(STAY)}
-        self.launch["etcd"] = {
-            "endpoints": cluster.endpoints,
-            "prefix": PREFIX,
-            "tls": cluster.tls or None,
-            "user": None,
-            "password": None,
-        }
-
-    def begin(self, number: int = 1, restarts: int = 3, **changes: Any) -> None:
-        """Hand it a generation, as a supervisor does."""
-        host = changes.pop("host", self.launch["host"])
-        alone = {"restarts": restarts, "rules": [], "ports": [20000, 29999], "failures": []}
-        one = {"node": 0, "rank": 0, "roles": ["trainer"], "host": host, "address": "127.0.0.1", "nproc": 1}
-        changes = {"members": [one], "began": 1.0, "host_timeout": TIMEOUT, "alone": alone, **changes}
-        self.order(number, **changes)
-
-    def kill(self) -> None:
-        """Kill its process, as a fault would."""
-        os.kill(self.pid(), signal.SIGKILL)
-
-    def pid(self) -> int:
-        """The pid of its process, as soon as there is one."""
-        found: int = eventually(lambda: next((process["pid"] for process in self.report()["processes"]), None))
-        return found
-
-    def generation(self) -> dict[str, Any]:
-        """The generation in etcd."""
-        found: dict[str, Any] = self.cluster.keys(f"{PREFIX}/")[f"{PREFIX}/generation"]
-        return found
 
 
 @pytest.fixture(scope="module")

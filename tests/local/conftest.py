@@ -209,6 +209,13 @@ def jobs(tmp_path: Path) -> Iterator[Jobs]:
     assert left == ({}, [])
 
 
+@pytest.fixture
+def slow(jobs: Jobs) -> Jobs:
+    """A job that would run for minutes."""
+    jobs.set(STEPS="10000", DELAY="0.02")
+    return jobs
+
+
 @pytest.fixture(name="eventually")
 def _eventually() -> Callable[..., Any]:
     return eventually

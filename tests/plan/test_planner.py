@@ -20,31 +20,14 @@ from jobctl.jobspec.plan.generation import (
     port_of,
 )
 from jobctl.jobspec.plan.serial import dump_plan, load_plan
-from jobctl.jobspec.plan.types import HostRef, Plan, Slot, Standby
-from jobctl.jobspec.planner.context import Context, Placement, PlanError
-from jobctl.jobspec.planner.memory import SHM_SIZE
+from jobctl.jobspec.plan.types import HostRef, Slot, Standby
+from jobctl.jobspec.planner.context import Context, PlanError
 from jobctl.jobspec.planner.placement import local_hosts
-from jobctl.jobspec.render.container import job_mounts
 from jobctl.jobspec.render.slurm import machines, slots, slurm_files
 from jobctl.jobspec.spec.hosts import parse_hosts
 from jobctl.jobspec.spec.load import load_text
 
-BASE = "name: job\nframework: torch\nscript: train.py\nimage: img\n"
-
-
-def spec_of(text: str) -> Any:
-    loaded = load_text(Path("/specs/job.yaml"), BASE + text, environ={})
-    assert loaded.spec is not None, loaded.diagnostics
-    return loaded.spec
-
-
-def make(text: str = "", hosts: str = "", placement: Any = None, devices: Any = None) -> Plan:
-    """Plan a job on hosts, or on this machine where there are none."""
-    target: Any = "compose" if hosts else "local"
-    known = parse_hosts(hosts, "hosts.txt").hosts if hosts else ()
-    return planner.plan(
-        spec_of(text), known, Context(target, "/specs", "me@here", "1.0"), Placement(placement or {}), devices
-    )
+from .made import BASE, make, spec_of
 
 
 def test_the_same_input_gives_the_same_plan() -> None:
@@ -254,78 +237,11 @@ def test_what_cannot_be_planned(text: str, hosts: str, code: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "limits"),
-    [
-        ("", []),
-        ("devices: gpu:1\n", [("memlock", -1, True)]),
-        ("container: {devices: [/dev/infiniband/uverbs0]}\n", [("memlock", -1, True)]),
-        ("container: {devices: [/dev/fuse]}\n", []),
-        ("devices: gpu:1\nresources: {ulimits: {memlock: 4096}}\n", [("memlock", 4096, False)]),
-    ],
-)
-def test_memory_may_be_locked_where_devices_need_it(text: str, limits: list[tuple[str, int, bool]]) -> None:
-    (node,) = make(text, "a slots=1\n").nodes
-    assert [(u.name, u.soft, u.optional) for u in node.container.ulimits] == limits
-
-
-@pytest.mark.parametrize(
     ("options", "ours"), [("[]", True), ("[--rdzv-conf=x=1]", True), ("[--tee, '3']", False), ("[-t3]", False)]
 )
 def test_torchrun_leaves_nothing_in_tmp(options: str, ours: bool) -> None:
     (node,) = make(f"torch: {{torchrun: {options}}}\n", "a\n").nodes
     assert (Slot("scratch") in node.launch.start, "--log-dir" in node.launch.start) == (ours, ours)
-
-
-def test_limits_mounts_and_labels() -> None:
-    text = (
-        "volumes: ['/data:/data:ro', 'cache:/cache']\ncheckpoint: /ckpt\nenv: {B: 2, A: 0755}\n"
-        "resources: {shm_size: 16g, memory: 8g, cpus: 4, ulimits: {nofile: 65536}}\ncode: src\n"
-    )
-    (node,) = make(text, "a\n").nodes
-    box = node.container
-    assert [(m.kind, m.source, m.target, m.read_only) for m in box.mounts] == [
-        ("bind", "/data", "/data", True),
-        ("volume", "cache", "/cache", False),
-        ("bind", "/ckpt", "/ckpt", False),
-    ]
-    assert box.env == (("A", "0755"), ("B", "2"))
-    assert (box.shm_size, box.memory, box.cpus) == (16 << 30, 8 << 30, 4.0)
-    assert [(u.name, u.soft, u.hard) for u in box.ulimits] == [("nofile", 65536, 65536)]
-    assert dict(box.labels) == {
-        "jobctl.job": "job",
-        "jobctl.node": "0",
-        "jobctl.role": "trainer",
-        "jobctl.owner": "me@here",
-        "jobctl.version": "1.0",
-    }
-    assert node.launch.workdir == "/workspace"
-
-
-@pytest.mark.parametrize(
-    ("text", "size"),
-    [
-        ("", SHM_SIZE),
-        ("mode: ps\nps: {servers: 1, trainers: 1}", SHM_SIZE),
-        ("resources: {shm_size: 1m}", 1 << 20),
-        ("container: {options: [--ipc=private]}", SHM_SIZE),
-        ("container: {options: [--init, --ipc, host]}", None),
-        ("container: {options: ['--ipc=container:other']}", None),
-        ("container: {options: [--shm-size=1g]}", None),
-        ("container: {options: [--tmpfs, '/dev/shm:size=1g']}", None),
-        ("volumes: ['/dev/shm:/dev/shm']", None),
-        ("volumes: ['/fast:/dev/shm/']", None),
-        ("resources: {shm_size: 1m}\nvolumes: ['/dev/shm:/dev/shm']", 1 << 20),
-    ],
-)
-def test_shared_memory_of_a_container_is_as_large_as_it_takes(text: str, size: int | None) -> None:
-    """The 64 MiB that an engine gives are too little for collectives and data loaders; what a user says holds."""
-    assert {node.container.shm_size for node in make(text, "a\n").nodes} == {size}
-
-
-def test_shared_memory_where_no_engine_gives_too_little() -> None:
-    assert {node.container.shm_size for node in make().nodes} == {None}
-    etcd = make("etcd: {managed: {}}", "a\n")
-    assert [service.container.shm_size for service in etcd.services] == [None]
 
 
 def test_generations() -> None:
@@ -388,27 +304,6 @@ def test_trainers_of_torch_that_can_join_again() -> None:
         trainer, server = planner.plan(loaded.spec, (), Context("local", "/specs", "me@here", "1.0")).nodes
         assert (trainer.launch.after, trainer.launch.until, trainer.launch.rejoin) == ("server", "", rejoin)
         assert (server.launch.after, server.launch.until, server.launch.rejoin) == ("", "trainer", None)
-
-
-def test_data_is_named_by_its_folder_and_mounted_beside_the_work_directory() -> None:
-    plan = make("data: [sub/images:/data, /other/images:/more]\n", "gpu01\ngpu02\n")
-    first, second = plan.data
-    assert (first.source, first.target, second.target) == ("/specs/sub/images", "/data", "/more")
-    assert {one.name.partition("-")[0] for one in plan.data} == {"images"}
-    assert first.name != second.name
-    (mount,) = (mount for mount in job_mounts(plan.sent, secrets=False) if mount.target == "/data")
-    assert (mount.source, mount.read_only) == (f"../.data/{first.name}/data", True)
-
-
-def test_data_of_a_host_is_named_by_host_and_folder() -> None:
-    plan = make("data: ['ml@gpu09:/d/images:/data', '[::1]:/d/images:/more', ./a:b:/here]\n", "gpu01\ngpu02\n")
-    assert [(one.host, one.source) for one in plan.data] == [
-        ("ml@gpu09", "/d/images"),
-        ("[::1]", "/d/images"),
-        (None, "/specs/a:b"),
-    ]
-    assert plan.data[0].place == "ml@gpu09:/d/images"
-    assert len({one.name for one in plan.data}) == 3
 
 
 def test_in_an_allocation_each_role_has_nodes_of_its_own() -> None:

@@ -8,23 +8,24 @@ import pytest
 
 from jobctl.jobspec import planner
 from jobctl.jobspec.plan.types import HostRef, Plan
-from jobctl.jobspec.planner.context import Context, Placement, Target
+from jobctl.jobspec.planner.context import Context, Placement
 from jobctl.jobspec.render.artefact import hashes, spare_hashes
 from jobctl.jobspec.spec.hosts import parse_hosts
-from tests.plan.test_planner import spec_of
+from jobctl.jobspec.spec.targets import TargetName
+from tests.plan.made import spec_of
 
 HOSTS = "a\nb\ns addr=10.0.0.9 spare\n"
 
 
 def make(
-    text: str = "", hosts: str = HOSTS, target: Target = "compose", placement: dict[int, str] | None = None
+    text: str = "", hosts: str = HOSTS, target: TargetName = "compose", placement: dict[int, str] | None = None
 ) -> Plan:
     known = parse_hosts(hosts, "hosts.txt").hosts
     spec = spec_of(f"nodes: 2\n{text}")
     return planner.plan(spec, known, Context(target, "/specs", "me@here", "1.0"), Placement(placement or {}))
 
 
-def hot(text: str = "", hosts: str = HOSTS, target: Target = "compose") -> list[str]:
+def hot(text: str = "", hosts: str = HOSTS, target: TargetName = "compose") -> list[str]:
     return [spare.host.name for spare in make(text, hosts, target).spares]
 
 
@@ -46,7 +47,7 @@ def test_two_spares_have_host_names_of_their_own() -> None:
 
 
 @pytest.mark.parametrize("target", ["compose", "ssh"])
-def test_what_a_spare_runs_is_the_same_wherever_nodes_are(target: Target) -> None:
+def test_what_a_spare_runs_is_the_same_wherever_nodes_are(target: TargetName) -> None:
     """Else a node in a spare's container would look as if its spec had changed."""
     before, after = make(target=target), make(target=target, placement={0: "a", 1: "s"})
     assert spare_hashes(before) == spare_hashes(after)

@@ -25,9 +25,10 @@ from jobctl.jobspec.plan.types import (
     Ulimit,
     Value,
 )
-from jobctl.jobspec.planner.context import Context, Target
+from jobctl.jobspec.planner.context import Context
 from jobctl.jobspec.spec.hosts import parse_hosts
 from jobctl.jobspec.spec.load import load_text
+from jobctl.jobspec.spec.targets import TargetName
 
 TORCHRUN: tuple[Value, ...] = (
     *("python3", "-m", "torch.distributed.run"),
@@ -225,7 +226,7 @@ nodes: 2
 """
 _PSERVER = f"{_FLUID}devices: cpu:2\nmode: ps\nps: {{servers: 2, trainers: 4, sync: true}}\n"
 _NCCL2 = f"{_FLUID}devices: gpu:2\n"
-FLUID: tuple[tuple[Target, str, str], ...] = (
+FLUID: tuple[tuple[TargetName, str, str], ...] = (
     ("compose", "fluid-pserver", _PSERVER),
     ("ssh", "fluid-pserver", _PSERVER),
     ("compose", "fluid-nccl2", _NCCL2),
@@ -319,7 +320,7 @@ devices: gpu:2
 """
 _SPARE_HOSTS = "gpu03 addr=10.0.0.3 slots=2 spare\ngpu04 addr=10.0.0.4 slots=1 spare\n"  # the last has too few devices
 # Of these the whole environment of each process is recorded.
-TOLD: tuple[tuple[Target, str, str], ...] = (
+TOLD: tuple[tuple[TargetName, str, str], ...] = (
     *FLUID,
     (
         "compose",
@@ -333,13 +334,13 @@ TOLD: tuple[tuple[Target, str, str], ...] = (
 )
 
 
-def _mindspore(kind: str, options: str, target: Target = "compose") -> Plan:
+def _mindspore(kind: str, options: str, target: TargetName = "compose") -> Plan:
     """A scheduler and workers."""
     text = f"name: lenet\nframework: mindspore\nimage: ms:1\nscript: train.py\ncode: .\nnodes: 2\ndevices: {kind}:2\n"
     return planned(f"{text}checkpoint: /mnt/lenet\n{options}", target)
 
 
-def planned(text: str, target: Target, more: str = "") -> Plan:
+def planned(text: str, target: TargetName, more: str = "") -> Plan:
     """What the planner makes of a spec on two hosts of two devices, and `more` hosts."""
     loaded = load_text(Path("/specs/job.yaml"), text, environ={})
     assert loaded.spec is not None, loaded.diagnostics

@@ -1,6 +1,7 @@
 """Files, classes and functions stay small enough to be read at once, and each class has a name of its own.
 
-What is larger is listed, with the size that it may have and the reason. The list may only shrink.
+That holds for tests, benchmarks and examples, too. What is larger is listed, with the size that it may have and the reason.
+The lists may only shrink.
 """
 
 from __future__ import annotations
@@ -18,20 +19,48 @@ FILE, CLASS, FUNCTION, PARAMETERS = (
     6,
 )  # lines, lines, lines without the docstring, parameters without `self`
 
-LARGE: dict[str, tuple[int, str]] = {}
-MANY_PARAMETERS = {
-    "jobspec/deploy/apply/executor.py execute": (7, "what `up` knows, by keyword; to become one value"),
-    "jobspec/deploy/apply/executor.py _next": (7, "as above"),
-    "jobspec/deploy/apply/generations.py choose_generation": (7, "as above"),
+_SCENARIO = "one scenario, told in the order in which it happens"
+_EXAMPLE = "a whole script, to be read from top to bottom and copied"
+_LOOP = "the training loop of an example, in the order in which it runs"
+# A file, or a file and what is in it: how large it may be, and why.
+LARGE: dict[str, tuple[int, str]] = {
+    "examples/paddle-wide-deep/train.py": (405, _EXAMPLE),
+    "examples/torch-wide-deep/train.py": (429, _EXAMPLE),
+    "examples/paddle-resnet-elastic/train.py train": (41, _LOOP),
+    "examples/paddle-resnet-static/train.py train": (49, _LOOP),
+    "examples/paddle-resnet/train.py train": (48, _LOOP),
+    "examples/paddle-wide-deep/train.py train": (46, _LOOP),
+    "examples/torch-elastic/train.py train": (41, _LOOP),
+    "examples/torch-resnet/train.py train": (46, _LOOP),
+    "tests/deploy/stories.py rich": (83, "one story, event by event"),
+    "tests/fleet/test_data.py test_data_is_sent_once_and_kept_between_jobs": (49, _SCENARIO),
+    "tests/fleet/test_life.py test_a_whole_life": (46, _SCENARIO),
+    "tests/kube/test_moving.py test_to_a_cluster_and_back": (48, _SCENARIO),
+    "tests/kube/test_operators.py test_from_up_over_stop_to_down": (43, _SCENARIO),
+    "tests/launcher/seen.py main": (74, "one table: a line for each thing that a rank can see"),
+    "tests/launcher/test_environment.py test_the_whole_environment": (47, "one table: a line for each variable"),
+    "tests/local/test_mindspore.py test_it_ends_the_same_whatever_dies": (41, _SCENARIO),
+    "tests/render/test_paddle_operator.py test_below_paddle_operator_servers_and_trainers_begin_and_end_together": (
+        45,
+        _SCENARIO,
+    ),
+    "tests/supervise/test_world.py fault": (57, "one branch for each fault"),
+    "tests/tools/commands.py _serve": (46, "one loop, whose parts share what the process must close after a fork"),
+}
+MANY_PARAMETERS: dict[str, tuple[int, str]] = {
+    "tests/fleet/fleet.py __init__": (7, "each is a property of one fleet, by keyword, and most tests name none"),
+    "tests/kube/server.py ask": (8, "the parts of a request to an API server, each with a default"),
+    "tests/kube/store.py apply": (7, "the parts of server-side apply, as the API has them"),
 }
 COMMANDS = "cli/commands/"  # Typer reads a command's options from its parameters, so these may be many and long
+FOLDERS = ("cli", "jobspec", "tests", "benchmarks", "examples")
 PLAN, SPEC = "jobspec/plan/", "jobspec/spec/"  # what the plan makes of a part of the spec is called as that part
 # Joined, the launcher is a program that runs alone: it has its own of what stands for the same on this side.
 ALONE = "jobspec/launcher/"
 
 
 def _sources() -> Iterator[tuple[str, str, ast.AST]]:
-    for folder in ("cli", "jobspec"):
+    for folder in FOLDERS:
         for path in sorted((ROOT / folder).rglob("*.py")):
             text = path.read_text()
             yield path.relative_to(ROOT).as_posix(), text, ast.parse(text)

@@ -14,7 +14,7 @@ from jobctl.jobspec.deploy.apply.clock import Clock
 from jobctl.jobspec.deploy.apply.deployer import Deployer, Failures
 from jobctl.jobspec.deploy.apply.generations import moves_of
 from jobctl.jobspec.deploy.apply.reconcile import Step, Wanted
-from jobctl.jobspec.deploy.model.control import Ledger
+from jobctl.jobspec.deploy.model.control import Image, Ledger
 from jobctl.jobspec.deploy.model.errors import AWAY
 from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.store.code import code_hash
@@ -30,6 +30,29 @@ class Fresh:
 
     run_id: str
     checkpoint_dir: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """The way from the job as `observed` to the one that is wanted, by `steps`."""
+
+    want: Wanted
+    observed: Observed
+    steps: Sequence[Step]
+
+    @property
+    def begins(self) -> Step | None:
+        """The step that begins a generation, if one is to."""
+        return next((step for step in self.steps if step.kind == "generation"), None)
+
+    def ready(self, failed: Failures) -> list[Node]:
+        """Return the nodes that can take part: those of hosts that answer and did their part."""
+        return [node for node in self.want.usable(self.observed) if node.host.name not in failed]
+
+    def is_held(self, failed: Failures) -> bool:
+        """Say whether what runs goes on as it is: without hosts that have `failed`, too few are left for what is wanted."""
+        too_few = len(self.ready(failed)) < self.want.plan.min_nodes
+        return self.begins is not None and runs(self.observed) and too_few
 
 
 def _nothing() -> None:
@@ -76,52 +99,47 @@ def wanted(deployer: Deployer, plan: Plan, **how: object) -> Wanted:
 
 def execute(
     deployer: Deployer,
-    want: Wanted,
-    steps: Sequence[Step],
-    observed: Observed,
+    transition: Transition,
     clock: Clock,
     note: Callable[[Step], None],
     how: Execution | None = None,
 ) -> Done:
-    """Apply `steps`, telling `note` of each before it is done. A generation begins if enough nodes stand ready.
+    """Apply the steps, telling `note` of each before it is done. A generation begins if enough nodes stand ready.
 
     A change begins only where all that it needs is ready; from then on it is completed, by the supervisor if we are
     killed. Raises DeployError.
     """
-    how = how or Execution()
+    how, plan, steps = how or Execution(), transition.want.plan, transition.steps
     failures = dict(how.failed)
     ending = {step.host for step in steps if _ends(step)}
     failures |= deployer.engines(ending - set(failures), how.engines) if ending else {}
     todo = [step for step in steps if step.host and step.host not in failures]
-    begins = next((step for step in steps if step.kind == "generation"), None)
     if any(step.kind == "wait" for step in steps):
         _note_all(todo, note)
         return Done(None, failures | dict(deployer.apply(todo)), held=True)
-    if is_held(want, steps, observed, failures):
+    if transition.is_held(failures):
         return Done(None, failures, held=True)
-    if begins is not None and len(_ready(want, observed, failures)) < want.plan.min_nodes:
+    begins = transition.begins
+    if begins is not None and len(transition.ready(failures)) < plan.min_nodes:
         todo = [step for step in todo if step.kind == "start"]
     how.adopt()
     if any(map(_ends, todo)):
-        deployer.stop_processes(want.plan.stop_grace)
+        deployer.stop_processes(plan.stop_grace)
     _note_all(todo, note)
     failures |= _apply(deployer, todo, clock, how.engines)
     if begins is None:
         return Done(None, failures)
-    ready = _ready(want, observed, failures)
-    if len(ready) < want.plan.min_nodes or not _is_worth_it(want, observed, ready):
+    ready = transition.ready(failures)
+    if len(ready) < plan.min_nodes or not _is_worth_it(transition, ready):
         return Done(None, failures)
     note(begins)
-    generation, ledger = _next(deployer, want, observed, clock, ready, begins, how)
-    generation = replace(generation, moves=moves_of(generation, observed, failures))
+    ledger = _ledger(transition, deployer.image, clock, how.failure)
+    generation = _next(deployer, transition, ready, clock.now(), ledger)
+    if how.fresh is not None:
+        generation = replace(generation, run_id=how.fresh.run_id, checkpoint_dir=how.fresh.checkpoint_dir)
+    generation = replace(generation, moves=moves_of(generation, transition.observed, failures))
     at = clock.now()
     return Done(generation, failures | dict(deployer.begin(generation, ledger, how.patience)), at)
-
-
-def is_held(want: Wanted, steps: Sequence[Step], observed: Observed, failed: Failures) -> bool:
-    """Say whether what runs goes on as it is: without the hosts that have `failed`, too few are left for what is wanted."""
-    begins = any(step.kind == "generation" for step in steps)
-    return begins and runs(observed) and len(_ready(want, observed, failed)) < want.plan.min_nodes
 
 
 def _note_all(steps: Sequence[Step], note: Callable[[Step], None]) -> None:
@@ -151,27 +169,15 @@ def _apply(deployer: Deployer, steps: Sequence[Step], clock: Clock, engines: flo
     return {host: error for host, error in failures.items() if host not in back} | dict(again)
 
 
-def _next(
-    deployer: Deployer,
-    want: Wanted,
-    observed: Observed,
-    clock: Clock,
-    ready: Sequence[Node],
-    step: Step,
-    how: Execution,
-) -> tuple[Generation, Ledger]:
-    """Return the generation that begins, and the ledger that goes with it."""
-    ledger = _ledger(want, observed, clock, how.failure)
-    ledger = replace(ledger, image=deployer.image or observed.control.ledger.image)
-    generation = deployer.next_generation(want.plan, observed.control.generation, step.grace, ready)
-    if observed.control.generation is None:
-        generation = replace(generation, began=clock.now())
+def _next(deployer: Deployer, transition: Transition, ready: Sequence[Node], now: float, ledger: Ledger) -> Generation:
+    """Return the generation that begins with the nodes that are `ready`."""
+    want, last, step = transition.want, transition.observed.control.generation, transition.begins
+    generation = deployer.next_generation(want.plan, last, step.grace if step else 0.0, ready)
+    if last is None:
+        generation = replace(generation, began=now)
     hot = want.spare_artefacts
     spares = deployer.idle_spares(hot, {node.host.name for node in ready}) if hot else ()
-    generation = replace(generation, alone=_alone(want.plan, ledger, clock.now(), generation, spares))
-    if how.fresh is not None:
-        generation = replace(generation, run_id=how.fresh.run_id, checkpoint_dir=how.fresh.checkpoint_dir)
-    return generation, ledger
+    return replace(generation, alone=_alone(want.plan, ledger, now, generation, spares))
 
 
 def _alone(plan: Plan, ledger: Ledger, now: float, generation: Generation, spares: Sequence[HotSpare]) -> Alone | None:
@@ -191,23 +197,21 @@ def _alone(plan: Plan, ledger: Ledger, now: float, generation: Generation, spare
     return Alone(max(0, left), rules, (FIRST_PORT, FIRST_PORT + PORTS - 1), base=base, spares=hot)
 
 
-def _is_worth_it(want: Wanted, observed: Observed, ready: Sequence[Node]) -> bool:
+def _is_worth_it(transition: Transition, ready: Sequence[Node]) -> bool:
     """Say whether a generation that is to be larger is: one that began with as many nodes would only cost time."""
-    generation = observed.control.generation
-    return not want.keep_budget or generation is None or len(ready) > len(generation.members)
+    generation = transition.observed.control.generation
+    return not transition.want.keep_budget or generation is None or len(ready) > len(generation.members)
 
 
-def _ready(want: Wanted, observed: Observed, failed: Failures) -> list[Node]:
-    """Return the nodes that can take part: those of hosts that answer and did their part."""
-    return [node for node in want.usable(observed) if node.host.name not in failed]
-
-
-def _ledger(want: Wanted, observed: Observed, clock: Clock, failure: Failure | None) -> Ledger:
-    before = observed.control.ledger
+def _ledger(transition: Transition, image: Image | None, clock: Clock, failure: Failure | None) -> Ledger:
+    """Return the ledger that goes with the generation; its image is the one that was prepared, if any was."""
+    want, before = transition.want, transition.observed.control.ledger
+    image = image or before.image
     if failure is None and not want.keep_budget:
-        return Ledger(clock.now(), want.code)
+        return Ledger(clock.now(), want.code, image=image)
     after = before.with_failure(failure) if failure else before
-    return replace(after, code=want.code, result=None, excluded=tuple(sorted({*before.excluded, *want.excluded})))
+    excluded = tuple(sorted({*before.excluded, *want.excluded}))
+    return replace(after, code=want.code, result=None, excluded=excluded, image=image)
 
 
 def fresh_run(plan: Plan, last: Generation | None, exists: Callable[[str], bool]) -> Fresh:

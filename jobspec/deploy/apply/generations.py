@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from secrets import token_hex
 
 from jobctl.jobspec.deploy.model.errors import DeployError
@@ -20,38 +20,34 @@ from jobctl.jobspec.plan.generation import (
 from jobctl.jobspec.plan.types import Node, Plan
 
 
-def choose_generation(
-    plan: Plan,
-    last: Generation | None,
-    grace: float,
-    nodes: Sequence[Node],
-    is_free: Callable[[str, int], bool],
-    where: str,
-    ports: Mapping[int, int | None],
-) -> Generation:
-    """Return the generation of `nodes` after `last` (the first, if None), at ports that `is_free` says are free on a host.
+@dataclass(frozen=True, slots=True)
+class KnownPorts:
+    """The ports that are free on a host, and those at which the launchers of nodes hear each other.
 
-    `where` names the machine of the port in errors; `ports` are where the nodes' launchers hear each other. Raises
-    DeployError.
+    `where` names the machine of the generation's port in errors.
     """
+
+    is_free: Callable[[str, int], bool]
+    where: str
+    of_nodes: Mapping[int, int | None]
+
+
+def choose_generation(
+    plan: Plan, last: Generation | None, grace: float, nodes: Sequence[Node], ports: KnownPorts
+) -> Generation:
+    """Return the generation of `nodes` after `last` (the first, if None), at ports that are free. Raises DeployError."""
     try:
-        made = _next(plan, last, grace, nodes, is_free, where)
+        made = _next(plan, last, grace, nodes, ports)
     except LookupError as error:
         raise DeployError(str(error), "end what listens there, or set `rendezvous.port`") from error
     # Its number alone does not name it: two who are cut off from each other may both begin one of that number.
     meeting = replace(made.rendezvous, id=f"{made.rendezvous.id}-{token_hex(4)}")
-    members = tuple(replace(member, port=ports.get(member.node)) for member in made.members)
+    members = tuple(replace(member, port=ports.of_nodes.get(member.node)) for member in made.members)
     return replace(made, rendezvous=meeting, members=members)
 
 
-def _next(
-    plan: Plan,
-    last: Generation | None,
-    grace: float,
-    nodes: Sequence[Node],
-    is_free: Callable[[str, int], bool],
-    where: str,
-) -> Generation:
+def _next(plan: Plan, last: Generation | None, grace: float, nodes: Sequence[Node], ports: KnownPorts) -> Generation:
+    is_free = ports.is_free
     if last is not None:
         timeout = plan.recovery.host_timeout
         again = replace(last, checkpoint_dir=checkpoint_dir(plan, last), host_timeout=timeout, moves=None)
@@ -62,7 +58,7 @@ def _next(
         return replace(first, members=with_ports(first.members, nodes, port, is_free))
     if plan.rendezvous.port is not None:
         raise DeployError(
-            f"port {port} of `rendezvous.port` is taken on {where}",
+            f"port {port} of `rendezvous.port` is taken on {ports.where}",
             "choose another, or leave `rendezvous.port` out: a free one is found for each generation",
         )
     port = next_port(plan.run_id, 1, lambda port: is_free(host, port))

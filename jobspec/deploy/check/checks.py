@@ -18,6 +18,7 @@ from jobctl.jobspec.frameworks.base import framework
 from jobctl.jobspec.plan.types import Node
 from jobctl.jobspec.planner.memory import SHM_SIZE
 from jobctl.jobspec.render.container import is_address
+from jobctl.jobspec.spec.targets import traits_of
 
 LITTLE, TOO_LITTLE = 2 << 20, 100 << 10  # KiB of disk
 OLDEST_ENGINE = (20, 10)  # host-gateway, device requests, API 1.41
@@ -75,7 +76,7 @@ def _engine_version(run: Survey, seat: CheckedHost) -> Found:
 
 
 def _compose(run: Survey, seat: CheckedHost) -> Found:
-    if seat.engine is None or seat.host_job.target != "compose":
+    if seat.engine is None or not traits_of(seat.host_job.target).uses_compose:
         return
     result = seat.host_job.transport.run([*seat.host_job.docker, "compose", "version", "--short"])
     if result.code == 0:
@@ -268,7 +269,7 @@ def _framework(run: Survey, seat: CheckedHost) -> Found:
 def framework_findings(run: Survey, host: str, node: Node, probe: Mapping[str, Any]) -> Found:
     """Yield what a look around has told of the framework, in an image or on this machine."""
     assert run.plan is not None
-    module, lacks, local = framework(run.plan.framework).module, probe["lacks"], run.plan.target == "local"
+    module, lacks, local = framework(run.plan.framework).module, probe["lacks"], traits_of(run.plan.target).is_here
     missing = f"No module named '{module}'"
     if (run.deep and probe["module"] is None) or any(text and text.endswith(missing) for text in lacks):
         whose = "" if local else "the image's "

@@ -12,6 +12,7 @@ from jobctl.jobspec.deploy.host.scripts import SCRIPTS
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.transport.base import Result, Transport
 from jobctl.jobspec.spec.hosts import Host
+from jobctl.jobspec.spec.targets import traits_of
 
 LEAST_MEMLOCK = 65536  # bytes, which every engine may give
 _NO_MEMLOCK = re.compile(rb"rlimit type 8\b|RLIMIT_MEMLOCK")  # in the words of runc, and of crun
@@ -45,7 +46,7 @@ class ContainerStarter:
 
     def _command(self, work: PurePosixPath, name: str, image: str | None) -> tuple[list[str], bytes]:
         """Return the command that starts what is called `name` in artefacts, and what it reads."""
-        if self.target == "ssh":
+        if not traits_of(self.target).uses_compose:
             script = str(work / f"{name}.sh")
             return ["env", f"JOBCTL_IMAGE={image or ''}", *self._variables(), "sh", script], b""
         given = str(work / "compose.env")

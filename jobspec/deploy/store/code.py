@@ -19,6 +19,7 @@ from jobctl.jobspec.deploy.store.ignore import Patterns, at_any_depth
 from jobctl.jobspec.plan.sent import Code
 from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.render.write import LIST as RENDERED
+from jobctl.jobspec.spec.targets import traits_of
 
 IGNORE = ".dockerignore"
 PULLED = ".jobctl-pull"  # names what `pull` put beside it
@@ -127,13 +128,14 @@ def code_hash(plan: Plan) -> str | None:
     Names, contents and kinds of files (`kind_of`) count; times do not. On target `local`, where nothing is sent, a large file is not read:
     it is another if its size or time is. None where there is nothing on this machine to watch.
     """
+    traits = traits_of(plan.target)
     if plan.code is not None:
         files = code_of(plan, plan.code).files
-        notes = plan.target != "kubernetes"  # there they are part of an object
-        return hash_of((file for file in files if not (notes and file.is_note)), read=plan.target != "local")
+        notes = not traits.is_stream  # there they are part of an object
+        return hash_of((file for file in files if not (notes and file.is_note)), read=traits.sends_code)
     if plan.script is not None and os.path.isfile(plan.script):
         script = Path(plan.script)
-        return hash_of([File(script, script.name, script.stat())], read=plan.target != "local")
+        return hash_of([File(script, script.name, script.stat())], read=traits.sends_code)
     return None
 
 

@@ -15,13 +15,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType
-from typing import Any, get_args, get_type_hints
+from typing import Any
 
 from jobctl.jobspec.deploy.model.errors import DeployError
 from jobctl.jobspec.deploy.model.inventory import Inventory, load_inventory
 from jobctl.jobspec.deploy.store.files import read_json, write_atomic, write_json
 from jobctl.jobspec.plan.serial import dump_plan, load_plan
 from jobctl.jobspec.plan.types import Plan
+from jobctl.jobspec.spec.targets import TARGETS
 
 CHANNELS = "channels.json"
 PENDING = "pending.json"  # what the job is to become, while hosts that this needs are waited for
@@ -258,7 +259,6 @@ _ABOUT: dict[str, tuple[type, ...]] = {
     "set": (list, NoneType),
     "cluster": (dict, NoneType),
 }
-TARGETS = get_args(get_type_hints(Plan)["target"])
 
 # What is kept of a job while it is up.
 KEPT = (

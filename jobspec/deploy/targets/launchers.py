@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Literal
 
 from jobctl.jobspec.deploy.apply.deployer import Failures
-from jobctl.jobspec.deploy.apply.generations import choose_generation
+from jobctl.jobspec.deploy.apply.generations import KnownPorts, choose_generation
 from jobctl.jobspec.deploy.apply.reconcile import Step
 from jobctl.jobspec.deploy.host import images
 from jobctl.jobspec.deploy.host.host_job import HostJob
@@ -119,9 +119,8 @@ class Launchers:
         taken |= {host_job.host.name: found for host_job, found in fleet.on(others, used_ports).done.items()}
         ports = {node.node: node.port for node in fleet.merge(fleet.seen, fleet.down).nodes}
         ports |= spare_launchers.ports(fleet, nodes)
-        return choose_generation(
-            plan, last, grace, nodes, lambda host, port: port not in taken.get(host, ()), first.host.name, ports
-        )
+        known = KnownPorts(lambda host, port: port not in taken.get(host, ()), first.host.name, ports)
+        return choose_generation(plan, last, grace, nodes, known)
 
     def begin(self, generation: Generation, ledger: Ledger, patience: float) -> Failures:
         """Hand a generation to the launchers; the ledger goes first, see control.py."""

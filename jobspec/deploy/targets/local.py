@@ -18,7 +18,7 @@ from secrets import token_hex
 from typing import Literal
 
 from jobctl.jobspec.deploy.apply.deployer import Failures, FaultTarget, RuntimeInputs
-from jobctl.jobspec.deploy.apply.generations import choose_generation
+from jobctl.jobspec.deploy.apply.generations import KnownPorts, choose_generation
 from jobctl.jobspec.deploy.apply.reconcile import Step
 from jobctl.jobspec.deploy.host.devices import count_devices
 from jobctl.jobspec.deploy.logs.files import Folder
@@ -240,7 +240,7 @@ class Local:
     def next_generation(self, plan: Plan, last: Generation | None, grace: float, nodes: Sequence[Node]) -> Generation:
         """Return the generation after `last` (the first, if None) with a port that is free now. Raises DeployError."""
         ports = {node.index: self._launchers.observe_node(node.index).port for node in nodes}
-        return choose_generation(plan, last, grace, nodes, port_is_free, "this machine", ports)
+        return choose_generation(plan, last, grace, nodes, KnownPorts(port_is_free, "this machine", ports))
 
     def finish(self, grace: float) -> None:
         """End all processes and all launchers: SIGTERM, `grace` seconds, SIGKILL for whatever is left."""

@@ -70,7 +70,7 @@ class KnownJobs:
 
     def handle(self, directory: JobDir) -> Handle:
         """Return the handle of a job: that of the last look, unless the job was brought up again since then."""
-        from jobctl.jobspec.operations.resolve.running import known_handle
+        from jobctl.jobspec.operations.targets.table import known_handle
 
         stamp, kept = directory.stamp(), self._handles.get(directory.name)
         if kept is not None and kept[0] == stamp:
@@ -122,9 +122,10 @@ def hosts_of_file(hosts: Path, reached: Reached) -> dict[str, HostJob]:
     from jobctl.jobspec.deploy.targets.hosts import Hosts
     from jobctl.jobspec.operations.resolve.job import Where, job_of_name, known_hosts
     from jobctl.jobspec.operations.resolve.planning import ssh_options
+    from jobctl.jobspec.operations.targets.choose import NO_JOB
 
     reach = Inventory(known_hosts(Where(hosts=hosts)), ssh_options(reached.ssh_config, reached.accept_new, None))
-    return dict(Hosts(job_of_name("list"), "ssh", reach).host_jobs)
+    return dict(Hosts(job_of_name("list"), NO_JOB, reach).host_jobs)
 
 
 def jobs_on_hosts(hosts: Path, reached: Reached) -> tuple[list[HostJobs], Failures]:

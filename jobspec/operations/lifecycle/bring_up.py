@@ -29,7 +29,7 @@ from jobctl.jobspec.operations.resolve.ownership import refuse_others, refuse_ow
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.apply.changes import Changed
     from jobctl.jobspec.deploy.apply.deployer import Deployer, Failures, RuntimeInputs
-    from jobctl.jobspec.deploy.apply.executor import Done, Fresh
+    from jobctl.jobspec.deploy.apply.executor import Done, Fresh, Transition
     from jobctl.jobspec.deploy.apply.reconcile import Step, Wanted
     from jobctl.jobspec.deploy.model.finding import Finding
     from jobctl.jobspec.deploy.model.notification import Channel
@@ -50,6 +50,13 @@ class HostsChange:
     observed: Observed
     want: Wanted
     steps: tuple[Step, ...]
+
+    @property
+    def transition(self) -> Transition:
+        """The same, for the executor."""
+        from jobctl.jobspec.deploy.apply.executor import Transition
+
+        return Transition(self.want, self.observed, self.steps)
 
     @property
     def changed(self) -> tuple[Changed, ...]:
@@ -206,7 +213,7 @@ class BringUp:
     def _apply(self, left: Failures) -> Applied:
         """Do what is missing, with the lock held. `left` are hosts that are not fit."""
         from jobctl.jobspec.deploy.apply.deployer import RuntimeInputs
-        from jobctl.jobspec.deploy.apply.executor import is_held, runs
+        from jobctl.jobspec.deploy.apply.executor import runs
 
         deployer, options = self.deployer, self.options
         job = deployer.job
@@ -221,7 +228,7 @@ class BringUp:
         if options.start is None:
             self.channels = channels_of(self.compiled, os.environ, self.reporter)
         warn_of_another_spec(deployer, self.compiled, self.reporter)
-        if left and is_held(change.want, steps, observed, failed):  # a person has to mend that first
+        if left and change.transition.is_held(failed):  # a person has to mend that first
             return Applied(plan, steps, failed, ready=True, held=True, supervised=False, changed=self.changed)
         job.create()
         generation = observed.control.generation
@@ -280,4 +287,4 @@ class BringUp:
 
         deployer, note = self.deployer, step_teller(self.deployer, self.reporter)
         how = Execution(None, fresh, failed, PATIENCE, ENGINES, deployer.job.adopt)
-        return execute(deployer, change.want, change.steps, change.observed, SystemClock(), note, how)
+        return execute(deployer, change.transition, SystemClock(), note, how)

@@ -106,7 +106,7 @@ class HostsJob:
 
     def _restart(self, plan: Plan, again: frozenset[int], request: JobRequest, reporter: Reporter) -> Done:
         from jobctl.jobspec.deploy.apply.clock import SystemClock
-        from jobctl.jobspec.deploy.apply.executor import Execution, execute, wanted
+        from jobctl.jobspec.deploy.apply.executor import Execution, Transition, execute, wanted
         from jobctl.jobspec.deploy.apply.reconcile import reconcile
         from jobctl.jobspec.deploy.model.errors import DeployError
 
@@ -122,7 +122,7 @@ class HostsJob:
             starts = {step.host for step in steps if step.kind in ("start", "replace") and step.node is not None}
             failed = deployer.provision(plan, starts) if deployer.job.is_changing() and starts else {}
             how = Execution(failed=failed, patience=PATIENCE, engines=ENGINES)
-            done = execute(deployer, want, steps, observed, SystemClock(), note, how)
+            done = execute(deployer, Transition(want, observed, steps), SystemClock(), note, how)
         except DeployError as error:
             raise HostsFailed(error.message, error.hint) from error
         if any(step.kind == "supervise" for step in steps):

@@ -12,6 +12,7 @@ from jobctl.jobspec.operations.errors import Refused
 from jobctl.jobspec.operations.resolve.drift import secret_digests
 from jobctl.jobspec.operations.resolve.job import job_of_name
 from jobctl.jobspec.operations.resolve.planning import context_of
+from jobctl.jobspec.spec.targets import traits_of
 
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.apply.deployer import Failures, Handle
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 def refuse_missing_data(plan: Plan) -> None:
     """Raise Refused if data that hosts are to get is not where the spec says."""
     for one in plan.data:
-        if one.version is None and plan.target in ("compose", "ssh"):
+        if one.version is None and traits_of(plan.target).takes_hosts:
             hint = "see `data` in the spec: jobctl sends folders of this machine, and of hosts as `HOST:/path`"
             raise Refused(f"there is no directory {one.place} to send: nothing was changed", hint)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from jobctl.jobspec.operations.errors import HostsFailed, Refused
 from jobctl.jobspec.operations.resolve.code import no_code, say_left_out
+from jobctl.jobspec.spec.targets import traits_of
 
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.apply.deployer import Deployer
@@ -21,7 +22,8 @@ def build_of_job(compiled: Compiled) -> Build | None:
     """Return what the image of a job is built from, None if jobctl does not build it: only hosts get it."""
     from jobctl.jobspec.planner.code import build_of
 
-    build = build_of(compiled.spec, str(compiled.directory)) if compiled.target in ("compose", "ssh") else None
+    builds = traits_of(compiled.target).takes_hosts
+    build = build_of(compiled.spec, str(compiled.directory)) if builds else None
     if build is None:
         return None
     return with_withheld(build, compiled.path, compiled.hosts_path)

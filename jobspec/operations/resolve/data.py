@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.operations.errors import HostsFailed
+from jobctl.jobspec.spec.targets import traits_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,7 +23,7 @@ def data_versions(compiled: Compiled, deployer: Deployer, old: Plan | None) -> M
     """
     from jobctl.jobspec.planner.code import data_of
 
-    if compiled.target not in ("compose", "ssh"):
+    if not traits_of(compiled.target).takes_hosts:
         return {}
     there = [one for one in data_of(compiled.spec, str(compiled.directory)) if one.host is not None]
     found, failures = deployer.data_versions(there) if there else ({}, {})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.operations.errors import HostsFailed
+from jobctl.jobspec.spec.targets import traits_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,7 +48,7 @@ def devices_to_check(compiled: Compiled, deployer: Deployer, old: Plan | None) -
 def _looked_at(compiled: Compiled, deployer: Deployer, old: Plan | None) -> tuple[Mapping[str, int] | None, Failures]:
     """Return what is known of hosts, with a look at those that nothing is known of, and which did not answer."""
     wanted = compiled.spec.devices
-    if compiled.target not in ("compose", "ssh") or wanted.kind == "cpu":
+    if not traits_of(compiled.target).takes_hosts or wanted.kind == "cpu":
         return None, {}
     if wanted.count is not None or wanted.ids is not None:
         return None, {}

@@ -12,6 +12,7 @@ from jobctl.jobspec.operations.errors import OperationError, Refused
 from jobctl.jobspec.operations.resolve.data import versions_in
 from jobctl.jobspec.operations.resolve.job import Compiled, Where, as_started, job_of_name, known_hosts, load
 from jobctl.jobspec.operations.resolve.planning import plan_of
+from jobctl.jobspec.spec.targets import traits_of
 
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.apply.changes import Changed
@@ -186,7 +187,7 @@ class _Effects:
         from jobctl.jobspec.spec.model import Spec
 
         plan = self.plan
-        placement = None if plan.target == "local" else {node.index: node.host.name for node in plan.nodes}
+        placement = None if traits_of(plan.target).is_here else {node.index: node.host.name for node in plan.nodes}
         services = {service.name: service.host.name for service in plan.services}
         try:
             spec = Spec.model_validate(with_value(new, path, value_at(old, path)))
@@ -202,7 +203,7 @@ class _Effects:
     def _is_other_code(self, other: Plan) -> bool:
         from jobctl.jobspec.deploy.store.code import code_hash
 
-        return self.plan.target == "local" and code_hash(other) != code_hash(self.plan)
+        return not traits_of(self.plan.target).sends_code and code_hash(other) != code_hash(self.plan)
 
 
 def _held(plan: Plan) -> tuple[Any, ...]:

@@ -10,15 +10,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.operations.errors import InvalidHosts, InvalidSpec, Refused
+from jobctl.jobspec.operations.targets.choose import choose_target, may_take_hosts, names_cluster, where_recorded
+from jobctl.jobspec.spec.targets import TARGETS
 
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.store.jobdir import JobDir
     from jobctl.jobspec.operations.reporter import Reporter
-    from jobctl.jobspec.planner.context import Target
     from jobctl.jobspec.spec.diagnostics import Diagnostic
     from jobctl.jobspec.spec.hosts import Host
     from jobctl.jobspec.spec.load import Loaded
     from jobctl.jobspec.spec.model import Spec
+    from jobctl.jobspec.spec.targets import TargetName
 
 DEFAULT_SPEC = "job.yaml"
 
@@ -35,7 +37,7 @@ class Compiled:
     spec: Spec
     directory: Path
     path: Path
-    target: Target
+    target: TargetName
     hosts: tuple[Host, ...]
     hosts_path: Path | None
     on: str | None
@@ -108,7 +110,7 @@ class Where:
     `hosts_from` says which default the hosts file is, None where an option or the job itself names it.
     """
 
-    target: Target | None = None
+    target: TargetName | None = None
     hosts: Path | None = None
     on: str | None = None
     exclude: str | None = None
@@ -117,27 +119,20 @@ class Where:
     hosts_from: str | None = None
 
 
-def in_cluster(where: Where | Reached) -> bool:
-    """Say whether options name a cluster."""
-    return where.context is not None or where.namespace is not None
-
-
 def as_started(job: str | None, where: Where) -> Where:
     """Return `where`, filled in for a job that is up: its hosts and target are what it was started with.
 
     For a job that is not known here, the user's own default counts.
     """
-    if where.hosts is not None or (where.target is not None and where.target in ("local", "kubernetes", "slurm")):
+    if where.hosts is not None or not may_take_hosts(where.target):
         return where
     name = job if job is not None and not is_spec_file(job) else _name_in(spec_path(job))
     about = (job_of_name(name).about() or {}) if name else {}
     if not about:
         return with_defaults(job, where)
-    if about.get("target") == "kubernetes" and where.target is None:
-        return replace(where, target="kubernetes")
-    if about.get("target") == "slurm" and where.target is None and not in_cluster(where):
-        return replace(where, target="slurm")
-    if not about.get("hosts") or (where.target is None and in_cluster(where)):
+    if about.get("target"):
+        where = where_recorded(where, about["target"])
+    if not about.get("hosts") or (where.target is None and names_cluster(where)):
         return where
     if not Path(about["hosts"]).is_file():
         raise Refused(
@@ -152,7 +147,7 @@ def with_defaults(job: str | None, where: Where) -> Where:
     """Return `where` with the user's default hosts file, unless options say where the job runs, or it is known here."""
     from jobctl.jobspec.operations.resolve.settings import default_hosts
 
-    if where.hosts is not None or where.target in ("local", "kubernetes", "slurm") or in_cluster(where):
+    if where.hosts is not None or not may_take_hosts(where.target) or names_cluster(where):
         return where
     default = default_hosts()
     if default.value is None:
@@ -167,26 +162,6 @@ def _name_in(path: Path) -> str | None:
     from jobctl.jobspec.spec.load import read_name
 
     return read_name(path).name
-
-
-def choose_target(where: Where) -> Target:
-    """Return the target: asked for, or `compose` with hosts and `local` without."""
-    default: Target = "compose" if where.hosts else "kubernetes" if in_cluster(where) else "local"
-    chosen: Target = where.target or default
-    if in_cluster(where) and chosen != "kubernetes":
-        raise Refused(f"`--context` and `--namespace` choose a cluster, and target `{chosen}` has none")
-    if where.hosts is None and (where.on or where.exclude):
-        raise Refused("`--on` and `--exclude` choose from a hosts file", "name it: `--hosts hosts.txt`")
-    if chosen == "local" and where.hosts:
-        raise Refused(
-            "target `local` is this machine: it takes no hosts file",
-            "leave out `--hosts` or `--target local`",
-        )
-    if chosen == "kubernetes" and where.hosts:
-        raise Refused("target `kubernetes` takes no hosts file: the cluster chooses", "leave out `--hosts`")
-    if chosen == "slurm" and where.hosts:
-        raise Refused("target `slurm` takes no hosts file: Slurm chooses", "leave out `--hosts`")
-    return chosen
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +193,7 @@ def check(job: str | None, overrides: Sequence[str] | None, where: Where) -> Che
         *check_target(loaded, chosen, used, where.hosts),
         *reserved_env_warnings(loaded),
     ]
-    if chosen != "local":
+    if TARGETS[chosen].sends_code:
         found += large_code(loaded, path, where.hosts)
     diagnostics = in_order(found, [str(file) for file in files])
     if loaded.spec is None or has_errors(diagnostics):
@@ -296,7 +271,7 @@ def compile_job(job: str | None, overrides: Sequence[str] | None, where: Where, 
     compiled = compiled_of(checked)
     reporter.diagnostics(checked.diagnostics, checked.loaded.source)
     say_unused_hosts(checked, where, reporter)
-    if compiled.target != "local":
+    if TARGETS[compiled.target].sends_code:
         _say_left_out(checked, where, reporter)
     return compiled
 
@@ -329,6 +304,6 @@ def say_default_hosts(where: Where, reporter: Reporter) -> None:
 def say_unused_hosts(checked: Checked, where: Where, reporter: Reporter) -> None:
     """Tell that the target is this machine although there is a hosts file beside the spec, if nobody has chosen so."""
     unused = checked.files[0].parent / "hosts.txt"
-    if where.target is None and where.hosts is None and not in_cluster(where) and unused.is_file():
+    if where.target is None and where.hosts is None and not names_cluster(where) and unused.is_file():
         option = f"--hosts {shlex.quote(str(unused))}"
         reporter.say(f"target local: this machine ({unused} is not used; {option} uses it)")

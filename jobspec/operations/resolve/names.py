@@ -14,10 +14,10 @@ from jobctl.jobspec.operations.resolve.job import (
     DEFAULT_SPEC,
     Reached,
     checked_name,
-    in_cluster,
     is_spec_file,
     job_of_name,
 )
+from jobctl.jobspec.operations.targets.choose import names_cluster
 
 if TYPE_CHECKING:
     from jobctl.jobspec.plan.types import Plan
@@ -41,7 +41,7 @@ def name_of(job: str | None, reached: Reached = AS_STARTED) -> str:
     if loaded.name is None:
         about = (_said_of(started, path), _named_instead(started)) if started else ("", None)
         raise NamelessSpec(loaded.diagnostics, loaded.source, *about)
-    elsewhere = reached.hosts is not None or in_cluster(reached)
+    elsewhere = reached.hosts is not None or names_cluster(reached)
     if started and loaded.name not in started and not elsewhere and job_of_name(loaded.name).about() is None:
         message = f"no job `{loaded.name}` is known here; {_said_of(started, path)}"
         raise Refused(message, _named_instead(started))

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from jobctl.jobspec.operations.errors import NotYours, OperationError, Refused
 from jobctl.jobspec.operations.resolve.job import is_spec_file, job_of_name, spec_path
 from jobctl.jobspec.operations.resolve.planning import deployer_of, owner
-from jobctl.jobspec.operations.resolve.running import known_handle
+from jobctl.jobspec.operations.targets.table import known_handle
+from jobctl.jobspec.spec.targets import traits_of
 
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.apply.deployer import Handle
@@ -40,10 +41,12 @@ def refuse_move(compiled: Compiled) -> None:
     name = compiled.spec.name
     directory = job_of_name(name)
     before = (directory.about() or {}).get("target")
-    if before is None or _place(before) == _place(compiled.target):
+    if before is None or traits_of(before).place == traits_of(compiled.target).place:
         return
     # What has ended on this machine leaves nothing behind that anyone would have to find again.
-    if before != "local" or any(node.alive for node in deployer_of(directory, before, None).observe().nodes):
+    if not traits_of(before).is_here or any(
+        node.alive for node in deployer_of(directory, before, None).observe().nodes
+    ):
         first = _spec_of(directory)
         if first is not None and first.exists() and not _same_folder(first, compiled.path):
             raise NotYours(
@@ -54,11 +57,6 @@ def refuse_move(compiled: Compiled) -> None:
             f"job `{name}` is up on target `{before}`, and would be brought up on target `{compiled.target}` too",
             f"`jobctl down {name}` first; its checkpoints stay",
         )
-
-
-def _place(target: str) -> str:
-    """Return a word for where jobs of a target run: `compose` and `ssh` start the same containers."""
-    return "hosts" if target in ("compose", "ssh") else target
 
 
 # Two folders, one name.
@@ -213,18 +211,22 @@ def _shared_checkpoint(plan: Plan, theirs: Plan | None) -> str | None:
     if plan.checkpoint is None or theirs is None or theirs.checkpoint is None:
         return None
     same = os.path.realpath(plan.checkpoint.dir) == os.path.realpath(theirs.checkpoint.dir)
-    if not same or "kubernetes" in (plan.target, theirs.target):
+    if not same or any(traits_of(one.target).mounts_by_name for one in (plan, theirs)):
         return None
-    everywhere = plan.checkpoint.shared and theirs.checkpoint.shared and _place(plan.target) == _place(theirs.target)
+    everywhere = plan.checkpoint.shared and theirs.checkpoint.shared and _in_one_place(plan, theirs)
     return plan.checkpoint.dir if everywhere or _share_a_host(plan, theirs) else None
+
+
+def _in_one_place(plan: Plan, theirs: Plan) -> bool:
+    return traits_of(plan.target).place == traits_of(theirs.target).place
 
 
 def _share_a_host(plan: Plan, theirs: Plan) -> bool:
     """Say whether both jobs have a node on one host: hosts files may give one host several names, or one name to several."""
-    if _place(plan.target) != _place(theirs.target):
+    if not _in_one_place(plan, theirs):
         return False
     ours, its = ({node.host.address for node in one.nodes} for one in (plan, theirs))
-    return plan.target == "local" or bool(ours & its)
+    return traits_of(plan.target).is_here or bool(ours & its)
 
 
 def _was_renamed(compiled: Compiled, plan: Plan, other: JobDir) -> bool:

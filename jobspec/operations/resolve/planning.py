@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from jobctl.jobspec.operations.errors import HostsFailed, Refused
 from jobctl.jobspec.operations.resolve.job import job_of_name
+from jobctl.jobspec.spec.targets import traits_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,12 +40,12 @@ def plan_in_place(compiled: Compiled, reached: Reached, count: int | None = None
     services = {service.name: service.host.name for service in old.services} if old else {}
     devices, versions = devices_of(compiled, deployer, old), data_versions(compiled, deployer, old)
     made = deployer.plan = plan_of(compiled, None, count, services, devices, versions)
-    if made.target == "local":
+    if traits_of(made.target).is_here:
         return made, deployer
     if old is None:
         homes = deployer.newest().placement
     else:
-        homes = {} if old.target == "local" else {node.index: node.host.name for node in old.nodes}
+        homes = {} if traits_of(old.target).is_here else {node.index: node.host.name for node in old.nodes}
     placement = _placement(compiled, made, homes)
     placed = plan_of(compiled, placement, count, services, devices, versions) if placement else made
     deployer.plan = placed
@@ -70,7 +71,7 @@ def inventory_for(compiled: Compiled, reached: Reached) -> Inventory | None:
     """Return how the hosts of a compiled job are reached, None where it runs on this machine."""
     from jobctl.jobspec.deploy.model.inventory import Inventory
 
-    if compiled.target not in ("compose", "ssh"):
+    if not traits_of(compiled.target).takes_hosts:
         return None
     known = job_of_name(compiled.spec.name).inventory()
     options = ssh_options(reached.ssh_config, reached.accept_new, known)
@@ -99,19 +100,19 @@ def plan_of(
     from jobctl.jobspec.deploy.host.devices import count_devices
     from jobctl.jobspec.planner.context import Placement, PlanError
 
-    context = context_of(compiled)
-    if compiled.target == "local" and (found := count_devices(compiled.spec.devices.kind)):
+    context, traits = context_of(compiled), traits_of(compiled.target)
+    if traits.is_here and (found := count_devices(compiled.spec.devices.kind)):
         devices = {"localhost": found}
     try:
         where = Placement(placement or {}, services or {})
         plan = planner.plan(compiled.spec, compiled.hosts, context, where, devices, count)
     except PlanError as error:
-        if compiled.target == "local" and error.code == "devices-unknown":
+        if traits.is_here and error.code == "devices-unknown":
             message = f"{compiled.path}: this machine has no devices of kind `{compiled.spec.devices.kind}`"
             hint = "are the driver and its device nodes there? `devices: cpu` asks for none"
             raise HostsFailed(f"{message} [devices-missing]", hint) from error
         raise Refused(f"{compiled.path}: {error.message} [{error.code}]", error.hint) from error
-    if plan.target in ("compose", "ssh"):
+    if traits.takes_hosts:
         plan = _with_data(_with_build(plan, compiled), versions or {})
     if plan.code is None:
         return plan
@@ -119,7 +120,7 @@ def plan_of(
 
     withheld = (*plan.code.withheld, *no_code(compiled.path, compiled.hosts_path))
     plan = replace(plan, code=replace(plan.code, withheld=withheld))
-    return plan if plan.target == "local" else _packed(plan)
+    return _packed(plan) if traits.sends_code else plan
 
 
 def _with_build(plan: Plan, compiled: Compiled) -> Plan:
@@ -152,7 +153,7 @@ def _packed(plan: Plan) -> Plan:
     from jobctl.jobspec.deploy.store.code import code_hash
 
     assert plan.code is not None
-    archive = archive_of(plan) if plan.target == "kubernetes" else None
+    archive = archive_of(plan) if traits_of(plan.target).is_stream else None
     return replace(plan, code=replace(plan.code, archive=archive, version=code_hash(plan)))
 
 
@@ -172,7 +173,7 @@ def deployer_of(directory: JobDir, target: str, reach: Inventory | None, plan: P
     if reach is not None:
         from jobctl.jobspec.deploy.targets.hosts import Hosts
 
-        return Hosts(directory, "ssh" if target == "ssh" else "compose", reach, plan)
+        return Hosts(directory, traits_of(target).starter, reach, plan)
     from jobctl.jobspec.deploy.targets.local import Local
 
     return Local(directory, plan)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Literal
 
 from jobctl.jobspec.spec.build_part import Build
 from jobctl.jobspec.spec.diagnostics import Diagnostic
 from jobctl.jobspec.spec.hosts import Host
 from jobctl.jobspec.spec.model import Spec
 from jobctl.jobspec.spec.source import Source
+from jobctl.jobspec.spec.targets import TARGETS, TargetName
 
 _SENSITIVE = re.compile(r"secret|passw|credential|token(?!i)|(api|private|access)_?key", re.IGNORECASE)
 
@@ -20,14 +20,14 @@ def check_build(
     spec: Spec,
     source: Source,
     directory: Path,
-    target: Literal["local", "compose", "ssh", "kubernetes", "slurm"],
+    target: TargetName,
     hosts: Sequence[Host] = (),
 ) -> Iterator[Diagnostic]:
     """Yield what is wrong with the build of a spec on `target`, for `hosts` where there are any."""
-    build = spec.build
-    if build is None or target in ("local", "slurm"):
+    build, traits = spec.build, TARGETS[target]
+    if build is None or not (traits.takes_hosts or traits.in_cluster):
         return
-    if target == "kubernetes":
+    if traits.in_cluster:
         message = "jobctl builds nothing for a cluster, whose nodes pull `image` from a registry"
         hint = "`docker build` and `docker push` bring it there"
         yield Diagnostic("warning", "build-unused", message, source.key_span(("build",)), hint)

@@ -5,28 +5,27 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Literal
 
 from jobctl.jobspec.spec.data_place import place_of_data
 from jobctl.jobspec.spec.diagnostics import Diagnostic
 from jobctl.jobspec.spec.hosts import Host, UnknownHost, choose
 from jobctl.jobspec.spec.model import Spec
 from jobctl.jobspec.spec.source import Source
+from jobctl.jobspec.spec.targets import TARGETS, TargetName
 
 
-def check_data(
-    spec: Spec, source: Source, directory: Path, target: Literal["local", "compose", "ssh", "kubernetes", "slurm"]
-) -> Iterator[Diagnostic]:
+def check_data(spec: Spec, source: Source, directory: Path, target: TargetName) -> Iterator[Diagnostic]:
     """Yield what is wrong with the data of a spec on `target`."""
-    if spec.data and target in ("kubernetes", "slurm"):
+    traits = TARGETS[target]
+    if spec.data and traits.chooses_nodes:
         message = f"jobctl sends no data on target `{target}`"
-        hint = "mount a claim with `volumes`" if target == "kubernetes" else "name paths that all nodes see"
+        hint = "mount a claim with `volumes`" if traits.mounts_by_name else "name paths that all nodes see"
         yield Diagnostic("error", "data-not-sent", message, source.key_span(("data",)), hint)
         return
     for number, one in enumerate(spec.data):
         span = source.value_span(("data", number, "source"))
         if place_of_data(one.source)[0] is not None:
-            if target == "local":
+            if traits.is_here:
                 message = f"target `local` sends no data: processes have to find `{one.target}` on this machine"
                 yield Diagnostic("warning", "not-mounted", message, span)
             continue
@@ -34,7 +33,7 @@ def check_data(
         if not os.path.isdir(path):
             hint = "paths of `data` are relative to the spec"
             yield Diagnostic("warning", "file-not-found", f"there is no directory `{one.source}`", span, hint)
-        if target == "local" and path != one.target:
+        if traits.is_here and path != one.target:
             message = f"target `local` mounts nothing: processes see `{one.source}`, not `{one.target}`"
             yield Diagnostic("warning", "not-mounted", message, span)
 

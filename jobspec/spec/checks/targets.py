@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Literal
 
 from jobctl.jobspec.spec.checks.build import check_build
 from jobctl.jobspec.spec.checks.data import check_data
@@ -20,12 +20,11 @@ from jobctl.jobspec.spec.load import Loaded
 from jobctl.jobspec.spec.model import Spec
 from jobctl.jobspec.spec.partial import told
 from jobctl.jobspec.spec.source import Source
-
-Target = Literal["local", "compose", "ssh", "kubernetes", "slurm"]
+from jobctl.jobspec.spec.targets import TARGETS, PlaceKind, TargetName
 
 
 def check_target(
-    loaded: Loaded, target: Target, hosts: Sequence[Host] = (), hosts_path: Path | None = None
+    loaded: Loaded, target: TargetName, hosts: Sequence[Host] = (), hosts_path: Path | None = None
 ) -> list[Diagnostic]:
     """Return what is wrong with a spec for `target`, and for `hosts` where there are any.
 
@@ -35,34 +34,54 @@ def check_target(
     if spec is None:
         return []
     data = told(lambda: check_data(spec, source, loaded.directory, target))
-    if target == "local":
-        return data + _all(
-            lambda: _processes(spec, source),
-            lambda: _unmounted(spec, source, loaded.directory),
-            lambda: _code_target(spec, source),
-            lambda: _local_script(spec, source, loaded.directory),
-            lambda: _gloo(spec, source),
-            lambda: _fitness(spec, source, target),
-        )
-    if target == "slurm":
-        return data + _in_allocation(spec, source, loaded.directory) + told(lambda: _fitness(spec, source, target))
-    found = data + _all(
-        lambda: _image(spec, source, target),
-        lambda: check_build(spec, source, loaded.directory, target, hosts),
+    where = _Where(target, loaded.directory, hosts, hosts_path)
+    return data + CHECKS[TARGETS[target].place](spec, source, where)
+
+
+@dataclass(frozen=True, slots=True)
+class _Where:
+    """Where a job is to run: the target, the folder of the spec, and the hosts that were chosen of a hosts file."""
+
+    target: TargetName
+    directory: Path
+    hosts: Sequence[Host]
+    hosts_path: Path | None
+
+
+def _on_this_machine(spec: Spec, source: Source, where: _Where) -> list[Diagnostic]:
+    return _all(
+        lambda: _processes(spec, source),
+        lambda: _unmounted(spec, source, where.directory),
+        lambda: _code_target(spec, source),
+        lambda: _local_script(spec, source, where.directory),
+        lambda: _gloo(spec, source),
+        lambda: _fitness(spec, source, where.target),
+    )
+
+
+def _in_containers(spec: Spec, source: Source, where: _Where) -> list[Diagnostic]:
+    return _all(
+        lambda: _image(spec, source, where.target),
+        lambda: check_build(spec, source, where.directory, where.target, where.hosts),
         lambda: _relative_volumes(spec, source),
-        lambda: _script_not_sent(spec, source, loaded.directory),
+        lambda: _script_not_sent(spec, source, where.directory),
         lambda: _outputs_not_kept(spec, source),
     )
-    if target == "kubernetes":
-        gloo = told(lambda: _gloo(spec, source)) if operator_of(spec) == "none" else []  # an operator sees to it
-        found += apply(KUBERNETES, spec, source)
-        found += _all(lambda: _claims(spec, source), lambda: _not_told(spec, source))
-        return found + gloo + told(lambda: _fitness(spec, source, target))
-    found += told(lambda: _gloo(spec, source))
-    if hosts_path is None:
-        message = f"target `{target}` needs hosts"
+
+
+def _in_cluster(spec: Spec, source: Source, where: _Where) -> list[Diagnostic]:
+    gloo = told(lambda: _gloo(spec, source)) if operator_of(spec) == "none" else []  # an operator sees to it
+    found = _in_containers(spec, source, where) + apply(KUBERNETES, spec, source)
+    found += _all(lambda: _claims(spec, source), lambda: _not_told(spec, source))
+    return found + gloo + told(lambda: _fitness(spec, source, where.target))
+
+
+def _on_hosts(spec: Spec, source: Source, where: _Where) -> list[Diagnostic]:
+    found = _in_containers(spec, source, where) + told(lambda: _gloo(spec, source))
+    if where.hosts_path is None:
+        message = f"target `{where.target}` needs hosts"
         found.append(Diagnostic("error", "no-hosts", message, source.value_span(()), "name them: `--hosts hosts.txt`"))
-    return found + (_with_hosts(spec, source, hosts) if hosts else [])
+    return found + (_with_hosts(spec, source, where.hosts) if where.hosts else [])
 
 
 def _with_hosts(spec: Spec, source: Source, hosts: Sequence[Host]) -> list[Diagnostic]:
@@ -78,16 +97,25 @@ def _all(*rules: Callable[[], Iterable[Diagnostic]]) -> list[Diagnostic]:
     return [diagnostic for rule in rules for diagnostic in told(rule)]
 
 
-def _in_allocation(spec: Spec, source: Source, directory: Path) -> list[Diagnostic]:
-    """Return what is wrong for target `slurm`, whose processes run in containers only if the spec says so."""
+def _in_allocation(spec: Spec, source: Source, where: _Where) -> list[Diagnostic]:
+    """Return what is wrong in an allocation, where processes run in containers only if the spec says so."""
     return apply(SLURM, spec, source) + _all(
         lambda: _not_told(spec, source),
         lambda: _gloo(spec, source),
-        lambda: _image(spec, source, "slurm") if in_container(spec) else _nothing_mounted(spec, source),
+        lambda: _image(spec, source, where.target) if in_container(spec) else _nothing_mounted(spec, source),
         lambda: _relative_volumes(spec, source) if in_container(spec) else (),
-        lambda: _script_not_sent(spec, source, directory) if _sends(spec) else (),
+        lambda: _script_not_sent(spec, source, where.directory) if _sends(spec) else (),
         lambda: _outputs_not_kept(spec, source) if _sends(spec) else (),
+        lambda: _fitness(spec, source, where.target),
     )
+
+
+CHECKS: Mapping[PlaceKind, Callable[[Spec, Source, _Where], list[Diagnostic]]] = {
+    "machine": _on_this_machine,
+    "hosts": _on_hosts,
+    "cluster": _in_cluster,
+    "allocation": _in_allocation,
+}
 
 
 def _not_told(spec: Spec, source: Source) -> Iterator[Diagnostic]:
@@ -156,7 +184,7 @@ def _local_script(spec: Spec, source: Source, directory: Path) -> Iterator[Diagn
         yield Diagnostic("warning", "file-not-found", message, source.value_span(("script",)))
 
 
-def _fitness(spec: Spec, source: Source, target: Target) -> Iterator[Diagnostic]:
+def _fitness(spec: Spec, source: Source, target: TargetName) -> Iterator[Diagnostic]:
     if spec.fitness != "off":
         message, hint = (
             f"jobctl measures no hosts on target `{target}`: this has no effect",
@@ -182,8 +210,8 @@ def _gloo(spec: Spec, source: Source) -> Iterator[Diagnostic]:
 # In containers.
 
 
-def _image(spec: Spec, source: Source, target: Target) -> Iterator[Diagnostic]:
-    builds = target in ("compose", "ssh")
+def _image(spec: Spec, source: Source, target: TargetName) -> Iterator[Diagnostic]:
+    builds = TARGETS[target].takes_hosts
     if not spec.image and not (builds and spec.build):
         hint = f"add `image: …`{' or `build: .`' if builds else ''}, or use `--target local`"
         yield Diagnostic("error", "image-missing", "containers need an `image`", source.value_span(("image",)), hint)

@@ -1,0 +1,1 @@
+"""What differs between targets for operations: which one is meant, and how its jobs are found, planned and checked."""

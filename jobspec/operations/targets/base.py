@@ -1,0 +1,46 @@
+"""One protocol for how jobs of a target are found, planned and checked. `JobOnTarget` has what is done with them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from jobctl.jobspec.deploy.apply.deployer import Handle
+    from jobctl.jobspec.deploy.model.finding import Finding
+    from jobctl.jobspec.deploy.store.jobdir import JobDir
+    from jobctl.jobspec.operations.resolve.job import Compiled, Reached, Where
+    from jobctl.jobspec.plan.types import Plan
+    from jobctl.jobspec.spec.fitness_mode import FitnessMode
+
+
+@dataclass(frozen=True, slots=True)
+class CheckRequest:
+    """What is checked: a job, or without one what `where` names. `deep` and `fitness` are as `check` has them."""
+
+    compiled: Compiled | None
+    where: Where
+    reached: Reached
+    deep: bool = False
+    fitness: FitnessMode = "off"
+
+
+class JobFinder(Protocol):
+    """Where the jobs of one place are: hosts or this machine, a cluster, Slurm."""
+
+    def known(self, directory: JobDir, reached: Reached) -> Handle:
+        """Return what a job is looked at through: where it was started, or where `reached` says."""
+
+    def in_spec(self, spec: Path, directory: JobDir, reached: Reached) -> Handle | None:
+        """Return a job of which there is no trace here, if its spec alone says that it is in this place."""
+
+    def planned(self, compiled: Compiled, reached: Reached, count: int | None) -> tuple[Plan, Handle]:
+        """Return the plan of a compiled job with its nodes where they are now, and the job.
+
+        `count`: how many nodes of its range an elastic job gets. Raises Refused or HostsFailed where it cannot be planned.
+        """
+
+    def check(self, request: CheckRequest) -> tuple[Sequence[Finding], tuple[str, ...]]:
+        """Return whether the place is fit, and the names of what was checked."""

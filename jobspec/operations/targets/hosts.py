@@ -1,0 +1,69 @@
+"""Jobs on hosts, and on this machine: how they are found, planned and checked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jobctl.jobspec.deploy.model.inventory import Inventory
+from jobctl.jobspec.operations.errors import Refused
+from jobctl.jobspec.operations.resolve.devices import devices_to_check
+from jobctl.jobspec.operations.resolve.job import Reached, Where, job_of_name, known_hosts
+from jobctl.jobspec.operations.resolve.planning import deployer_of, plan_in_place, plan_of, ssh_options
+from jobctl.jobspec.operations.targets.choose import NO_JOB, target_of
+from jobctl.jobspec.spec.targets import traits_of
+
+if TYPE_CHECKING:
+    from jobctl.jobspec.deploy.apply.deployer import Deployer
+    from jobctl.jobspec.deploy.model.finding import Finding
+    from jobctl.jobspec.deploy.store.jobdir import JobDir
+    from jobctl.jobspec.operations.resolve.job import Compiled
+    from jobctl.jobspec.operations.targets.base import CheckRequest
+    from jobctl.jobspec.plan.types import Plan
+
+
+class OnHosts:
+    """The jobs that jobctl itself recovers."""
+
+    def known(self, directory: JobDir, reached: Reached) -> Deployer:
+        """Return what a job is driven through: on the hosts where it was started, or on those of `reached`."""
+        return deployer_of(directory, target_of(directory, reached), _reach(directory.inventory(), reached))
+
+    def in_spec(self, spec: Path, directory: JobDir, reached: Reached) -> None:
+        """Return None: no spec says which hosts run its job."""
+
+    def planned(self, compiled: Compiled, reached: Reached, count: int | None) -> tuple[Plan, Deployer]:
+        """Return the plan of a compiled job whose nodes stay on their hosts, and its deployer."""
+        return plan_in_place(compiled, reached, count)
+
+    def check(self, request: CheckRequest) -> tuple[Sequence[Finding], tuple[str, ...]]:
+        """Return whether hosts are fit, and their names."""
+        deployer, plan = _checked(request)
+        hosts = deployer.where()
+        return deployer.preflight(plan, hosts, deep=request.deep, fitness=request.fitness), hosts
+
+
+def _checked(request: CheckRequest) -> tuple[Deployer, Plan | None]:
+    """Return the hosts that are checked, for a job or for none."""
+    compiled, where, reached = request.compiled, request.where, request.reached
+    if compiled is None:
+        if where.hosts is None:
+            raise Refused("`check` looks at hosts", "name them: `--hosts hosts.txt`")
+        reach = Inventory(known_hosts(where), ssh_options(reached.ssh_config, reached.accept_new, None))
+        return deployer_of(job_of_name("check"), NO_JOB, reach), None
+    directory = job_of_name(compiled.spec.name)
+    old, ssh = directory.plan(), ssh_options(reached.ssh_config, reached.accept_new, directory.inventory())
+    there = None if traits_of(compiled.target).is_here else Inventory(compiled.hosts, ssh)
+    deployer = deployer_of(directory, compiled.target, there, old)
+    plan = deployer.plan = plan_of(compiled, devices=devices_to_check(compiled, deployer, old))
+    return deployer, plan
+
+
+def _reach(known: Inventory | None, reached: Reached) -> Inventory | None:
+    hosts = known.hosts if known else ()
+    if reached.hosts is not None:
+        hosts = known_hosts(Where(hosts=reached.hosts))
+    if not hosts:
+        return None
+    return Inventory(hosts, ssh_options(reached.ssh_config, reached.accept_new, known))

@@ -1,0 +1,91 @@
+"""Errors with `-o json`: one document on stdout, and what it says."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer import Exit
+
+from tests.cli.conftest import SPEC
+
+# Errors where JSON was asked for.
+
+SAYS = ("code", "exit_code", "hint", "message")
+
+
+@pytest.mark.parametrize(
+    ("argv", "exit_code", "code", "message"),
+    [
+        (("status", "nobody", "-o", "json"), 2, "usage", "nobody"),
+        (("status", "--no-such-option", "-o", "json"), 2, "usage", "No such option: --no-such-option"),
+        (("status", "-ojson", "--hosts"), 2, "usage", "'--hosts' requires an argument"),
+        (("wait", "--output=json", "one", "two"), 2, "usage", "unexpected extra argument"),
+        (("logs", "-fo", "json", "--tail", "many"), 2, "usage", "Invalid value for '--tail' / '-n'"),
+        (("logs", "-n", "many", "-o", "json"), 2, "usage", "Invalid value for '--tail' / '-n'"),
+        (("plan", "gone.yaml", "-o", "json"), 2, "invalid-spec", "the spec is not valid"),
+        (("check", "--hosts", "gone.txt", "-o", "json"), 2, "invalid-spec", "the spec is not valid"),
+        (("list", "--hosts", "gone.txt", "-o", "json"), 2, "invalid-hosts", "the hosts file is not valid"),
+    ],
+)
+def test_an_error_is_one_json_document(
+    jobctl: Any, argv: tuple[str, ...], exit_code: int, code: str, message: str
+) -> None:
+    ran = jobctl(*argv)
+    (line,) = ran.out.splitlines()
+    error = json.loads(line)["error"]
+    assert (ran.code, sorted(error)) == (exit_code, list(SAYS))
+    assert (error["exit_code"], error["code"], message in error["message"]) == (exit_code, code, True), error
+
+
+def test_an_error_in_json_has_what_diagnostics_say(jobctl: Any) -> None:
+    Path("job.yaml").write_text(SPEC + "nodse: 2\n")
+    ran = jobctl("plan", "-o", "json")
+    document = json.loads(ran.out)
+    assert (ran.err, document["valid"], document["error"]["code"]) == ("", False, "invalid-spec")
+    assert [diagnostic["code"] for diagnostic in document["diagnostics"]] == ["unknown-key"]
+
+
+def test_a_bug_is_told_as_json_too(jobctl: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*args: object) -> None:
+        raise ZeroDivisionError("of ours")
+
+    monkeypatch.setattr("jobctl.jobspec.operations.resolve.running.name_of", fails)
+    ran = jobctl("status", "x", "-o", "json")
+    assert (ran.code, json.loads(ran.out)["error"]["code"]) == (70, "bug")
+
+
+def test_each_host_that_failed_stands_beside_the_error(capsys: pytest.CaptureFixture[str]) -> None:
+    from jobctl.jobspec.deploy.apply.deployer import AllUnreachable
+    from jobctl.jobspec.deploy.model.errors import HostError
+    from jobctl.options import Format
+    from jobctl.views.failure import command
+
+    @command
+    def fails(output: Format) -> None:
+        raise AllUnreachable({"h1": HostError("h1", "no-route", "no way", "a hint")}, None)  # type: ignore[arg-type]
+
+    with pytest.raises(Exit) as ended:
+        fails(output=Format.json)
+    assert ended.value.exit_code == 3
+    assert json.loads(capsys.readouterr().out) == {
+        "error": {"code": "unreachable", "message": "no host answers", "hint": None, "exit_code": 3},
+        "failed_hosts": [{"host": "h1", "code": "no-route", "message": "h1: no way", "hint": "a hint"}],
+    }
+
+
+def test_no_second_document_follows_one_that_tells_of_the_failure(capsys: pytest.CaptureFixture[str]) -> None:
+    from jobctl import console
+    from jobctl.options import Format
+    from jobctl.views.failure import Failed, command
+
+    @command
+    def fails(output: Format) -> None:
+        console.out_json({"down": False})
+        raise Failed("", 4)
+
+    with pytest.raises(Exit):
+        fails(output=Format.json)
+    assert json.loads(capsys.readouterr().out) == {"down": False}

@@ -1,0 +1,103 @@
+"""Whose a job in a cluster is: another user's, another tool's, in another place, or of an older jobctl."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kube.conftest import SPEC
+from kube.server import ApiServer
+from kube.world import World
+
+UP = ("up", "--target", "kubernetes")
+
+
+def test_marks_of_old_still_tell_whose_a_job_is(jobctl: Any, world: World, api: ApiServer) -> None:
+    """Until 0.1 labels had no domain: such a job is seen, is what it was, and goes with `down`."""
+    assert jobctl(*UP).code == 0
+    for record in api.store.records.values():
+        _age(record.thing)
+    state = jobctl("status", "resnet", "-o", "json").json
+    assert (state["phase"], [node["role"] for node in state["nodes"]]) == ("running", ["trainer", "trainer"])
+    again = jobctl("up")
+    assert (again.code, again.err) == (0, "job `resnet` is running as the spec says; nothing to do\n")
+    Path("job.yaml").write_text(SPEC + "args: [--epochs, '3']\n")
+    plan = jobctl("plan")
+    assert (plan.code, "replace Job resnet: the spec changed" in plan.out.splitlines()) == (10, True)
+    assert jobctl("up").code == 0
+    assert [pod["metadata"]["labels"]["jobctl.dev/job"] for pod in world.pods()] == ["resnet", "resnet"]
+    assert jobctl("plan").code == 0
+    for record in api.store.records.values():
+        _age(record.thing)
+    down = jobctl("down", "resnet")
+    assert (down.code, api.names()) == (0, [])
+
+
+def _age(thing: Any) -> None:
+    """Give an object the marks of an older jobctl, and a hash of its own."""
+    if isinstance(thing, dict):
+        for key in list(thing):
+            if key.startswith("jobctl.dev/"):
+                value = thing.pop(key)
+                thing[key.replace("jobctl.dev/", "jobctl.")] = "0" * 64 if key == "jobctl.dev/spec" else value
+            elif key in ("app.kubernetes.io/name", "app.kubernetes.io/component"):
+                del thing[key]
+            else:
+                _age(thing[key])
+
+
+def test_a_job_of_another_owner_is_left_alone(jobctl: Any, world: World, api: ApiServer) -> None:
+    jobctl(*UP)
+    api.merge("Job", "resnet", {"metadata": {"annotations": {"jobctl.dev/owner": "eve@desk"}}}, "jobctl")
+    ran = jobctl("up", "--recreate")
+    assert (ran.code, ran.err.splitlines()) == (
+        5,
+        [
+            f"error: job `resnet` in test/{api.namespace} belongs to eve@desk, and is left alone",
+            "hint: give yours another `name`, or `--take-over` if it is yours nevertheless",
+        ],
+    )
+    assert jobctl("down", "resnet").code == 5
+    taken = jobctl("up", "--take-over")
+    assert (taken.code, taken.err.splitlines()[0]) == (0, "change Job resnet: it is eve@desk's")
+    assert jobctl("up").err == "job `resnet` is running as the spec says; nothing to do\n"
+    assert jobctl("down", "resnet").code == 0
+
+
+def test_what_jobctl_did_not_make_is_left_alone(jobctl: Any, world: World, api: ApiServer) -> None:
+    api.create("Service", {"metadata": {"name": "resnet"}, "spec": {"ports": [{"port": 80}]}})
+    ran = jobctl(*UP)
+    assert (ran.code, ran.err.splitlines()[0], api.names()) == (
+        5,
+        f"error: test/{api.namespace}: there is a Service resnet already, which jobctl did not make: it is left alone",
+        ["Service resnet"],
+    )
+
+
+@pytest.mark.real
+@pytest.mark.needs("jobs")
+def test_a_conflict_names_the_field_and_who_set_it(jobctl: Any, world: World, api: ApiServer) -> None:
+    jobctl(*UP)
+    api.merge("Service", "resnet", {"metadata": {"labels": {"app.kubernetes.io/name": "mine"}}}, "kubectl-edit")
+    field = ".metadata.labels.app.kubernetes.io/name"
+    ran, theirs = jobctl("up"), 'conflict with "kubectl-edit" using v1'
+    assert (ran.code, ran.err.splitlines()) == (
+        3,
+        [
+            f"error: test: cannot patch Service resnet in namespace {api.namespace}: {field}: {theirs}",
+            "hint: `--take-over` takes these fields, if the object is yours",
+        ],
+    )
+    assert jobctl("up", "--take-over").code == 0
+
+
+def test_a_job_is_not_brought_up_in_two_places(jobctl: Any, world: World, api: ApiServer) -> None:
+    api.backend.make_namespace("other")
+    jobctl(*UP)
+    ran = jobctl("up", "-n", "other")
+    assert (ran.code, ran.err.splitlines()[0]) == (
+        2,
+        f"error: job `resnet` is up in test/{api.namespace}, and would be brought up in test/other too",
+    )

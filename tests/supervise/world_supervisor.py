@@ -1,0 +1,287 @@
+"""The supervisors of a simulated world (world.py), and their links to hosts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from jobctl.jobspec.deploy.apply.generations import moves_of
+from jobctl.jobspec.deploy.apply.reconcile import Wanted, reconcile
+from jobctl.jobspec.deploy.model.control import NOTHING, Control, JobResult, Ledger, age, newest
+from jobctl.jobspec.deploy.model.liveness import tick_of
+from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode, State
+from jobctl.jobspec.plan.generation import Generation, Member
+from jobctl.jobspec.plan.recovery import Failure
+from jobctl.jobspec.supervise.decide import decide
+from jobctl.jobspec.supervise.decisions import Decision, GiveUp, Grow, Leave, Repair, Restart, Succeed, World
+from jobctl.jobspec.supervise.pauses import UNFIT
+from tests.tools.failures import dead_launcher
+
+if TYPE_CHECKING:
+    from .world import Host, Launcher, Sim
+
+OWN = -2  # in the place of a node: a host keeps the name of its supervisor
+CUT = 12.0  # seconds after which a supervisor gives up a connection
+NOT_COUNTED = "more nodes"  # why a generation began that costs nothing
+
+
+@dataclass
+class Link:
+    """Between a supervisor and a host: queues of both directions."""
+
+    whole: bool = True
+    since: float = 0.0
+    open: bool = False
+    heard: float = 0.0
+    up: list[tuple[float, Any]] = field(default_factory=list)
+    down: list[tuple[float, Any]] = field(default_factory=list)
+
+
+class Supervisor:
+    """As supervise/loop.py does it, on what was heard."""
+
+    def __init__(self, sim: Sim, machine: str) -> None:
+        self.sim, self.machine, self.alive, self.paused = sim, machine, True, False
+        self.detector = sim.bugs.detector(lambda: self.sim.now, f"{machine}{sim.count()}")
+        self.links = {name: Link(whole=sim.is_whole(machine, name)) for name in sim.hosts}
+        self.control = NOTHING
+        self.reached: dict[str, bool] = {}  # hosts, and whether they can be reached, as this look has found them
+        self.unfit: dict[str, float] = {}  # hosts that could not start a node, and when
+        self.not_before: dict[str, float] = {}  # by the generation that failed
+        self.began = sim.now
+
+    def turn(self) -> None:
+        if not self.alive:
+            return
+        for name, link in self.links.items():
+            link.whole = self.sim.is_whole(self.machine, name)
+            self.carry(self.sim.hosts[name], link)
+        if not self.paused and self.sim.now - self.began > 1.0:
+            self.look()
+
+    def carry(self, host: Host, link: Link) -> None:
+        """What the network does, and the host's end of the channel."""
+        now = self.sim.now
+        if link.open and now - link.heard > CUT and not self.paused:
+            link.open, link.up, link.down = False, [], []
+        if not link.whole:
+            return
+        if link.open and host.follower is not self:
+            link.open, link.up, link.down = False, [], []
+        if not link.open and host.acts and not self.paused:
+            self.connect(host, link)
+        while link.down and link.down[0][0] <= now and host.acts and link.open:
+            _, (node, name, echo) = link.down.pop(0)
+            host.follower_heard = now
+            if node == OWN:
+                host.followed_by = self.machine
+            for launcher in host.launchers:
+                if launcher.node == node and launcher.lease.answered(name, None):
+                    launcher.echo = echo
+                    launcher.places.note_supervisor(echo.partition(":")[0], now)
+        while link.up and link.up[0][0] <= now and not self.paused:
+            self.hear(host, link, link.up.pop(0)[1])
+
+    def connect(self, host: Host, link: Link) -> None:
+        if host.follower not in (None, self):
+            other = host.follower
+            if other is not None and (other.began, other.machine) < (self.began, self.machine):
+                self.sim.end(self)
+            return
+        if host.followed_by not in ("", self.machine):
+            self.detector.succeed()
+        else:
+            host.followed_by = self.machine
+        host.follower, host.follower_heard = self, self.sim.now
+        link.open, link.heard = True, self.sim.now
+
+    def hear(self, host: Host, link: Link, line: Any) -> None:
+        link.heard = self.sim.now
+        self.detector.hear_host(host.name)
+        if host.followed_by != self.machine and self.detector.may_own():
+            link.down.append((self.sim.later(host.name, 1), (OWN, "", "")))
+        if line == "t":
+            link.down.append((self.sim.later(host.name, 1), (-1, "", "")))
+            return
+        answer = self.detector.hear(tick_of(line), host.name)
+        if answer is not None:
+            link.down.append((self.sim.later(host.name, 1), (line["node"], *answer.split())))
+
+    def reaches(self, name: str) -> bool:
+        return self.reached[name]
+
+    def tries(self, name: str) -> bool:
+        """Say whether a host can be reached now."""
+        link, host = self.links[name], self.sim.hosts[name]
+        return link.whole and link.open and host.acts and self.detector.silent(name) is None
+
+    def look(self) -> None:
+        self.reached = {name: self.tries(name) for name in self.sim.hosts}
+        reached = [host for name, host in self.sim.hosts.items() if self.reaches(name)]
+        found = [Control(g, host.ledger) for host in reached for g in host.generations()]
+        self.control = newest([*found, self.control])
+        generation = self.control.generation
+        if generation is None:
+            return
+        self.detector.expect(generation)
+        self.unfit = {host: at for host, at in self.unfit.items() if self.sim.now - at < UNFIT}
+        homes = self.control.placement
+        there = {node: name for node, name in homes.items() if self.reaches(name)}
+        missing = [n for n, name in there.items() if all(x.node != n for x in self.sim.hosts[name].launchers)]
+        self.detector.miss(dict.fromkeys(missing, self.sim.now))
+        taken = {*homes.values(), *self.sim.plan.values(), *self.unfit}
+        world = World(
+            self.detector.cleared(),
+            self.detector.too_few(),
+            tuple(host.name for host in reached if host.name not in taken),
+            self.sim.plan,
+            self.sim.least,
+            unfit=frozenset(self.unfit),
+        )
+        self.act(decide(self.observe(generation), self.sim.policy, self.sim.now, world), generation)
+
+    def act(self, decision: Decision, generation: Generation) -> None:
+        """Do what was decided about the newest generation."""
+        homes = self.control.placement
+        if isinstance(decision, Restart):
+            due = self.not_before.setdefault(generation.rendezvous.id, self.sim.now + decision.delay)
+            if self.sim.now >= due:
+                self.sim.plan |= decision.moves
+                ledger = self.control.ledger.with_failure(decision.failure)
+                excluded = tuple(sorted({*ledger.excluded, *decision.exclude}))
+                self.begin(
+                    {**homes, **decision.moves}, decision.without, replace(ledger, excluded=excluded), decision.cause
+                )
+        elif isinstance(decision, Grow):
+            more = {node: host for node, host in self.sim.plan.items() if node not in homes and host in decision.hosts}
+            self.begin({**homes, **more}, frozenset(), self.control.ledger, NOT_COUNTED)
+        elif isinstance(decision, Repair):
+            self.repair(self.observe(generation))
+        elif isinstance(decision, GiveUp):
+            ledger = self.control.ledger
+            ledger = ledger.with_failure(decision.failure) if decision.failure else ledger
+            self.end_as(JobResult("failed", decision.reason, self.sim.now), ledger)
+        elif isinstance(decision, Succeed):
+            self.end_as(JobResult("succeeded", "all nodes ended with code 0", self.sim.now), self.control.ledger)
+        elif isinstance(decision, Leave):
+            self.sim.end(self)
+
+    def observe(self, generation: Generation) -> Observed:
+        nodes, belongs = [], self.homes(generation)
+        for member in generation.members:
+            host = self.sim.hosts[member.host]
+            if not self.reaches(member.host):
+                nodes.append(ObservedNode(member.node, "trainer", member.host, "lost", reachable=False))
+                continue
+            launcher = next((x for x in host.launchers if x.node == member.node), None)
+            nodes.append(_observed(member, launcher, generation, host.done.get(member.node)))
+        strays = [
+            ObservedNode(x.node, "trainer", name, "fenced", container="c")
+            for name, host in self.sim.hosts.items()
+            for x in host.launchers
+            if self.reaches(name) and name != belongs.get(x.node)
+        ]
+        outdated = [
+            m.host
+            for m in generation.members
+            if self.reaches(m.host) and ((c := self.sim.hosts[m.host].control) is None or age(c) < age(generation))
+        ]
+        unreachable = {name: "" for name in self.sim.hosts if not self.reaches(name)}
+        return Observed(self.control, tuple(nodes), True, unreachable, tuple(outdated), tuple(strays))
+
+    def homes(self, generation: Generation) -> dict[int, str]:
+        """Where nodes belong: one that is left out stays where it is planned."""
+        return self.sim.plan | Control(generation).placement
+
+    def begin(self, homes: dict[int, str], without: frozenset[int], ledger: Ledger, cause: str) -> None:
+        """Begin a generation, if enough nodes stand ready, and more than before where that is what it is for."""
+        ready = {node: host for node, host in homes.items() if node not in without and self.can_start(node, host)}
+        before = self.control.generation
+        assert before is not None
+        if len(ready) < self.sim.least or (cause == NOT_COUNTED and len(ready) <= len(before.members)):
+            return
+        generation = self.sim.generation(ready, before.number + 1)
+        if not self.sim.bugs.at_once:
+            generation = replace(generation, moves=moves_of(generation, self.observe(before), ()))
+        self.control = Control(generation, self.control.ledger if self.sim.bugs.forgets else ledger)
+        self.sim.restarts += 1
+        self.sim.causes.setdefault(generation.number, set()).add(cause)
+        self.detector.expect(generation)
+        self.tidy()
+
+    def can_start(self, node: int, name: str) -> bool:
+        """Say whether a node runs on a host, or can be started there."""
+        if not self.reaches(name):
+            return False
+        host = self.sim.hosts[name]
+        if any(x.node == node for x in host.launchers) or self.sim.now >= host.refuses:
+            return True
+        self.unfit[name] = self.sim.now
+        return False
+
+    def end_as(self, result: JobResult, ledger: Ledger) -> None:
+        """End the job, on all hosts that can be reached."""
+        assert self.control.generation is not None
+        generation = replace(self.control.generation, command="finish")
+        self.control = Control(generation, replace(ledger, result=result))
+        self.hand_over()
+
+    def tidy(self) -> None:
+        """Start what is missing, remove what belongs elsewhere, hand out the generation."""
+        assert self.control.generation is not None
+        homes = self.control.placement
+        for name, host in self.sim.hosts.items():
+            if not self.reaches(name):
+                continue
+            belongs = self.homes(self.control.generation)
+            host.remove({x.node for x in host.launchers if belongs.get(x.node) != name})
+            for node, home in homes.items():
+                missing = home == name and not any(x.node == node for x in host.launchers)
+                if host.done.get(node) == self.control.generation.number:
+                    continue
+                if missing and self.can_start(node, name):
+                    host.launchers.append(self.sim.launcher(host, node))
+        self.hand_over()
+
+    def repair(self, observed: Observed) -> None:
+        """Complete the generation, by the steps that the supervisor takes."""
+        assert observed.control.generation is not None
+        homes = self.homes(observed.control.generation)
+        nodes = [SimpleNamespace(index=node, host=SimpleNamespace(name=name)) for node, name in sorted(homes.items())]
+        plan: Any = SimpleNamespace(job="sim", nodes=nodes, services=(), min_nodes=self.sim.least, stop_grace=0.0)
+        for step in reconcile(Wanted(plan, {}, None, begins=False, supervise=False), observed):
+            host = self.sim.hosts[step.host]
+            if step.kind == "hand-over":
+                if not self.sim.bugs.once:
+                    self.send(host)
+            elif step.kind == "remove":
+                host.remove({step.node})
+            elif step.node is not None and self.can_start(step.node, host.name):
+                host.launchers.append(self.sim.launcher(host, step.node))
+
+    def hand_over(self) -> None:
+        """Give ledger and generation to all hosts that can be reached."""
+        for name, host in self.sim.hosts.items():
+            if self.reaches(name):
+                self.send(host)
+
+    def send(self, host: Host) -> None:
+        """Give ledger and generation to a host: now, late, or in vain."""
+        if self.control.generation is not None and self.sim.chance.random() >= self.sim.loss:
+            self.sim.orders.append((self.sim.later(host.name, 1), host, self.control))
+
+
+def _observed(member: Member, launcher: Launcher | None, generation: Generation, done: int | None) -> ObservedNode:
+    node, host = member.node, member.host
+    if launcher is None and done is not None:
+        return ObservedNode(node, "trainer", host, "exited", generation=done, exit_code=0)
+    if launcher is None:
+        return ObservedNode(node, "trainer", host, "failed")
+    failure: Failure | None = None
+    state: State = "running" if launcher.trains else "pending"
+    if launcher.fenced or launcher.failed:
+        state, kind = ("fenced", "fenced") if launcher.fenced else ("failed", "launcher")
+        failure = dead_launcher(generation=launcher.number, at=launcher.at, node=node, host=host, kind=kind)
+    step, number = launcher.step, launcher.number
+    return ObservedNode(node, "trainer", host, state, launcher=1, generation=number, progress=step, failure=failure)
