@@ -18,6 +18,7 @@ from jobctl.jobspec.launcher.autonomy import FailedNode
 from jobctl.jobspec.launcher.etcd import Etcd, EtcdError, Quorum
 from jobctl.jobspec.launcher.etcd_session import EtcdSession
 from jobctl.jobspec.launcher.failure import Failure
+from jobctl.jobspec.launcher.launch import EtcdSettings
 from jobctl.jobspec.launcher.order import Order
 from jobctl.jobspec.launcher.session_lease import EtcdLease, LeaseSession
 from jobctl.jobspec.launcher.session_messages import SessionReport, SessionRequest
@@ -173,7 +174,7 @@ class SimEtcd(Etcd):
     """The client of one host."""
 
     def __init__(self, store: Store, host: str) -> None:
-        super().__init__({"endpoints": list(store.names)}, None)
+        super().__init__(EtcdSettings(list(store.names), "/jobctl/me/sim"), None)
         self.store, self.host = store, host
 
     def ask(self, endpoint: str, path: str, body: dict[str, Any]) -> dict[str, Any]:

@@ -10,10 +10,11 @@ import pytest
 
 from jobctl.jobspec.deploy.apply.clock import Clock
 from jobctl.jobspec.deploy.model.control import JobResult
-from jobctl.jobspec.deploy.model.observed import Observed, ObservedProcess, StartWay
+from jobctl.jobspec.deploy.model.observed import Observed, ObservedProcess
 from jobctl.jobspec.deploy.store import events
 from jobctl.jobspec.deploy.store.history import read_progress
 from jobctl.jobspec.deploy.store.jobdir import JobDir
+from jobctl.jobspec.launcher.node_report import StartWay
 from jobctl.jobspec.supervise.decisions import Stay
 from jobctl.jobspec.supervise.recorder import PROGRESS, Recorder
 

@@ -14,6 +14,7 @@ from jobctl.jobspec.deploy.model.control import Control
 from jobctl.jobspec.deploy.model.slurm_state import SlurmState
 from jobctl.jobspec.deploy.model.spare_state import SpareState
 from jobctl.jobspec.deploy.model.untrusted import Json, as_code, as_moment, as_number, as_text, objects, texts
+from jobctl.jobspec.launcher.node_report import StandbyState, StartWay
 from jobctl.jobspec.plan.generation import Generation
 from jobctl.jobspec.plan.recovery import Failure
 
@@ -41,22 +42,6 @@ class ObservedProcess:
     where: str | None = None
     stack: tuple[str, ...] = ()
     own_seconds: float | None = None  # that it needs in each step before it waits for others, at least
-
-
-@dataclass(frozen=True, slots=True)
-class StandbyState:
-    """Whether a node's next generation can start from processes that wait: `ready`, `warming` or `off`, and why."""
-
-    state: str
-    reason: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class StartWay:
-    """Whether a node's generation was started from standby, and if not, why."""
-
-    standby: bool
-    cold_because: str | None
 
 
 @dataclass(frozen=True, slots=True)
