@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from jobctl.jobspec.deploy.host import image_copy
-from jobctl.jobspec.deploy.host.image_copy import ImageSources, shared_layers, without_layers
+from jobctl.jobspec.deploy.host.image_copy import ImageSources, shared_layers
 from jobctl.jobspec.deploy.host.images import PullProgress
+from jobctl.jobspec.deploy.host.scripts.hand_on import without_layers
 
 
 def test_layers_add_up() -> None:
@@ -109,7 +110,7 @@ class Copies:
 
         def copy(name: str, source: str, host_job: Any, image: str) -> None:
             if name == broken:
-                raise image_copy._NotSaved(image)
+                raise image_copy.NotSaved(image)
             self.made.append((name, host_job.host.name))
 
         monkeypatch.setattr(image_copy, "layers_of", layers)

@@ -12,23 +12,21 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, cast
 
 from jobctl.jobspec.deploy.host.engine import Engine, patient
 from jobctl.jobspec.deploy.host.host_job import HostJob
+from jobctl.jobspec.deploy.host.scripts.hand_on import PIECE, without_layers
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.model.untrusted import texts
 from jobctl.jobspec.deploy.transport.fanout import fan_out
 from jobctl.jobspec.deploy.transport.local import LocalTransport
 
-PIECE = 1 << 20  # bytes that are sent at once
 COPIES = 2  # that one engine saves at the same time
 TOLD = 0.5  # seconds between two words on how far a copy is
 HERE = "this machine"
-_BLOBS = "blobs/sha256/"
 
 
-class _NotSaved(Exception):
+class NotSaved(Exception):
     """The engine that has the image could not save it."""
 
 
@@ -56,20 +54,28 @@ class ImageSources:
                 self._found[image] = {name: self._engines[name] for name, layers in seen.items() if layers is not None}
             return list(self._found[image])
 
+    def engine_of(self, name: str) -> Engine:
+        """Return one of the engines."""
+        return self._engines[name]
+
+    def received(self, image: str, host_job: HostJob) -> None:
+        """Take note that a host has an image by now."""
+        with self._changed:
+            self._found.setdefault(image, {})[host_job.host.name] = host_job.engine
+
     def copy(self, host_job: HostJob, image: str) -> bool:
         """Copy an image to a host; say whether anybody had it. Raises HostError if the host cannot take it."""
         me = host_job.host.name
         while (source := self._take(me, image)) is not None:
             try:
                 _copy(source, self._engines[source], host_job, image)
-            except (_NotSaved, DeployError) as error:
+            except (NotSaved, DeployError) as error:
                 if isinstance(error, DeployError) and getattr(error, "host", None) != source:
                     raise
                 with self._changed:
                     self._found[image].pop(source, None)
             else:
-                with self._changed:
-                    self._found[image][me] = host_job.engine
+                self.received(image, host_job)
                 return True
             finally:
                 with self._changed:
@@ -102,6 +108,12 @@ def layers_of(engine: Engine, image: str) -> tuple[str, ...] | None:
     return texts((data.get("RootFS") or {}).get("Layers"))
 
 
+def layers_there(engine: Engine) -> list[tuple[str, ...]]:
+    """Return the layers of each image that an engine has."""
+    with engine.asked() as client:
+        return [layers_of(engine, str(found["Id"])) or () for found in client.images()]
+
+
 def shared_layers(wanted: Sequence[str], there: Iterable[Sequence[str]]) -> frozenset[str]:
     """Return the layers of an image that need not be sent to an engine with the images `there`.
 
@@ -115,47 +127,15 @@ def _alike(one: Sequence[str], other: Sequence[str]) -> int:
     return next((n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
-def without_layers(saved: Iterable[bytes], left_out: frozenset[str]) -> Iterator[bytes]:
-    """Yield the tar of a saved image without the blobs of some layers. Raises tarfile.TarError."""
-    names = {_BLOBS + layer.removeprefix("sha256:") for layer in left_out}
-    with tarfile.open(fileobj=cast(Any, _Reader(saved)), mode="r|", bufsize=PIECE) as archive:
-        for member in archive:
-            if member.name in names:
-                continue
-            yield member.tobuf(tarfile.PAX_FORMAT)
-            content = archive.extractfile(member) if member.isreg() else None
-            while content and (piece := content.read(PIECE)):
-                yield piece
-            if content:
-                yield bytes(-member.size % tarfile.BLOCKSIZE)
-    yield bytes(2 * tarfile.BLOCKSIZE)
-
-
-class _Reader:
-    """Pieces of bytes as a file."""
-
-    def __init__(self, pieces: Iterable[bytes]) -> None:
-        self._pieces, self._left = iter(pieces), b""
-
-    def read(self, size: int) -> bytes:
-        """Return at most so many bytes, nothing at the end."""
-        if not self._left:
-            self._left = next(self._pieces, b"")
-        piece, self._left = self._left[:size], self._left[size:]
-        return piece
-
-
 def _copy(name: str, source: Engine, host_job: HostJob, image: str) -> None:
-    """Copy an image from one engine to a host's. Raises _NotSaved, or HostError of either."""
+    """Copy an image from one engine to a host's. Raises NotSaved, or HostError of either."""
     layers = layers_of(source, image)
     if layers is None:
-        raise _NotSaved(image)
-    with host_job.engine.asked() as client:
-        there = [layers_of(host_job.engine, str(found["Id"])) or () for found in client.images()]
-    shared = shared_layers(layers, there)
+        raise NotSaved(image)
+    shared = shared_layers(layers, layers_there(host_job.engine))
     for left_out in dict.fromkeys((shared, frozenset[str]())):  # an engine that has lost a layer gets all of them
         error = _load(name, source, host_job, image, left_out)
-        if error is None and layers_of(host_job.engine, image) == layers and _can_be_used(host_job, image):
+        if error is None and layers_of(host_job.engine, image) == layers and can_be_used(host_job, image):
             return
     message = f"cannot load image `{image}` from {name}: {error or 'it arrived incomplete'}"
     raise HostError(host_job.host.name, "image-not-loaded", message, f"try `docker save {image}` on {name}")
@@ -166,7 +146,7 @@ def _load(name: str, source: Engine, host_job: HostJob, image: str, left_out: fr
 
     def pieces() -> Iterator[bytes]:
         sent, told = 0, 0.0
-        for piece in without_layers(_saved(source, image), left_out):
+        for piece in without_layers(saved(source, image), left_out):
             yield piece
             sent += len(piece)
             if time.monotonic() - told > TOLD:
@@ -177,16 +157,21 @@ def _load(name: str, source: Engine, host_job: HostJob, image: str, left_out: fr
         try:
             said = [line for line in client.load_image(pieces()) if isinstance(line, dict)]
         except tarfile.TarError as error:
-            raise _NotSaved(image) from error
+            raise NotSaved(image) from error
     return next((str(line["error"]) for line in said if "error" in line), None)
 
 
-def _saved(source: Engine, image: str) -> Iterator[bytes]:
-    """Yield the image as its engine saves it. Raises _NotSaved: to the engine that loads it, other errors would be its own."""
+def name_to_save(source: Engine, image: str) -> str:
+    """Return what an engine is asked for: it would save all tags of a name that has none."""
     from docker.utils import parse_repository_tag
 
-    latest = f"{image}:latest"  # an engine saves all tags of a name that has none
-    whole = image if parse_repository_tag(image)[1] or layers_of(source, latest) is None else latest
+    latest = f"{image}:latest"
+    return image if parse_repository_tag(image)[1] or layers_of(source, latest) is None else latest
+
+
+def saved(source: Engine, image: str) -> Iterator[bytes]:
+    """Yield the image as its engine saves it. Raises NotSaved: to the engine that loads it, other errors would be its own."""
+    whole = name_to_save(source, image)
     try:
         with source.asked() as client, patient(client):
             # Not by the SDK's `get_image`, which takes every connection for one of SSH, also that to this machine's engine.
@@ -194,10 +179,10 @@ def _saved(source: Engine, image: str) -> Iterator[bytes]:
             client._raise_for_status(response)
             yield from response.iter_content(PIECE, False)
     except HostError as error:
-        raise _NotSaved(image) from error
+        raise NotSaved(image) from error
 
 
-def _can_be_used(host_job: HostJob, image: str) -> bool:
+def can_be_used(host_job: HostJob, image: str) -> bool:
     """Say whether a container can be made of an image: an engine may list one that lacks layers."""
     from docker.errors import APIError, ImageNotFound
 

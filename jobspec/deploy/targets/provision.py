@@ -14,6 +14,7 @@ from jobctl.jobspec.deploy.host import images
 from jobctl.jobspec.deploy.host.data_source import version_on_host
 from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.host.image_copy import ImageSources
+from jobctl.jobspec.deploy.host.image_spread import ImageSpread
 from jobctl.jobspec.deploy.host.send_code import Package, pack_code
 from jobctl.jobspec.deploy.host.send_data import DataPackage, pack_data
 from jobctl.jobspec.deploy.model.control import Image
@@ -97,6 +98,19 @@ class Transfer:
     data: tuple[DataPackage, ...]
     images: ImageSources
 
+    def spread(self, fleet: Fleet, nodes: Iterable[str], services: Iterable[str]) -> None:
+        """Let hosts hand images on to each other, before what is left comes to each by itself."""
+        needed: dict[str, set[str]] = {}
+        container = self.plan.nodes[0].container
+        if container.pull != "always":
+            needed[container.image] = set(nodes)
+        for service in self.plan.services:
+            if service.container.pull != "always" and service.host.name in services:
+                needed.setdefault(service.container.image, set()).add(service.host.name)
+        spread = ImageSpread(fleet.host_jobs.values(), self.images)
+        for image, hosts in needed.items():
+            spread.bring(image, sorted(hosts - set(fleet.down)))
+
     def to_node(self, host_job: HostJob) -> Image:
         """Bring a host what its nodes need; return what their image means there."""
         if self.code is not None:
@@ -137,10 +151,14 @@ class Delivery:
     spares: Mapping[str, str]
     idle: frozenset[str]
 
+    @property
+    def trains(self) -> set[str]:
+        """The hosts where nodes train, or may do so later."""
+        return {node.host.name for node in self.plan.nodes} | set(self.spares)
+
     def send(self, host_job: HostJob) -> Image | None:
         """Put on a host what it needs; return what the image means there, None where no node trains."""
-        name = host_job.host.name
-        trains = {node.host.name for node in self.plan.nodes} | set(self.spares)
+        name, trains = host_job.host.name, self.trains
         serves = {service.host.name for service in self.plan.services}
         if name in trains or name in serves:
             self._serve(host_job)
@@ -186,7 +204,9 @@ def prepare(fleet: Fleet, plan: Plan, start: RuntimeInputs) -> tuple[Image | Non
         spares(fleet, plan),
         idle_hosts(fleet, plan),
     )
-    outcome = fleet.on(set(delivery.files) - set(fleet.down), delivery.send)
+    there = set(delivery.files) - set(fleet.down)
+    delivery.transfer.spread(fleet, delivery.trains & there, there)
+    outcome = fleet.on(there, delivery.send)
     image = images.common_image(image for image in outcome.done.values() if image is not None)
     return image, fleet.failures(outcome)
 
@@ -194,14 +214,15 @@ def prepare(fleet: Fleet, plan: Plan, start: RuntimeInputs) -> tuple[Image | Non
 def stage(fleet: Fleet, plan: Plan, hosts: Iterable[str]) -> Failures:
     """Bring code, data and images to `hosts`, those of nodes and services and the spares; what runs there goes on untouched."""
     transfer = _transfer(fleet, plan)
-    trains = {node.host.name for node in plan.nodes} | set(spares(fleet, plan))
+    trains, asked = {node.host.name for node in plan.nodes} | set(spares(fleet, plan)), list(hosts)
+    transfer.spread(fleet, trains.intersection(asked), asked)
 
     def send(host_job: HostJob) -> None:
         transfer.to_services(host_job)
         if host_job.host.name in trains:
             transfer.to_node(host_job)
 
-    return fleet.failures(fleet.on(hosts, send))
+    return fleet.failures(fleet.on(asked, send))
 
 
 def provision(fleet: Fleet, plan: Plan, hosts: Iterable[str]) -> Failures:

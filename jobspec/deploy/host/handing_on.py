@@ -1,0 +1,261 @@
+"""An image goes from one that has it to many hosts, each of which hands it on while it arrives.
+
+A program in Python (scripts/hand_on.py) runs on each host for that time, as the user who logs in there. This machine tells
+them who takes the image from whom, over the connections that it has to them. The bytes of the image come this way only if no
+host has it, and once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import queue
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from jobctl.jobspec.deploy.host.chain import Chain, Link
+from jobctl.jobspec.deploy.host.host_job import HostJob
+from jobctl.jobspec.deploy.host.scripts import python
+from jobctl.jobspec.deploy.host.scripts.hand_on import Frame, Window, feed, fill, sealed
+from jobctl.jobspec.deploy.model.errors import DeployError
+from jobctl.jobspec.deploy.model.untrusted import Json, parse_object
+from jobctl.jobspec.deploy.transport.base import RunningCommand
+from jobctl.jobspec.deploy.transport.fanout import fan_out
+
+READY = 15.0  # seconds in which a host begins to take part
+SILENT = 12.0  # seconds without a word of a host, which speaks twice a second, after which it is lost
+BEAT = 5.0  # seconds between two words to a host
+LOADS = 3600.0  # seconds in which an engine makes of the archive what it needs
+
+
+@dataclass
+class HandingHost:
+    """A host that takes part: the program there, and what it has told of last."""
+
+    name: str
+    tell: Callable[[str], None]
+    command: RunningCommand
+    address: str
+    port: int | None = None
+    at: int = 0
+    over: float | None = None  # when all had arrived
+    loaded: bool | None = None  # whether its engine has the image; None: not known yet
+    heard: float = field(default_factory=time.monotonic)
+    fed: threading.Event | None = None  # ends what this machine feeds it with
+    writes: threading.Lock = field(default_factory=threading.Lock)
+
+    def send(self, frame: Frame, *, patient: bool = True) -> None:
+        """Send a frame, not while another one is sent unless this is `patient`. Raises OSError, EOFError."""
+        if self.writes.acquire(blocking=patient):
+            try:
+                self.command.send(frame.head + frame.body)
+            finally:
+                self.writes.release()
+
+
+@dataclass(frozen=True)
+class ImageSource:
+    """Where the image comes from: a host, with the command that saves it there, or this machine, with the bytes."""
+
+    name: str
+    host_job: HostJob | None
+    save: list[str]
+    without: frozenset[str]
+    pieces: Callable[[], Iterator[bytes]]
+
+
+class HandingOn:
+    """One transfer of an image. For one thread."""
+
+    def __init__(self, image: str, source: ImageSource, host_jobs: Mapping[str, HostJob]) -> None:
+        self.image, self.source, self.host_jobs = image, source, host_jobs
+        self._key = secrets.token_bytes(32)
+        self._events: queue.Queue[tuple[str, Json | None]] = queue.Queue()
+        self._hosts: dict[str, HandingHost] = {}
+        self._chain = Chain(source.name, list(host_jobs))
+        self._window = Window()  # of what this machine feeds hosts with
+        self._beaten = 0.0
+        self._left: set[str] = set()
+        self.lost: dict[str, str] = {}  # why hosts do not have it
+        self.unable: set[str] = set()  # those of them for which another source would make no difference
+
+    def run(self) -> dict[str, str]:
+        """Have the image loaded on the hosts; return why those did not get it that did not."""
+        try:
+            self._start()
+            self.unable = set(self.lost)
+            if self.source.host_job is None:
+                threading.Thread(target=self._read, daemon=True).start()
+            self._link(self._chain.links)
+            while any(self._hosts[name].loaded is None for name in self.host_jobs if name not in self.lost):
+                self._step()
+        finally:
+            self._window.close()
+            for host in self._hosts.values():
+                self._end(host)
+        return self.lost
+
+    # Starting.
+
+    def _start(self) -> None:
+        """Start the program on all hosts that take part."""
+        jobs = {**self.host_jobs, **({self.source.name: self.source.host_job} if self.source.host_job else {})}
+        started = fan_out(jobs, lambda name: self._start_on(jobs[name]))
+        self._hosts = {host.name: host for host in started.done.values()}
+        for host in self._hosts.values():
+            threading.Thread(target=self._listen, args=(host,), daemon=True).start()
+        for name, error in started.failed.items():
+            self._lose(name, error.message, quietly=True)
+        deadline = time.monotonic() + READY
+        while any(host.port is None for host in self._present()):
+            self._hear(1.0, quietly=True)
+            if time.monotonic() > deadline:
+                for host in [host for host in self._present() if host.port is None]:
+                    self._lose(host.name, "it does not begin", quietly=True)
+
+    def _present(self) -> list[HandingHost]:
+        """Return those that take part still."""
+        return [host for host in self._hosts.values() if host.name not in self._chain.lost]
+
+    def _start_on(self, job: HostJob) -> HandingHost:
+        command = job.transport.start(["python3", "-c", python("hand_on")])
+        made = HandingHost(job.host.name, job.tell, command, job.host.address)
+        order: dict[str, object] = {"key": self._key.hex(), "addr": job.host.address}
+        if job is self.source.host_job:
+            order |= {"save": self.source.save, "without": sorted(self.source.without)}
+        else:
+            order |= {"load": [*job.docker, "load"]}
+        with contextlib.suppress(OSError, EOFError):  # what it says tells why
+            command.send(json.dumps(order).encode() + b"\n")
+        return made
+
+    def _listen(self, host: HandingHost) -> None:
+        """Pass on what a host tells, to the end."""
+        said = b""
+        with contextlib.suppress(OSError, EOFError):
+            while piece := host.command.output():
+                *lines, said = (said + piece).split(b"\n")
+                for line in lines:
+                    self._events.put((host.name, parse_object(line) or {}))
+            errors = host.command.errors().decode("utf-8", "replace").strip().splitlines()
+            self._events.put((host.name, {"failed": errors[-1] if errors else "its program has ended"}))
+        self._events.put((host.name, None))
+
+    def _read(self) -> None:
+        """Read the archive on this machine."""
+        try:
+            fill(self._window, self._key, self.source.pieces())
+        except Exception as error:  # of an engine, or in its archive: the hosts get it another way
+            self._events.put((self.source.name, {"failed": str(error) or type(error).__name__}))
+
+    # What happens.
+
+    def _step(self) -> None:
+        """Take what is told next; speak to all hosts from time to time; give up those that are silent."""
+        self._hear(1.0)
+        now = time.monotonic()
+        beats = now - self._beaten > BEAT
+        if beats:
+            self._beaten = now
+        for host in self._present():
+            if now - host.heard > SILENT:
+                self._lose(host.name, f"it has said nothing for {SILENT:g} s")
+            elif host.over is not None and now - host.over > LOADS and host.loaded is None:
+                self._lose(host.name, f"its engine has not loaded it within {LOADS:g} s")
+            elif beats:
+                with contextlib.suppress(OSError, EOFError):
+                    host.send(sealed(self._key, "K", 0), patient=False)
+
+    def _hear(self, wait: float, *, quietly: bool = False) -> None:
+        try:
+            name, told = self._events.get(timeout=wait)
+        except queue.Empty:
+            return
+        host = self._hosts.get(name)
+        if host is None:
+            self._lose(name, str((told or {}).get("failed")), quietly=quietly)
+        elif told is None:
+            self._lose(name, "the connection was lost", quietly=quietly)
+        else:
+            host.heard = time.monotonic()
+            self._take_note(host, told, quietly=quietly)
+
+    def _take_note(self, host: HandingHost, told: Json, *, quietly: bool) -> None:
+        """Take note of what a host has told."""
+        if isinstance(port := told.get("port"), int):
+            host.port = port
+        if isinstance(at := told.get("at"), int) and at != host.at:
+            host.at = at
+            source = self._chain.source_of(host.name)
+            if source is not None:
+                host.tell(f"{host.name} gets {self.image} from {source}: {at / 1e6:.0f} MB")
+        if told.get("over") is True and host.over is None and host.name != self.source.name:
+            host.over = time.monotonic()
+            self._chain.has_all(host.name)
+            host.tell(f"{host.name} loads {self.image}")
+        if isinstance(loaded := told.get("loaded"), bool):
+            host.loaded = loaded
+            if not loaded:
+                self.unable.add(host.name)
+                self.lost[host.name] = str(told.get("said") or "its engine refuses it")
+        if "lost" in told:
+            self._link(self._chain.cut(host.name, str(told.get("source") or self.source.name)))
+        if "failed" in told:
+            self._lose(host.name, str(told["failed"]), quietly=quietly)
+
+    def _lose(self, name: str, why: str, *, quietly: bool = False) -> None:
+        """Go on without a host; `quietly` while nobody has been told of any link."""
+        links = self._chain.lose(name)
+        self._leave(name, why)
+        self._link([] if quietly else links)
+
+    def _leave(self, name: str, why: str) -> None:
+        """End the program on a host that is lost; one that has the image by then needs it no more."""
+        self._left.add(name)
+        host = self._hosts.get(name)
+        if name in self.host_jobs and (host is None or host.loaded is None):
+            self.lost.setdefault(name, why)
+        if host is not None:
+            self._end(host)
+
+    def _link(self, links: list[Link]) -> None:
+        for gone in self._chain.lost - self._left:
+            self._leave(gone, "it can reach nobody who has it")
+        for link in links:
+            if link.host not in self._chain.lost:
+                self._tell(link)
+
+    def _tell(self, link: Link) -> None:
+        """Tell a host where to take it from, or feed it from here."""
+        host, source = self._hosts[link.host], self._hosts.get(link.source)
+        if host.fed is not None:
+            host.fed.set()
+        if source is None:
+            host.fed = threading.Event()
+            threading.Thread(target=self._feed, args=(host, host.fed), daemon=True).start()
+            return
+        order = {"from": [source.address, source.port], "name": source.name}
+        self._order(host, sealed(self._key, "C", 0, json.dumps(order).encode()))
+
+    def _order(self, host: HandingHost, frame: Frame) -> None:
+        with contextlib.suppress(OSError, EOFError):  # what comes of it is told where it is listened to
+            host.send(frame)
+
+    def _feed(self, host: HandingHost, over: threading.Event) -> None:
+        def send(frame: Frame) -> None:
+            if over.is_set():
+                raise EOFError
+            host.send(frame)
+
+        with contextlib.suppress(OSError, EOFError):
+            feed(self._window, self._key, host.at, send)
+
+    def _end(self, host: HandingHost) -> None:
+        """End the program on a host."""
+        if host.fed is not None:
+            host.fed.set()
+        with contextlib.suppress(OSError, EOFError, DeployError):
+            host.command.close()

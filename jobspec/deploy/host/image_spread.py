@@ -1,0 +1,98 @@
+"""Bringing an image to all hosts that lack it at once: it leaves the one that has it once, and hosts hand it on.
+
+What does not get there this way comes as before, through this machine (image_copy.py): where there is no Python on a host, or
+no way between hosts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+
+from jobctl.jobspec.deploy.host.engine import Engine
+from jobctl.jobspec.deploy.host.handing_on import HandingOn, ImageSource
+from jobctl.jobspec.deploy.host.host_job import HostJob
+from jobctl.jobspec.deploy.host.image_copy import (
+    ImageSources,
+    can_be_used,
+    layers_of,
+    layers_there,
+    name_to_save,
+    saved,
+    shared_layers,
+)
+from jobctl.jobspec.deploy.host.scripts.hand_on import without_layers
+from jobctl.jobspec.deploy.model.errors import DeployError
+from jobctl.jobspec.deploy.transport.fanout import fan_out
+from jobctl.jobspec.deploy.transport.local import LocalTransport
+
+ROUNDS = 3  # sources that are tried
+
+
+class ImageSpread:
+    """Brings images to those of a job's hosts that lack them. `sources` are all that may have them."""
+
+    def __init__(self, host_jobs: Iterable[HostJob], sources: ImageSources) -> None:
+        self._jobs = {job.host.name: job for job in host_jobs if not isinstance(job.transport, LocalTransport)}
+        self._sources = sources
+
+    def bring(self, image: str, hosts: Iterable[str]) -> None:
+        """Bring an image to `hosts`, as far as they can hand it on; nothing happens where no two machines could."""
+        asked = fan_out([name for name in hosts if name in self._jobs], self._layers(image)).done
+        lacking = [name for name, layers in asked.items() if layers is None]
+        tried: set[str] = set()
+        for _ in range(ROUNDS):
+            source = self._next_source(image, tried) if lacking else None
+            if source is None or (source not in self._jobs and len(lacking) < 2):
+                return
+            tried.add(source)
+            with suppress(DeployError):  # what is wrong shows where hosts get the image by themselves
+                lacking = self._round(image, source, lacking)
+
+    def _layers(self, image: str) -> Callable[[str], tuple[str, ...] | None]:
+        return lambda name: layers_of(self._jobs[name].engine, image)
+
+    def _next_source(self, image: str, tried: set[str]) -> str | None:
+        """Return who has the image and was not asked for it yet, a host rather than this machine; None if nobody."""
+        having = [name for name in self._sources.have(image) if name not in tried]
+        return min(having, key=lambda name: name not in self._jobs, default=None)
+
+    def _round(self, image: str, name: str, lacking: Sequence[str]) -> list[str]:
+        """Let hosts hand an image on; return those that may get it from another source."""
+        engine = self._sources.engine_of(name)
+        layers = layers_of(engine, image)
+        if layers is None:
+            return list(lacking)
+        jobs = {host: self._jobs[host] for host in lacking}
+        transfer = HandingOn(image, self._source(image, name, engine, self._left_out(layers, jobs)), jobs)
+        lost = transfer.run()
+        for host in lost:
+            jobs[host].tell(f"{host} cannot take {image} from other hosts: {lost[host]}")
+        fan_out([host for host in jobs if host not in lost], lambda host: self._verify(image, layers, host))
+        return [host for host in lost if host not in transfer.unable]
+
+    def _left_out(self, layers: Sequence[str], jobs: Mapping[str, HostJob]) -> frozenset[str]:
+        """Return the layers that all hosts have."""
+        there = fan_out(jobs.values(), lambda job: shared_layers(layers, layers_there(job.engine)))
+        every = [*there.done.values(), *(frozenset[str]() for _ in there.failed)]
+        return frozenset.intersection(*every)
+
+    def _source(self, image: str, name: str, engine: Engine, without: frozenset[str]) -> ImageSource:
+        whole = name_to_save(engine, image)
+        return ImageSource(
+            name,
+            self._jobs.get(name),
+            [*engine.command, "save", whole],
+            without,
+            lambda: without_layers(saved(engine, image), without),
+        )
+
+    def _verify(self, image: str, layers: Sequence[str], host: str) -> None:
+        """Take note that a host has the image; take the name away again from one that lacks a part of it."""
+        job = self._jobs[host]
+        found = layers_of(job.engine, image)
+        if found == tuple(layers) and can_be_used(job, image):
+            self._sources.received(image, job)
+        elif found is not None:  # an engine may list what it cannot use
+            with job.engine.asked() as client:
+                client.remove_image(image, force=True)

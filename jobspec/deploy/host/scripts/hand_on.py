@@ -1,0 +1,390 @@
+"""Hands an image on from host to host while it arrives: it runs on each host that has the image or gets it.
+
+It reads one line of JSON on its input: the key that all hosts of this transfer share, the address to listen at, and either a
+command that saves the image (`save`, with the layers to leave out in `without`), or one that loads it (`load`). Then it reads
+frames: orders, and the archive where it comes from the user's machine. It prints a JSON object a line: `port`, then once in a
+while how far it is. It ends with its input, when it is told to, or when nobody needs it any more. It stores nothing on disk.
+
+A frame is a line of text (kind, place in the archive, size, SHA-256, and an HMAC of these) and its content. Nothing that does
+not bear the key's mark gets to an engine. The key is never sent between hosts: who asks for the archive proves to have it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import hmac
+import json
+import os
+import socket
+import subprocess
+import sys
+import tarfile
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import IO, Any, NamedTuple, NoReturn
+
+PIECE = 1 << 20  # bytes of a frame
+AHEAD = 16 * PIECE  # bytes that wait for the slowest of those that take them
+KEPT = 96 * PIECE  # bytes that are kept for a host whose source has gone
+STALL = 8.0  # seconds of silence after which the other side is given up
+BEAT = 1.0  # seconds after which a side that has nothing to send says so
+REACH = 5.0  # seconds in which a host is reached, or cannot be
+ALONE = 120.0  # seconds without an order or a byte after which it ends
+BLOBS = "blobs/sha256/"
+
+
+class Frame(NamedTuple):
+    """A part of the archive (kind D), its end (E), an order (C), `still there` (K) or `not any more` (X)."""
+
+    kind: str
+    at: int
+    body: bytes
+    head: bytes  # the line before the body
+
+
+class Refused(Exception):
+    """What came does not bear the key's mark."""
+
+
+def proof(key: bytes, words: str) -> str:
+    """Return the mark of some words."""
+    return hmac.new(key, words.encode(), "sha256").hexdigest()
+
+
+def sealed(key: bytes, kind: str, at: int, body: bytes = b"") -> Frame:
+    """Return a frame."""
+    words = f"{kind} {at} {len(body)} {hashlib.sha256(body).hexdigest()}"
+    return Frame(kind, at, body, f"{words} {proof(key, words)}\n".encode())
+
+
+def receive(key: bytes, stream: IO[bytes]) -> Frame:
+    """Return the next frame. Raises EOFError at the end, Refused where it is nobody's who has the key."""
+    line = stream.readline(400)
+    words, _, mark = line.decode("ascii", "replace").rstrip("\n").rpartition(" ")
+    if not line.endswith(b"\n"):
+        raise EOFError
+    if not hmac.compare_digest(mark.encode(), proof(key, words).encode()):
+        raise Refused("what comes is not marked as it should be")
+    kind, at, size, digest = words.split(" ")
+    body = stream.read(int(size))
+    if len(body) < int(size):
+        raise EOFError
+    if hashlib.sha256(body).hexdigest() != digest:
+        raise Refused("what comes is not what was sent")
+    return Frame(kind, int(at), body, line)
+
+
+class Window:
+    """The part of an archive that has come last. For several threads: one puts frames in, others take them."""
+
+    def __init__(self, ahead: int = AHEAD, kept: int = KEPT) -> None:
+        self._ahead, self._kept = ahead, kept
+        self._changed = threading.Condition()
+        self._frames: deque[Frame] = deque()
+        self._takers: dict[int, int] = {}  # how far each is
+        self._last = 0
+        self._closed = False
+        self.end = 0  # bytes that have come
+        self.over = False  # nothing comes after them
+
+    def put(self, frame: Frame) -> None:
+        """Add what comes next; wait for those that take it. What has come before is left out. Raises EOFError if closed."""
+        with self._changed:
+            while not self._closed and self.end - min(self._takers.values(), default=self.end) >= self._ahead:
+                self._changed.wait()
+            if self._closed:
+                raise EOFError
+            if self.over or frame.at != self.end:
+                return
+            self._frames.append(frame)
+            self.end += len(frame.body)
+            self.over = frame.kind == "E"
+            self._forget()
+            self._changed.notify_all()
+
+    def _forget(self) -> None:
+        needed = min([self.end - self._kept, *self._takers.values()])
+        while self._frames and self._frames[0].at + len(self._frames[0].body) < needed:
+            self._frames.popleft()
+
+    def join(self, at: int) -> int | None:
+        """Return the number of one more that takes frames, from `at` on; None where these have gone, or not come yet."""
+        with self._changed:
+            if at > self.end or at < (self._frames[0].at if self._frames else self.end):
+                return None
+            self._last += 1
+            self._takers[self._last] = at
+            return self._last
+
+    def leave(self, taker: int | None) -> None:
+        """Wait for this one no longer."""
+        with self._changed:
+            self._takers.pop(taker or 0, None)
+            self._changed.notify_all()
+
+    def next(self, taker: int, wait: float) -> Frame | None:
+        """Return what comes next for `taker`, None if that does not come within `wait` seconds."""
+        with self._changed:
+            at = self._takers[taker]
+            if not self._changed.wait_for(lambda: self.end > at or self.over, wait):
+                return None
+            frame = next(one for one in self._frames if one.at >= at)
+            self._takers[taker] = frame.at + len(frame.body)
+            self._changed.notify_all()
+            return frame
+
+    def close(self) -> None:
+        """Take no more frames."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+
+def without_layers(saved: Iterable[bytes], left_out: frozenset[str]) -> Iterator[bytes]:
+    """Yield the tar of a saved image without the blobs of some layers. Raises tarfile.TarError."""
+    names = {BLOBS + layer[len("sha256:") :] for layer in left_out}
+    reader: Any = _Reader(saved)
+    with tarfile.open(fileobj=reader, mode="r|", bufsize=PIECE) as archive:
+        for member in archive:
+            if member.name in names:
+                continue
+            yield member.tobuf(tarfile.PAX_FORMAT)
+            content = archive.extractfile(member) if member.isreg() else None
+            while content and (piece := content.read(PIECE)):
+                yield piece
+            if content:
+                yield bytes(-member.size % tarfile.BLOCKSIZE)
+    yield bytes(2 * tarfile.BLOCKSIZE)
+
+
+class _Reader:
+    """Pieces of bytes as a file."""
+
+    def __init__(self, pieces: Iterable[bytes]) -> None:
+        self._pieces, self._left = iter(pieces), b""
+
+    def read(self, size: int) -> bytes:
+        """Return at most so many bytes, nothing at the end."""
+        if not self._left:
+            self._left = next(self._pieces, b"")
+        piece, self._left = self._left[:size], self._left[size:]
+        return piece
+
+
+def fill(window: Window, key: bytes, pieces: Iterable[bytes]) -> None:
+    """Put an archive into a window, in frames of about the same size."""
+    at, parts, size = 0, [], 0
+    for piece in pieces:
+        parts.append(piece)
+        size += len(piece)
+        if size >= PIECE:
+            window.put(sealed(key, "D", at, b"".join(parts)))
+            at, parts, size = at + size, [], 0
+    if parts:
+        window.put(sealed(key, "D", at, b"".join(parts)))
+    window.put(sealed(key, "E", at + size))
+
+
+def feed(window: Window, key: bytes, at: int, send: Callable[[Frame], None]) -> None:
+    """Send all from `at` on to one that takes it. What `send` raises, is raised."""
+    taker = window.join(at)
+    if taker is None:
+        send(sealed(key, "X", at))
+        return
+    try:
+        while True:
+            frame = window.next(taker, BEAT)
+            send(frame or sealed(key, "K", window.end))
+            if frame is not None and frame.kind == "E":
+                return
+    finally:
+        window.leave(taker)
+
+
+class Relay:
+    """One host's part in a transfer."""
+
+    def __init__(self, order: dict[str, Any]) -> None:
+        self.order, self.key = order, bytes.fromhex(order["key"])
+        self.window = Window()
+        self.heard = time.monotonic()
+        self._link: socket.socket | None = None
+        self._tells = threading.Lock()
+        self._child: subprocess.Popen[bytes] | None = None
+        self._loads = 0  # bytes that the engine has got
+        self._ends = threading.Event()
+
+    def tell(self, **words: object) -> None:
+        """Print something; end if nobody reads it."""
+        with self._tells:
+            try:
+                os.write(1, json.dumps(words).encode() + b"\n")
+            except OSError:
+                self.end()
+
+    def end(self) -> NoReturn:
+        """End at once, with what this has started."""
+        if self._child is not None:
+            self._child.kill()
+        os._exit(0)
+
+    def run(self) -> None:
+        """Take part to the end."""
+        listener = listen(self.order["addr"])
+        self.tell(port=listener.getsockname()[1])
+        loads = "load" in self.order
+        for task in (self._serve, listener), (self._follow,), (self._work, self._load if loads else self._save):
+            threading.Thread(target=task[0], args=task[1:], daemon=True).start()  # type: ignore[arg-type]
+        while not self._ends.wait(BEAT / 2):
+            self.tell(at=self.window.end, over=self.window.over)
+            if time.monotonic() - self.heard > ALONE:
+                self.end()
+        self.end()
+
+    # What the engine does.
+
+    def _work(self, task: Callable[[], None]) -> None:
+        try:
+            task()
+        except (OSError, tarfile.TarError, EOFError) as error:
+            self.tell(failed=str(error) or type(error).__name__)
+
+    def _save(self) -> None:
+        """Read the archive from the engine."""
+        pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        self._child = child = subprocess.Popen(self.order["save"], **pipes)
+        out, err = child.stdout, child.stderr
+        assert out is not None
+        assert err is not None
+        try:
+            saved = without_layers(iter(lambda: out.read(PIECE), b""), frozenset(self.order["without"]))
+            fill(self.window, self.key, (self._hear(piece) for piece in saved))
+        except tarfile.TarError as error:
+            child.kill()
+            raise OSError(err.read().decode("utf-8", "replace").strip() or str(error)) from error
+
+    def _hear(self, piece: bytes) -> bytes:
+        self.heard = time.monotonic()
+        return piece
+
+    def _load(self) -> None:
+        """Give the archive to the engine. Where that takes no more, this one still hands it on."""
+        taker = self.window.join(0)
+        assert taker is not None
+        child = subprocess.Popen(
+            self.order["load"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+        self._child = child
+        assert child.stdin is not None
+        assert child.stdout is not None
+        try:
+            while True:
+                frame = self.window.next(taker, BEAT)
+                if frame is not None and frame.kind == "E":
+                    break
+                if frame is not None:
+                    child.stdin.write(frame.body)
+        except BrokenPipeError:
+            pass
+        finally:
+            self.window.leave(taker)
+        with contextlib.suppress(BrokenPipeError):
+            child.stdin.close()
+        said = child.stdout.read().decode("utf-8", "replace").strip()
+        self.tell(loaded=child.wait() == 0, said=said[-1000:])
+
+    # Where it comes from.
+
+    def _follow(self) -> None:
+        """Read orders, and the archive if it comes this way."""
+        stream = sys.stdin.buffer
+        with contextlib.suppress(EOFError, Refused, OSError):
+            while True:
+                frame = receive(self.key, stream)
+                self.heard = time.monotonic()
+                if frame.kind in "DE":
+                    self.window.put(frame)
+                elif frame.kind == "X":
+                    self.tell(lost="that place of the archive is gone", source="")
+                elif frame.kind == "C":
+                    self._obey(json.loads(frame.body))
+        self.end()
+
+    def _obey(self, order: dict[str, Any]) -> None:
+        if "end" in order:
+            self._ends.set()
+        if "from" in order:
+            old, self._link = self._link, None
+            if old is not None:
+                with contextlib.suppress(OSError):
+                    old.shutdown(socket.SHUT_RDWR)
+            threading.Thread(target=self._take, args=(order["from"], order["name"]), daemon=True).start()
+
+    def _take(self, place: list[Any], name: str) -> None:
+        """Take the archive from another host."""
+        link = None
+        try:
+            link = self._link = socket.create_connection((place[0], place[1]), REACH)
+            link.settimeout(STALL)
+            with link.makefile("rb", PIECE) as stream:
+                self._greet(link, stream)
+                while not self.window.over:
+                    frame = receive(self.key, stream)
+                    self.heard = time.monotonic()
+                    if frame.kind == "X":
+                        raise Refused("it has that place of the archive no more")
+                    if frame.kind in "DE":
+                        self.window.put(frame)
+        except (OSError, EOFError, Refused, ValueError) as error:
+            if link is self._link and not self.window.over:
+                self.tell(lost=str(error) or "it has hung up", source=name)
+        finally:
+            if link is not None:
+                link.close()
+
+    def _greet(self, link: socket.socket, stream: IO[bytes]) -> None:
+        nonce = stream.readline(200).decode("ascii", "replace").strip()
+        link.sendall(f"{self.window.end} {proof(self.key, f'get {nonce} {self.window.end}')}\n".encode())
+
+    # Where it goes to.
+
+    def _serve(self, listener: socket.socket) -> None:
+        while True:
+            link, _ = listener.accept()
+            threading.Thread(target=self._give, args=(link,), daemon=True).start()
+
+    def _give(self, link: socket.socket) -> None:
+        """Give the archive to one that proves to have the key. One that takes nothing for a while is left."""
+        with contextlib.suppress(OSError, ValueError), link:
+            link.settimeout(STALL)
+            nonce = os.urandom(16).hex()
+            link.sendall(f"{nonce}\n".encode())
+            with link.makefile("rb") as stream:
+                at, mark = stream.readline(200).decode("ascii", "replace").split()
+            if not hmac.compare_digest(mark.encode(), proof(self.key, f"get {nonce} {int(at)}").encode()):
+                return
+
+            def send(frame: Frame) -> None:
+                for part in (frame.head, *(frame.body[n : n + 65536] for n in range(0, len(frame.body), 65536))):
+                    link.sendall(part)
+                self.heard = time.monotonic()
+
+            feed(self.window, self.key, int(at), send)
+
+
+def listen(address: str) -> socket.socket:
+    """Return a socket that listens at an address, or at all where the host takes its own name for its loopback."""
+    family, *_, place = socket.getaddrinfo(address, 0, type=socket.SOCK_STREAM)[0]
+    if place[0] != address and (str(place[0]).startswith("127.") or place[0] == "::1"):
+        place = ("", 0)
+    made = socket.socket(family, socket.SOCK_STREAM)
+    made.bind(place)
+    made.listen(16)
+    return made
+
+
+if __name__ == "__main__":
+    Relay(json.loads(sys.stdin.buffer.readline())).run()

@@ -1,0 +1,289 @@
+"""Hosts that hand an image on: who takes it from whom, and whole transfers between hosts that this machine plays."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tarfile
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from jobctl.jobspec.deploy.host import handing_on
+from jobctl.jobspec.deploy.host.chain import Chain, Link
+from jobctl.jobspec.deploy.host.handing_on import HandingOn, ImageSource
+from jobctl.jobspec.deploy.host.scripts import hand_on, python
+from jobctl.jobspec.deploy.host.scripts.hand_on import Refused, Window, feed, receive, sealed
+from jobctl.jobspec.deploy.transport.local import LocalTransport
+
+KEY = b"k" * 32
+
+
+def links(*pairs: str) -> list[Link]:
+    return [Link(*pair.split("<")) for pair in pairs]
+
+
+def test_each_host_takes_it_from_the_one_before() -> None:
+    assert Chain("h1", ["h2", "h3", "h4"]).links == links("h2<h1", "h3<h2", "h4<h3")
+
+
+def test_what_a_lost_host_would_have_handed_on_comes_from_the_one_before_it() -> None:
+    chain = Chain("h1", ["h2", "h3", "h4"])
+    assert chain.lose("h3") == links("h4<h2")
+    assert chain.lose("h3") == []
+    assert chain.links == links("h2<h1", "h4<h2")
+
+
+def test_a_host_that_cannot_reach_one_takes_it_from_another() -> None:
+    chain = Chain("h1", ["h2", "h3", "h4"])
+    assert chain.cut("h3", "h2") == links("h3<h1")
+    assert chain.cut("h3", "h2") == []  # told twice
+    assert chain.cut("h3", "h1") == links("h4<h2")  # only h4 is left, which takes it from h3
+    assert (chain.lost, chain.links) == ({"h3"}, links("h2<h1", "h4<h2"))
+
+
+def test_the_first_one_may_take_it_from_one_behind_it_that_needs_another() -> None:
+    chain = Chain("h1", ["h2", "h3"])
+    chain.cut("h3", "h2")
+    assert chain.cut("h2", "h1") == links("h2<h3")
+
+
+def test_all_are_lost_with_their_source_but_those_that_have_all() -> None:
+    chain = Chain("h1", ["h2", "h3", "h4"])
+    chain.lose("h1")
+    assert (chain.lost, chain.links) == ({"h1", "h2", "h3", "h4"}, [])
+    chain = Chain("h1", ["h2", "h3", "h4"])
+    chain.has_all("h2")
+    assert chain.lose("h1") == []
+    assert chain.links == links("h3<h2", "h4<h3")
+
+
+def test_a_frame_of_somebody_without_the_key_is_refused() -> None:
+    frame = sealed(KEY, "D", 7, b"body")
+    assert receive(KEY, io.BytesIO(frame.head + frame.body)) == frame
+    for bad in (frame.head + b"evil", frame.head.replace(b"D 7", b"D 8") + frame.body):
+        with pytest.raises(Refused):
+            receive(KEY, io.BytesIO(bad))
+    with pytest.raises(Refused):
+        receive(b"x" * 32, io.BytesIO(frame.head + frame.body))
+    with pytest.raises(EOFError):
+        receive(KEY, io.BytesIO(frame.head + b"bo"))
+
+
+def put(window: Window, count: int) -> None:
+    for at in range(window.end, window.end + 10 * count, 10):
+        window.put(sealed(KEY, "D", at, b"x" * 10))
+
+
+def test_a_window_keeps_what_a_host_may_ask_for_and_no_more() -> None:
+    window = Window(ahead=30, kept=50)
+    put(window, 20)
+    window.put(sealed(KEY, "D", 100, b"x" * 10))  # of another one that sends it too
+    assert window.end == 200
+    assert [window.join(at) is not None for at in (100, 150, 200, 210)] == [False, True, True, False]
+
+
+def test_a_window_waits_for_the_slowest() -> None:
+    window = Window(ahead=30, kept=50)
+    slow = window.join(0)
+    assert slow is not None
+    filling = threading.Thread(target=put, args=(window, 9), daemon=True)
+    filling.start()
+    taken = [window.next(slow, 60.0) for _ in range(6)]
+    assert [frame.at for frame in taken if frame] == [0, 10, 20, 30, 40, 50]
+    assert window.end <= 90
+    window.leave(slow)
+    filling.join(60)
+    assert window.end == 90
+
+
+def test_a_host_whose_place_has_gone_is_told() -> None:
+    window, sent = Window(ahead=30, kept=50), list[hand_on.Frame]()
+    put(window, 20)
+    feed(window, KEY, 10, sent.append)
+    assert [frame.kind for frame in sent] == ["X"]
+
+
+# Whole transfers.
+
+
+class Played:
+    """Hosts that are folders of this machine. Their engine is a file: it is loaded by writing it."""
+
+    def __init__(self, folder: Path, names: list[str], size: int = 5_000_000) -> None:
+        self.folder = folder
+        self.image = image(size)
+        self.told: list[str] = []
+        self.jobs: dict[str, Any] = {name: self._job(name) for name in names}
+
+    def _job(self, name: str) -> Any:
+        load = ("sh", "-c", 'cat > "$0"', str(self.folder / name))
+        host = SimpleNamespace(name=name, address="127.0.0.1")
+        return SimpleNamespace(host=host, transport=LocalTransport(name), tell=self.told.append, docker=load)
+
+    def source(self, name: str = "h1", save: list[str] | None = None) -> ImageSource:
+        (self.folder / "saved").write_bytes(self.image)
+        save = save or ["cat", str(self.folder / "saved")]
+        return ImageSource(name, self._job(name), save, frozenset(), lambda: iter([]))
+
+    def here(self) -> ImageSource:
+        pieces = [self.image[at : at + 300_000] for at in range(0, len(self.image), 300_000)]
+        return ImageSource("this machine", None, [], frozenset(), lambda: iter(pieces))
+
+    def loaded(self) -> dict[str, bool]:
+        wanted = hashlib.sha256(self.image).digest()
+        found = {name: self.folder / name for name in self.jobs if (self.folder / name).exists()}
+        return {name: hashlib.sha256(path.read_bytes()).digest() == wanted for name, path in found.items()}
+
+
+def image(size: int) -> bytes:
+    """Return a tar as `without_layers` leaves it."""
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        member = tarfile.TarInfo("layer.tar")
+        member.size = size
+        archive.addfile(member, io.BytesIO(os.urandom(size)))
+    with tarfile.open(fileobj=io.BytesIO(made.getvalue())) as archive:
+        end = archive.getmembers()[-1].offset_data + size + -size % 512
+    return made.getvalue()[:end] + bytes(1024)
+
+
+@pytest.fixture
+def played(tmp_path: Path) -> Played:
+    return Played(tmp_path, ["h2", "h3", "h4"])
+
+
+@pytest.mark.parametrize("here", [True, False])
+def test_an_image_goes_through_all_hosts(played: Played, *, here: bool) -> None:
+    transfer = HandingOn("app:1", played.here() if here else played.source(), played.jobs)
+    assert transfer.run() == {}
+    assert played.loaded() == {"h2": True, "h3": True, "h4": True}
+    ways = {line.rpartition(":")[0].rpartition(" from ")[2] for line in played.told if " gets " in line}
+    assert ways <= {"this machine" if here else "h1", "h2", "h3"}
+
+
+def test_a_host_without_python_does_not_hold_up_the_others(played: Played, monkeypatch: pytest.MonkeyPatch) -> None:
+    start = LocalTransport.start
+
+    def without(self: LocalTransport, argv: list[str], terminal: Any = None) -> Any:
+        return start(self, ["sh", "-c", "exec python9"] if self.host == "h3" else argv, terminal)
+
+    monkeypatch.setattr(LocalTransport, "start", without)
+    transfer = HandingOn("app:1", played.here(), played.jobs)
+    lost = transfer.run()
+    assert (list(lost), "not found" in lost["h3"], transfer.unable) == (["h3"], True, {"h3"})
+    assert played.loaded() == {"h2": True, "h4": True}
+
+
+def test_a_full_engine_hands_on_all_the_same(played: Played) -> None:
+    played.jobs["h2"].docker = ("sh", "-c", "echo no space left on device; exit 1")
+    lost = HandingOn("app:1", played.source(), played.jobs).run()
+    assert lost == {"h2": "no space left on device"}
+    assert played.loaded() == {"h3": True, "h4": True}
+
+
+def test_a_source_that_cannot_save_it_is_the_end(played: Played) -> None:
+    lost = HandingOn("app:1", played.source(save=["sh", "-c", "echo no such image >&2; exit 1"]), played.jobs).run()
+    assert set(lost) == {"h2", "h3", "h4"}
+    assert not any(played.loaded().values())
+
+
+class Gated:
+    """A source that stops in the middle until it is let go on, and the programs that were started."""
+
+    def __init__(self, played: Played, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.go, self.programs = played.folder / "go", dict[str, Any]()
+        begin = "head -c 3000000 $0; while [ ! -e $1 ]; do sleep 0.02; done; tail -c +3000001 $0"
+        self.source = played.source(save=["sh", "-c", begin, str(played.folder / "saved"), str(self.go)])
+        start = LocalTransport.start
+
+        def kept(transport: LocalTransport, argv: list[str], terminal: Any = None) -> Any:
+            self.programs[transport.host] = made = start(transport, argv, terminal)
+            return made
+
+        monkeypatch.setattr(LocalTransport, "start", kept)
+        quicker = python("hand_on").replace("STALL = 8.0", "STALL = 1.0").replace("BEAT = 1.0", "BEAT = 0.2")
+        monkeypatch.setattr(handing_on, "python", lambda name: quicker)
+
+    def signal(self, played: Played, name: str, number: int) -> None:
+        """Send a signal to the program of a host as soon as a part of the image is there, and let the source go on."""
+        host = played.jobs[name]
+
+        def tell(text: str) -> None:
+            if f"{name} gets" in text and not self.go.exists():
+                os.killpg(self.programs[name]._process.pid, number)
+                self.go.touch()
+
+        host.tell = tell
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_one_that_ends_or_hangs_in_the_middle_is_left_out(
+    played: Played, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    monkeypatch.setattr(handing_on, "SILENT", 3.0)
+    gated = Gated(played, monkeypatch)
+    gated.signal(played, "h3", number)
+    try:
+        assert list(HandingOn("app:1", gated.source, played.jobs).run()) == ["h3"]
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(gated.programs["h3"]._process.pid, signal.SIGKILL)
+    assert {name: right for name, right in played.loaded().items() if name != "h3"} == {"h2": True, "h4": True}
+
+
+def test_nothing_goes_on_after_an_interruption(played: Played, monkeypatch: pytest.MonkeyPatch) -> None:
+    gated = Gated(played, monkeypatch)
+
+    def interrupt(text: str) -> None:
+        raise KeyboardInterrupt
+
+    played.jobs["h4"].tell = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        HandingOn("app:1", gated.source, played.jobs).run()
+    assert set(gated.programs) == {"h1", "h2", "h3", "h4"}
+    assert all(program._process.wait(60) is not None for program in gated.programs.values())
+
+
+def test_a_program_ends_with_its_input_and_with_what_it_has_started(played: Played) -> None:
+    """As it does when the connection to its host is lost."""
+    order = {"key": KEY.hex(), "addr": "127.0.0.1", "load": ["sh", "-c", "echo $$ > $0; exec cat > /dev/null"]}
+    order["load"].append(str(played.folder / "pid"))  # type: ignore[attr-defined]
+    argv = [sys.executable, "-c", python("hand_on")]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as program:
+        assert program.stdin is not None
+        assert program.stdout is not None
+        program.stdin.write(json.dumps(order).encode() + b"\n")
+        program.stdin.flush()
+        assert b"port" in program.stdout.readline()
+        while not (played.folder / "pid").exists() or not (played.folder / "pid").read_text():
+            program.stdout.readline()
+        program.stdin.close()
+        assert program.wait(60) == 0
+    state = Path("/proc") / (played.folder / "pid").read_text().strip() / "stat"
+    assert not state.exists() or state.read_text().split()[2] == "Z"
+
+
+def test_who_does_not_prove_to_have_the_key_gets_nothing() -> None:
+    relay = hand_on.Relay({"key": KEY.hex(), "addr": "127.0.0.1"})
+    relay.window.put(sealed(KEY, "D", 0, b"secret"))
+    answers = []
+    for key in (b"x" * 32, KEY):
+        ours, its = socket.socketpair()
+        giving = threading.Thread(target=relay._give, args=(its,), daemon=True)
+        giving.start()
+        with ours, ours.makefile("rb") as stream:
+            nonce = stream.readline().decode().strip()
+            ours.sendall(f"0 {hand_on.proof(key, f'get {nonce} 0')}\n".encode())
+            answers.append(stream.readline() != b"")
+    assert answers == [False, True]
