@@ -22,8 +22,8 @@ import pytest
 from jobctl.jobspec.deploy.host import handing_on
 from jobctl.jobspec.deploy.host.chain import Chain, Link
 from jobctl.jobspec.deploy.host.handing_on import HandingOn, ImageSource
-from jobctl.jobspec.deploy.host.scripts import hand_on, python
-from jobctl.jobspec.deploy.host.scripts.hand_on import Refused, Window, feed, receive, sealed
+from jobctl.jobspec.deploy.host.scripts import frames, hand_on, joined
+from jobctl.jobspec.deploy.host.scripts.frames import Refused, Window, feed, receive, sealed
 from jobctl.jobspec.deploy.transport.local import LocalTransport
 
 KEY = b"k" * 32
@@ -108,7 +108,7 @@ def test_a_window_waits_for_the_slowest() -> None:
 
 
 def test_a_host_whose_place_has_gone_is_told() -> None:
-    window, sent = Window(ahead=30, kept=50), list[hand_on.Frame]()
+    window, sent = Window(ahead=30, kept=50), list[frames.Frame]()
     put(window, 20)
     feed(window, KEY, 10, sent.append)
     assert [frame.kind for frame in sent] == ["X"]
@@ -212,8 +212,8 @@ class Gated:
             return made
 
         monkeypatch.setattr(LocalTransport, "start", kept)
-        quicker = python("hand_on").replace("STALL = 8.0", "STALL = 1.0").replace("BEAT = 1.0", "BEAT = 0.2")
-        monkeypatch.setattr(handing_on, "python", lambda name: quicker)
+        quicker = joined("frames", "hand_on").replace("STALL = 8.0", "STALL = 1.0").replace("BEAT = 1.0", "BEAT = 0.2")
+        monkeypatch.setattr(handing_on, "joined", lambda *names: quicker)
 
     def signal(self, played: Played, name: str, number: int) -> None:
         """Send a signal to the program of a host as soon as a part of the image is there, and let the source go on."""
@@ -259,7 +259,7 @@ def test_a_program_ends_with_its_input_and_with_what_it_has_started(played: Play
     """As it does when the connection to its host is lost."""
     order = {"key": KEY.hex(), "addr": "127.0.0.1", "load": ["sh", "-c", "echo $$ > $0; exec cat > /dev/null"]}
     order["load"].append(str(played.folder / "pid"))  # type: ignore[attr-defined]
-    argv = [sys.executable, "-c", python("hand_on")]
+    argv = [sys.executable, "-c", joined("frames", "hand_on")]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as program:
         assert program.stdin is not None
         assert program.stdout is not None
@@ -284,6 +284,6 @@ def test_who_does_not_prove_to_have_the_key_gets_nothing() -> None:
         giving.start()
         with ours, ours.makefile("rb") as stream:
             nonce = stream.readline().decode().strip()
-            ours.sendall(f"0 {hand_on.proof(key, f'get {nonce} 0')}\n".encode())
+            ours.sendall(f"0 {frames.proof(key, f'get {nonce} 0')}\n".encode())
             answers.append(stream.readline() != b"")
     assert answers == [False, True]

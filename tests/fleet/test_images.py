@@ -56,7 +56,7 @@ def processes(host: Host) -> str:
 
 def test_an_image_leaves_this_machine_once(jobs: Jobs) -> None:
     """The host in the middle is cut off meanwhile. It gets the image later, from another host."""
-    second, third, fourth = jobs.fleet.hosts
+    second, third, _ = jobs.fleet.hosts
     second.slow_link("80mbit")
     sent, arrived = count(jobs.fleet.bridge, "tx"), count(third.cable, "tx")
     prepare = jobs.start("prepare", *jobs.where, "--skip-check")

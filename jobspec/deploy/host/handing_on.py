@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 
 from jobctl.jobspec.deploy.host.chain import Chain, Link
 from jobctl.jobspec.deploy.host.host_job import HostJob
-from jobctl.jobspec.deploy.host.scripts import python
-from jobctl.jobspec.deploy.host.scripts.hand_on import Frame, Window, feed, fill, sealed
+from jobctl.jobspec.deploy.host.scripts import SCRIPTS, joined
+from jobctl.jobspec.deploy.host.scripts.frames import Frame, Window, feed, fill, sealed
 from jobctl.jobspec.deploy.model.errors import DeployError
 from jobctl.jobspec.deploy.model.untrusted import Json, parse_object
 from jobctl.jobspec.deploy.transport.base import RunningCommand
@@ -39,6 +39,7 @@ class HandingHost:
     tell: Callable[[str], None]
     command: RunningCommand
     address: str
+    container: str = ""  # in which it runs, if it does
     port: int | None = None
     at: int = 0
     over: float | None = None  # when all had arrived
@@ -65,6 +66,7 @@ class ImageSource:
     save: list[str]
     without: frozenset[str]
     pieces: Callable[[], Iterator[bytes]]
+    python: str = "python3"  # in the image
 
 
 class HandingOn:
@@ -121,13 +123,19 @@ class HandingOn:
         return [host for host in self._hosts.values() if host.name not in self._chain.lost]
 
     def _start_on(self, job: HostJob) -> HandingHost:
-        command = job.transport.start(["python3", "-c", python("hand_on")])
-        made = HandingHost(job.host.name, job.tell, command, job.host.address)
         order: dict[str, object] = {"key": self._key.hex(), "addr": job.host.address}
-        if job is self.source.host_job:
-            order |= {"save": self.source.save, "without": sorted(self.source.without)}
-        else:
+        argv, container = ["python3", "-c", joined("frames", "hand_on")], ""
+        if job is not self.source.host_job:
             order |= {"load": [*job.docker, "load"]}
+        else:
+            order |= {"save": self.source.save, "without": sorted(self.source.without)}
+            if job.transport.run(["python3", "-c", ""]).code != 0:
+                order["save"], container = None, f"jobctl-{job.job}-hand-on"
+                self._remove(job, container)  # left by a command that was killed
+                how = (container, job.job, self.source.save[-1], self.source.python, joined("frames", "hand_on"))
+                argv = SCRIPTS.argv("hand_out", *how, *job.docker)
+        command = job.transport.start(argv)
+        made = HandingHost(job.host.name, job.tell, command, job.host.address, container)
         with contextlib.suppress(OSError, EOFError):  # what it says tells why
             command.send(json.dumps(order).encode() + b"\n")
         return made
@@ -259,3 +267,12 @@ class HandingOn:
             host.fed.set()
         with contextlib.suppress(OSError, EOFError, DeployError):
             host.command.close()
+        if host.container and self.source.host_job is not None:
+            self._remove(self.source.host_job, host.container)
+
+    def _remove(self, job: HostJob, container: str) -> None:
+        """Remove a container, if there is one of that name."""
+        from docker.errors import APIError
+
+        with contextlib.suppress(DeployError, APIError), job.engine.asked() as client:
+            client.remove_container(container, force=True)

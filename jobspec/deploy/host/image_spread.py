@@ -30,9 +30,13 @@ ROUNDS = 3  # sources that are tried
 
 
 class ImageSpread:
-    """Brings images to those of a job's hosts that lack them. `sources` are all that may have them."""
+    """Brings images to those of a job's hosts that lack them. `sources` are all that may have them.
 
-    def __init__(self, host_jobs: Iterable[HostJob], sources: ImageSources) -> None:
+    `python` is what Python is called in the images.
+    """
+
+    def __init__(self, host_jobs: Iterable[HostJob], sources: ImageSources, python: str = "python3") -> None:
+        self._python = python
         self._jobs = {job.host.name: job for job in host_jobs if not isinstance(job.transport, LocalTransport)}
         self._sources = sources
 
@@ -73,7 +77,7 @@ class ImageSpread:
 
     def _left_out(self, layers: Sequence[str], jobs: Mapping[str, HostJob]) -> frozenset[str]:
         """Return the layers that all hosts have."""
-        there = fan_out(jobs.values(), lambda job: shared_layers(layers, layers_there(job.engine)))
+        there = fan_out(jobs, lambda host: shared_layers(layers, layers_there(jobs[host].engine)))
         every = [*there.done.values(), *(frozenset[str]() for _ in there.failed)]
         return frozenset.intersection(*every)
 
@@ -85,6 +89,7 @@ class ImageSpread:
             [*engine.command, "save", whole],
             without,
             lambda: without_layers(saved(engine, image), without),
+            self._python,
         )
 
     def _verify(self, image: str, layers: Sequence[str], host: str) -> None:

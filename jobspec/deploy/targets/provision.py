@@ -107,7 +107,7 @@ class Transfer:
         for service in self.plan.services:
             if service.container.pull != "always" and service.host.name in services:
                 needed.setdefault(service.container.image, set()).add(service.host.name)
-        spread = ImageSpread(fleet.host_jobs.values(), self.images)
+        spread = ImageSpread(fleet.host_jobs.values(), self.images, container.python)
         for image, hosts in needed.items():
             spread.bring(image, sorted(hosts - set(fleet.down)))
 

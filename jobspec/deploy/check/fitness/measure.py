@@ -32,6 +32,7 @@ from jobctl.jobspec.deploy.check.survey import CheckedHost, Survey, of_error
 from jobctl.jobspec.deploy.host import images
 from jobctl.jobspec.deploy.host.devices import jobs_of
 from jobctl.jobspec.deploy.host.image_copy import ImageSources
+from jobctl.jobspec.deploy.host.image_spread import ImageSpread
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.model.finding import Finding
 from jobctl.jobspec.deploy.model.untrusted import Json
@@ -106,10 +107,19 @@ class FitnessCheck:
 
     def _start(self) -> None:
         """Start the probes, except on hosts where jobs run: both would be slowed."""
+        self._hand_on()
         started = fan_out(self.seats, self._session, max(1, len(self.seats)))
         for host, error in started.failed.items():
             self._failed(host, "compute", error)
         self.sessions = {host: session for host, session in started.done.items() if session is not None}
+
+    def _hand_on(self) -> None:
+        """Let hosts hand on the job's image, before each of those that lack it gets it by itself."""
+        lacking = [name for name, seat in self.seats.items() if seat.nodes and seat.image is None]
+        container = self.plan.nodes[0].container if self.plan else None
+        if container is not None and container.pull != "always":
+            jobs = [seat.host_job for seat in self.seats.values()]
+            ImageSpread(jobs, self.images, container.python).bring(container.image, lacking)
 
     def _session(self, host: str) -> ProbeSession | None:
         seat = self.seats[host]

@@ -5,6 +5,7 @@ Values reach them as arguments, never as text of the script. `. ./find.sh` in a 
 
 from __future__ import annotations
 
+import re
 from importlib.resources import files
 
 from jobctl.jobspec.deploy.transport.scripts import Scripts
@@ -12,6 +13,15 @@ from jobctl.jobspec.deploy.transport.scripts import Scripts
 SCRIPTS = Scripts(__name__)
 
 
+_IMPORT = re.compile(r"^from (?:__future__|jobctl[\w.]*) import (?:\([^)]*\)|[^(\n]*)\n", re.MULTILINE)
+
+
 def python(name: str) -> str:
     """Return a script for Python in a container of the job."""
     return (files(__name__) / f"{name}.py").read_text(encoding="utf-8")
+
+
+def joined(*names: str) -> str:
+    """Return scripts for Python as one, of which each may import from those before it."""
+    texts = [_IMPORT.sub("", python(name)) for name in names]
+    return "\n".join(["from __future__ import annotations", *texts])
