@@ -107,6 +107,18 @@ def test_a_window_waits_for_the_slowest() -> None:
     assert window.end == 90
 
 
+def test_a_source_waits_for_the_first_that_takes_it() -> None:
+    window = Window(waits=True, ahead=30, kept=50)
+    filling = threading.Thread(target=put, args=(window, 20), daemon=True)
+    filling.start()
+    while window.end < 30:
+        filling.join(0.01)
+    taker = window.join(0)
+    assert taker is not None
+    assert [frame.at for _ in range(20) if (frame := window.next(taker, 60.0))] == list(range(0, 200, 10))
+    filling.join(60)
+
+
 def test_a_host_whose_place_has_gone_is_told() -> None:
     window, sent = Window(ahead=30, kept=50), list[frames.Frame]()
     put(window, 20)

@@ -27,6 +27,7 @@ class Cluster:
         self.told: list[str] = []
         self.fails: dict[tuple[str, str], str] = {}  # why, by source and host
         self.unable: set[str] = set()
+        self.silent: set[str] = set()
         self.arrives: Sequence[str] = LAYERS
         self.jobs = {name: self._job(name) for name in having if name != HERE}
         for name, value in {
@@ -50,7 +51,7 @@ class Cluster:
             self.having |= {host: self.arrives for host in jobs if host not in lost}
             return lost
 
-        return SimpleNamespace(run=run, unable=self.unable)
+        return SimpleNamespace(run=run, unable=self.unable, silent=self.silent)
 
     def have(self, image: str) -> list[str]:
         return [name for name, layers in self.having.items() if layers is not None]
@@ -63,7 +64,8 @@ class Cluster:
 
     def bring(self) -> list[tuple[str, list[str]]]:
         sources: Any = self
-        ImageSpread(self.jobs.values(), sources).bring("app:1", list(self.jobs))
+        self.spread = ImageSpread(self.jobs.values(), sources)
+        self.spread.bring("app:1", list(self.jobs))
         return self.made
 
 
@@ -116,3 +118,10 @@ def test_an_image_that_arrived_incomplete_loses_its_name(monkeypatch: pytest.Mon
     cluster.arrives = LAYERS[:1]
     cluster.bring()
     assert (cluster.having["h1"], cluster.noted) == (None, [])
+
+
+def test_a_host_that_has_stopped_to_answer_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(monkeypatch, {"h1": None, "h2": None, HERE: LAYERS})
+    cluster.fails, cluster.silent = {(HERE, "h2"): "it has said nothing"}, {"h2"}
+    assert cluster.bring() == [(HERE, ["h1", "h2"])]
+    assert {host: error.code for host, error in cluster.spread.gone.items()} == {"h2": "silent"}

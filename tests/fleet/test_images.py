@@ -14,10 +14,10 @@ import pytest
 from .fleet import Fleet
 from .host import Host
 from .jobs import SPEC, Jobs, eventually
-from .machine import IMAGE
+from .machine import IMAGE, sh
 
 NAME = "jobctl-test-handed-on:1"
-SIZE = 40_000_000
+SIZE = 30_000_000
 
 
 @pytest.fixture
@@ -50,8 +50,10 @@ def has(host: Host) -> bool:
     return NAME in host.docker("image", "ls", "--format", "{{.Repository}}:{{.Tag}}").split()
 
 
-def processes(host: Host) -> str:
-    return host.run("sh", "-c", "ps -eo args | grep [h]and_on.py || true")
+def programs(host: Host) -> str:
+    """Return the programs on a host that hand images on."""
+    pids = sh("ip", "netns", "pids", host.namespace).split()
+    return "".join(line for line in sh("ps", "-o", "args=", *pids).splitlines() if "class Relay" in line)
 
 
 def test_an_image_leaves_this_machine_once(jobs: Jobs) -> None:
@@ -62,8 +64,9 @@ def test_an_image_leaves_this_machine_once(jobs: Jobs) -> None:
     prepare = jobs.start("prepare", *jobs.where, "--skip-check")
     eventually(lambda: count(third.cable, "tx") - arrived > SIZE // 8)
     third.pull_cable()
-    done = prepare.wait()
-    assert (done.returncode, [has(host) for host in jobs.fleet.hosts]) == (4, [True, False, True]), done.stderr
+    code = prepare.wait(400)
+    assert (code, [has(host) for host in jobs.fleet.hosts]) == (4, [True, False, True]), prepare.printed()
+    assert "h3: it has stopped to answer" in prepare.printed()[1]
     assert count(jobs.fleet.bridge, "tx") - sent < 1.2 * SIZE
     third.plug_cable()
     second.slow_link(None)
@@ -71,5 +74,6 @@ def test_an_image_leaves_this_machine_once(jobs: Jobs) -> None:
     jobs.ok("prepare", *jobs.where, "--skip-check")
     assert [has(host) for host in jobs.fleet.hosts] == [True, True, True]
     assert count(jobs.fleet.bridge, "tx") - sent < 0.2 * SIZE
+    assert [programs(host) for host in jobs.fleet.hosts] == ["", "", ""]
     ids = {host.docker("image", "inspect", "--format", "{{.Id}}", NAME) for host in jobs.fleet.hosts}
     assert len(ids) == 1

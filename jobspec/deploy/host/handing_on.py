@@ -78,11 +78,12 @@ class HandingOn:
         self._events: queue.Queue[tuple[str, Json | None]] = queue.Queue()
         self._hosts: dict[str, HandingHost] = {}
         self._chain = Chain(source.name, list(host_jobs))
-        self._window = Window()  # of what this machine feeds hosts with
+        self._window = Window(waits=True)  # of what this machine feeds hosts with
         self._beaten = 0.0
         self._left: set[str] = set()
         self.lost: dict[str, str] = {}  # why hosts do not have it
         self.unable: set[str] = set()  # those of them for which another source would make no difference
+        self.silent: set[str] = set()  # those of them that do not answer any more
 
     def run(self) -> dict[str, str]:
         """Have the image loaded on the hosts; return why those did not get it that did not."""
@@ -170,6 +171,7 @@ class HandingOn:
             self._beaten = now
         for host in self._present():
             if now - host.heard > SILENT:
+                self.silent |= {host.name} & set(self.host_jobs)
                 self._lose(host.name, f"it has said nothing for {SILENT:g} s")
             elif host.over is not None and now - host.over > LOADS and host.loaded is None:
                 self._lose(host.name, f"its engine has not loaded it within {LOADS:g} s")

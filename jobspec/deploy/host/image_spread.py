@@ -22,7 +22,7 @@ from jobctl.jobspec.deploy.host.image_copy import (
     shared_layers,
 )
 from jobctl.jobspec.deploy.host.scripts.hand_on import without_layers
-from jobctl.jobspec.deploy.model.errors import DeployError
+from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.transport.fanout import fan_out
 from jobctl.jobspec.deploy.transport.local import LocalTransport
 
@@ -39,6 +39,7 @@ class ImageSpread:
         self._python = python
         self._jobs = {job.host.name: job for job in host_jobs if not isinstance(job.transport, LocalTransport)}
         self._sources = sources
+        self.gone: dict[str, HostError] = {}  # hosts that have stopped to answer meanwhile
 
     def bring(self, image: str, hosts: Iterable[str]) -> None:
         """Bring an image to `hosts`, as far as they can hand it on; nothing happens where no two machines could."""
@@ -70,10 +71,13 @@ class ImageSpread:
         jobs = {host: self._jobs[host] for host in lacking}
         transfer = HandingOn(image, self._source(image, name, engine, self._left_out(layers, jobs)), jobs)
         lost = transfer.run()
+        fan_out([host for host in jobs if host not in lost], lambda host: self._verify(image, layers, host))
         for host in lost:
             jobs[host].tell(f"{host} cannot take {image} from other hosts: {lost[host]}")
-        fan_out([host for host in jobs if host not in lost], lambda host: self._verify(image, layers, host))
-        return [host for host in lost if host not in transfer.unable]
+            if host in transfer.silent:
+                hint = "look whether it runs, and whether the network reaches it"
+                self.gone[host] = HostError(host, "silent", f"it has stopped to answer while it got {image}", hint)
+        return [host for host in lost if host not in transfer.unable | transfer.silent]
 
     def _left_out(self, layers: Sequence[str], jobs: Mapping[str, HostJob]) -> frozenset[str]:
         """Return the layers that all hosts have."""

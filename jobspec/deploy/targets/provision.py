@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
+from typing import TypeVar
 
 from jobctl.jobspec.deploy.apply.deployer import Failures, RuntimeInputs
 from jobctl.jobspec.deploy.host import images
@@ -29,6 +30,8 @@ from jobctl.jobspec.plan.sent import Dataset
 from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.render.artefact import Artefact, folder, render
 from jobctl.jobspec.render.container import code_directory, data_directory
+
+T = TypeVar("T")
 
 
 def spares(fleet: Fleet, plan: Plan) -> dict[str, str]:
@@ -98,8 +101,11 @@ class Transfer:
     data: tuple[DataPackage, ...]
     images: ImageSources
 
-    def spread(self, fleet: Fleet, nodes: Iterable[str], services: Iterable[str]) -> None:
-        """Let hosts hand images on to each other, before what is left comes to each by itself."""
+    def spread(self, fleet: Fleet, nodes: Iterable[str], services: Iterable[str]) -> Mapping[str, HostError]:
+        """Let hosts hand images on to each other, before what is left comes to each by itself.
+
+        Return the hosts that have stopped to answer meanwhile.
+        """
         needed: dict[str, set[str]] = {}
         container = self.plan.nodes[0].container
         if container.pull != "always":
@@ -109,7 +115,8 @@ class Transfer:
                 needed.setdefault(service.container.image, set()).add(service.host.name)
         spread = ImageSpread(fleet.host_jobs.values(), self.images, container.python)
         for image, hosts in needed.items():
-            spread.bring(image, sorted(hosts - set(fleet.down)))
+            spread.bring(image, sorted(hosts - set(fleet.down) - set(spread.gone)))
+        return spread.gone
 
     def to_node(self, host_job: HostJob) -> Image:
         """Bring a host what its nodes need; return what their image means there."""
@@ -205,8 +212,8 @@ def prepare(fleet: Fleet, plan: Plan, start: RuntimeInputs) -> tuple[Image | Non
         idle_hosts(fleet, plan),
     )
     there = set(delivery.files) - set(fleet.down)
-    delivery.transfer.spread(fleet, delivery.trains & there, there)
-    outcome = fleet.on(there, delivery.send)
+    gone = delivery.transfer.spread(fleet, delivery.trains & there, there)
+    outcome = fleet.on(there, _unless_gone(gone, delivery.send))
     image = images.common_image(image for image in outcome.done.values() if image is not None)
     return image, fleet.failures(outcome)
 
@@ -215,14 +222,25 @@ def stage(fleet: Fleet, plan: Plan, hosts: Iterable[str]) -> Failures:
     """Bring code, data and images to `hosts`, those of nodes and services and the spares; what runs there goes on untouched."""
     transfer = _transfer(fleet, plan)
     trains, asked = {node.host.name for node in plan.nodes} | set(spares(fleet, plan)), list(hosts)
-    transfer.spread(fleet, trains.intersection(asked), asked)
+    gone = transfer.spread(fleet, trains.intersection(asked), asked)
 
     def send(host_job: HostJob) -> None:
         transfer.to_services(host_job)
         if host_job.host.name in trains:
             transfer.to_node(host_job)
 
-    return fleet.failures(fleet.on(asked, send))
+    return fleet.failures(fleet.on(asked, _unless_gone(gone, send)))
+
+
+def _unless_gone(gone: Mapping[str, HostError], send: Callable[[HostJob], T]) -> Callable[[HostJob], T]:
+    """Return `send` for hosts that still answer; for others it raises why they are left out."""
+
+    def task(host_job: HostJob) -> T:
+        if host_job.host.name in gone:
+            raise gone[host_job.host.name]
+        return send(host_job)
+
+    return task
 
 
 def provision(fleet: Fleet, plan: Plan, hosts: Iterable[str]) -> Failures:

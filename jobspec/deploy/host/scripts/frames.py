@@ -61,13 +61,17 @@ def receive(key: bytes, stream: IO[bytes]) -> Frame:
 
 
 class Window:
-    """The part of an archive that has come last. For several threads: one puts frames in, others take them."""
+    """The part of an archive that has come last. For several threads: one puts frames in, others take them.
 
-    def __init__(self, ahead: int = AHEAD, kept: int = KEPT) -> None:
-        self._ahead, self._kept = ahead, kept
+    It waits for the slowest of those that take them. Where there is none, it `waits` for one, or for nobody.
+    """
+
+    def __init__(self, *, waits: bool = False, ahead: int = AHEAD, kept: int = KEPT) -> None:
+        self._waits, self._ahead, self._kept = waits, ahead, kept
         self._changed = threading.Condition()
         self._frames: deque[Frame] = deque()
         self._takers: dict[int, int] = {}  # how far each is
+        self._furthest = 0  # that any of them has got
         self._last = 0
         self._closed = False
         self.end = 0  # bytes that have come
@@ -76,7 +80,7 @@ class Window:
     def put(self, frame: Frame) -> None:
         """Add what comes next; wait for those that take it. What has come before is left out. Raises EOFError if closed."""
         with self._changed:
-            while not self._closed and self.end - min(self._takers.values(), default=self.end) >= self._ahead:
+            while not self._closed and self._is_full():
                 self._changed.wait()
             if self._closed:
                 raise EOFError
@@ -87,6 +91,15 @@ class Window:
             self.over = frame.kind == "E"
             self._forget()
             self._changed.notify_all()
+
+    def _is_full(self) -> bool:
+        nobody = self._furthest if self._waits else self.end
+        return self.end - min(self._takers.values(), default=nobody) >= self._ahead
+
+    def is_stuck(self, taker: int | None) -> bool:
+        """Say whether this one is so far behind that all others wait for it."""
+        with self._changed:
+            return self.end - self._takers.get(taker or 0, self.end) >= self._ahead
 
     def _forget(self) -> None:
         needed = min([self.end - self._kept, *self._takers.values()])
@@ -116,6 +129,7 @@ class Window:
                 return None
             frame = next(one for one in self._frames if one.at >= at)
             self._takers[taker] = frame.at + len(frame.body)
+            self._furthest = max(self._furthest, self._takers[taker])
             self._changed.notify_all()
             return frame
 

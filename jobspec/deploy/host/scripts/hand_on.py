@@ -15,6 +15,7 @@ import contextlib
 import hmac
 import json
 import os
+import select
 import socket
 import subprocess
 import sys
@@ -38,6 +39,7 @@ from jobctl.jobspec.deploy.host.scripts.frames import (
 
 STALL = 8.0  # seconds of silence after which the other side is given up
 REACH = 5.0  # seconds in which a host is reached, or cannot be
+HANGS = 30.0  # seconds in which an engine takes nothing, after which others do not wait for it
 ALONE = 120.0  # seconds without an order or a byte after which it ends
 BLOBS = "blobs/sha256/"
 
@@ -78,12 +80,14 @@ class Relay:
 
     def __init__(self, order: dict[str, Any]) -> None:
         self.order, self.key = order, bytes.fromhex(order["key"])
-        self.window = Window()
+        self.window = Window(waits="load" not in order)
         self.heard = time.monotonic()
         self._link: socket.socket | None = None
+        self._turn = 0  # how often it was told where to take the archive from
         self._tells = threading.Lock()
         self._child: subprocess.Popen[bytes] | None = None
-        self._loads = 0  # bytes that the engine has got
+        self._loads: int | None = None  # the engine's number among those that take frames
+        self._took = time.monotonic()  # when the engine took something, or had nothing to take
         self._ends = threading.Event()
 
     def tell(self, **words: object) -> None:
@@ -115,6 +119,10 @@ class Relay:
             self.tell(at=self.window.end, over=self.window.over)
             if time.monotonic() - self.heard > ALONE:
                 self.end()
+            if not self.window.is_stuck(self._loads):
+                self._took = time.monotonic()
+            elif time.monotonic() - self._took > HANGS and self._child is not None:
+                self._child.kill()
         self.end()
 
     # What the engine does.
@@ -127,8 +135,10 @@ class Relay:
 
     def _save(self) -> None:
         """Read the archive from the engine."""
-        pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        self._child = child = subprocess.Popen(self.order["save"], **pipes)
+        child = subprocess.Popen(
+            self.order["save"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        self._child = child
         out, err = child.stdout, child.stderr
         assert out is not None
         assert err is not None
@@ -152,7 +162,7 @@ class Relay:
 
     def _load(self) -> None:
         """Give the archive to the engine. Where that takes no more, this one still hands it on."""
-        taker = self.window.join(0)
+        self._loads = taker = self.window.join(0)
         assert taker is not None
         child = subprocess.Popen(
             self.order["load"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
@@ -167,6 +177,7 @@ class Relay:
                     break
                 if frame is not None:
                     child.stdin.write(frame.body)
+                    self._took = time.monotonic()
         except BrokenPipeError:
             pass
         finally:
@@ -174,7 +185,8 @@ class Relay:
         with contextlib.suppress(BrokenPipeError):
             child.stdin.close()
         said = child.stdout.read().decode("utf-8", "replace").strip()
-        self.tell(loaded=child.wait() == 0, said=said[-1000:])
+        code = child.wait()
+        self.tell(loaded=code == 0, said=said[-1000:] if code >= 0 else "its engine takes nothing")
 
     # Where it comes from.
 
@@ -197,33 +209,44 @@ class Relay:
         if "end" in order:
             self._ends.set()
         if "from" in order:
-            old, self._link = self._link, None
-            if old is not None:
+            self._turn += 1
+            if self._link is not None:
                 with contextlib.suppress(OSError):
-                    old.shutdown(socket.SHUT_RDWR)
-            threading.Thread(target=self._take, args=(order["from"], order["name"]), daemon=True).start()
+                    self._link.shutdown(socket.SHUT_RDWR)
+            host, port = order["from"]
+            threading.Thread(target=self._take, args=(host, port, order["name"], self._turn), daemon=True).start()
 
-    def _take(self, place: list[Any], name: str) -> None:
-        """Take the archive from another host."""
-        link = None
+    def _take(self, host: str, port: int, name: str, turn: int) -> None:
+        """Take the archive from another host, until it was told to take it from yet another one."""
         try:
-            link = self._link = socket.create_connection((place[0], place[1]), REACH)
-            link.settimeout(STALL)
-            with link.makefile("rb", PIECE) as stream:
-                self._greet(link, stream)
-                while not self.window.over:
-                    frame = receive(self.key, stream)
-                    self.heard = time.monotonic()
-                    if frame.kind == "X":
-                        raise Refused("it has that place of the archive no more")
-                    if frame.kind in "DE":
-                        self.window.put(frame)
+            with socket.create_connection((host, port), REACH) as link:
+                if turn == self._turn:
+                    self._link = link
+                    self._take_all(link, turn)
         except (OSError, EOFError, Refused, ValueError) as error:
-            if link is self._link and not self.window.over:
+            if turn == self._turn and not self.window.over:
                 self.tell(lost=str(error) or "it has hung up", source=name)
-        finally:
-            if link is not None:
-                link.close()
+
+    def _take_all(self, link: socket.socket, turn: int) -> None:
+        link.settimeout(STALL)
+        stream: IO[bytes] = link.makefile("rb", PIECE)  # type: ignore[assignment]  # as the stubs have it, not IO
+        with stream:
+            self._greet(link, stream)
+            threading.Thread(target=self._live, args=(link, turn), daemon=True).start()
+            while turn == self._turn and not self.window.over:
+                frame = receive(self.key, stream)
+                self.heard = time.monotonic()
+                if frame.kind == "X":
+                    raise Refused("it has that place of the archive no more")
+                if frame.kind in "DE":
+                    self.window.put(frame)
+
+    def _live(self, link: socket.socket, turn: int) -> None:
+        """Tell the one that it takes the archive from that it lives, also while it takes nothing."""
+        with contextlib.suppress(OSError):
+            while turn == self._turn and not self.window.over:
+                link.sendall(b".")
+                time.sleep(BEAT)
 
     def _greet(self, link: socket.socket, stream: IO[bytes]) -> None:
         nonce = stream.readline(200).decode("ascii", "replace").strip()
@@ -237,7 +260,7 @@ class Relay:
             threading.Thread(target=self._give, args=(link,), daemon=True).start()
 
     def _give(self, link: socket.socket) -> None:
-        """Give the archive to one that proves to have the key. One that takes nothing for a while is left."""
+        """Give the archive to one that proves to have the key."""
         with contextlib.suppress(OSError, ValueError), link:
             link.settimeout(STALL)
             nonce = os.urandom(16).hex()
@@ -246,13 +269,21 @@ class Relay:
                 at, mark = stream.readline(200).decode("ascii", "replace").split()
             if not hmac.compare_digest(mark.encode(), proof(self.key, f"get {nonce} {int(at)}").encode()):
                 return
+            link.settimeout(None)
+            threading.Thread(target=self._watch, args=(link,), daemon=True).start()
 
             def send(frame: Frame) -> None:
-                for part in (frame.head, *(frame.body[n : n + 65536] for n in range(0, len(frame.body), 65536))):
-                    link.sendall(part)
+                link.sendall(frame.head + frame.body)
                 self.heard = time.monotonic()
 
             feed(self.window, self.key, int(at), send)
+
+    def _watch(self, link: socket.socket) -> None:
+        """Hang up on one that does not say that it lives."""
+        with contextlib.suppress(OSError, ValueError):
+            while select.select([link], [], [], STALL)[0] and link.recv(4096):
+                pass
+            link.shutdown(socket.SHUT_RDWR)
 
 
 def listen(address: str) -> socket.socket:
