@@ -225,6 +225,7 @@ class Gated:
 
         monkeypatch.setattr(LocalTransport, "start", kept)
         quicker = joined("frames", "hand_on").replace("STALL = 8.0", "STALL = 1.0").replace("BEAT = 1.0", "BEAT = 0.2")
+        quicker = quicker.replace("AHEAD = 16 *", "AHEAD = 2 *")
         monkeypatch.setattr(handing_on, "joined", lambda *names: quicker)
 
     def signal(self, played: Played, name: str, number: int) -> None:
@@ -241,8 +242,9 @@ class Gated:
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 def test_one_that_ends_or_hangs_in_the_middle_is_left_out(
-    played: Played, monkeypatch: pytest.MonkeyPatch, number: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
+    played = Played(tmp_path, ["h2", "h3", "h4"], 24_000_000)  # more than kernels keep for one that hangs
     monkeypatch.setattr(handing_on, "SILENT", 3.0)
     gated = Gated(played, monkeypatch)
     gated.signal(played, "h3", number)
@@ -281,7 +283,7 @@ def test_a_program_ends_with_its_input_and_with_what_it_has_started(played: Play
         while not (played.folder / "pid").exists() or not (played.folder / "pid").read_text():
             program.stdout.readline()
         program.stdin.close()
-        assert program.wait(60) == 0
+        assert program.wait(20) == 0
     state = Path("/proc") / (played.folder / "pid").read_text().strip() / "stat"
     assert not state.exists() or state.read_text().split()[2] == "Z"
 
