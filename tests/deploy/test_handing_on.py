@@ -246,6 +246,7 @@ def test_one_that_ends_or_hangs_in_the_middle_is_left_out(
 ) -> None:
     played = Played(tmp_path, ["h2", "h3", "h4"], 24_000_000)  # more than kernels keep for one that hangs
     monkeypatch.setattr(handing_on, "SILENT", 3.0)
+    monkeypatch.setattr(handing_on, "STUCK", 30.0)
     gated = Gated(played, monkeypatch)
     gated.signal(played, "h3", number)
     try:

@@ -28,6 +28,7 @@ from jobctl.jobspec.deploy.transport.fanout import fan_out
 READY = 15.0  # seconds in which a host begins to take part
 SILENT = 12.0  # seconds without a word of a host, which speaks twice a second, after which it is lost
 BEAT = 5.0  # seconds between two words to a host
+STUCK = 600.0  # seconds without a byte after which a host is lost: engines may take long before they save anything
 LOADS = 3600.0  # seconds in which an engine makes of the archive what it needs
 
 
@@ -45,6 +46,7 @@ class HandingHost:
     over: float | None = None  # when all had arrived
     loaded: bool | None = None  # whether its engine has the image; None: not known yet
     heard: float = field(default_factory=time.monotonic)
+    moved: float = field(default_factory=time.monotonic)  # when something has arrived
     fed: threading.Event | None = None  # ends what this machine feeds it with
     writes: threading.Lock = field(default_factory=threading.Lock)
 
@@ -175,6 +177,8 @@ class HandingOn:
                 self._lose(host.name, f"it has said nothing for {SILENT:g} s")
             elif host.over is not None and now - host.over > LOADS and host.loaded is None:
                 self._lose(host.name, f"its engine has not loaded it within {LOADS:g} s")
+            elif host.name in self.host_jobs and host.over is None and now - host.moved > STUCK:
+                self._lose(host.name, f"nothing has come for {STUCK:g} s")
             elif beats:
                 with contextlib.suppress(OSError, EOFError):
                     host.send(sealed(self._key, "K", 0), patient=False)
@@ -198,7 +202,7 @@ class HandingOn:
         if isinstance(port := told.get("port"), int):
             host.port = port
         if isinstance(at := told.get("at"), int) and at != host.at:
-            host.at = at
+            host.at, host.moved = at, time.monotonic()
             source = self._chain.source_of(host.name)
             if source is not None:
                 host.tell(f"{host.name} gets {self.image} from {source}: {at / 1e6:.0f} MB")
