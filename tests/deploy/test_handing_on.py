@@ -23,7 +23,7 @@ from jobctl.jobspec.deploy.host import handing_on
 from jobctl.jobspec.deploy.host.chain import Chain, Link
 from jobctl.jobspec.deploy.host.handing_on import HandingOn, ImageSource
 from jobctl.jobspec.deploy.host.scripts import frames, hand_on, joined
-from jobctl.jobspec.deploy.host.scripts.frames import Refused, Window, feed, receive, sealed
+from jobctl.jobspec.deploy.host.scripts.frames import Unmarked, Window, feed, receive, sealed
 from jobctl.jobspec.deploy.transport.local import LocalTransport
 
 KEY = b"k" * 32
@@ -72,9 +72,9 @@ def test_a_frame_of_somebody_without_the_key_is_refused() -> None:
     frame = sealed(KEY, "D", 7, b"body")
     assert receive(KEY, io.BytesIO(frame.head + frame.body)) == frame
     for bad in (frame.head + b"evil", frame.head.replace(b"D 7", b"D 8") + frame.body):
-        with pytest.raises(Refused):
+        with pytest.raises(Unmarked):
             receive(KEY, io.BytesIO(bad))
-    with pytest.raises(Refused):
+    with pytest.raises(Unmarked):
         receive(b"x" * 32, io.BytesIO(frame.head + frame.body))
     with pytest.raises(EOFError):
         receive(KEY, io.BytesIO(frame.head + b"bo"))

@@ -1,4 +1,4 @@
-"""Who takes an image from whom: a line of hosts behind the one that has it, in which those that are lost are left out."""
+"""From whom each host takes an image: a line of hosts behind the one that has it; those that are lost are left out."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Link:
 
 
 class Chain:
-    """The hosts of one transfer. Each takes the image from the one before it, while that one still gets it.
+    """The hosts of one transfer. Each takes the image from its predecessor, while that one still gets it.
 
     A host that cannot take it from one takes it from another; one that cannot from any is lost, and what it would have
     handed on comes from elsewhere. A host that has all of it needs nobody any more, and can still hand it on.
@@ -30,7 +30,7 @@ class Chain:
 
     @property
     def links(self) -> list[Link]:
-        """Who takes it from whom now."""
+        """From whom each host takes it now."""
         return [Link(host, source) for host, source in self._source_of.items()]
 
     def source_of(self, host: str) -> str | None:

@@ -28,7 +28,7 @@ class Frame(NamedTuple):
     head: bytes  # the line before the body
 
 
-class Refused(Exception):
+class Unmarked(Exception):
     """What came does not bear the key's mark."""
 
 
@@ -44,19 +44,19 @@ def sealed(key: bytes, kind: str, at: int, body: bytes = b"") -> Frame:
 
 
 def receive(key: bytes, stream: IO[bytes]) -> Frame:
-    """Return the next frame. Raises EOFError at the end, Refused where it is nobody's who has the key."""
+    """Return the next frame. Raises EOFError at the end, Unmarked where it is nobody's who has the key."""
     line = stream.readline(400)
     words, _, mark = line.decode("ascii", "replace").rstrip("\n").rpartition(" ")
     if not line.endswith(b"\n"):
         raise EOFError
     if not hmac.compare_digest(mark.encode(), proof(key, words).encode()):
-        raise Refused("what comes is not marked as it should be")
+        raise Unmarked("what comes is not marked as it should be")
     kind, at, size, digest = words.split(" ")
     body = stream.read(int(size))
     if len(body) < int(size):
         raise EOFError
     if hashlib.sha256(body).hexdigest() != digest:
-        raise Refused("what comes is not what was sent")
+        raise Unmarked("what comes is not what was sent")
     return Frame(kind, int(at), body, line)
 
 
@@ -78,7 +78,7 @@ class Window:
         self.over = False  # nothing comes after them
 
     def put(self, frame: Frame) -> None:
-        """Add what comes next; wait for those that take it. What has come before is left out. Raises EOFError if closed."""
+        """Add what comes next; wait for those that take it. A frame that it has already is left out. Raises EOFError if closed."""
         with self._changed:
             while not self._closed and self._is_full():
                 self._changed.wait()

@@ -29,7 +29,7 @@ from jobctl.jobspec.deploy.host.scripts.frames import (
     BEAT,
     PIECE,
     Frame,
-    Refused,
+    Unmarked,
     Window,
     feed,
     fill,
@@ -47,7 +47,7 @@ BLOBS = "blobs/sha256/"
 def without_layers(saved: Iterable[bytes], left_out: frozenset[str]) -> Iterator[bytes]:
     """Yield the tar of a saved image without the blobs of some layers. Raises tarfile.TarError."""
     names = {BLOBS + layer[len("sha256:") :] for layer in left_out}
-    reader: Any = _Reader(saved)
+    reader: Any = SavedBytes(saved)
     with tarfile.open(fileobj=reader, mode="r|", bufsize=PIECE) as archive:
         for member in archive:
             if member.name in names:
@@ -61,7 +61,7 @@ def without_layers(saved: Iterable[bytes], left_out: frozenset[str]) -> Iterator
     yield bytes(2 * tarfile.BLOCKSIZE)
 
 
-class _Reader:
+class SavedBytes:
     """Pieces of bytes as a file."""
 
     def __init__(self, pieces: Iterable[bytes]) -> None:
@@ -193,7 +193,7 @@ class Relay:
     def _follow(self) -> None:
         """Read orders, and the archive if it comes this way."""
         stream = sys.stdin.buffer
-        with contextlib.suppress(EOFError, Refused, OSError):
+        with contextlib.suppress(EOFError, Unmarked, OSError):
             while True:
                 frame = receive(self.key, stream)
                 self.heard = time.monotonic()
@@ -223,7 +223,7 @@ class Relay:
                 if turn == self._turn:
                     self._link = link
                     self._take_all(link, turn)
-        except (OSError, EOFError, Refused, ValueError) as error:
+        except (OSError, EOFError, Unmarked, ValueError) as error:
             if turn == self._turn and not self.window.over:
                 self.tell(lost=str(error) or "it has hung up", source=name)
 
@@ -237,7 +237,7 @@ class Relay:
                 frame = receive(self.key, stream)
                 self.heard = time.monotonic()
                 if frame.kind == "X":
-                    raise Refused("it has that place of the archive no more")
+                    raise Unmarked("it has that place of the archive no more")
                 if frame.kind in "DE":
                     self.window.put(frame)
 
