@@ -250,7 +250,8 @@ def test_one_that_ends_or_hangs_in_the_middle_is_left_out(
     gated = Gated(played, monkeypatch)
     gated.signal(played, "h3", number)
     try:
-        assert list(HandingOn("app:1", gated.source, played.jobs).run()) == ["h3"]
+        lost = HandingOn("app:1", gated.source, played.jobs).run()
+        assert list(lost) == ["h3"], lost
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(gated.programs["h3"]._process.pid, signal.SIGKILL)

@@ -83,6 +83,7 @@ class HandingOn:
         self._window = Window(waits=True)  # of what this machine feeds hosts with
         self._beaten = 0.0
         self._left: set[str] = set()
+        self._cuts: dict[str, str] = {}  # why hosts could not go on the last time
         self.lost: dict[str, str] = {}  # why hosts do not have it
         self.unable: set[str] = set()  # those of them for which another source would make no difference
         self.silent: set[str] = set()  # those of them that do not answer any more
@@ -216,6 +217,7 @@ class HandingOn:
                 self.unable.add(host.name)
                 self.lost[host.name] = str(told.get("said") or "its engine refuses it")
         if "lost" in told:
+            self._cuts[host.name] = f"{told.get('source') or self.source.name}: {told['lost']}"
             self._link(self._chain.cut(host.name, str(told.get("source") or self.source.name)))
         if "failed" in told:
             self._lose(host.name, str(told["failed"]), quietly=quietly)
@@ -237,7 +239,7 @@ class HandingOn:
 
     def _link(self, links: list[Link]) -> None:
         for gone in self._chain.lost - self._left:
-            self._leave(gone, "it can reach nobody who has it")
+            self._leave(gone, f"it can take it from nobody: {self._cuts.get(gone, 'all are gone')}")
         for link in links:
             if link.host not in self._chain.lost:
                 self._tell(link)
