@@ -139,3 +139,25 @@ def test_while_the_controller_is_down_nodes_are_as_the_coordinator_says() -> Non
     seen = look((SILENT, 1), job_id="7", state="running", at=NOW - 1, nodes=nodes, result=None)
     (node,) = observed_job(seen, None).nodes
     assert (seen.problem, node.state, node.host) == (SILENT, "lost", "s1")
+
+
+def test_a_batch_script_that_writes_no_more_is_not_believed() -> None:
+    nodes = {"0": {"host": "s1", "heard": True, "runs": True, "ended": None}}
+    seen = look((RUNNING, 0), job_id="7", state="running", at=NOW - 40, nodes=nodes, result=None)
+    assert verdict(seen)[0] == "degraded"
+    assert [node.state for node in observed_job(seen, None).nodes] == ["lost"]
+    suspended = look((RUNNING.replace("RUNNING", "SUSPENDED"), 0), job_id="7", state="running", at=NOW - 40)
+    assert verdict(suspended) == ("degraded", "job 7 is suspended in Slurm: `scontrol resume` lets it go on")
+
+
+@pytest.mark.parametrize(
+    ("reason", "remedy"),
+    [
+        ("JobHeldAdmin", "an administrator holds it"),
+        ("PartitionDown", "its partition is down"),
+        ("Nodes required for job are DOWN, DRAINED or reserved", "`sinfo -R`"),
+        ("BeginTime", "two minutes later"),
+    ],
+)
+def test_a_reason_that_nobody_understands_is_explained(reason: str, remedy: str) -> None:
+    assert remedy in str(verdict(look((PENDING.replace("Resources", reason), 0)))[1])

@@ -85,12 +85,19 @@ class Machine:
             sh("ip", "-n", self.space, *words)
         sh("ip", "-n", self.space, "link", "set", "lo", "up")
         hosts = self.cluster.dir / "hosts"
-        script = 'mount --bind "$1" /etc/hosts && hostname "$2" && echo up && exec sleep infinity'
+        containers = self.cluster.dir / "containers"
+        own = containers.with_name(f"containers-{self.name}")
+        for folder in (containers, own):
+            folder.mkdir(exist_ok=True)
+        script = (
+            'mount --bind "$1" /etc/hosts && mount --bind "$3" "$4" && hostname "$2" && echo up && exec sleep infinity'
+        )
         self.first = subprocess.Popen(
             [
                 # Not `ip netns exec`, which mounts another /sys: slurmd looks for its cgroups there.
                 *("nsenter", f"--net=/run/netns/{self.space}", "unshare", "--uts", "--mount", "--pid", "--fork"),
                 *("--kill-child", "--mount-proc", "sh", "-c", script, "sh", str(hosts), self.name),
+                *(str(own), str(containers)),
             ],
             stdout=subprocess.PIPE,
             stdin=subprocess.DEVNULL,
@@ -143,12 +150,12 @@ class Machine:
         sh("ip", "-n", self.cluster.switch, "link", "set", f"v{self.number}", state)
 
     def processes(self, word: str) -> list[int]:
-        """Return the processes inside whose command line has a word, numbered as this machine does."""
+        """Return the processes there whose command line has a word, also in containers; numbered as this machine does."""
         found = []
-        space = os.readlink(f"/proc/{self.pid}/ns/pid")
+        space = os.readlink(f"/proc/{self.pid}/ns/net")
         for path in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
-                if os.readlink(path / "ns/pid") == space and word.encode() in (path / "cmdline").read_bytes():
+                if os.readlink(path / "ns/net") == space and word.encode() in (path / "cmdline").read_bytes():
                     found.append(int(path.name))
         return found
 

@@ -102,3 +102,25 @@ def test_a_job_goes_on_after_another_one_has_pushed_it_out(jobs: SlurmJobs) -> N
     events = [json.loads(line)["event"] for line in jobs.ok("events", "-o", "json").splitlines()]
     assert events.count("allocation") == 2
     jobs.ok("down")
+
+
+def test_a_job_whose_batch_script_has_lost_its_machine_goes_on_in_another_allocation(jobs: SlurmJobs) -> None:
+    s1 = jobs.cluster.nodes[0]
+    jobs.write(requeue="requeue", spares=1)
+    jobs.ok("up", "--target", "slurm")
+    wait_for(lambda: len(jobs.begun()) == 2, "ranks")
+    (job,) = jobs.jobs()
+    jobs.goes_on()
+    s1.kill()
+    again(jobs, "requeue")
+    assert jobs.jobs() == [job]
+    state = jobs.running()
+    assert state["generation"] == 2
+    assert [node["host"] for node in state["nodes"]] == ["s2", "s3"]
+    jobs.goes_on()
+    jobs.check_steps()
+    assert "s1, the machine of the batch script, is lost: requeued" in jobs.ok("events")
+    s1.boot()
+    s1.slurmd()
+    print(jobs.ok("events"))
+    jobs.ok("down")

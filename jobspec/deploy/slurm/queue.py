@@ -75,8 +75,15 @@ class SlurmLook:
         ended = self.allocation.get("state") in ("ended", "handed-over", "interrupted")
         return isinstance(at, int | float) and not ended and self.now - at < FRESH
 
+    @property
+    def is_stale(self) -> bool:
+        """Whether a coordinator that ran has not written for so long that its machine must be lost, or stands still."""
+        at = self.allocation.get("at")
+        return self.allocation.get("state") == "running" and isinstance(at, int | float) and self.now - at > STALE
+
 
 FRESH = 10.0  # seconds
+STALE = 30.0  # seconds: the clocks of a login node and of the nodes may differ
 
 
 def read_look(said: bytes, mark: str) -> SlurmLook:
