@@ -6,13 +6,15 @@ import os
 import shutil
 import signal
 import subprocess
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from . import images
 from .cluster import Machine, Slurm, wait_for
-from .conftest import SlurmJobs
+from .conftest import ENDLESS, SlurmJobs
 
 # What podman needs to know where control groups and overlays are not to be had, as in containers of a test machine.
 _ENGINE = """\
@@ -55,33 +57,62 @@ class Podman:
         return [name for one in machines for name in self.on(one, "ps", "--all", "--format", "{{.Names}}").split()]
 
 
+def needed(program: str) -> None:
+    """Skip the test, or fail it, where a program is missing."""
+    if shutil.which(program) is None:
+        (pytest.fail if os.environ.get("JOBCTL_FLEET") == "required" else pytest.skip)(f"there is no {program} here")
+
+
 @pytest.fixture
 def podman(cluster: Slurm) -> Podman:
-    if shutil.which("podman") is None:
-        (pytest.fail if os.environ.get("JOBCTL_FLEET") == "required" else pytest.skip)("there is no podman here")
+    needed("podman")
     return Podman(cluster)
 
 
-def write(jobs: SlurmJobs, podman: Podman, **more: Any) -> None:
-    """Write the spec of a job in containers of the archive's image."""
-    archive = jobs.directory / "image.tar"
+@pytest.fixture
+def image(cluster: Slurm, podman: Podman, tmp_path: Path) -> Iterator[str]:
+    """An image in a registry that all machines of the cluster reach."""
+    needed("docker-registry")
+    place, archive, config = f"{cluster.ctl.address}:5000", tmp_path / "image.tar", tmp_path / "registry.yml"
+    config.write_text(
+        f"version: 0.1\nstorage: {{filesystem: {{rootdir: {tmp_path}/store}}}}\nhttp: {{addr: {place}}}\n"
+    )
+    (tmp_path / "registries.conf").write_text(f'[[registry]]\nlocation = "{place}"\ninsecure = true\n')
+    podman.environ["CONTAINERS_REGISTRIES_CONF"] = str(tmp_path / "registries.conf")
     images.write_archive(archive)
+    serving = cluster.ctl.start("docker-registry", "serve", str(config))
+    try:
+        podman.on(cluster.ctl, "load", "--input", str(archive))
+        wait_for(lambda: cluster.ctl.processes("docker-registry"), "the registry")
+        podman.on(cluster.ctl, "push", "--quiet", f"localhost/{images.NAME}", f"docker://{place}/{images.NAME}")
+        yield f"{place}/{images.NAME}"
+    finally:
+        serving.terminate()
+        serving.wait()
+
+
+def write(jobs: SlurmJobs, image: str) -> None:
+    """Write the spec of a job in containers."""
     inside: dict[str, Any] = {
-        "image": str(archive),
+        "image": image,
         "container": {"python": images.PYTHON},
         "volumes": list(images.VOLUMES),
-        "code": {"source": ".", "exclude": ["image.tar", "checkpoints"]},
-        "command": [images.PYTHON, "rank.py", str(10**9)],
+        "code": {"source": ".", "exclude": ["store", "image.tar"]},
+        "command": [images.PYTHON, "rank.py", str(ENDLESS)],
     }
-    jobs.write(spec={**inside, **more}, container="podman", requeue="chain", spares=1)
-    jobs.environ.update(podman.environ)
+    jobs.write(spec=inside, container="podman", requeue="chain", spares=1)
 
 
-def test_a_job_in_containers_recovers_moves_and_goes_on_and_leaves_none(jobs: SlurmJobs, podman: Podman) -> None:
+def test_a_job_in_containers_recovers_moves_and_goes_on_and_leaves_none(
+    jobs: SlurmJobs, podman: Podman, image: str
+) -> None:
     s1, s2, s3, _ = nodes = jobs.cluster.nodes
-    write(jobs, podman)
+    write(jobs, image)
+    jobs.environ.update(podman.environ)
     jobs.ok("up", "--target", "slurm")
     first = jobs.running()["slurm"]["job_id"]
+    (kept,) = (jobs.directory / ".jobctl" / ".images").glob("*/image.tar")
+    fetched = kept.stat()
     assert podman.containers(s1, s2, s3) == [f"jobctl-tiny-{first}-0"] * 2
     said = jobs.ok("exec", "--node", "1", "--", "sh", "-c", 'echo "$OF_IMAGE $NODE_RANK $MASTER_ADDR $(pwd)"; ls /')
     assert said.splitlines()[0] == "yes 1 10.9.0.1 /workspace"
@@ -112,4 +143,5 @@ def test_a_job_in_containers_recovers_moves_and_goes_on_and_leaves_none(jobs: Sl
     assert [
         pid for node in nodes for word in ("rank.py", "conmon", "allocation.py") for pid in node.processes(word)
     ] == []
-    assert not (jobs.directory / ".jobctl").exists()
+    assert not jobs.work.exists()
+    assert (kept.stat().st_ino, sorted(os.listdir(kept.parent))) == (fetched.st_ino, ["image.tar", "lock"])

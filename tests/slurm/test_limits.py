@@ -122,5 +122,4 @@ def test_a_job_whose_batch_script_has_lost_its_machine_goes_on_in_another_alloca
     assert "s1, the machine of the batch script, is lost: requeued" in jobs.ok("events")
     s1.boot()
     s1.slurmd()
-    print(jobs.ok("events"))
     jobs.ok("down")

@@ -22,7 +22,7 @@ from jobctl.jobspec.deploy.slurm.queue import QueueEntry, SlurmLook
 from jobctl.jobspec.plan.types import Plan
 
 _OVER: Mapping[str, tuple[Phase, str]] = {
-    "CANCELLED": ("stopped", "cancelled in Slurm"),
+    "CANCELLED": ("stopped", "cancelled in Slurm, by `scancel` or an administrator; `jobctl up` submits it again"),
     "TIMEOUT": ("failed", "its time limit is over, and it did not go on"),
     "NODE_FAIL": ("failed", "the machine of its batch script was lost"),
     "OUT_OF_MEMORY": ("failed", "it needed more memory than Slurm gave it"),

@@ -61,7 +61,7 @@ class LoginNode:
     def order(self, job_id: str, identity: str, command: str) -> None:
         """Have the batch script of a running job do something."""
         argv = SCRIPTS.argv("order", self.work, job_id)
-        self._slurm(argv, f"tell job {job_id}", json.dumps({"id": identity, "command": command}).encode())
+        self._slurm(argv, f"send job {job_id} an order", json.dumps({"id": identity, "command": command}).encode())
 
     def cancel(self, job_id: str) -> None:
         """Have Slurm end a job; one that it does not know has ended."""

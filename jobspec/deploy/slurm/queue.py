@@ -158,11 +158,15 @@ def _shown(text: str) -> QueueEntry | None:
 
 
 def _accounted(text: str) -> QueueEntry | None:
-    """Return a job as accounting has kept it."""
+    """Return how a job has ended, as accounting has kept it.
+
+    One that runs or waits there runs nowhere: accounting alone has not heard of its end ("runaway jobs").
+    """
     for line in text.splitlines():
         fields = line.split("|")
         if len(fields) == 3:
-            return QueueEntry(fields[0], fields[1].split()[0], exit_code=fields[2])
+            entry = QueueEntry(fields[0], fields[1].split()[0], exit_code=fields[2])
+            return entry if entry.over else None
     return None
 
 
