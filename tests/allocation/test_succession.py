@@ -10,6 +10,7 @@ import pytest
 
 from jobctl.jobspec.allocation.messages import MARGIN
 from jobctl.jobspec.allocation.record import FRESH, Record
+from jobctl.jobspec.allocation.scheduler import Scheduler
 from jobctl.jobspec.allocation.succession import ASK_AGAIN, PATIENCE, TAKEN, Succession
 
 TIMEOUT = 6.0
@@ -17,7 +18,7 @@ LATE = TIMEOUT + MARGIN + PATIENCE + 0.1
 ENVIRON = {"SLURM_JOB_ID": "7"}
 
 
-class Scheduler:
+class PlayedScheduler:
     """Slurm, as far as a node runner asks it."""
 
     def __init__(self, *machines: str, following: str | None = "7") -> None:
@@ -37,7 +38,7 @@ class Scheduler:
         return "", ""
 
 
-def runner(work: Path, slurm: Scheduler) -> Any:
+def runner(work: Path, slurm: PlayedScheduler) -> Any:
     """What a node runner keeps, whose batch script is on s1."""
     (work / "run").mkdir(exist_ok=True)
     made: Any = Succession(str(work), {"host_timeout": TIMEOUT}, ENVIRON)
@@ -51,7 +52,7 @@ def told(work: Path) -> dict[str, Any]:
 
 
 def test_it_waits_for_leases_to_end_and_for_slurm_to_give_the_machine_up(tmp_path: Path) -> None:
-    slurm = Scheduler("s1", "s2")
+    slurm = PlayedScheduler("s1", "s2")
     left = runner(tmp_path, slurm)
     left.consider(LATE - 0.2, 100.0)
     assert slurm.asked == []
@@ -69,7 +70,7 @@ def test_it_waits_for_leases_to_end_and_for_slurm_to_give_the_machine_up(tmp_pat
 
 
 def test_of_several_one_does_it_and_another_if_that_dies(tmp_path: Path) -> None:
-    first, second = Scheduler("s2", "s3"), Scheduler("s2", "s3", following="8")
+    first, second = PlayedScheduler("s2", "s3"), PlayedScheduler("s2", "s3", following="8")
     runner(tmp_path, first).consider(LATE, 100.0)
     other = runner(tmp_path, second)
     other.consider(LATE, 100.0)
@@ -82,7 +83,7 @@ def test_of_several_one_does_it_and_another_if_that_dies(tmp_path: Path) -> None
 
 
 def test_a_job_that_may_not_go_on_ends_with_the_reason(tmp_path: Path) -> None:
-    slurm = Scheduler("s2", following=None)
+    slurm = PlayedScheduler("s2", following=None)
     runner(tmp_path, slurm).consider(LATE, 100.0)
     assert slurm.asked[-1] == ["scancel", "7"]
     assert told(tmp_path)["result"]["reason"] == (
@@ -94,7 +95,7 @@ def test_a_batch_script_that_was_given_up_writes_nothing_more(tmp_path: Path, mo
     (tmp_path / "run").mkdir()
     old = Record(str(tmp_path), ENVIRON)
     old.write(state="running")
-    runner(tmp_path, Scheduler("s2")).consider(LATE, 100.0)
+    runner(tmp_path, PlayedScheduler("s2")).consider(LATE, 100.0)
     monkeypatch.setattr("jobctl.jobspec.allocation.record.FRESH", FRESH - 1000)
     old.write()
     assert (old.superseded, told(tmp_path)["state"]) == (True, "handed-over")
@@ -102,3 +103,8 @@ def test_a_batch_script_that_was_given_up_writes_nothing_more(tmp_path: Path, mo
     new.write(state="starting")
     new.write(state="running")
     assert (new.superseded, told(tmp_path)["by"]) == (False, new.me)
+
+
+def test_a_command_that_is_told_to_end_together_with_its_job_still_answers() -> None:
+    asked = Scheduler("/w", {}, "7").ask(["sh", "-c", "kill -TERM $$; echo requeued"])
+    assert asked == ("requeued\n", "")
