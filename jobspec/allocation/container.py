@@ -101,8 +101,8 @@ def run_inside(own: str, given: List[str], argv: List[str]) -> int:
     for number in SIGNALS:
         signal.signal(number, on_signal)
     child = subprocess.Popen(argv, env=environ, preexec_fn=die_with_parent)
-    for number in early:
-        forward(child.pid, number)
+    for missed in early:
+        forward(child.pid, missed)
     while True:
         code = reap().get(child.pid)
         if code is not None or is_alone(pipe):
