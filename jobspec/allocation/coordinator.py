@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from jobctl.jobspec.allocation.container import how_ended
 from jobctl.jobspec.allocation.generation import Generations
-from jobctl.jobspec.allocation.image import Image
+from jobctl.jobspec.allocation.image import JobImage
 from jobctl.jobspec.allocation.messages import MARGIN, TICK, Datagrams, say
 from jobctl.jobspec.allocation.nodelist import expand
 from jobctl.jobspec.allocation.places import Places
@@ -44,7 +44,7 @@ class Coordinator:
         self.record = Record(work, environ)
         self.generations = Generations(work, self.job_id)
         self.scheduler = Scheduler(work, self.settings, self.job_id)
-        self.image = Image(work, self.settings)
+        self.image = JobImage(work, self.settings)
         self.token = os.urandom(16).hex()
         self.datagrams = Datagrams(self.token)
         self.places = Places(expand(environ["SLURM_JOB_NODELIST"]), self.settings["slots"])

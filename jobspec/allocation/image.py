@@ -24,7 +24,7 @@ FETCHES = 3  # how often fetching is tried before the job fails
 BETWEEN = 5.0  # seconds between two tries
 
 
-class Image:
+class JobImage:
     """Has the image fetched before any node begins. Without containers, and where nodes have it, there is nothing to do."""
 
     def __init__(self, work: str, settings: Json) -> None:
@@ -72,7 +72,7 @@ class Image:
 
     @property
     def reason(self) -> Optional[str]:
-        """What is waited for, None if nothing is."""
+        """What the job waits for, None if for nothing."""
         return "fetches image %s" % self.name if self.wanted else None
 
     def end(self) -> None:
@@ -99,7 +99,7 @@ def fetch_image(work: str) -> int:
         if os.path.exists(file):
             return 0
         if told["pull"] == "never":
-            print("`pull: never`, and there is no %s" % file)
+            sys.stdout.write("`pull: never`, and there is no %s\n" % file)
             return 1
         for left in glob.glob(glob.escape(file) + ".new-*"):  # by somebody who was killed: nobody else fetches it now
             os.unlink(left)
@@ -116,7 +116,7 @@ def fetch_image(work: str) -> int:
             return 0
         with contextlib.suppress(FileNotFoundError):
             os.unlink(new)
-        print(text.splitlines()[-1] if text else "exit code %d" % done.returncode)
+        sys.stdout.write("%s\n" % (text.splitlines()[-1] if text else "exit code %d" % done.returncode))
         return 1
 
 

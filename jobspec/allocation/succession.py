@@ -33,7 +33,7 @@ class Succession:
         self.taken: Optional[float] = None  # since when another node runner is known to do it
 
     def consider(self, silent: float, now: float) -> None:
-        """Act if the batch script has been silent for long, and its machine is none of the allocation any more."""
+        """Act if the batch script has been silent for long, and the allocation has its machine no more."""
         if silent < self.after or now < self.next or self.home is None:
             return
         self.next = now + ASK_AGAIN

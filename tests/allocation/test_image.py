@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.allocation.image import BETWEEN, FETCHES, Image
+from jobctl.jobspec.allocation.image import BETWEEN, FETCHES, JobImage
 from jobctl.jobspec.render.launcher import allocation
 from tests.slurm.cluster import wait_for
 
@@ -110,7 +110,7 @@ def test_it_says_why_it_cannot_and_never_fetches_against_the_spec(work: Work) ->
     assert work.fetches == 1
 
 
-def until_known(image: Image, now: float) -> bool:
+def until_known(image: JobImage, now: float) -> bool:
     """Return what `image` says once what it has begun at `now` is over."""
     image.is_there(now)
     if image.child is not None:
@@ -121,7 +121,7 @@ def until_known(image: Image, now: float) -> bool:
 def test_a_coordinator_tries_a_few_times_and_says_why_it_gives_up(work: Work) -> None:
     work.enough()
     (work.directory / "refuses").touch()
-    image = Image(str(work.directory), work.settings)
+    image = JobImage(str(work.directory), work.settings)
     tries = [until_known(image, BETWEEN * turn) for turn in range(FETCHES)]
     assert (tries, image.reason) == ([False] * FETCHES, "fetches image torch:1")
     assert image.problem == "cannot fetch image torch:1: no such image"
@@ -132,7 +132,7 @@ def test_a_coordinator_tries_a_few_times_and_says_why_it_gives_up(work: Work) ->
 def test_nothing_is_fetched_before_its_time_nor_where_nodes_have_it(work: Work) -> None:
     work.enough()
     (work.directory / "refuses").touch()
-    image = Image(str(work.directory), work.settings)
+    image = JobImage(str(work.directory), work.settings)
     assert not until_known(image, 0.0)
     assert not until_known(image, BETWEEN - 0.1)
     assert work.fetches == 1
@@ -140,5 +140,5 @@ def test_nothing_is_fetched_before_its_time_nor_where_nodes_have_it(work: Work) 
     assert until_known(image, BETWEEN)
     assert (image.reason, image.problem, work.is_settled()) == (None, None, True)
     on_nodes = {"image": {"name": "torch:1", "file": None, "fetch": False}, "runner_python": "python3"}
-    assert Image("/w", on_nodes).is_there(0.0)
-    assert Image("/w", {"runner_python": "python3"}).is_there(0.0)
+    assert JobImage("/w", on_nodes).is_there(0.0)
+    assert JobImage("/w", {"runner_python": "python3"}).is_there(0.0)

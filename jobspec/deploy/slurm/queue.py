@@ -77,7 +77,7 @@ class SlurmLook:
 
     @property
     def is_stale(self) -> bool:
-        """Whether a coordinator that ran has not written for so long that its machine must be lost, or stands still."""
+        """Whether a coordinator that ran has not written for so long that its machine must be lost, or hangs."""
         at = self.allocation.get("at")
         return self.allocation.get("state") == "running" and isinstance(at, int | float) and self.now - at > STALE
 

@@ -36,7 +36,7 @@ def in_container(spec: Spec) -> bool:
     return slurm_of(spec).container != "none"
 
 
-# What only Podman and Docker are told of the block `container`.
+# What only Podman and Docker get of the block `container`.
 _UNHEARD = {"runtime", "devices", "cap_add"}
 
 
