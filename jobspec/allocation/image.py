@@ -17,7 +17,7 @@ from jobctl.jobspec.launcher.files import read_json
 from jobctl.jobspec.launcher.processes import PR_SET_PDEATHSIG, adopt_orphans, die_with_parent, kill_descendants, prctl
 
 if TYPE_CHECKING:
-    from typing import IO, Any, NoReturn, Optional
+    from typing import Any, NoReturn, Optional
 
     from jobctl.jobspec.launcher.files import Json
 FETCHES = 3  # how often fetching is tried before the job fails
@@ -120,7 +120,7 @@ def fetch_image(work: str) -> int:
         return 1
 
 
-def _wait_for_turn(lock: IO[str]) -> None:
+def _wait_for_turn(lock: Any) -> None:
     """Wait until nobody else holds the lock; storage that knows no locks has none."""
     try:
         fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
