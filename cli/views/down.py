@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from jobctl.jobspec.deploy.apply.deployer import Failures
     from jobctl.jobspec.operations.lifecycle.down import TakenDown
 
-DONE, PARTLY = 0, 4
+DONE, NOWHERE, PARTLY = 0, 3, 4
 
 
 def finish_down(name: str, done: TakenDown, output: Format) -> int:
@@ -56,6 +56,10 @@ def say_down(name: str, done: TakenDown) -> None:
         console.say(f"job `{name}` is down{logs}")
         return
     tell_failures(done.failed)
+    if _code(done) == NOWHERE:
+        again = f"`jobctl down {name}` again goes on once that is fixed"
+        console.error(f"job `{name}` is not down{logs}", again)
+        return
     console.error(
         f"job `{name}` is down, but not on {', '.join(sorted(done.failed))}{logs}",
         f"`jobctl down {name}` again cleans up there once that is fixed",
@@ -67,7 +71,7 @@ def _code(done: TakenDown | OperationError) -> int:
         return done.exit_code
     if not done.failed:
         return DONE
-    return 3 if set(done.failed) >= set(done.hosts) else PARTLY
+    return NOWHERE if set(done.failed) >= set(done.hosts) else PARTLY
 
 
 def _json(name: str, done: TakenDown | OperationError) -> dict[str, Any]:

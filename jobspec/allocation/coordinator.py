@@ -8,8 +8,10 @@ import signal
 import time
 from typing import TYPE_CHECKING
 
+from jobctl.jobspec.allocation.container import how_ended
 from jobctl.jobspec.allocation.generation import Generations
-from jobctl.jobspec.allocation.messages import MARGIN, TICK, Datagrams
+from jobctl.jobspec.allocation.image import JobImage
+from jobctl.jobspec.allocation.messages import MARGIN, TICK, Datagrams, say
 from jobctl.jobspec.allocation.nodelist import expand
 from jobctl.jobspec.allocation.places import Places
 from jobctl.jobspec.allocation.record import Record
@@ -42,9 +44,11 @@ class Coordinator:
         self.record = Record(work, environ)
         self.generations = Generations(work, self.job_id)
         self.scheduler = Scheduler(work, self.settings, self.job_id)
+        self.image = JobImage(work, self.settings)
         self.token = os.urandom(16).hex()
         self.datagrams = Datagrams(self.token)
         self.places = Places(expand(environ["SLURM_JOB_NODELIST"]), self.settings["slots"])
+        self.home = environ.get("SLURMD_NODENAME") or self.places.hosts[0]
         self.size = JobSize(self.places, self.settings)
         self.seq = 0
         self.gossip_port = self.generations.port(0, 30_001, 32_700)
@@ -60,7 +64,7 @@ class Coordinator:
         """Run the job until it ends, or goes on in another allocation; return the exit code of the batch script."""
         for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda received, frame: self.signals.append(received))
-        self.note_job(self.job_id)
+        self.record.note_job(self.job_id)
         hosts = self.places.hosts
         self.record.event("allocation", "job %s of Slurm runs on %s" % (self.job_id, ", ".join(hosts)))
         self.ordered = (read_json(os.path.join(self.work, "run", "order.json")) or {}).get("id")
@@ -75,15 +79,13 @@ class Coordinator:
             self.revive(now)
             code = self.judge(now)
             self.tell_state(now)
+            if self.record.superseded:
+                say("this machine was given up: the job goes on elsewhere")
+                return 143
             if code is not None:
                 self.say_farewell()
                 return code
             select.select([self.datagrams.socket], [], [], POLL)
-
-    def note_job(self, job_id: str) -> None:
-        """Note which job of Slurm's this is now."""
-        with open(os.path.join(self.work, "run", "job_id"), "w", encoding="utf-8") as file:
-            file.write(job_id + "\n")
 
     def on_signal(self, number: int) -> None:
         """Take note of the time limit, of an order of jobctl's, or of Slurm's wish to end the job."""
@@ -112,6 +114,7 @@ class Coordinator:
         """Have all processes end, with their grace."""
         if self.stopping is None:
             self.record.event("stopping", "processes are told to end: %s" % reason)
+            self.image.end()
             self.stopping = {"kind": kind, "reason": reason, "since": boot_time()}
 
     # The runners.
@@ -145,6 +148,8 @@ class Coordinator:
             "gossip_port": self.gossip_port,
             "address": runner.address,
             "version": places.version,
+            "image": self.image.file,
+            "home": self.home,
         }
         if runner.said["names"] != places.version:
             names = places.names()
@@ -161,7 +166,7 @@ class Coordinator:
         if self.stopping is not None:
             return
         if not places.at:
-            count = self.size.first(now, now - self.started)
+            count = self.size.first(now, now - self.started) if self.image.is_there(now) else 0
             if count:
                 places.deal(places.ready(now)[:count])
                 self.begin()
@@ -221,6 +226,9 @@ class Coordinator:
         """Say with which code the batch script ends, None while the job goes on."""
         if self.stopping is not None:
             return self.judge_stop(self.stopping, now)
+        if self.image.problem is not None:
+            self.record.result("failed", self.image.problem, None)
+            return 1
         ended = self.places.codes()
         failed = {node: code for node, code in ended.items() if code}
         if self.places.at and len(ended) == len(self.places.at) and not failed:
@@ -230,7 +238,8 @@ class Coordinator:
             self.ending = self.ending or now
             if not self.places.running(now) or now - self.ending > LINGER + float(self.settings["stop_grace"]):
                 node = min(failed)
-                self.record.result("failed", self.words(node) or "node %d failed" % node, failed[node])
+                why = self.words(node) or how_ended(self.settings, node, self.places.at[node].host, failed[node])
+                self.record.result("failed", why, failed[node])
                 return 1
         return None
 
@@ -277,7 +286,7 @@ class Coordinator:
             return 1
         self.record.write(state="handed-over", reason="%s: %s" % (why["reason"], words), next=following)
         self.record.event("handed-over", "%s: %s" % (why["reason"], words), job_id=following)
-        self.note_job(following)
+        self.record.note_job(following)
         if following == self.job_id:  # Slurm ends this script: a code of its own would be the job's
             self.say_farewell()
             self.wait_for_end()
@@ -319,6 +328,6 @@ class Coordinator:
         reason = self.record.fields["reason"]
         if state in ("starting", "running") and not self.stopping:
             waiting = [] if placed else self.places.silent(now)
-            reason = "waits for an answer of %s" % ", ".join(waiting) if waiting else None
+            reason = "waits for an answer of %s" % ", ".join(waiting) if waiting else self.image.reason
         nodes, spares = self.places.told(now), self.places.spares(now)
         self.record.write(state=state, reason=reason, nodes=nodes, spares=spares)

@@ -1,4 +1,7 @@
-"""The command line: `run` in the batch script, `node` in each task of its step, `enter` for a look around."""
+"""The command line: `run` in the batch script, `node` in each task of its step, `enter` for a look around.
+
+With containers also `image`, which fetches their image, and `inside`, the first process of each.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,9 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from jobctl.jobspec.allocation.container import run_inside
 from jobctl.jobspec.allocation.coordinator import Coordinator
+from jobctl.jobspec.allocation.image import fetch_image
 from jobctl.jobspec.allocation.node_runner import NodeRunner
 
 if TYPE_CHECKING:
@@ -17,19 +22,25 @@ if TYPE_CHECKING:
 def main() -> NoReturn:
     """Be the coordinator of an allocation, or the runner of one of its nodes."""
     parser = argparse.ArgumentParser(description="jobctl inside an allocation of Slurm.")
-    parser.add_argument("part", choices=("run", "node", "enter"))
+    parser.add_argument("part", choices=("run", "node", "enter", "image", "inside"))
     parser.add_argument("--work", required=True, help="the job's directory, which all nodes see")
     parser.add_argument("--port", type=int, default=0, help="where the coordinator hears the node runners")
     parser.add_argument(
         "--address", default=os.environ.get("SLURM_LAUNCH_NODE_IPADDR", ""), help="where the coordinator is"
     )
     parser.add_argument("--pid", type=int, default=0, help="whose environment and folder a command gets (`enter`)")
+    parser.add_argument("--own", default="", help="what is this machine's own in that directory (`inside`)")
+    parser.add_argument("--env", action="append", default=[], help="a variable of the command (`inside`)")
     own, argv = sys.argv[1:], []
-    if "--" in own:  # the command of `enter` follows it
+    if "--" in own:  # the command of `enter` and `inside` follows it
         own, argv = own[: own.index("--")], own[own.index("--") + 1 :]
     options = parser.parse_args(own)
     if options.part == "enter":
         enter(options.pid, argv)
+    if options.part == "image":
+        sys.exit(fetch_image(options.work))
+    if options.part == "inside":
+        sys.exit(run_inside(options.own, options.env, argv))
     sys.exit(Coordinator(options.work).run() if options.part == "run" else NodeRunner(options).run())
 
 

@@ -10,7 +10,9 @@ import socket
 import subprocess
 from typing import TYPE_CHECKING
 
+from jobctl.jobspec.allocation.container import ContainerHold
 from jobctl.jobspec.allocation.messages import TICK, TOKEN, Datagrams, say
+from jobctl.jobspec.allocation.succession import Succession
 from jobctl.jobspec.launcher.files import read_json, write_json
 from jobctl.jobspec.launcher.processes import (
     SIGNALS,
@@ -45,6 +47,8 @@ class NodeRunner:
         self.host = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
         self.slot = int(os.environ.get("SLURM_LOCALID") or 0)  # which of the runners on this machine it is
         self.own = os.path.join(self.work, "hosts", self.host, str(self.slot))
+        self.container = ContainerHold(self.work, self.own) if self.settings["container"] != "none" else None
+        self.succession = Succession(self.work, self.settings, dict(os.environ))
         self.coordinator = (options.address, options.port)
         self.datagrams = Datagrams(os.environ.pop(TOKEN, ""))
         self.who = os.urandom(8).hex()
@@ -70,6 +74,7 @@ class NodeRunner:
         for number in SIGNALS:
             signal.signal(number, self.on_signal)
         os.makedirs(self.own, exist_ok=True)
+        self.finish()  # what a node runner has left that was killed
         while True:
             now = boot_time()
             for message, _ in self.datagrams.receive():
@@ -121,6 +126,7 @@ class NodeRunner:
         self.renewed = max(at, self.renewed or at)
         if message["leave"] or message["seq"] >= self.order.get("seq", 0):
             self.order = message
+            self.succession.home = message["home"]
         if "names" in message and message["version"] > self.names:
             write_json(os.path.join(self.own, "names.json"), message["names"])
             self.names = message["version"]
@@ -154,6 +160,8 @@ class NodeRunner:
             if self.launcher is not None:
                 say("the coordinator has not answered for %g s: ends node %d" % (self.timeout, self.runs[0] or 0))
                 self.kill()
+            if self.renewed is not None:
+                self.succession.consider(now - self.renewed, now)
             return
         if self.launcher is not None and self.deadline is not None and now > self.deadline:
             self.kill()
@@ -195,8 +203,12 @@ class NodeRunner:
         write_json(os.path.join(self.own, "launch.json"), launch)
         os.makedirs(os.path.join(self.work, "node-%d" % node), exist_ok=True)
         environ = {name: value for name, value in os.environ.items() if name != TOKEN}
+        argv = ["sh", os.path.join(self.work, "start.sh"), "start", str(node), self.order["address"], self.own]
+        if self.container is not None:
+            self.container.take(environ)
+            argv.append(self.order.get("image") or "")
         self.launcher = subprocess.Popen(
-            ["sh", os.path.join(self.work, "start.sh"), "start", str(node), self.order["address"], self.own],
+            argv,
             stdin=subprocess.DEVNULL,
             env=environ,
             preexec_fn=die_with_parent,
@@ -206,14 +218,16 @@ class NodeRunner:
         """End the launcher, with all that it has started, at once."""
         if self.launcher is None:
             return
+        if self.container is not None:
+            self.container.let_go()
         kill_descendants()
         self.launcher = None
         self.finish()
 
     def finish(self) -> None:
         """Remove what a launcher has left: a container has its own parent."""
-        if self.settings["container"] != "none":
-            subprocess.call(["sh", os.path.join(self.work, "start.sh"), "end", str(self.runs[0]), "", self.own])
+        if self.container is not None:
+            self.container.remove()
 
 
 def _parsed(line: str) -> Json:

@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.allocation.messages import say
-from jobctl.jobspec.launcher.files import write_json
+from jobctl.jobspec.launcher.files import read_json, write_json
 
 if TYPE_CHECKING:
     from typing import Any, Dict, Optional
@@ -21,10 +21,13 @@ class Record:
     """The file `run/allocation.json`, and the events in `run/events.jsonl`."""
 
     def __init__(self, work: str, environ: Dict[str, str]) -> None:
+        self.work = work
+        self.me = os.urandom(6).hex()
         self.path = os.path.join(work, "run", "allocation.json")
         self.events = os.path.join(work, "run", "events.jsonl")
         self.fields: Json = {
             "version": 1,
+            "by": self.me,
             "job_id": environ.get("SLURM_JOB_ID"),
             "restart": int(environ.get("SLURM_RESTART_COUNT") or 0),
             "next": None,  # the job of Slurm that goes on after this one
@@ -34,15 +37,24 @@ class Record:
             "spares": [],
             "result": None,
         }
-        self.written = 0.0
+        self.written: Optional[float] = None
+        self.superseded = False
 
     def write(self, **changes: Any) -> None:
-        """Write it if anything has changed, or it has been long."""
+        """Write it if anything has changed, or it has been long; not over what a successor has written."""
         changed = {key: value for key, value in changes.items() if self.fields[key] != value}
-        if changed or time.monotonic() - self.written > FRESH:
+        if changed or self.written is None or time.monotonic() - self.written > FRESH:
+            if self.written is not None and (read_json(self.path) or {}).get("by", self.me) != self.me:
+                self.superseded = True  # somebody has given this machine up, which was cut off
+                return
             self.fields.update(changed)
             self.written = time.monotonic()
             write_json(self.path, {**self.fields, "at": time.time()})
+
+    def note_job(self, job_id: str) -> None:
+        """Note which job of Slurm's this is now."""
+        with open(os.path.join(self.work, "run", "job_id"), "w", encoding="utf-8") as file:
+            file.write(job_id + "\n")
 
     def event(self, event: str, message: str, **fields: Any) -> None:
         """Add an event to the job's story, and to Slurm's log of the job."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 from typing import TYPE_CHECKING
 
@@ -79,6 +80,8 @@ class Scheduler:
                 stderr=subprocess.PIPE,
                 env=environ,
                 timeout=ASKED,
+                # To requeue a job, Slurm tells all its processes to end, before this one has heard that it went well.
+                preexec_fn=lambda: signal.signal(signal.SIGTERM, signal.SIG_IGN),
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             return "", "%s: %s" % (argv[0], error)

@@ -18,9 +18,9 @@ _SHM = PurePosixPath("/dev/shm")
 _OWN = ("private", "shareable")  # the modes of `--ipc` in which a container has a /dev/shm of its own
 
 
-def shared_memory(spec: Spec, on_hosts: bool) -> int | None:
+def shared_memory(spec: Spec, by_engine: bool) -> int | None:
     """Return the cap on /dev/shm in bytes; None where it is not for an engine to set."""
-    if spec.resources.shm_size is not None or not on_hosts:
+    if spec.resources.shm_size is not None or not by_engine:
         return spec.resources.shm_size
     mounted = any(PurePosixPath(volume.target) == _SHM for volume in spec.volumes)
     return None if mounted or any(_decides(*pair) for pair in _pairs(spec.container.options)) else SHM_SIZE

@@ -107,7 +107,8 @@ class NodeBuilder:
 def _container(request: Request, etcd: types.Etcd | None) -> types.Container:
     """Return what the containers of all nodes have alike."""
     spec, options, resources = request.spec, request.spec.container, request.spec.resources
-    local = request.context.traits.is_here
+    traits = request.context.traits
+    local = traits.is_here
     bare = local or runs_on_nodes(spec, request.context)
     return types.Container(
         name="",
@@ -123,7 +124,7 @@ def _container(request: Request, etcd: types.Etcd | None) -> types.Container:
         devices=types.Devices("cpu", ()),
         extra_devices=options.devices,
         cap_add=options.cap_add,
-        shm_size=shared_memory(spec, request.context.traits.takes_hosts),
+        shm_size=shared_memory(spec, traits.takes_hosts or traits.in_allocation),
         memory=resources.memory,
         cpus=resources.cpus,
         ulimits=_ulimits(spec),

@@ -67,8 +67,11 @@ ORDER = (
 # The program inside an allocation of Slurm, with what it takes from the launcher.
 ALLOCATION = (
     *(("launcher", name) for name in ("files", "processes", "control")),
-    *(("allocation", name) for name in ("messages", "nodelist", "record", "generation", "scheduler", "node_runner")),
-    *(("allocation", name) for name in ("places", "size", "coordinator", "main")),
+    *(("allocation", name) for name in ("messages", "nodelist", "record", "generation", "scheduler")),
+    *(
+        ("allocation", name)
+        for name in ("succession", "container", "node_runner", "image", "places", "size", "coordinator", "main")
+    ),
 )
 _TYPES = """\
 TYPE_CHECKING = False  # for those who read this file: nothing of it is imported where it runs

@@ -17,6 +17,7 @@ from jobctl.jobspec.render.errors import RenderError
 from jobctl.jobspec.render.launcher import allocation, launcher
 from jobctl.jobspec.render.payload import control_json, launch_json
 from jobctl.jobspec.render.quote import Rendered
+from jobctl.jobspec.render.slurm_container import container_script, image_settings
 
 BATCH, PROGRAM = "job.sbatch", "allocation.py"
 TO_SAVE = 30.0  # seconds between the warning of the time limit and that limit, beside the grace of processes
@@ -153,6 +154,8 @@ def _quoted(value: str) -> str:
 
 def _start(plan: Plan) -> bytes:
     given, node = options_of(plan), plan.nodes[0]
+    if given.container != "none":
+        return container_script(plan)
     text = shell_template("slurm_start.sh.j2").render(
         environment=[f"{name}={value}" for name, value in node.container.env],
         python=node.container.python,
@@ -178,6 +181,7 @@ def _settings(plan: Plan) -> bytes:
         "container": given.container,
         "requeue": given.requeue,
         "runner_python": given.python,
+        **({"image": image_settings(plan)} if given.container != "none" else {}),
     }
     return json.dumps(settings, indent=2, sort_keys=True).encode() + b"\n"
 

@@ -57,8 +57,8 @@ class Slurm(Part):
     )
     container: Literal["none", "podman", "docker", "apptainer", "enroot"] = Field(
         default="none",
-        description="What starts the containers on the nodes. `none` runs the processes on the nodes themselves; this version supports no other value.",
-        examples=["none"],
+        description="What starts a container of `image` on each node. `none` runs the processes on the nodes themselves.",
+        examples=["podman"],
     )
     python: Word = Field(
         default="python3",

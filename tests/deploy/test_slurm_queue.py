@@ -106,10 +106,30 @@ def test_a_job_that_left_no_result_ended_as_slurm_says(state: str, phase: str) -
     assert verdict(look(("", 0), (SHOWN.format(state, "None"), 0)))[0] == phase
 
 
-def recorded(name: str) -> tuple[str, int]:
-    """Return what a command of Slurm 24.11.5 (Debian 13) has printed, and its exit code."""
-    path = Path(__file__).parent / "slurm-24.11" / f"{name}.txt"
-    return path.read_text(encoding="utf-8").rstrip("\n"), int(name.startswith(("unknown", "no-")))
+def recorded(name: str, version: str = "24.11") -> tuple[str, int]:
+    """Return what a command of Slurm 24.11.5 (Debian 13) or 22.05.8 (Debian 12) has printed, and its exit code."""
+    path = Path(__file__).parent / f"slurm-{version}" / f"{name}.txt"
+    code = int(name.startswith(("unknown", "no-")) and version == "24.11")
+    return path.read_text(encoding="utf-8").rstrip("\n"), code
+
+
+@pytest.mark.parametrize(
+    ("name", "known"),
+    [
+        ("completed", ("1", "COMPLETED", "0:0")),
+        ("failed", ("2", "FAILED", "3:0")),
+        ("cancelled", ("3", "CANCELLED", "0:0")),
+        ("timeout", ("4", "TIMEOUT", "0:0")),
+        ("running", None),
+        ("pending", None),
+        ("unknown", None),
+    ],
+)
+def test_how_a_job_has_ended_that_only_accounting_knows(name: str, known: tuple[str, str, str] | None) -> None:
+    """From a slurmdbd of 22.05.8. What runs or waits there and nowhere else is a leftover of accounting's."""
+    entry = look(("", 0), (UNKNOWN, 1), recorded(f"{name}.sacct", "22.05")).entry
+    assert (entry and (entry.job_id, entry.state, entry.exit_code)) == known
+    assert entry is None or entry.over
 
 
 def test_texts_of_slurm_24_11() -> None:
@@ -139,3 +159,25 @@ def test_while_the_controller_is_down_nodes_are_as_the_coordinator_says() -> Non
     seen = look((SILENT, 1), job_id="7", state="running", at=NOW - 1, nodes=nodes, result=None)
     (node,) = observed_job(seen, None).nodes
     assert (seen.problem, node.state, node.host) == (SILENT, "lost", "s1")
+
+
+def test_a_batch_script_that_writes_no_more_is_not_believed() -> None:
+    nodes = {"0": {"host": "s1", "heard": True, "runs": True, "ended": None}}
+    seen = look((RUNNING, 0), job_id="7", state="running", at=NOW - 40, nodes=nodes, result=None)
+    assert verdict(seen)[0] == "degraded"
+    assert [node.state for node in observed_job(seen, None).nodes] == ["lost"]
+    suspended = look((RUNNING.replace("RUNNING", "SUSPENDED"), 0), job_id="7", state="running", at=NOW - 40)
+    assert verdict(suspended) == ("degraded", "job 7 is suspended in Slurm: `scontrol resume` lets it go on")
+
+
+@pytest.mark.parametrize(
+    ("reason", "remedy"),
+    [
+        ("JobHeldAdmin", "an administrator holds it"),
+        ("PartitionDown", "its partition is down"),
+        ("Nodes required for job are DOWN, DRAINED or reserved", "`sinfo -R`"),
+        ("BeginTime", "two minutes later"),
+    ],
+)
+def test_a_reason_that_nobody_understands_is_explained(reason: str, remedy: str) -> None:
+    assert remedy in str(verdict(look((PENDING.replace("Resources", reason), 0)))[1])

@@ -239,6 +239,14 @@ framework: torch
 script: train.py
 nodes: 2
 """
+_CONTAINER = """\
+code: .
+devices: gpu:2
+env: {GREETING: "it's"}
+secrets: [TOKEN]
+checkpoint: /shared/checkpoints
+slurm: {directory: /shared/jobs, container: ENGINE}
+"""
 SLURM = (
     ("slurm", _SLURM),
     (
@@ -271,6 +279,21 @@ slurm:
   requeue: chain
   options: [--nice=100, "--licenses=a b"]
 """,
+    ),
+    *(
+        (f"slurm-{engine}", f"{_SLURM}{_CONTAINER.replace('ENGINE', engine)}{more}")
+        for engine, more in {
+            "podman": "image: quay.io/lab/torch:2.9\nvolumes: ['/data/a,b:/data:ro', {type: tmpfs, target: /scratch}]\n",
+            "docker": "image: torch:2.9\nresources: {memory: 8g, cpus: 2, ulimits: {nofile: 1024}}\npull: always\n",
+            "apptainer": "image: torch:2.9\nvolumes: ['/data/a,b:/data:ro']\n",
+            "enroot": "image: quay.io/lab/torch:2.9\nvolumes: [/data:/data:ro]\n",
+        }.items()
+    ),
+    (
+        "slurm-sif",
+        f"{_SLURM}{_CONTAINER.replace('ENGINE', 'apptainer')}image: /shared/images/torch.sif\ndevices: cpu\n".replace(
+            "devices: gpu:2\n", ""
+        ),
     ),
 )
 

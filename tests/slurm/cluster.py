@@ -85,12 +85,19 @@ class Machine:
             sh("ip", "-n", self.space, *words)
         sh("ip", "-n", self.space, "link", "set", "lo", "up")
         hosts = self.cluster.dir / "hosts"
-        script = 'mount --bind "$1" /etc/hosts && hostname "$2" && echo up && exec sleep infinity'
+        containers = self.cluster.dir / "containers"
+        own = containers.with_name(f"containers-{self.name}")
+        for folder in (containers, own):
+            folder.mkdir(exist_ok=True)
+        script = (
+            'mount --bind "$1" /etc/hosts && mount --bind "$3" "$4" && hostname "$2" && echo up && exec sleep infinity'
+        )
         self.first = subprocess.Popen(
             [
                 # Not `ip netns exec`, which mounts another /sys: slurmd looks for its cgroups there.
                 *("nsenter", f"--net=/run/netns/{self.space}", "unshare", "--uts", "--mount", "--pid", "--fork"),
                 *("--kill-child", "--mount-proc", "sh", "-c", script, "sh", str(hosts), self.name),
+                *(str(own), str(containers)),
             ],
             stdout=subprocess.PIPE,
             stdin=subprocess.DEVNULL,
@@ -138,17 +145,22 @@ class Machine:
             self.first = None
         subprocess.run(["ip", "netns", "delete", self.space], check=False, capture_output=True)
 
+    def lose(self) -> None:
+        """Switch the machine off for good: Slurm calls it down at once, and not only after a minute of silence."""
+        self.kill()
+        self.cluster.run("scontrol", "update", f"NodeName={self.name}", "State=DOWN", "Reason=test")
+
     def cable(self, state: str) -> None:
         """Pull the cable (`down`), or plug it in (`up`)."""
         sh("ip", "-n", self.cluster.switch, "link", "set", f"v{self.number}", state)
 
     def processes(self, word: str) -> list[int]:
-        """Return the processes inside whose command line has a word, numbered as this machine does."""
+        """Return the processes there whose command line has a word, also in containers; numbered as this machine does."""
         found = []
-        space = os.readlink(f"/proc/{self.pid}/ns/pid")
+        space = os.readlink(f"/proc/{self.pid}/ns/net")
         for path in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
-                if os.readlink(path / "ns/pid") == space and word.encode() in (path / "cmdline").read_bytes():
+                if os.readlink(path / "ns/net") == space and word.encode() in (path / "cmdline").read_bytes():
                     found.append(int(path.name))
         return found
 
@@ -273,9 +285,12 @@ def wait_for(holds: object, what: str, seconds: float = READY) -> None:
     """Wait until a condition holds."""
     assert callable(holds)
     deadline = time.monotonic() + seconds
-    while not holds():
+    while True:
+        began = time.monotonic()
+        if holds():
+            return
         assert time.monotonic() < deadline, f"waited {seconds:g} s for {what}"
-        time.sleep(0.1)
+        time.sleep(max(0.1, 2 * (time.monotonic() - began)))  # looking often would slow down what is waited for
 
 
 @contextlib.contextmanager

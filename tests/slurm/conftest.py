@@ -73,9 +73,9 @@ def loss_at(step: int) -> str:
 HOST_TIMEOUT = "6s"  # no process stands still for longer, however busy the machine
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
-    """Four nodes, for all tests of a file: they begin with no job."""
+    """Four nodes, for all tests of a worker: they begin with no job."""
     problem = missing()
     if problem:
         (pytest.fail if os.environ.get("JOBCTL_FLEET") == "required" else pytest.skip)(problem)
@@ -174,7 +174,7 @@ class SlurmJobs:
         return self.cluster.run("squeue", "-h", "-n", self.name, "-o", "%i").split()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def login(cluster: Slurm) -> Iterator[Path]:
     """The SSH configuration that reaches the login node as `login.test`."""
     folder = cluster.dir / "ssh"

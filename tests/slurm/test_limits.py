@@ -26,7 +26,7 @@ def again(jobs: SlurmJobs, how: str) -> str:
     return max(jobs.jobs(), key=int)
 
 
-@pytest.mark.parametrize(("how", "times"), [("requeue", 2), ("chain", 5)])
+@pytest.mark.parametrize(("how", "times"), [("requeue", 1), ("chain", 5)])
 def test_time_limits_in_a_row_leave_loss_and_logs_as_they_would_be_without(
     jobs: SlurmJobs, how: str, times: int
 ) -> None:
@@ -57,7 +57,7 @@ def test_a_job_without_a_machine_that_slurm_has_taken_away_goes_on_in_another_al
     jobs.ok("up", "--target", "slurm")
     wait_for(lambda: len(jobs.begun()) == 2, "ranks")
     first = jobs.jobs()[0]
-    s2.kill()
+    s2.lose()
     again(jobs, "chain")
     state = jobs.running()
     assert (state["slurm"]["job_id"] > int(first), state["generation"]) == (True, 2)
@@ -101,4 +101,25 @@ def test_a_job_goes_on_after_another_one_has_pushed_it_out(jobs: SlurmJobs) -> N
     jobs.check_steps()
     events = [json.loads(line)["event"] for line in jobs.ok("events", "-o", "json").splitlines()]
     assert events.count("allocation") == 2
+    jobs.ok("down")
+
+
+def test_a_job_whose_batch_script_has_lost_its_machine_goes_on_in_another_allocation(jobs: SlurmJobs) -> None:
+    s1 = jobs.cluster.nodes[0]
+    jobs.write(requeue="requeue", spares=1)
+    jobs.ok("up", "--target", "slurm")
+    wait_for(lambda: len(jobs.begun()) == 2, "ranks")
+    (job,) = jobs.jobs()
+    jobs.goes_on()
+    s1.lose()
+    again(jobs, "requeue")
+    assert jobs.jobs() == [job]
+    state = jobs.running()
+    assert state["generation"] == 2
+    assert [node["host"] for node in state["nodes"]] == ["s2", "s3"]
+    jobs.goes_on()
+    jobs.check_steps()
+    assert "s1, the machine of the batch script, is lost: requeued" in jobs.ok("events")
+    s1.boot()
+    s1.slurmd()
     jobs.ok("down")

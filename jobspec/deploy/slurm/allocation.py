@@ -24,6 +24,7 @@ from jobctl.jobspec.deploy.model.finding import Finding
 from jobctl.jobspec.deploy.model.inventory import Inventory
 from jobctl.jobspec.deploy.model.log_lines import LineSelection, Reader
 from jobctl.jobspec.deploy.model.observed import SETTLED, Observed, phase
+from jobctl.jobspec.deploy.slurm.entering import entering
 from jobctl.jobspec.deploy.slurm.events import AllocationEvents
 from jobctl.jobspec.deploy.slurm.job_state import observed_job
 from jobctl.jobspec.deploy.slurm.login import LoginNode
@@ -208,7 +209,8 @@ class SlurmAllocation:
             message = f"job `{self.job.name}` has no node {node}" if found is None else f"node {node} is {found.state}"
             raise kind(message, f"`jobctl status {self.job.name}` shows its nodes")
         terminal = sys.stdin.isatty() and sys.stdout.isatty()
-        return self.login.enter((str(observed.slurm.job_id), found.host), running[0], argv, terminal=terminal)
+        inside = entering(self.plan, self.login.work, found, running[0])
+        return self.login.enter((str(observed.slurm.job_id), found.host), [*inside, *argv], terminal=terminal)
 
     def ports(self) -> AbstractContextManager[AllocationPorts]:
         """Return what connects to ports on the nodes of the allocation, through the login node."""

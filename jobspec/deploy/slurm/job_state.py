@@ -22,7 +22,7 @@ from jobctl.jobspec.deploy.slurm.queue import QueueEntry, SlurmLook
 from jobctl.jobspec.plan.types import Plan
 
 _OVER: Mapping[str, tuple[Phase, str]] = {
-    "CANCELLED": ("stopped", "cancelled in Slurm"),
+    "CANCELLED": ("stopped", "cancelled in Slurm, by `scancel` or an administrator; `jobctl up` submits it again"),
     "TIMEOUT": ("failed", "its time limit is over, and it did not go on"),
     "NODE_FAIL": ("failed", "the machine of its batch script was lost"),
     "OUT_OF_MEMORY": ("failed", "it needed more memory than Slurm gave it"),
@@ -32,11 +32,17 @@ _OVER: Mapping[str, tuple[Phase, str]] = {
 }
 # What Slurm's reasons for waiting mean where waiting does not help.
 _STUCK = (
+    ("JobHeldAdmin", "an administrator holds it: ask them to release it"),
     ("JobHeld", "it is held: `scontrol release` lets it go on"),
     ("launch failed", "it is held after a failed start: look at the nodes, then `scontrol release`"),
     ("PartitionTimeLimit", "its time limit is above the partition's: lower `slurm.time`"),
     ("PartitionNodeLimit", "it asks for more nodes than the partition gives one job: lower `nodes`"),
-    ("PartitionDown", "its partition is down: choose another `slurm.partition`"),
+    ("PartitionDown", "its partition is down: choose another `slurm.partition`, or wait until it is up"),
+    ("PartitionInactive", "its partition takes no jobs now: choose another `slurm.partition`"),
+    ("ReqNodeNotAvail", "nodes that it needs are down, drained or reserved: `sinfo -R` says why"),
+    ("DOWN, DRAINED", "`sinfo -R` says why nodes are down or drained"),
+    ("BeginTime", "Slurm starts a job that was requeued two minutes later"),
+    ("Licenses", "the licenses that it asks for are in use"),
     ("Invalid", "the account or QOS does not allow it: change `slurm.account` or `slurm.qos`"),
     ("BadConstraints", "no node has what `slurm.constraint` asks for"),
     ("Dependency", "it waits for its allocation before this one to end"),
@@ -105,12 +111,12 @@ def _nodes(look: SlurmLook, reports: Mapping[int, Json], plan: Plan | None) -> I
         place = places.get(str(index)) or {}
         host = as_text(place.get("host")) or ""
         report = reports.get(index)
-        alive = runs and place.get("runs") is True and place.get("heard") is True
+        alive = runs and not look.is_stale and place.get("runs") is True and place.get("heard") is True
         launcher = as_number((report or {}).get("launcher", {}).get("pid")) if alive else None
         role = known.get(index, "trainer")
         if look.entry is not None and look.entry.waits:
             yield ObservedNode(index, role, "", "pending")
-        elif runs and place and place.get("heard") is not True and place.get("ended") is None:
+        elif runs and place and (look.is_stale or place.get("heard") is not True) and place.get("ended") is None:
             seen = parse_node(index, role, host, report, 1, None)
             yield replace(seen, state="lost", reachable=False, launcher=None, reason=f"{host} does not answer")
         else:
@@ -173,10 +179,14 @@ def _ended(entry: QueueEntry) -> tuple[Phase, str | None]:
 
 def _running(look: SlurmLook, nodes: Sequence[ObservedNode]) -> tuple[Phase, str | None]:
     allocation = look.allocation
+    if look.entry is not None and look.entry.state == "SUSPENDED":
+        return "degraded", f"job {look.entry.job_id} is suspended in Slurm: `scontrol resume` lets it go on"
     if look.known_id != as_text(allocation.get("job_id")) or allocation.get("state") == "starting":
         return "starting", as_text(allocation.get("reason")) or "its batch script begins"
     if allocation.get("state") in ("handed-over", "interrupted"):
         return "restarting", as_text(allocation.get("reason"))
+    if look.is_stale:
+        return "degraded", "the batch script does not answer: without its machine the job goes on in another allocation"
     lost = [node for node in nodes if node.state == "lost"]
     failed = [node for node in nodes if node.state in ("failed", "fenced")]
     if failed:

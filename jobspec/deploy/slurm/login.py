@@ -61,7 +61,7 @@ class LoginNode:
     def order(self, job_id: str, identity: str, command: str) -> None:
         """Have the batch script of a running job do something."""
         argv = SCRIPTS.argv("order", self.work, job_id)
-        self._slurm(argv, f"tell job {job_id}", json.dumps({"id": identity, "command": command}).encode())
+        self._slurm(argv, f"send job {job_id} an order", json.dumps({"id": identity, "command": command}).encode())
 
     def cancel(self, job_id: str) -> None:
         """Have Slurm end a job; one that it does not know has ended."""
@@ -94,16 +94,14 @@ class LoginNode:
         result = self.transport.run(SCRIPTS.argv("last_lines", self.work))
         return tuple(result.out.decode("utf-8", "replace").splitlines()) if result.code == 0 else ()
 
-    def enter(self, place: tuple[str, str], pid: int, argv: Sequence[str], *, terminal: bool) -> int:
-        """Run a command on a machine of the allocation, with what a process there has; return its exit code.
+    def enter(self, place: tuple[str, str], inside: Sequence[str], *, terminal: bool) -> int:
+        """Run `inside` on a machine of the allocation; return its exit code.
 
         `place` is the number of Slurm's job, and the machine.
         """
         job_id, host = place
         step = ["srun", f"--jobid={job_id}", f"--nodelist={host}", "--nodes=1", "--ntasks=1", "--overlap", "--quiet"]
-        step += ["--mem=0", *(["--pty"] if terminal else [])]
-        inside = ["python3", f"{self.work}/allocation.py", "enter", "--work", self.work, "--pid", str(pid)]
-        return self.transport.interact([*step, *inside, "--", *argv])
+        return self.transport.interact([*step, "--mem=0", *(["--pty"] if terminal else []), *inside])
 
     def collect(self, into: Path) -> int:
         """Copy logs and outputs below `into`; return how many files that were."""

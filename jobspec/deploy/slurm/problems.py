@@ -36,6 +36,11 @@ _CAUSES: tuple[tuple[str, str, str], ...] = (
     ),
     ("violates accounting/QOS policy", "slurm-limit", "a limit of the account or QOS: ask for less, or choose another"),
     ("Required partition not available", "slurm-partition", "the partition is down or drained: choose another"),
+    (
+        "Access/permission denied",
+        "slurm-permission",
+        "Slurm lets the job's user and administrators do that: log in as that user (`slurm.login: USER@HOST`), or ask one",
+    ),
     ("unrecognized option", "slurm-option", "this Slurm does not know the option: leave it out of `slurm.options`"),
     ("Unable to contact slurm controller", "slurm-silent", "slurmctld does not answer: try again later"),
     ("Socket timed out", "slurm-silent", "slurmctld is busy: try again later"),

@@ -75,8 +75,15 @@ class SlurmLook:
         ended = self.allocation.get("state") in ("ended", "handed-over", "interrupted")
         return isinstance(at, int | float) and not ended and self.now - at < FRESH
 
+    @property
+    def is_stale(self) -> bool:
+        """Whether a coordinator that ran has not written for so long that its machine must be lost, or hangs."""
+        at = self.allocation.get("at")
+        return self.allocation.get("state") == "running" and isinstance(at, int | float) and self.now - at > STALE
+
 
 FRESH = 10.0  # seconds
+STALE = 30.0  # seconds: the clocks of a login node and of the nodes may differ
 
 
 def read_look(said: bytes, mark: str) -> SlurmLook:
@@ -151,11 +158,15 @@ def _shown(text: str) -> QueueEntry | None:
 
 
 def _accounted(text: str) -> QueueEntry | None:
-    """Return a job as accounting has kept it."""
+    """Return how a job has ended, as accounting has kept it.
+
+    One that runs or waits there runs nowhere: accounting alone has not heard of its end ("runaway jobs").
+    """
     for line in text.splitlines():
         fields = line.split("|")
         if len(fields) == 3:
-            return QueueEntry(fields[0], fields[1].split()[0], exit_code=fields[2])
+            entry = QueueEntry(fields[0], fields[1].split()[0], exit_code=fields[2])
+            return entry if entry.over else None
     return None
 
 

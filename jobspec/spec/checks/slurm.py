@@ -36,6 +36,18 @@ def in_container(spec: Spec) -> bool:
     return slurm_of(spec).container != "none"
 
 
+# What only Podman and Docker get of the block `container`.
+_UNHEARD = {"runtime", "devices", "cap_add"}
+
+
+def _is_file(spec: Spec) -> bool:
+    return slurm_of(spec).container in ("apptainer", "enroot")
+
+
+def _said(spec: Spec) -> set[str]:
+    return set(spec.container.model_fields_set)
+
+
 def _options(spec: Spec) -> list[str]:
     return [option.partition("=")[0] for option in slurm_of(spec).options]
 
@@ -46,9 +58,18 @@ def _says(spec: Spec, key: str) -> bool:
 
 # fmt: off
 RULES: tuple[CheckRule, ...] = (
-    CheckRule("slurm-container", ERROR, ("slurm", "container"), in_container,
-         "jobctl does not start containers on the nodes of an allocation yet",
-         "use `container: none`, which runs the processes on the nodes themselves"),
+    CheckRule("slurm-container", ERROR, ("container", "user"),
+         lambda s: _is_file(s) and s.container.user not in (None, "self", "root"),
+         "Apptainer and Enroot run processes as the user who submits the job, or as one that looks like root",
+         "write `self` or `root`"),
+    CheckRule("slurm-container", ERROR, ("volumes",), lambda s: _is_file(s) and any(v.kind != "bind" for v in s.volumes),
+         "Apptainer and Enroot mount paths of the nodes only: no named volumes, no `tmpfs`",
+         "name a path of the nodes, or use `slurm: {container: podman}`"),
+    CheckRule("slurm-container", WARNING, ("container",), lambda s: _is_file(s) and bool(_UNHEARD & _said(s)),
+         "of this block Apptainer and Enroot take `user`, `python` and `options` only", at_key=True),
+    CheckRule("slurm-container", WARNING, ("build",), lambda s: in_container(s) and s.build is not None,
+         "nobody builds the image on this target: it has to be in a registry, or in a file that all nodes see",
+         "`docker save` or `podman save` makes one: `image: /shared/NAME.tar`", at_key=True),
     CheckRule("slurm-devices", ERROR, ("devices",),
          lambda s: s.devices.kind != "cpu" and s.devices.count is None and s.devices.ids is None,
          "Slurm has to be asked for a number of devices", "write `gpu:8`"),

@@ -27,7 +27,7 @@ if [ -n "$id" ]; then
   echo "there $id"; exit
 fi
 for variable do unset "$variable"; done
-rm -f -- run/allocation.json run/order.json
+rm -rf -- run/allocation.json run/order.json image  # with `pull: always` each submission fetches the image
 said=$(sbatch --parsable job.sbatch) || exit
 id=${said%%;*}
 printf '%s\n' "$id" > run/job_id

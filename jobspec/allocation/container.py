@@ -1,0 +1,119 @@
+"""A node's container on a machine of the allocation: what a node runner does around it, and its first process.
+
+The processes of an engine need not be those of the node runner, and do not die with it. So the runner holds a pipe open,
+and the first process in the container ends all that is there once nobody does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import subprocess
+from typing import TYPE_CHECKING
+
+from jobctl.jobspec.allocation.messages import say
+from jobctl.jobspec.launcher.files import read_json, write_json
+from jobctl.jobspec.launcher.processes import SIGNALS, adopt_orphans, die_with_parent, forward, kill_descendants, reap
+
+if TYPE_CHECKING:
+    from typing import Dict, List, Optional
+
+    from jobctl.jobspec.launcher.files import Json
+LOOK = 0.1  # seconds between two looks of the first process at what it has started
+REMOVING = 30.0  # seconds within which an engine has to remove a container
+# Of a job's environment on a node, what its containers get: all else is about the programs of the node.
+PASSED = ("SLURM_",)
+VISIBLE = ("_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL")
+KEPT_BACK = ("SLURM_JWT",)  # a token for Slurm's own programs
+
+
+class ContainerHold:
+    """What keeps a node's container alive. `own` is what is this machine's own of the job's directory."""
+
+    def __init__(self, work: str, own: str) -> None:
+        self.work, self.own = work, own
+        self.pipe: Optional[int] = None
+
+    def take(self, environ: Dict[str, str]) -> None:
+        """Hold the pipe, and write down which variables the container gets."""
+        self.let_go()
+        path = os.path.join(self.own, "alive")
+        with contextlib.suppress(FileExistsError):
+            os.mkfifo(path, 0o644)
+        self.pipe = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        write_json(os.path.join(self.own, "environ.json"), passed(environ))
+
+    def let_go(self) -> None:
+        """Have all that is in the container end at once, whatever the engine does."""
+        if self.pipe is not None:
+            os.close(self.pipe)
+            self.pipe = None
+
+    def remove(self) -> None:
+        """Remove what the container has left."""
+        self.let_go()
+        argv = ["sh", os.path.join(self.work, "start.sh"), "end", "", "", self.own]
+        try:
+            code = subprocess.call(argv, stdin=subprocess.DEVNULL, timeout=REMOVING)
+        except subprocess.TimeoutExpired:
+            code = 124
+        if code:
+            say("cannot remove the container of this machine (exit code %d)" % code)
+
+
+def passed(environ: Dict[str, str]) -> Dict[str, str]:
+    """Return the variables of a job's environment on a node that its containers get."""
+    return {
+        name: value
+        for name, value in environ.items()
+        if (name.startswith(PASSED) or name.endswith(VISIBLE)) and name not in KEPT_BACK
+    }
+
+
+def how_ended(settings: Json, node: int, host: str, code: int) -> str:
+    """Return what is known of a node that has failed, and whose launcher has not said why."""
+    if settings["container"] == "none":
+        return "node %d failed" % node
+    words = "node %d failed on %s: its container ended with exit code %d before a process did"
+    return (words + "; slurm.out has what %s said") % (node, host, code, settings["container"])
+
+
+def run_inside(own: str, given: List[str], argv: List[str]) -> int:
+    """Be the first process of a container: run `argv` until it ends, or its node runner does. Return its exit code.
+
+    `given` are further variables, NAME=VALUE.
+    """
+    pipe = os.open(os.path.join(own, "alive"), os.O_RDONLY | os.O_NONBLOCK)
+    adopt_orphans()
+    environ = {**os.environ, **(read_json(os.path.join(own, "environ.json")) or {})}
+    environ.update(dict(one.split("=", 1) for one in given))
+    child: Optional[subprocess.Popen[bytes]] = None
+    early: List[int] = []
+
+    def on_signal(number: int, frame: object) -> None:
+        if child is None:
+            early.append(number)
+        else:
+            forward(child.pid, number)
+
+    for number in SIGNALS:
+        signal.signal(number, on_signal)
+    child = subprocess.Popen(argv, env=environ, preexec_fn=die_with_parent)
+    for missed in early:
+        forward(child.pid, missed)
+    while True:
+        code = reap().get(child.pid)
+        if code is not None or is_alone(pipe):
+            kill_descendants()
+            return 137 if code is None else code
+        select.select([], [], [], LOOK)
+
+
+def is_alone(pipe: int) -> bool:
+    """Say whether nobody holds the other end of a pipe."""
+    try:
+        return os.read(pipe, 1) == b""
+    except BlockingIOError:
+        return False

@@ -1,0 +1,147 @@
+"""Jobs in containers of podman, each node with an engine's storage of its own, in a real Slurm."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from . import images
+from .cluster import Machine, Slurm, wait_for
+from .conftest import ENDLESS, SlurmJobs
+
+# What podman needs to know where control groups and overlays are not to be had, as in containers of a test machine.
+_ENGINE = """\
+[engine]
+runtime = "runc"
+cgroup_manager = "cgroupfs"
+tmp_dir = "{here}/tmp"
+lock_type = "file"
+[containers]
+default_sysctls = []
+"""
+_STORAGE = '[storage]\ndriver = "vfs"\ngraphroot = "{here}/graph"\nrunroot = "{here}/run"\n'
+
+
+class Podman:
+    """Podman on the machines of a cluster."""
+
+    def __init__(self, cluster: Slurm) -> None:
+        here = cluster.dir / "containers"
+        self.environ = {}
+        for name, text in (("CONTAINERS_CONF", _ENGINE), ("CONTAINERS_STORAGE_CONF", _STORAGE)):
+            path = cluster.dir / f"{name}.toml"
+            path.write_text(text.format(here=here))
+            self.environ[name] = str(path)
+
+    def on(self, machine: Machine, *argv: str) -> str:
+        """Run podman on a machine, and return what it prints."""
+        done = subprocess.run(
+            machine.inside("podman", *argv),
+            env={**os.environ, **self.environ},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def containers(self, *machines: Machine) -> list[str]:
+        """Return the containers on machines, whether they run or not."""
+        return [name for one in machines for name in self.on(one, "ps", "--all", "--format", "{{.Names}}").split()]
+
+
+def needed(program: str) -> None:
+    """Skip the test, or fail it, where a program is missing."""
+    if shutil.which(program) is None:
+        (pytest.fail if os.environ.get("JOBCTL_FLEET") == "required" else pytest.skip)(f"there is no {program} here")
+
+
+@pytest.fixture
+def podman(cluster: Slurm) -> Podman:
+    needed("podman")
+    return Podman(cluster)
+
+
+@pytest.fixture
+def image(cluster: Slurm, podman: Podman, tmp_path: Path) -> Iterator[str]:
+    """An image in a registry that all machines of the cluster reach."""
+    needed("docker-registry")
+    place, archive, config = f"{cluster.ctl.address}:5000", tmp_path / "image.tar", tmp_path / "registry.yml"
+    config.write_text(
+        f"version: 0.1\nstorage: {{filesystem: {{rootdir: {tmp_path}/store}}}}\nhttp: {{addr: {place}}}\n"
+    )
+    (tmp_path / "registries.conf").write_text(f'[[registry]]\nlocation = "{place}"\ninsecure = true\n')
+    podman.environ["CONTAINERS_REGISTRIES_CONF"] = str(tmp_path / "registries.conf")
+    images.write_archive(archive)
+    serving = cluster.ctl.start("docker-registry", "serve", str(config))
+    try:
+        podman.on(cluster.ctl, "load", "--input", str(archive))
+        wait_for(lambda: cluster.ctl.processes("docker-registry"), "the registry")
+        podman.on(cluster.ctl, "push", "--quiet", f"localhost/{images.NAME}", f"docker://{place}/{images.NAME}")
+        yield f"{place}/{images.NAME}"
+    finally:
+        serving.terminate()
+        serving.wait()
+
+
+def write(jobs: SlurmJobs, image: str) -> None:
+    """Write the spec of a job in containers."""
+    inside: dict[str, Any] = {
+        "image": image,
+        "container": {"python": images.PYTHON},
+        "volumes": list(images.VOLUMES),
+        "code": {"source": ".", "exclude": ["store", "image.tar"]},
+        "command": [images.PYTHON, "rank.py", str(ENDLESS)],
+    }
+    jobs.write(spec=inside, container="podman", requeue="chain", spares=1)
+
+
+def test_a_job_in_containers_recovers_moves_and_goes_on_and_leaves_none(
+    jobs: SlurmJobs, podman: Podman, image: str
+) -> None:
+    s1, s2, s3, _ = nodes = jobs.cluster.nodes
+    write(jobs, image)
+    jobs.environ.update(podman.environ)
+    jobs.ok("up", "--target", "slurm")
+    first = jobs.running()["slurm"]["job_id"]
+    (kept,) = (jobs.directory / ".jobctl" / ".images").glob("*/image.tar")
+    fetched = kept.stat()
+    assert podman.containers(s1, s2, s3) == [f"jobctl-tiny-{first}-0"] * 2
+    said = jobs.ok("exec", "--node", "1", "--", "sh", "-c", 'echo "$OF_IMAGE $NODE_RANK $MASTER_ADDR $(pwd)"; ls /')
+    assert said.splitlines()[0] == "yes 1 10.9.0.1 /workspace"
+    assert "home" not in said.splitlines()
+    assert jobs.run("exec", "--node", "1", "--", "no-such-command").returncode == 127
+
+    os.kill(s2.processes("rank.py")[-1], signal.SIGKILL)
+    wait_for(lambda: jobs.begun()[2:] and max(jobs.begun())[1] == 2, "generation 2")
+    jobs.goes_on()
+
+    # The whole container, and then the node runner that keeps it alive.
+    podman.on(s2, "kill", f"jobctl-tiny-{first}-0")
+    wait_for(lambda: len(jobs.begun()) == 6, "generation 3")
+    jobs.goes_on()
+    os.kill(min(s2.processes("allocation.py\0node")), signal.SIGKILL)
+    wait_for(lambda: len(jobs.begun()) == 8, "generation 4")
+    jobs.goes_on()
+    jobs.check_steps()
+
+    jobs.cluster.run("scancel", "--batch", "--signal=USR1", str(first))
+    wait_for(lambda: len(jobs.begun()) == 10, "ranks in the next allocation")
+    jobs.goes_on()
+    state = jobs.running()
+    assert (state["slurm"]["job_id"] > first, state["generation"]) == (True, 5)
+    jobs.check_steps()
+    jobs.ok("down")
+    assert podman.containers(*nodes) == []
+    assert [
+        pid for node in nodes for word in ("rank.py", "conmon", "allocation.py") for pid in node.processes(word)
+    ] == []
+    assert not jobs.work.exists()
+    assert (kept.stat().st_ino, sorted(os.listdir(kept.parent))) == (fetched.st_ino, ["image.tar", "lock"])
