@@ -101,6 +101,7 @@ def test_a_node_that_comes_too_early_starts_cold(spare: Any) -> None:
             "the framework's launcher starts processes in a way of its own",
         ),
     ],
+    ids=["fails", "ends", "own-way"],
 )
 def test_a_launcher_that_cannot_be_tried_means_a_cold_start(spare: Any, main: str, why: str) -> None:
     run = spare.root / "site-packages" / "framework" / "run.py"
