@@ -32,11 +32,9 @@ if TYPE_CHECKING:
 
     from jobctl.jobspec.launcher.environment import Environment
     from jobctl.jobspec.launcher.launch import Launch
-    from jobctl.jobspec.launcher.idle_standby import Expected
-    from jobctl.jobspec.launcher.run import Run
+    from jobctl.jobspec.launcher.standby_processes import Trained
 
     ParkedNode = Union["Parked", ParkedProcesses]
-    Trained = Union[Run, Expected]
 LONGEST = 600.0  # seconds that all imports of a node may take
 MISSED = 3  # times that a standby may not come to be, or end by itself
 AGAIN = 10.0  # seconds after which it is begun again then
