@@ -146,7 +146,7 @@ def test_a_user_by_number_gets_a_node_on_a_spare(tmp_path: Path, hosts_of: Calla
             os.chmod(host.socket, 0o660)
         made.spec(SPEC.replace("STEPS", "240") + "container: {{user: '4343:4344'}}\n")
         (made.checkpoints / "hold").touch()
-        assert made.up().returncode == 0
+        assert made.up("--target", "ssh").returncode == 0
         assert spares(made) == [{"host": "h3", "state": "ready"}]
         made.fleet[1].pull_cable()
         eventually(lambda: made.happened("moved"))
