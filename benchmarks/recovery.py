@@ -235,12 +235,13 @@ def recover_with_hot_spare(job: Recovering, bound: float, runs: int) -> None:
             bound + 5.0,
         ),
     ):
-        found, cold = [], 0
+        found, cold = [], list[str]()
         for _ in range(runs):
             job.begin(*args)
             eventually(job.is_warm)
             found.append(job.lose(fault))
-            cold += sum(not (report["start"] or {"standby": False})["standby"] for report in job.reports())
+            ways = [report["start"] or {"cold_because": "?"} for report in job.reports()]
+            cold += [way["cold_because"] for way in ways if way["cold_because"]]
             for host in job.fleet.hosts:
                 if "sshd" not in host.processes:
                     host.power_on()
@@ -248,7 +249,7 @@ def recover_with_hot_spare(job: Recovering, bound: float, runs: int) -> None:
         ordered, begun, resumed = (median(column) for column in zip(*found, strict=True))
         print(
             f"{name}: ordered after {ordered:.2f} s, begun after {begun:.2f} s, first step after {resumed:.2f} s "
-            f"(asked: {wanted:.1f} s); {cold} cold starts of nodes in all",
+            f"(asked: {wanted:.1f} s); {len(cold)} cold starts of nodes in all {sorted(set(cold))}",
             flush=True,
         )
 
