@@ -1,11 +1,13 @@
-"""How long a job of two hosts takes from a fault to its first step after it, next to the physical bound.
+"""How long a job takes from a fault to its first step after it, next to the physical bound.
 
     sudo python benchmarks/recovery.py [--runs 10] [--framework torch|mindspore]
+    sudo python benchmarks/recovery.py --hot-spares [--runs 10] [--framework torch|light]
 
 Needs root: hosts are network namespaces of this machine (tests/fleet), which share its cores. The bound is how long the same
-containers take to their first step when they are started by hand, with `docker run` on both hosts at once: the import of
-the framework is most of it. Faults are recovered from by cold starts; with torch a killed process also from standby.
-Prints medians.
+containers take to their first step when they are started by hand, with `docker run` on all hosts at once: the import of
+the framework is most of it. The job has two hosts, and faults are recovered from by cold starts; with torch a killed
+process also from standby. With `--hot-spares` it has three, and a spare where a launcher waits, with its standby.
+`light` has no framework. Prints medians.
 """
 
 from __future__ import annotations
@@ -31,14 +33,13 @@ from tests.fleet.jobs import eventually
 from tests.fleet.machine import IMAGE
 
 
-class Two(campaign.Campaign):
-    """A job on two hosts, with one to spare."""
+class Recovering(campaign.Campaign):
+    """A job on two hosts or three, with one to spare."""
 
     def first_step(self, generation: int) -> float:
-        """Wait for the first step of a generation, and return when it was made."""
-        path = self.checkpoints / f"first-{generation}"
-        eventually(lambda: path.exists() and path.read_text())
-        return float(path.read_text())
+        """Wait for the first step of a generation, or of one that soon replaces it, and return when it was made."""
+        paths = [self.checkpoints / f"first-{number}" for number in range(generation, generation + 3)]
+        return float(eventually(lambda: next((path.read_text() for path in paths if path.exists()), "")))
 
     def events(self) -> list[dict[str, object]]:
         """Return the events."""
@@ -72,6 +73,29 @@ class Two(campaign.Campaign):
             sys.exit(f"standby is off: {found}")
         return all(one["state"] == "ready" for one in found)
 
+    def is_warm(self) -> bool:
+        """Say whether the spare is ready, and all nodes are as far as they can be."""
+        state = json.loads(self.run("status", "-o", "json").stdout)
+        return all(
+            one["state"] != "warming" for one in (*state.get("spares", ()), *(n["standby"] for n in state["nodes"]))
+        )
+
+    def lose(self, fault: Callable[[Host], None], boot: float = 0.0) -> tuple[float, float, float]:
+        """Let something happen to the host of node 1; return when the next generation was ordered, began and made its first step.
+
+        All in seconds since the fault, and since the host was back if it is one that comes back.
+        """
+        number = self.generation()
+        host = next(host for host, node in self.homes() if node == 1)
+        began = time.time()
+        fault(host)
+        if "sshd" in host.processes:  # it is back
+            boot = time.time() - began
+        resumed = self.first_step(number + 1) - began
+        ordered = max((one["at"] for one in (self.order().get("alone") or {}).get("failures", ())), default=0.0)
+        starts = [report["started_at"] for report in self.reports()]
+        return (ordered or min(starts)) - began - boot, max(starts) - began - boot, resumed - boot
+
     def measure(self, fault: Callable[[Host, int], None], words: str) -> tuple[float, float]:
         """Let something happen to node 1; return after how long it was noticed, and the first step made."""
         number = self.generation()
@@ -85,8 +109,17 @@ class Two(campaign.Campaign):
 def torchrun(made: Fleet, port: int) -> list[tuple[Host, dict[str, str], list[str]]]:
     """Return what is started where by hand: a torchrun for each node."""
     started = []
-    for rank, host in enumerate(made.hosts[:2]):
-        argv = ["-m", "torch.distributed.run", "--nnodes", "2", "--node-rank", str(rank), "--nproc-per-node", "1"]
+    for rank, host in enumerate(made.hosts[: campaign.NODES]):
+        argv = [
+            "-m",
+            "torch.distributed.run",
+            "--nnodes",
+            str(campaign.NODES),
+            "--node-rank",
+            str(rank),
+            "--nproc-per-node",
+            "1",
+        ]
         argv += ["--master-addr", made[0].address, "--master-port", str(port), "counter.py"]
         started.append((host, {"GLOO_SOCKET_IFNAME": "eth0"}, argv))
     return started
@@ -103,11 +136,18 @@ def cluster(made: Fleet, port: int) -> list[tuple[Host, dict[str, str], list[str
     return [(host, env, ["counter.py"]) for host, env in (*workers, scheduler)]
 
 
-BY_HAND = {"torch": torchrun, "mindspore": cluster}
+def processes(made: Fleet, port: int) -> list[tuple[Host, dict[str, str], list[str]]]:
+    """Return the same of processes that have no framework."""
+    common = {"MASTER_ADDR": made[0].address, "MASTER_PORT": str(port), "NNODES": str(campaign.NODES)}
+    hosts = enumerate(made.hosts[: campaign.NODES])
+    return [(host, {**common, "NODE_RANK": str(rank)}, ["counter.py"]) for rank, host in hosts]
 
 
-def by_hand(job: Two, made: Fleet, run: int, framework: str) -> float:
-    """Start the containers of two nodes by hand, all at once; return how long they take to their first step."""
+BY_HAND = {"torch": torchrun, "mindspore": cluster, "light": processes}
+
+
+def by_hand(job: Recovering, made: Fleet, run: int, framework: str) -> float:
+    """Start the containers of all nodes by hand, all at once; return how long they take to their first step."""
     folder = job.checkpoints / f"hand-{run}"
     folder.mkdir()
     mounts = ["-v", f"{folder}:{folder}", "-v", f"{job.code}:/code", "-w", "/code"]
@@ -127,12 +167,12 @@ def by_hand(job: Two, made: Fleet, run: int, framework: str) -> float:
     eventually(lambda: first.exists() and first.read_text())
     for number, (host, *_) in enumerate(containers):
         host.docker("kill", f"hand-{number}", check=False)
-    for host in made.hosts[:2]:
+    for host in made.hosts[: campaign.NODES]:
         eventually(lambda host=host: "hand-" not in host.docker("ps", "-a", "--format", "{{.Names}}"))
     return float(first.read_text()) - began
 
 
-def scheduler_killed(job: Two) -> tuple[float, int]:
+def scheduler_killed(job: Recovering) -> tuple[float, int]:
     """Kill the scheduler's process; return after how long it was started again, and how many steps workers made in ten seconds."""
     host, node = max(job.homes(), key=lambda home: home[1])
     began, step = time.time(), job.step()
@@ -142,7 +182,7 @@ def scheduler_killed(job: Two) -> tuple[float, int]:
     return job.told(began, "started again") - began, steps
 
 
-def recover(job: Two, made: Fleet, bound: float, runs: int) -> None:
+def recover(job: Recovering, made: Fleet, bound: float, runs: int) -> None:
     """Let each kind of fault happen that often, and print a line for it."""
     for name, fault, words in (
         ("process killed", job.process_killed, "was killed"),
@@ -166,7 +206,7 @@ def recover(job: Two, made: Fleet, bound: float, runs: int) -> None:
         )
 
 
-def recover_from_standby(job: Two, bound: float, runs: int) -> None:
+def recover_from_standby(job: Recovering, bound: float, runs: int) -> None:
     """Kill a process that often while there is a standby, and print a line."""
     found = []
     for _ in range(runs):
@@ -182,18 +222,54 @@ def recover_from_standby(job: Two, bound: float, runs: int) -> None:
     )
 
 
+def recover_with_hot_spare(job: Recovering, bound: float, runs: int) -> None:
+    """Lose a host that often while a spare waits, watched and not, and power-cycle one without a spare; print a line for each."""
+    alone = ("--no-supervise",)
+    for name, args, fault, wanted in (
+        ("host lost, hot spare", (), Host.power_off, job.timeout + 2.0),
+        ("the same, controller off since the start", alone, Host.power_off, job.timeout + 2.5),
+        (
+            "host power-cycled, controller off; from boot on",
+            (*alone, "--set", "recovery.on_host_loss=wait"),
+            lambda host: job.power_cycled(host, 1),
+            bound + 5.0,
+        ),
+    ):
+        found, cold = [], list[str]()
+        for _ in range(runs):
+            job.begin(*args)
+            eventually(job.is_warm)
+            found.append(job.lose(fault))
+            ways = [report["start"] or {"cold_because": "?"} for report in job.reports()]
+            cold += [way["cold_because"] for way in ways if way["cold_because"]]
+            for host in job.fleet.hosts:
+                if "sshd" not in host.processes:
+                    host.power_on()
+            eventually(lambda: job.run("down", *job.where).returncode == 0)
+        ordered, begun, resumed = (median(column) for column in zip(*found, strict=True))
+        print(
+            f"{name}: ordered after {ordered:.2f} s, begun after {begun:.2f} s, first step after {resumed:.2f} s "
+            f"(asked: {wanted:.1f} s); {len(cold)} cold starts of nodes in all {sorted(set(cold))}",
+            flush=True,
+        )
+
+
 def main() -> None:
     """Measure, and print a line for each kind of fault."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=10)
     parser.add_argument("--framework", choices=sorted(BY_HAND), default="torch")
+    parser.add_argument("--hot-spares", action="store_true", help="lose hosts while a launcher waits on a spare")
     options = parser.parse_args()
     runs, framework = options.runs, options.framework
-    work, campaign.NODES = campaign.WORKS[framework], 2
-    with fleet(3, lends=work.lends()) as made, TemporaryDirectory() as directory:
-        job = Two(Path(directory), made, 1, elastic=False, work=work)
+    work, campaign.NODES = campaign.WORKS[framework], 3 if options.hot_spares else 2
+    with fleet(campaign.NODES + 1, lends=work.lends()) as made, TemporaryDirectory() as directory:
+        job = Recovering(Path(directory), made, 1, elastic=False, work=work)
         bound = median(by_hand(job, made, run, framework) for run in range(runs))
         print(f"by hand: first step after {bound:.1f} s", flush=True)
+        if options.hot_spares:
+            recover_with_hot_spare(job, bound, runs)
+            return
         if framework == "torch":
             job.begin()
             recover_from_standby(job, bound, runs)

@@ -6,9 +6,12 @@ import os
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.launcher.agent import Launcher
+from jobctl.jobspec.launcher.failure import Problem
 from jobctl.jobspec.launcher.files import note, read_json, write_json
+from jobctl.jobspec.launcher.idle_standby import NOBODY, Expected
 from jobctl.jobspec.launcher.records import changed
 from jobctl.jobspec.launcher.scratch import remove_scratch
+from jobctl.jobspec.launcher.standby_guard import differing
 
 if TYPE_CHECKING:
     import argparse
@@ -16,7 +19,7 @@ if TYPE_CHECKING:
 
     from jobctl.jobspec.launcher.deadline import Deadline
     from jobctl.jobspec.launcher.launch import Launch
-NOBODY = -1  # in the place of a node's number
+    from jobctl.jobspec.launcher.order import Order
 GIVEN = -1  # what the idle launcher ends with once a node is given to it, which is no exit code
 
 
@@ -45,8 +48,11 @@ class IdleLauncher(SpareLauncher):
 
     def __init__(self, launch: Launch, options: argparse.Namespace, deadline: Deadline) -> None:
         super().__init__(launch, options, deadline)
-        # What the ranks' processes need in their environment is known only once the node has started some.
-        self.standby.off = "an idle launcher imports nothing"
+        self.expected: Optional[Expected] = None
+        self.standby.used = True  # it may be from the first generation of a node on
+        self.standby.waits = "it is begun with a generation"
+        if launch.setup:
+            self.standby.off = "`setup` comes before all imports, and begins once a node is here"
         self.say()
 
     def obey(self) -> Optional[int]:
@@ -54,11 +60,38 @@ class IdleLauncher(SpareLauncher):
         order = self.orders.order
         if order is None:
             return None
+        if order.command != "run":
+            self.standby.drop()
         if order.command == "finish":
             return 0
         if self.given() is not None:
             return GIVEN
+        if order.command == "run":
+            self.expect_node(order)
         self.links.greet(order)
+        return None
+
+    def expect_node(self, order: Order) -> None:
+        """Find out what a node would begin with here; what waits for another beginning is of no use."""
+        if self.standby.off is not None:
+            return
+        before = self.expected
+        try:
+            self.expected = Expected(self, order)
+        except (OSError, Problem) as error:
+            self.standby.give_up(str(error))
+            return
+        if before is not None and differing(before.environment.environ, self.expected.environment.environ):
+            self.standby.drop()
+
+    def turn(self) -> Optional[int]:
+        """Look once at everything, and see that there is a standby as long as the job runs."""
+        code, order = super().turn(), self.orders.order
+        if code is not None or self.expected is None or order is None or order.command != "run":
+            return code
+        self.standby.look(self.expected, running=True)
+        if self.report.fields.standby != self.standby.state():
+            self.say()
         return None
 
 
@@ -67,12 +100,14 @@ def run_spare(launch: Launch, options: argparse.Namespace, deadline: Deadline) -
 
     A launcher that was started again after that finds in its report which node it was.
     """
-    spare = options.dir
+    spare, standby = options.dir, None
     node = (read_json(os.path.join(spare, "report.json")) or {}).get("node", NOBODY)
     while True:
         options.dir = spare if node == NOBODY else node_directory(spare, node)
         kind = IdleLauncher if node == NOBODY else SpareLauncher
         launcher = kind(changed(launch, node=node), options, deadline)
+        if standby is not None:
+            launcher.standby = standby
         try:
             code = launcher.run()
         finally:
@@ -81,7 +116,7 @@ def run_spare(launch: Launch, options: argparse.Namespace, deadline: Deadline) -
         if code != GIVEN or given is None:
             return code
         take_over(launcher, spare, given)
-        node = given
+        node, standby = given, launcher.standby if node == NOBODY else None
 
 
 def take_over(launcher: SpareLauncher, spare: str, node: int) -> None:

@@ -75,7 +75,7 @@ class PeerLinks:
     def find(self, order: Order) -> None:
         """Look up the addresses of the launchers of an order."""
         for member in order.members:
-            if self.socket is not None and member.port and member.node != self.lease.me:
+            if self.socket is not None and member.port and member.node != self.launcher.launch.node:
                 found = resolve(self.socket, member.address, member.port)
                 if found is not None:
                     self.peers[member.node] = found

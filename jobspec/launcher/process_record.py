@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ from jobctl.jobspec.launcher.processes import start_ticks
 from jobctl.jobspec.launcher.records import record
 
 if TYPE_CHECKING:
-    from typing import Optional, Sequence
+    from typing import Dict, List, Optional, Sequence, Tuple
 
     from jobctl.jobspec.launcher.files import Json
 
@@ -90,3 +91,19 @@ def read_record(path: str) -> Optional[ProcessRecord]:
     """Return the record in a file, None before there is one."""
     data = read_json(path)
     return None if data is None else ProcessRecord.from_json(data)
+
+
+def environs_of_guards(folder: str, nproc: int, local_name: str) -> Tuple[List[Dict[str, str]], bool]:
+    """Return the environment that the framework's launcher gave each guard, and whether it leads a session. Raises OSError."""
+    found, leads = [], False
+    for local in range(nproc):
+        record = read_record(os.path.join(folder, "%d.json" % local))
+        pid = record.guard_pid or 0 if record else 0
+        with open("/proc/%d/environ" % pid, "rb") as file:
+            pairs = [os.fsdecode(entry).partition("=") for entry in file.read().split(b"\0") if b"=" in entry]
+        environ = {name: value for name, _, value in pairs if name != "JOBCTL_STANDBY"}
+        if environ.get(local_name) != str(local):
+            raise OSError("the environment of process %d cannot be read" % local)
+        leads = os.getsid(pid) == pid
+        found.append(environ)
+    return found, leads

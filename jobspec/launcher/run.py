@@ -23,7 +23,7 @@ from jobctl.jobspec.launcher.process_guard import (
     process_guard,
     spawn,
 )
-from jobctl.jobspec.launcher.process_record import ProcessRecord, read_record
+from jobctl.jobspec.launcher.process_record import ProcessRecord, environs_of_guards, read_record
 from jobctl.jobspec.launcher.processes import forward, reap, signal_group
 from jobctl.jobspec.launcher.progress import Hang
 from jobctl.jobspec.launcher.scratch import remove_tree
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from jobctl.jobspec.launcher.agent import Launcher
     from jobctl.jobspec.launcher.node_report import ProgressChanges
     from jobctl.jobspec.launcher.order import Member, Order
+    from jobctl.jobspec.launcher.standby_messages import Trial
 SETTLED = 60.0  # seconds after which a generation that counts no steps is taken to train
 OWN_WAY = "the framework's launcher starts processes in a way of its own"
 FAILED_GRACE = 2.0  # seconds that the siblings of a failed process get between SIGTERM and SIGKILL
@@ -246,6 +247,11 @@ class Run:
     def footprint(self) -> int:
         """Return how much memory the framework's launcher takes, or the first process where there is none, in bytes."""
         return resident(self.children[0] if self.launch.start else self.processes[0].pid or 0)
+
+    def surroundings(self) -> Tuple[List[Dict[str, str]], bool, Optional[Trial]]:
+        """Return the environments of guards, whether each leads a session, and None: nothing has to be tried. Raises OSError."""
+        nproc, names = self.launch.nproc, self.environment.rank_names
+        return (*environs_of_guards(self.folders.records, nproc, names[1]), None)
 
     # Ending.
 

@@ -17,14 +17,12 @@ from jobctl.jobspec.launcher.files import files_in, note
 from jobctl.jobspec.launcher.node_report import StandbyState
 from jobctl.jobspec.launcher.pipe import MessagePipe
 from jobctl.jobspec.launcher.process_guard import spawn
-from jobctl.jobspec.launcher.process_record import read_record
 from jobctl.jobspec.launcher.processes import forward, start_ticks
 from jobctl.jobspec.launcher.standby_guard import differing, write_hook
 from jobctl.jobspec.launcher.standby_messages import (
     FrameworkStart,
     GuardStart,
     NodePreparation,
-    ParkedStart,
     StandbyNews,
 )
 from jobctl.jobspec.launcher.standby_processes import ParkedProcesses, send
@@ -34,7 +32,7 @@ if TYPE_CHECKING:
 
     from jobctl.jobspec.launcher.environment import Environment
     from jobctl.jobspec.launcher.launch import Launch
-    from jobctl.jobspec.launcher.run import Run
+    from jobctl.jobspec.launcher.standby_processes import Trained
 
     ParkedNode = Union["Parked", ParkedProcesses]
 LONGEST = 600.0  # seconds that all imports of a node may take
@@ -49,13 +47,13 @@ UNSUITABLE = "there is none for `command`, nor for processes that the launchers 
 class Parked:
     """The framework's launcher that waits, with the guards of its ranks. Raises OSError."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Trained) -> None:
         environment, launch = run.environment, run.launch
         wanted, source = launch.standby, os.path.abspath(__file__)
         assert wanted is not None
         hook = os.path.join(run.folders.node, "standby")
         write_hook(hook, source)
-        guards, apart = guards_of(run)
+        environs, apart, trial = run.surroundings()
         self.environ = dict(environment.environ)
         self.ready = False
         ours, theirs = socket.socketpair()
@@ -70,9 +68,9 @@ class Parked:
             )
         theirs.close()
         self.ticks = start_ticks(self.pid)
-        argv = [*environment.shim()[:-1], "parked"]
-        starts = [ParkedStart(argv, launch.command, environ) for environ in guards]
-        self.pipe.send(NodePreparation(starts, hook, wanted.imports, apart, wanted.launcher).to_json())
+        guard = [*environment.shim()[:-1], "parked"]
+        node = NodePreparation(environs, guard, launch.command, hook, wanted.imports, apart, wanted.launcher, trial)
+        self.pipe.send(node.to_json())
 
     @property
     def pid(self) -> int:
@@ -111,23 +109,7 @@ class Parked:
         """Begin nothing further."""
 
 
-def guards_of(run: Run) -> Tuple[List[Dict[str, str]], bool]:
-    """Return the environment that the framework's launcher gave each guard, and whether it leads a session. Raises OSError."""
-    found, leads = [], False
-    for local in range(run.launch.nproc):
-        record = read_record(os.path.join(run.folders.records, "%d.json" % local))
-        pid = record.guard_pid or 0 if record else 0
-        with open("/proc/%d/environ" % pid, "rb") as file:
-            pairs = [os.fsdecode(entry).partition("=") for entry in file.read().split(b"\0") if b"=" in entry]
-        environ = {name: value for name, _, value in pairs if name != "JOBCTL_STANDBY"}
-        if environ.get(run.environment.rank_names[1]) != str(local):
-            raise OSError("the environment of process %d cannot be read" % local)
-        leads = os.getsid(pid) == pid
-        found.append(environ)
-    return found, leads
-
-
-def begin_waiting(run: Run) -> ParkedNode:
+def begin_waiting(run: Trained) -> ParkedNode:
     """Begin what waits for the generation after `run`. Raises OSError."""
     return Parked(run) if run.launch.start else ParkedProcesses(run)
 
@@ -138,7 +120,7 @@ class Standby:
     def __init__(
         self,
         launch: Launch,
-        begin: Callable[[Run], ParkedNode] = begin_waiting,
+        begin: Callable[[Trained], ParkedNode] = begin_waiting,
         clock: Callable[[], float] = time.monotonic,
         memory: Optional[Callable[[], Tuple[int, int]]] = None,
     ) -> None:
@@ -164,7 +146,7 @@ class Standby:
         """Return what outlives a generation."""
         return [] if self.parked is None else self.parked.pids()
 
-    def look(self, run: Run, running: bool) -> None:
+    def look(self, run: Trained, running: bool) -> None:
         """See how it is, and begin it where it is time to; `running`: all processes are, and load nothing any more."""
         now = self.clock()
         try:
@@ -217,7 +199,7 @@ class Standby:
         free, whole = self.memory()
         return free < whole * LEAST
 
-    def begin_for(self, run: Run, now: float) -> None:
+    def begin_for(self, run: Trained, now: float) -> None:
         """Begin one for what follows `run`, unless something speaks against it."""
         taken = run.footprint()
         needs = taken * (1 + ROOM * run.launch.nproc) if run.launch.start else min(taken, FIRST)

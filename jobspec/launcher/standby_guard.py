@@ -30,6 +30,8 @@ from jobctl.jobspec.launcher.process_guard import (
 )
 from jobctl.jobspec.launcher.process_task import ProcessTask
 from jobctl.jobspec.launcher.processes import PR_SET_PDEATHSIG, SIGNALS, adopt_orphans, prctl
+from jobctl.jobspec.launcher.records import changed
+from jobctl.jobspec.launcher.rehearsal import rehearse
 from jobctl.jobspec.launcher.standby_messages import (
     FrameworkStart,
     GuardPreparation,
@@ -54,16 +56,15 @@ from jobctl.jobspec.launcher.standby_rank import (
 
 if TYPE_CHECKING:
     from typing import Any, ClassVar, Dict, List, NoReturn, Optional, Tuple
-
-    from jobctl.jobspec.launcher.standby_messages import ParkedStart
 PROBED = 60.0  # seconds that an interpreter may take to begin
 PATIENT = 30.0  # seconds in which an import gets what cores others leave
 ANSWERED = 5.0  # seconds in which a rank that waits has to answer
-# Variables that differ from one generation to the next. No framework's C++ reads them while it is imported; whether Python
+# Variables that differ from one generation to the next, or that a spare does not know before it is a node. No framework's C++ reads them while it is imported; whether Python
 # code does is seen (Preloaded.stale).
 CHANGING = frozenset(
     (
         *("JOBCTL_CHECKPOINT_DIR", "JOBCTL_GENERATION", "JOBCTL_NODES", "JOBCTL_PROCESS", "JOBCTL_PROGRESS_FILE"),
+        *("JOBCTL_NODE", "NO_PROXY", "no_proxy"),
         *(
             "JOBCTL_ROLE_RANK",
             "JOBCTL_RUN_ID",
@@ -253,12 +254,12 @@ def append_to(log: str) -> None:
 class ParkedGuard:
     """The guard of a rank that waits, as its parent has it."""
 
-    def __init__(self, node: NodePreparation, guard: ParkedStart) -> None:
+    def __init__(self, node: NodePreparation, environ: Dict[str, str]) -> None:
         ours, theirs = socket.socketpair()
-        self.channel, self.environ = ours, guard.environ
-        task = GuardPreparation(node.hook, node.imports, guard.command, theirs.fileno())
+        self.channel, self.environ = ours, environ
+        task = GuardPreparation(node.hook, node.imports, node.command, theirs.fileno())
         self.process = subprocess.Popen(
-            guard.argv,
+            node.guard,
             env={**self.environ, "JOBCTL_STANDBY": json.dumps(task.to_json())},
             stdin=subprocess.DEVNULL,
             pass_fds=[theirs.fileno()],
@@ -312,27 +313,45 @@ class Adopting(subprocess.Popen):  # type: ignore[type-arg]
         super()._execute_child(*args)  # type: ignore[misc]
 
 
-def parked_launcher(channel: int) -> NoReturn:
-    """Be the framework's launcher: start the guards of all ranks, import, and wait for what to run."""
+def import_late(name: str) -> Any:
+    """Import the framework's launcher, behind all that runs. What is started from here must not inherit that."""
     import importlib
 
+    sys.path[0] = os.getcwd()
+    cores = yield_cores(idle=False)
+    module = importlib.import_module(name)
+    take_cores(*cores)
+    return module
+
+
+def give_up(channel: int, why: str) -> NoReturn:
+    """Say why there is no standby, and end."""
+    tell(channel, StandbyNews(off=why))
+    os._exit(0)
+
+
+def parked_launcher(channel: int) -> NoReturn:
+    """Be the framework's launcher: start the guards of all ranks, import, and wait for what to run."""
     os.set_inheritable(channel, False)
     told = hear(channel)
     if told is None:
         os._exit(0)
     node = NodePreparation.from_json(told)
     subprocess.Popen = Adopting  # type: ignore[misc]
+    module: Any = None
+    if node.trial is not None:  # nobody knows yet what the guards begin with
+        module = import_late(node.module)
+        found = rehearse(module, node.trial)
+        if found.off is not None:
+            give_up(channel, found.off)
+        node = changed(node, environs=found.environs, apart=found.apart)
     guards = {}
-    for guard in node.guards:
-        one = guards[guard.environ["LOCAL_RANK"]] = ParkedGuard(node, guard)
+    for environ in node.environs:
+        one = guards[environ["LOCAL_RANK"]] = ParkedGuard(node, environ)
         said = hear_news(one.channel.fileno()) or StandbyNews(off="the guard of a rank that waits has ended")
         if said.off is not None:
-            tell(channel, StandbyNews(off=said.off))
-            os._exit(0)
-    sys.path[0] = os.getcwd()
-    cores = yield_cores(idle=False)  # not before: the guards would inherit it
-    module: Any = importlib.import_module(node.module)
-    take_cores(*cores)
+            give_up(channel, said.off)
+    module = module or import_late(node.module)
     tell(channel, StandbyNews(ready=True))
     start = wait_for_start(channel, guards)
     os.close(channel)

@@ -57,34 +57,59 @@ class GuardPreparation:
 
 
 @record
-class ParkedStart:
-    """How the framework's launcher starts one of the guards that wait."""
+class Trial:
+    """How the framework's launcher is tried, where nobody knows what it gives the guards that it starts."""
 
-    argv: List[str]
-    command: List[str]
-    environ: Dict[str, str]
+    argv: List[str]  # its arguments
+    guard: List[str]  # what it starts for each process
+    nproc: int
+
+    @classmethod
+    def from_json(cls, data: Json) -> Trial:
+        """Return the trial that a NodePreparation has."""
+        return cls(**data)
 
 
 @record
 class NodePreparation:
     """What the framework's launcher has to start and to import before it waits."""
 
-    guards: List[ParkedStart]
+    environs: List[Dict[str, str]]  # those of the guards; a trial shows them where there is one
+    guard: List[str]  # what starts a guard that waits
+    command: List[str]  # of each rank
     hook: str
     imports: Sequence[Sequence[str]]
     apart: bool  # whether each guard leads a session
     module: str  # of the framework's launcher
+    trial: Optional[Trial] = None
 
     def to_json(self) -> Json:
         """Return its JSON form."""
-        guards, told = [dict(vars(guard)) for guard in self.guards], {"hook": self.hook, "imports": self.imports}
-        return {"guards": guards, "told": told, "apart": self.apart, "module": self.module}
+        return {**vars(self), "trial": None if self.trial is None else dict(vars(self.trial))}
 
     @classmethod
     def from_json(cls, data: Json) -> NodePreparation:
         """Return what `to_json` has written."""
-        guards, told = [ParkedStart(**guard) for guard in data["guards"]], data["told"]
-        return cls(guards, told["hook"], told["imports"], data["apart"], data["module"])
+        trial = data["trial"]
+        return cls(**{**data, "trial": None if trial is None else Trial.from_json(trial)})
+
+
+@record
+class TrialOutcome:
+    """The environments of guards, and whether each leads a session; or, in `off`, why nobody knows."""
+
+    environs: List[Dict[str, str]]
+    apart: bool = False
+    off: Optional[str] = None
+
+    def to_json(self) -> Json:
+        """Return its JSON form."""
+        return dict(vars(self))
+
+    @classmethod
+    def from_json(cls, data: Json) -> TrialOutcome:
+        """Return what `to_json` has written."""
+        return cls(**data)
 
 
 # What each of them tells the process that started it, and how that has it go on.

@@ -24,9 +24,12 @@ from jobctl.jobspec.launcher.standby_messages import GuardPreparation, GuardStar
 if TYPE_CHECKING:
     from typing import Dict, List, Optional, Union
 
+    from jobctl.jobspec.launcher.idle_standby import Expected
     from jobctl.jobspec.launcher.launch import Launch
     from jobctl.jobspec.launcher.run import Run
     from jobctl.jobspec.launcher.standby_messages import FrameworkStart
+
+    Trained = Union[Run, Expected]
 SENT = 1.0  # seconds in which what waits takes its order
 
 
@@ -79,7 +82,7 @@ class ParkedProcess:
 class ParkedProcesses:
     """The guards that wait, by local rank; the first of them begins at once. Raises OSError."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Trained) -> None:
         self.launch, self.environment, self.node = run.launch, run.environment, run.folders.node
         self.processes: Dict[int, ParkedProcess] = {}
         self.ready = False

@@ -18,9 +18,10 @@ from jobctl.jobspec.launcher.standby_imports import NotClean, Preloaded, unclean
 from jobctl.jobspec.launcher.standby_messages import RankPreparation, RankStart, StandbyNews
 
 if TYPE_CHECKING:
-    from typing import Optional, Tuple
+    from typing import Optional, Tuple, Union
 
     from jobctl.jobspec.launcher.files import Json
+    from jobctl.jobspec.launcher.standby_messages import TrialOutcome
 REACHED = 77  # exit code of the probe: this interpreter runs `sitecustomize` first
 OUT_OF_MEMORY, GROUP = "/proc/self/oom_score_adj", "/proc/%s/autogroup"
 LOWEST = 19
@@ -197,7 +198,7 @@ def write(path: str, text: str) -> None:
 # The channel to the guard: a line of JSON each way.
 
 
-def tell(channel: int, news: StandbyNews) -> None:
+def tell(channel: int, news: Union[StandbyNews, TrialOutcome]) -> None:
     """Say how this process is."""
     data = json.dumps(news.to_json()).encode() + b"\n"
     while data:

@@ -32,6 +32,7 @@ ORDER = (
     "standby_messages",
     "standby_imports",
     "standby_rank",
+    "rehearsal",
     "standby_guard",
     "progress",
     "peer_messages",
@@ -60,6 +61,7 @@ ORDER = (
     "run_watcher",
     "self_recovery",
     "agent",
+    "idle_standby",
     "idle",
     "node_guard",
     "main",
@@ -90,6 +92,7 @@ if TYPE_CHECKING:
     Value = Any  # text, or a Slot of launch.py
     Waiting = Any  # a ParkedRank of standby_guard.py
     ParkedNode = Any  # a Parked of standby.py, or ParkedProcesses
+    Trained = Any  # a Run, or what an Expected of idle_standby.py expects
 
 """
 

@@ -77,7 +77,7 @@ class Actions:
             case Change():
                 return self._change(decision, now)
             case Repair():
-                return self._execute(now, decision)
+                return self._execute(now, decision, self._provision(self.deployer.plan, frozenset(decision.spares)))
         return ActionOutcome()
 
     def _execute(
@@ -109,6 +109,7 @@ class Actions:
             cleared=frozenset({*restart.moves, *restart.without}) if restart else frozenset(),
             excluded=restart.exclude if restart else frozenset(),
             keep_budget=not isinstance(decision, Restart | Change),
+            spares=self._prepared_spares(plan, now) if isinstance(decision, Repair) and decision.spares else None,
         )
         steps = reconcile(want, now)
         if self.pending is not None and plan is self.deployer.plan:  # its files are on the hosts already
@@ -124,6 +125,25 @@ class Actions:
             self._failed.clear()
             self.recorder.generation(generation, generation.number, str(anew), done.at)
         return ActionOutcome(generation is not None if anew else not done.failed, generation)
+
+    def cold_spares(self, observed: Observed) -> tuple[str, ...]:
+        """Return the spares where no launcher waits: a node has left them, or somebody has removed the container.
+
+        What is left there of a node goes first. Where a launcher could not be started, `up` tries again.
+        """
+        plan = self.deployer.plan
+        hot = {node.host.name for node in plan.spares} if plan is not None and not observed.strays else set()
+        cold = [one.host for one in observed.spares if one.state == "cold" and one.artefact is None and one.host in hot]
+        if not cold or plan is None:
+            return ()
+        never = {*self.deployer.cold, *self.unfit.hosts(self.clock.now())}
+        able = self._prepared_spares(plan, observed)
+        return tuple(host for host in cold if host in able and host not in never)
+
+    def _prepared_spares(self, plan: Plan, observed: Observed) -> Mapping[str, str]:
+        """Return the spares that have got what a node needs."""
+        spares = self.deployer.spares(plan)
+        return {host: version for host, version in spares.items() if observed.prepared.get(host) == version}
 
     def _change(self, decision: Change, now: Observed) -> ActionOutcome:
         """Make a change that a command has left behind: half done, or not begun."""

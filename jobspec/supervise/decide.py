@@ -81,7 +81,10 @@ def _go_on(observed: Observed, policy: Recovery, now: float, world: World) -> De
         return GiveUp(f"ran longer than `recovery.max_duration` ({policy.max_duration:g} s)", None)
     if world.change is not None:
         return Change(world.change)
-    return decide_stragglers(observed, policy, now, world) if policy.exclude_stragglers else Continue()
+    verdict = decide_stragglers(observed, policy, now, world) if policy.exclude_stragglers else Continue()
+    if world.cold_spares and isinstance(verdict, Continue) and world.settled:
+        return Repair(f"spare {', '.join(world.cold_spares)} has no launcher", world.cold_spares)
+    return verdict
 
 
 def _say_goodbye(left: Leave, observed: Observed, policy: Recovery, world: World) -> Decision:

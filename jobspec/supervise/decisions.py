@@ -36,7 +36,8 @@ class World:
     which they are taken, and `planned` on which host each node is to be. `least` is how many nodes the job needs, `waited` how long (seconds) it has
     waited for hosts, `settled` whether all hosts that answer have done so for a while, `unfit` are hosts that could not take a node: the last in `free_hosts`, or left alone,
     `rejoining` nodes that a generation can go on without until they are back, each with the seconds that it must stay away at least, `ending` those whose launchers end when they fail.
-    `change` is what a command could not change, though all hosts that it needs answer by now.
+    `change` is what a command could not change, though all hosts that it needs answer by now. `cold_spares` are hosts
+    where a launcher could wait for a node, and none does.
     """
 
     cleared: frozenset[int] = frozenset()
@@ -50,6 +51,7 @@ class World:
     rejoining: Mapping[int, float] = field(default_factory=dict)
     ending: frozenset[int] = frozenset()
     change: str | None = None
+    cold_spares: tuple[str, ...] = ()
 
 
 NOTHING_KNOWN = World()
@@ -113,9 +115,13 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """Start the launchers that are missing although nothing failed: a command was killed before it had."""
+    """Start the launchers that are missing although nothing failed: a command was killed before it had.
+
+    `spares`: hosts where those that are missing wait for a node.
+    """
 
     cause: str
+    spares: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -214,6 +214,7 @@ class Supervisor:
             waited=0.0 if self._waiting is None else now - self._waiting,
             settled=self._steady.look(there, now, min(STEADY, plan.recovery.host_timeout)),
             change="all hosts that the change needs answer" if whole else None,
+            cold_spares=self.actions.cold_spares(observed),
         )
 
     def _leave(self, decision: Leave) -> str:

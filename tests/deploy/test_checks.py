@@ -85,9 +85,9 @@ def test_a_host_with_another_fault_hides_nobody() -> None:
     assert reached(a={"b": "refused"}, b=None, c={"b": "refused"}) == [("a", "ok", None), ("c", "ok", None)]
 
 
-def nodes(text: str) -> tuple[Node, ...]:
+def nodes(text: str, framework: str = "paddle") -> tuple[Node, ...]:
     """The nodes of a job on a host of eight devices."""
-    base = "name: job\nframework: paddle\nscript: train.py\nimage: img\n"
+    base = f"name: job\nframework: {framework}\nscript: train.py\nimage: img\n"
     loaded = load_text(Path("/specs/job.yaml"), base + text, environ={})
     assert loaded.spec is not None, loaded.diagnostics
     hosts = parse_hosts("a slots=8\n", "hosts.txt").hosts
@@ -124,6 +124,27 @@ def test_only_a_cap_that_was_asked_for_is_too_large_for_a_host(text: str, codes:
 
 
 ADDRESSES = {"a": "127.0.0.2", "b": "127.0.0.3"}
+
+
+@pytest.mark.parametrize(
+    ("framework", "text", "free", "said"),
+    [
+        ("torch", "devices: cpu:2\n", 8 << 20, "standby takes about 768 MiB of the 8192 MiB of memory that are free"),
+        (
+            "jax",
+            "devices: cpu\n",
+            1 << 17,
+            "standby takes about 256 MiB of the 128 MiB of memory that are free: it will be off",
+        ),
+        ("torch", "devices: cpu\nrecovery: {standby: off}\n", 8 << 20, None),
+        ("paddle", "devices: cpu\n", 8 << 20, None),
+    ],
+)
+def test_the_price_of_standby(framework: str, text: str, free: int, said: str | None) -> None:
+    place = cast(Any, Place("a"))
+    seat = CheckedHost(place, nodes(text, framework), facts=host(**{"memory-MemAvailable:": str(free)}))
+    (check,) = [check for check in OF_ONE if check.__name__ == "_standby"]
+    assert [finding.message for finding in check(Survey(None, [seat]), seat)] == ([said] if said else [])
 
 
 def meeting(me: str, peer: str, ports: list[int], patience: float = 60.0, token: str = "t") -> subprocess.Popen[str]:

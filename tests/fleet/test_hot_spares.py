@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,7 @@ import pytest
 
 from .fleet import Fleet
 from .jobs import eventually, read
-from .test_recovery import Run
+from .test_recovery import SPEC, Run
 
 
 class Three(Run):
@@ -113,3 +115,50 @@ def test_launchers_move_a_node_to_a_spare_and_the_next_up_leaves_it_there(three:
     (three.checkpoints / "hold").unlink()
     assert three.run("wait", "--timeout", "120s").returncode == 0
     assert not (three.checkpoints / "TWICE").exists()
+
+
+def test_a_spare_that_a_node_has_left_waits_again(job: Run) -> None:
+    """Node 1 moves to the spare and back, as each of its hosts is lost in turn. The supervisor sees to the spare."""
+    job.fleet[1].power_off()
+    eventually(lambda: job.all_train(generation=2))
+    job.fleet[1].power_on()
+    job.tells("remove node 1 on h2: it runs on h3")
+    job.fleet[2].power_off()
+    eventually(lambda: job.all_train(generation=3))
+    job.fleet[2].power_on()
+    job.tells("remove node 1 on h3: it runs on h2")
+    eventually(lambda: spares(job) == [{"host": "h3", "state": "ready"}])
+    assert job.fleet[2].containers() == ["jobctl-counter-spare"]
+    assert [(node["host"], node["state"]) for node in job.status()["nodes"]] == [("h1", "running"), ("h2", "running")]
+    assert unchanged(job)
+
+
+def test_a_user_by_number_gets_a_node_on_a_spare(tmp_path: Path, hosts_of: Callable[[int], Fleet]) -> None:
+    """Whoever logs in is not root, and the container's user is nobody who exists: files of the node are made in advance."""
+    made = Run(tmp_path, hosts_of(3))
+    config = made.fleet.ssh_config.read_text()
+    made.checkpoints = made.fleet.dir / "checkpoints-ml"
+    made.checkpoints.mkdir()
+    made.checkpoints.chmod(0o777)
+    try:
+        made.fleet.ssh_config.write_text(config.replace("User root", "User ml"))
+        for host in made.fleet.hosts:
+            os.chmod(host.socket, 0o660)
+        made.spec(SPEC.replace("STEPS", "240") + "container: {{user: '4343:4344'}}\n")
+        (made.checkpoints / "hold").touch()
+        assert made.up("--target", "ssh").returncode == 0
+        assert spares(made) == [{"host": "h3", "state": "ready"}]
+        made.fleet[1].pull_cable()
+        eventually(lambda: made.happened("moved"))
+        work = made.fleet[2].dir / "ml/.jobctl/h3/counter"
+        report = eventually(lambda: [one for one in read(work / "node-1/report.json") if one["state"] == "running"])
+        assert report[0]["spare"]
+        logs = [path for path in (work / "node-1/logs").rglob("*") if path.is_file()]
+        assert {path.stat().st_uid for path in logs} == {4343}
+        made.fleet[1].plug_cable()
+        made.tells("remove node 1 on h2: it runs on h3")
+        assert made.run("down", *made.where).returncode == 0
+        assert [path for host in made.fleet.hosts for path in (host.dir / "ml").glob(".jobctl/**/*")] == []
+    finally:
+        made.fleet.ssh_config.write_text(config)
+        shutil.rmtree(made.checkpoints)

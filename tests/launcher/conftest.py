@@ -114,7 +114,7 @@ class Supervisor(threading.Thread):
     def hear(self, line: dict[str, Any]) -> None:
         """Take note of a tick, and answer it."""
         self.lines.append(line)
-        if self.answering:
+        if self.answering and line["node"] >= 0:  # an idle launcher has no lease
             (self.root / f"node-{line['node']}" / "answer").write_text(f"{line['tick']} {len(self.lines)}\n")
             self.answered.append(time.monotonic())
 

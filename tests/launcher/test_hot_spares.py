@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from .conftest import STALL, Node, eventually, kill_together
+from jobctl.jobspec.launcher.peer_messages import PeerMessage
+
+from .conftest import PATIENCE, STALL, Node, eventually, kill_together
 from .test_started_again import ALONE, BASE, TRAIN
 
 HOST_TIMEOUT = STALL + 2.0
@@ -65,6 +69,20 @@ class Quartet:
         return found
 
 
+class Peer:
+    """The launcher of a node, played by the test: its socket, and what it hears."""
+
+    def __init__(self) -> None:
+        self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.socket.bind(("127.0.0.1", 0))
+        self.socket.settimeout(PATIENCE)
+
+    def hear(self) -> tuple[PeerMessage, Any]:
+        """Return the next message, and from where it came."""
+        data, sender = self.socket.recvfrom(65536)
+        return PeerMessage.from_json(json.loads(data)), sender
+
+
 @pytest.fixture
 def quartet(tmp_path: Path, python: str) -> Iterator[Quartet]:
     made = Quartet(tmp_path, python)
@@ -105,6 +123,54 @@ def test_a_supervisor_gives_a_node_to_an_idle_launcher_and_takes_it_back(quartet
     eventually(lambda: quartet.report_of_taken()["state"] == "waiting")
 
 
+def test_an_idle_launcher_tells_every_node_that_it_is_there(node: Node) -> None:
+    """Node 0, too: it is the first to give a lost node to a spare."""
+    peers = [Peer(), Peer()]
+    with peers[0].socket, peers[1].socket:
+        members = [
+            {
+                "node": number,
+                "rank": number,
+                "roles": ["trainer"],
+                "host": f"h{number}",
+                "address": "127.0.0.1",
+                "nproc": 1,
+                "port": peer.socket.getsockname()[1],
+            }
+            for number, peer in enumerate(peers)
+        ]
+        node.dir = node.root / "spare"
+        node.start(node=-1, host="c", spare=2)
+        node.order(1, members=members, alone=ALONE)
+        assert [peer.hear()[0].spare for peer in peers] == ["c", "c"]
+
+
 def test_an_idle_launcher_ends_with_its_job(quartet: Quartet) -> None:
     quartet.order(1, "finish")
     assert [node.started[-1].wait() for node in quartet.nodes] == [0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("may_move", [True, False])
+def test_a_node_that_has_ended_well_tells_others_where_they_may_take_it_for_lost(node: Node, may_move: bool) -> None:
+    peer = Peer()
+    with peer.socket:
+        members = [
+            {"node": 0, "rank": 0, "roles": ["trainer"], "host": "a", "address": "127.0.0.1", "nproc": 1},
+            {"node": 1, "rank": 1, "roles": ["trainer"], "host": "b", "address": "127.0.0.1", "nproc": 1},
+        ]
+        members[1]["port"] = peer.socket.getsockname()[1]
+        spares = [{"host": "c", "address": "127.0.0.1", "port": 9}] if may_move else []
+        node.start()
+        node.order(1, members=members, alone={**ALONE, "spares": spares})
+        said, sender = peer.hear()
+        while may_move and not said.done:
+            said, sender = peer.hear()
+        if may_move:
+            assert (said.node, node.report()["state"]) == (0, "succeeded")
+            answer = PeerMessage(said.generation, 1, heard=True)
+            peer.socket.sendto(json.dumps(answer.to_json()).encode(), sender)
+        assert node.started[-1].wait() == 0
+        peer.socket.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                assert peer.hear()[0].done in (may_move, False)

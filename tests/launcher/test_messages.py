@@ -20,10 +20,11 @@ from jobctl.jobspec.launcher.standby_messages import (
     GuardPreparation,
     GuardStart,
     NodePreparation,
-    ParkedStart,
     RankPreparation,
     RankStart,
     StandbyNews,
+    Trial,
+    TrialOutcome,
 )
 from jobctl.jobspec.plan.generation import Alone, Generation, Member, RendezvousPoint
 from jobctl.jobspec.plan.recovery import Rule
@@ -97,7 +98,9 @@ ORDER = Order.from_json(control_file())
         SessionRequest(leave=True),
         SessionReport(at=1.0, agreed="demo-2", gone={1: 3.5}, ttl=32.0, order=ORDER),
         SessionReport(None, None, {}, 32.0, "no etcd", True, gossip=GossipReport([1], {0, 1}, True, {0: "10.0.0.1"})),
-        NodePreparation([ParkedStart(["guard"], ["train"], {"RANK": "0"})], "/hook", [["torch"]], True, "torch.run"),
+        NodePreparation([{"RANK": "0"}], ["guard"], ["train"], "/hook", [["torch"]], True, "torch.run"),
+        NodePreparation([], ["guard"], ["train"], "/h", [["torch"]], False, "torch.run", Trial(["-n"], ["shim"], 2)),
+        TrialOutcome([{"RANK": "0"}], True),
         GuardPreparation("/hook", [["torch"]], ["train"], 5),
         RankPreparation(-1, "/hook", None, 5, ["train"], [["torch"]], "/job", "train.py"),
         FrameworkStart(["--nnodes", "2"], ["guard", "process"], {"RANK": "0"}, "launch.log"),

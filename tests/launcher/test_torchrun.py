@@ -121,3 +121,24 @@ def test_nodes_meet_fail_meet_again_and_are_told_to_end(pair: Any) -> None:
     assert [node.started[0].wait(90) for node in pair] == [143, 143]
     assert all(node.log(f"workerlog.{i}", 2).endswith("\nsaved\n") for node in pair for i in (0, 1))
     assert [[p["exit_code"] for p in node.report()["processes"]] for node in pair] == [[0, 0], [0, 0]]
+
+
+@pytest.mark.long
+def test_a_node_that_moves_to_a_spare_finds_torchrun_and_torch_imported(node: Any) -> None:
+    """One node, which has been on another host; what torchrun gives its processes was found out without any."""
+    (node.root / "train.py").write_text(TRAIN)
+    node.dir = node.root / "spare"
+    (node.root / "node-0").mkdir()
+    start = [value if value != "2" else "1" for value in START]
+    wanted = {"imports": [["torch", "torch.distributed"]], "launcher": "torch.distributed.run", "off": ""}
+    node.launch.update(node=-1, host="b", spare=1, nproc=1, start=start, standby=wanted)
+    node.start(command=[sys.executable, "-u", "train.py"], environ={"OMP_NUM_THREADS": "1"}, stop_grace=60.0)
+    member = {"node": 0, "rank": 0, "roles": ["trainer"], "address": "127.0.0.2", "nproc": 1}
+    node.order(1, members=[{**member, "host": "a"}])
+    wait(lambda: node.report().get("standby", {}).get("state") in ("ready", "off"), lambda: state([node]))
+    assert node.report()["standby"] == {"state": "ready", "reason": None}
+    at = {"address": "127.0.0.2", "port": free_port(), "id": "demo-2"}
+    node.order(2, members=[{**member, "host": "b"}], rendezvous=at)
+    node.dir = node.root / "node-0"
+    wait(lambda: "sum 1.0 of 1 generation 2\n" in node.log("workerlog.0", 2), lambda: state([node]))
+    assert node.report()["start"] == {"standby": True, "cold_because": None}

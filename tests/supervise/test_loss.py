@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.deploy.model.control import Control, Ledger
+from jobctl.jobspec.deploy.model.control import Control, JobResult, Ledger
 from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode
 from jobctl.jobspec.plan.generation import Generation, Member, RendezvousPoint
 from jobctl.jobspec.plan.recovery import Failure, Recovery, Rule
@@ -55,6 +55,16 @@ def world(**how: Any) -> World:
 
 
 HOST_FAILURE = failures.lost(generation=4, at=NOW, progress=7)
+
+
+def test_a_spare_without_a_launcher_gets_one_once_all_is_well() -> None:
+    cold = world(cold_spares=("s1", "s2"))
+    every = (node(0), node(1), node(2))
+    assert decide(job(*every), POLICY, NOW, cold) == Repair("spare s1, s2 has no launcher", ("s1", "s2"))
+    assert decide(job(*every), POLICY, NOW, replace(cold, settled=False)) == Continue()
+    assert isinstance(decide(job(node(0), lost(1), node(2)), POLICY, NOW, cold), Wait)
+    over = Ledger(900.0, result=JobResult("failed", "", NOW))
+    assert not isinstance(decide(job(*every, ledger=over), POLICY, NOW, cold), Repair)
 
 
 def test_a_lost_node_moves_to_a_spare() -> None:

@@ -21,6 +21,9 @@ from jobctl.jobspec.render.container import is_address
 from jobctl.jobspec.spec.targets import traits_of
 
 LITTLE, TOO_LITTLE = 2 << 20, 100 << 10  # KiB of disk
+IMPORTED = (
+    256 << 10
+)  # KiB that a process takes which has imported its framework: PyTorch, JAX 150 to 220 MiB, more with further modules
 OLDEST_ENGINE = (20, 10)  # host-gateway, device requests, API 1.41
 
 # Each check yields one finding at least, where it can tell anything.
@@ -249,6 +252,18 @@ def _room(run: Survey, seat: CheckedHost) -> Found:
         yield Finding(seat.name, "shm", "warning", text, "shm-large", "shared memory is memory: lower it")
 
 
+def _standby(run: Survey, seat: CheckedHost) -> Found:
+    """Say what the standby of the nodes takes, or of the spare that waits here."""
+    spares = run.plan.spares if run.plan is not None else ()
+    free, needs = seat.facts.number("memory-MemAvailable:") if seat.facts else None, 0
+    for node in (*seat.nodes, *(spare for spare in spares if spare.host.name == seat.name and spare not in seat.nodes)):
+        if node.launch.standby is not None and not node.launch.standby.off:
+            needs += IMPORTED * (node.launch.nproc + bool(node.launch.start))
+    if needs and free is not None:
+        text = f"standby takes about {needs >> 10} MiB of the {free >> 10} MiB of memory that are free"
+        yield Finding(seat.name, "standby", "ok", text if needs < free else f"{text}: it will be off")
+
+
 def _limits(run: Survey, seat: CheckedHost) -> Found:
     if seat.probe is None or not seat.nodes:
         return
@@ -306,6 +321,7 @@ OF_ONE: tuple[Callable[[Survey, CheckedHost], Found], ...] = (
     _interface,
     _names_resolve,
     _room,
+    _standby,
     _limits,
     _framework,
 )
