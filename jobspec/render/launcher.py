@@ -34,6 +34,7 @@ ORDER = (
     "standby_rank",
     "standby_guard",
     "progress",
+    "stragglers",
     "peer_messages",
     "stacks",
     "lease",
@@ -54,6 +55,8 @@ ORDER = (
     "verdict",
     "run",
     "report",
+    "event_log",
+    "story",
     "control_file",
     "autonomy",
     "replacement",
@@ -75,8 +78,8 @@ TYPE_CHECKING = False  # for those who read this file: nothing of it is imported
 if TYPE_CHECKING:
     import argparse
     from types import ModuleType
-    from typing import Any, Callable, ClassVar, Dict, Iterable, Iterator, List, NoReturn, Optional, Sequence, Set, Tuple
-    from typing import Type, Union, Unpack
+    from typing import Any, Callable, ClassVar, Dict, Iterable, Iterator, List, Mapping, NoReturn, Optional, Sequence
+    from typing import Set, Tuple, Type, Union, Unpack
 
     Json = Dict[str, Any]
     Failed = Any  # what restart_policy.py describes
