@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 import typer
 
 from jobctl import console
-from jobctl.options import Job
+from jobctl.options import AcceptNew, Hosts, Job, SshConfig
 from jobctl.views.failure import command
 
 if TYPE_CHECKING:
@@ -21,6 +21,9 @@ STDOUT = "-"
 @command
 def report(
     job: Job = None,
+    hosts: Hosts = None,
+    ssh_config: SshConfig = None,
+    accept_new: AcceptNew = False,
     output: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(
@@ -35,17 +38,21 @@ def report(
     """Tell the story of a run as a web page.
 
     One HTML file that needs nothing else: what each node did, progress, failures and what they cost, and which part of
-    the time was effective training. From what this machine recorded; nothing is connected to.
+    the time was effective training. From what this machine recorded, and what the job's launchers have kept.
 
     Example: jobctl report my-job -o story.html
     """
-    from jobctl.jobspec.operations.inspect.report import story_of
-    from jobctl.jobspec.operations.resolve.job import job_of_name
+    from jobctl.jobspec.operations.inspect.report import gather_story, story_of
+    from jobctl.jobspec.operations.resolve.job import Reached, job_of_name
     from jobctl.jobspec.operations.resolve.names import name_of
     from jobctl.jobspec.report.html import page
 
-    name = name_of(job)
-    story = story_of(job_of_name(name))
+    reached = Reached(hosts, ssh_config, accept_new)
+    name = name_of(job, reached)
+    directory = job_of_name(name)
+    for host in gather_story(directory, reached):
+        console.warning(f"{host} does not answer: what its launchers have kept is not in the report")
+    story = story_of(directory)
     content = page(story, time.time(), None).encode()
     if output == STDOUT:
         console.out_bytes(content)

@@ -41,5 +41,6 @@ def status(
         console.out_json(status_json(handle))
     else:
         show_status(handle, wide)
+    handle.events().gather()
     if handle.failures:
         raise typer.Exit(3 if set(handle.failures) >= set(handle.where()) else 4)

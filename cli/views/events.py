@@ -38,6 +38,7 @@ def show_events(handle: Handle, choice: EventChoice, output: Format, *, follow: 
     events = handle.events()
     while True:
         last = not follow or ended(handle, observe(handle))
+        events.gather()
         for event in choice.of(events.new()):
             if output is Format.json:
                 console.out_json_line({**event, "time": iso(event["time"])})

@@ -22,6 +22,7 @@ from jobctl.jobspec.launcher.processes import (
     boot_time,
     kill_descendants,
 )
+from jobctl.jobspec.launcher.records import changed
 from jobctl.jobspec.launcher.report import Report
 from jobctl.jobspec.launcher.run import Run
 from jobctl.jobspec.launcher.run_watcher import RunWatcher
@@ -31,6 +32,7 @@ from jobctl.jobspec.launcher.session_lease import EtcdLease, GossipLease, LeaseS
 from jobctl.jobspec.launcher.setup import Setup
 from jobctl.jobspec.launcher.stacks import StackBarrier
 from jobctl.jobspec.launcher.standby import Standby
+from jobctl.jobspec.launcher.story import Story
 
 if TYPE_CHECKING:
     import argparse
@@ -74,6 +76,7 @@ class Launcher:
         self.links = PeerLinks(self, os.path.join(os.path.dirname(options.control), "feeds"))
         self.standby = Standby(launch)
         self.report = Report(launch, self.dir, self.guard, self.links.port, self.standby.state())
+        self.story = Story(launch, self.dir)
         on_hosts.restore(self.report.fields.order, self.report.fields.left)
         complain = lambda why: self.say(reason=why)  # noqa: E731
         self.orders = ControlFile(options.control, launch, self.session, self.peer_orders, complain)
@@ -265,7 +268,10 @@ class Launcher:
         if excluded:
             self.say(state="waiting", reason="not part of this generation", processes=[], failure=None)
         elif busy or self.report.state == "waiting":
-            self.say(state="stopped", reason="told to stop", finished_at=time.time())
+            order = self.orders.order
+            self.say(state="stopped", reason=(order and order.why) or "told to stop", finished_at=time.time())
+        else:
+            self.say()
 
     # A generation.
 
@@ -339,7 +345,8 @@ class Launcher:
         return code if ends or (order is not None and order.on_failure == "exit") else None
 
     def say(self, **changes: Unpack[ReportChanges]) -> None:
-        """Report a change."""
+        """Report a change, and write down what is new in it."""
         changes.setdefault("standby", self.standby.state())
+        changes["events"] = self.story.look(changed(self.report.fields, **changes), self.orders.order)
         if self.report.write(**changes):
             self.links.report_changed()

@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.launcher.failure import NodeFailure
+from jobctl.jobspec.launcher.files import note
 from jobctl.jobspec.launcher.lease import UNSUPERVISED
 from jobctl.jobspec.launcher.network import free_port
 from jobctl.jobspec.launcher.order import Rendezvous
@@ -17,6 +18,7 @@ from jobctl.jobspec.launcher.restart_policy import delay, is_a_bug, matches, wit
 if TYPE_CHECKING:
     from typing import Callable, Dict, List, Optional, Protocol
 
+    from jobctl.jobspec.launcher.files import Json
     from jobctl.jobspec.launcher.launch import Launch
     from jobctl.jobspec.launcher.node_report import NodeReport
     from jobctl.jobspec.launcher.order import AutonomyTerms, Order
@@ -82,29 +84,45 @@ class FailedNode:
             return "has no lease, and so begins nothing"
         return session.missing
 
+    def rule(self, order: Order) -> Optional[Json]:
+        """Return the first of the order's rules that is about this failure, None if none is."""
+        rules = order.autonomy.rules if order.autonomy is not None else ()
+        return next((rule for rule in rules if matches(rule["exit"], rule["log"], self.failure)), None)
+
     def final(self, order: Order) -> Optional[str]:
-        """Return why this launcher begins no further generation, None if it may."""
-        terms = order.autonomy
+        """Return why the job has failed for good, None if it may go on: as a supervisor judges it (supervise/failures.py)."""
+        terms, failure = order.autonomy, self.failure
         if terms is None:
             return None
-        if self.failure.kind in ("setup", "start"):
+        rule = self.rule(order)
+        if rule is not None and rule["do"] == "fail":
+            return rule.get("hint") or "a rule says not to retry here"
+        if failure.kind == "setup":
+            return "a failed `setup` is not retried"
+        if failure.kind == "start" and (rule is None or rule["do"] != "restart"):
             return "what cannot be started is not retried"
-        if len(terms.failures) >= terms.restarts:
+        earlier = without_progress(failure, earlier_failures(order))
+        if rule is None and any(is_a_bug(failure, other) for other in earlier):
+            return "failed the same way again, before any progress: a bug, not a fault"
+        if terms.restarts_left(failure.at) <= 0:
             return "the restarts of `recovery.max_restarts` are used up"
-        failure, before = self.failure, earlier_failures(order)
-        rule = next((rule for rule in terms.rules if matches(rule["exit"], rule["log"], failure)), None)
-        if rule is not None:
-            return None if rule["do"] == "restart" else "a rule says not to retry here"
-        if any(is_a_bug(failure, earlier) for earlier in without_progress(failure, before)):
-            return "failed the same way again, before any progress"
         return None
 
+    def excluded(self, order: Order) -> bool:
+        """Say whether a rule has the node leave its host."""
+        rule = self.rule(order)
+        return rule is not None and rule["do"] == "exclude_host"
+
     def end(self, order: Order, why: str) -> Order:
-        """Return the order to end the job, because of this failure."""
+        """Return the order with which launchers end themselves and the job, because of this failure."""
         code = self.failure.exit_code or 1
         # What a signal has ended is started again by the cluster, and this is the end.
         code = code if code < 128 else 1
         return changed(order, command="finish", exit_code=code, why="%s: %s" % (self.failure.reason, why))
+
+    def give_up(self, order: Order, why: str) -> Order:
+        """Return the order with which launchers on hosts end the job, because of this failure."""
+        return given_up(order, self.failure, "node %d: %s; %s" % (self.failure.node, self.failure.reason, why))
 
     def delay(self, order: Order) -> float:
         """Return how many seconds to wait first: for the failure that is the cause of others, longer without progress."""
@@ -128,6 +146,14 @@ class FailedNode:
         )
 
 
+def given_up(order: Order, failure: NodeFailure, why: str) -> Order:
+    """Return the order with which launchers on hosts end the job, and stay: an engine would start again what ends."""
+    terms = order.autonomy
+    if terms is not None:
+        terms = changed(terms, failures=[*terms.failures, failure.to_json()])
+    return changed(order, command="stop", grace=0.0, why=why, autonomy=terms)
+
+
 def earlier_failures(order: Order) -> List[NodeFailure]:
     """Return the failures that an order has, the oldest first."""
     return [NodeFailure.from_json(data) for data in order.autonomy.failures] if order.autonomy else []
@@ -136,8 +162,8 @@ def earlier_failures(order: Order) -> List[NodeFailure]:
 class Autonomy:
     """Begins the next generation, or ends the job, after this node has failed.
 
-    `supervised` returns whether a supervisor decides at a time; None where there never is one, so that launchers end
-    the job too.
+    `supervised` returns whether a supervisor decides at a time; None where there never is one, so that launchers which
+    end the job end too.
     """
 
     def __init__(
@@ -161,10 +187,19 @@ class Autonomy:
         failed = self.failed
         waits = failed.waits(order, session, self.supervised is not None and self.supervised(now), now)
         final = None if waits else failed.final(order)
-        if final and self.supervised is None:
-            session.propose(failed.end(order, final))
-        elif waits or final:
-            session.say_once(waits or "%s; waits for the supervisor" % final)
-        elif order.autonomy and now - failed.since >= failed.delay(order) and not failed.waits_for_etcd(now):
+        leaves = waits is None and final is None and failed.excluded(order)
+        if self.supervised is None and (final or leaves):
+            session.propose(failed.end(order, final or "a rule says not to retry here"))
+        elif waits or leaves:
+            session.say_once(waits or "a rule has it leave its host; waits for the supervisor")
+        elif now - failed.since >= (SETTLE if final else failed.delay(order)) and not failed.waits_for_etcd(now):
             failed.proposed = now
-            session.propose(failed.successor(order, order.autonomy), order.id)
+            self.propose(order, failed, final)
+
+    def propose(self, order: Order, failed: FailedNode, final: Optional[str]) -> None:
+        """Propose the next generation; or, where `final` says why there is none, the end of the job."""
+        if final:
+            note("the job ends: %s" % final)
+            self.session.propose(failed.give_up(order, final), order.id)
+        elif order.autonomy:
+            self.session.propose(failed.successor(order, order.autonomy), order.id)

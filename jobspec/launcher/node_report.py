@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         standby: StandbyState
         start: Optional[StartWay]
         stacks_written: bool
+        events: Optional[EventStamp]
 
 
 ENDED = ("succeeded", "failed", "fenced", "stopped")  # states of a node whose processes have ended
@@ -72,6 +73,14 @@ class StartWay:
 
 
 @record
+class EventStamp:
+    """Which file the events of a node are in, and how many it has had: what changes with each of them."""
+
+    file: str
+    count: int
+
+
+@record
 class NodeReport:
     """How a node is. Times are seconds since the epoch."""
 
@@ -100,6 +109,7 @@ class NodeReport:
     start: Optional[StartWay] = None  # how the generation was started
     stacks_written: bool = False  # whether this node has written its stacks because the generation hangs
     spare: bool = False  # whether the launcher is that of a hot spare
+    events: Optional[EventStamp] = None  # None while there are none
 
     def to_json(self) -> Json:
         """Return the file's form."""
@@ -112,6 +122,7 @@ class NodeReport:
             order=self.order and self.order.to_json(),
             left=list(self.left),
             start=self.start and dict(vars(self.start)),
+            events=self.events and dict(vars(self.events)),
         )
         if not self.spare:
             del data["spare"]

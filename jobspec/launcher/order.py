@@ -64,17 +64,25 @@ class AutonomyTerms:
         Json
     ]  # host, address and port of each host with an idle launcher, to which they may move a lost node
     moved: Optional[Json]  # number and id of the generation in which they moved one last, and `times` that they have
+    window: Optional[float]  # seconds for which a failure counts, None for the whole run
+    spent: Sequence[float]  # where there is a window: when those failed that `restarts` is less by
     rest: Json
 
     @classmethod
     def from_json(cls, data: Json) -> AutonomyTerms:
         """Return what an order has."""
-        return cls(**known(cls, {"base": None, "spares": [], "moved": None, **data}))
+        return cls(**known(cls, {"base": None, "spares": [], "moved": None, "window": None, "spent": [], **data}))
+
+    def restarts_left(self, now: float) -> int:
+        """Return how many generations launchers may still begin; `now` is in seconds since the epoch."""
+        since = now - self.window if self.window is not None else 0.0
+        over = sum(1 for at in self.spent if at < since)
+        return self.restarts + over - sum(1 for failure in self.failures if failure["at"] >= since)
 
     def to_json(self) -> Json:
         """Return the order's form."""
         data = flat(self)
-        for name in ("base", "spares", "moved"):
+        for name in ("base", "spares", "moved", "window", "spent"):
             if not data[name]:
                 del data[name]
         return data
@@ -99,7 +107,7 @@ class Order:
     checkpoint_dir: Optional[str]
     on_failure: Optional[str]  # `exit`: the launcher ends when its node has failed, as nobody begins a next generation
     autonomy: Optional[AutonomyTerms]
-    exit_code: Optional[int]  # that of launchers when launchers themselves end the job …
+    exit_code: Optional[int]  # that of launchers which end, when launchers themselves end the job …
     why: Optional[str]  # … and the reason
     moves: Optional[Json]  # where nodes may still run by an older order, see plan.generation.Moves
     rest: Json
@@ -172,8 +180,8 @@ class Order:
 
     @property
     def is_of_launchers(self) -> bool:
-        """Whether launchers on hosts have begun it, and not a supervisor or a command."""
-        return self.base is not None and self.base["id"] != self.id
+        """Whether launchers on hosts have begun it, or ended it, and not a supervisor or a command."""
+        return self.base is not None and (self.base["id"] != self.id or self.why is not None)
 
     @property
     def has_moved(self) -> bool:

@@ -40,6 +40,7 @@ class PeerMessage:
     about: Optional[str] = None  # the tick because of which it tells `news` of another lease, without answering it
     spare: Optional[str] = None  # beside a tick: the host of the idle launcher that sends it
     begun: bool = False  # beside a tick: the node has begun in this lease
+    paces: Optional[Dict[int, float]] = None  # beside a tick: see Run.paces_of_ranks
 
     def to_json(self) -> Json:
         """Return it without what is not set."""
@@ -68,6 +69,7 @@ class PeerMessage:
             about=data.get("about"),
             spare=data.get("spare"),
             begun=bool(data.get("begun")),
+            paces={int(rank): float(seconds) for rank, seconds in (data.get("paces") or {}).items()} or None,
         )
 
 

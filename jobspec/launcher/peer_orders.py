@@ -30,6 +30,7 @@ class PeerOrder:
     age: List[Any]
     tick: str
     begun: bool = False  # whether its node has begun in this lease
+    paces: Optional[Dict[int, float]] = None  # how long its processes need by themselves in each step, by their ranks
 
 
 @record
@@ -124,12 +125,15 @@ class PeerOrders:
 
     # The other launchers.
 
-    def hear(self, node: int, tick: str, order: Optional[List[Any]], *, begun: bool = False) -> None:
-        """Take over in which order another launcher is; one does not say so whose lease is over, or of an older version."""
+    def hear(self, node: int, tick: str, order: Optional[List[Any]], **more: Any) -> None:
+        """Take over in which order another launcher is; one does not say so whose lease is over, or of an older version.
+
+        `more` are further fields of PeerOrder.
+        """
         if order is None:
             self.heard.pop(node, None)
         else:
-            self.heard[node] = PeerOrder(boot_time(), list(order), tick, begun)
+            self.heard[node] = PeerOrder(boot_time(), list(order), tick, **more)
 
     def hear_spare(self, message: PeerMessage, socket: Any) -> None:
         """Take note of an idle launcher."""
@@ -171,7 +175,8 @@ class PeerOrders:
     def take(self, news: Json) -> None:
         """Go over to the order of another launcher of the same lease, if it is newer. Raises KeyError and similar errors."""
         mine = self.order
-        if mine is not None and mine.command == "run" == news["command"]:
+        ends = news["command"] == "stop" and news.get("why") is not None  # launchers have ended the job
+        if mine is not None and mine.command == "run" and (ends or news["command"] == "run"):
             newer = mine.with_news(news)
             if list(newer.age) > list(mine.age):
                 self.adopt(newer)

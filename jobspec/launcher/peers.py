@@ -125,7 +125,9 @@ class PeerLinks:
         name = self.last = self.lease.tick(now)
         if self.lease.generation is not None and self.majority is not None:
             for peer in self.peers.values():
-                self.send(self.message(tick=name, begun=self.majority.validity.had), peer)
+                run = self.launcher.run_
+                paces = run.paces_of_ranks() if run is not None else None
+                self.send(self.message(tick=name, begun=self.majority.validity.had, paces=paces), peer)
         if self.greeted is not None:
             for peer in self.peers.values():
                 idle = self.message(tick=name, spare=self.launcher.launch.host)
@@ -185,7 +187,7 @@ class PeerLinks:
         elif self.majority.asked(message.generation, node, boot_time()):
             self.orders.places.note_answer(node, boot_time())
             self.peers[node] = sender  # it may have been started again, at another port
-            self.orders.hear(node, message.tick, message.age, begun=message.begun)
+            self.orders.hear(node, message.tick, message.age, begun=message.begun, paces=message.paces)
             self.send(self.message(answer=message.tick, news=self.orders.news(message.age)), sender)
             # The other one may not have run yet when that tick was sent. Only a launcher that misses an answer asks, so
             # two launchers do not ask each other for ever.

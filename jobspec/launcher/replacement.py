@@ -6,6 +6,7 @@ import os
 import time
 from typing import TYPE_CHECKING
 
+from jobctl.jobspec.launcher.autonomy import given_up
 from jobctl.jobspec.launcher.failure import NodeFailure
 from jobctl.jobspec.launcher.network import free_port
 from jobctl.jobspec.launcher.old_places import MARGIN
@@ -50,8 +51,17 @@ class Replacement:
         self.since = now if self.since is None else self.since
         if now - self.since >= TURN * sorted(self.present(order)).index(self.orders.lease.me):
             self.since = None
-            self.orders.propose(self.successor(order, lost, report), order.id)
+            self.orders.propose(self.next(order, lost, report), order.id)
         return None
+
+    def next(self, order: Order, lost: Sequence[int], report: NodeReport) -> Order:
+        """Return what follows `order`: the generation with the lost nodes elsewhere, or the end of the job."""
+        assert order.autonomy is not None
+        if order.autonomy.restarts_left(time.time()) > 0:
+            return self.successor(order, lost, report)
+        because = failure(order, dict.fromkeys(lost), report)
+        why = "the restarts of `recovery.max_restarts` are used up"
+        return given_up(order, because, "node %d: %s; %s" % (because.node, because.reason, why))
 
     def lost(self, order: Order, done: Set[int], now: float) -> List[int]:
         """Return the nodes that cannot run any more as far as this launcher can tell; none unless that holds for all it misses."""
@@ -82,8 +92,6 @@ class Replacement:
             return "%s; too few launchers are left to move it: waits for its host, or for a supervisor" % who
         if done or any(member.ports for member in order.members):
             return "%s; waits for its host, or for a supervisor" % who
-        if len(terms.failures) >= terms.restarts:
-            return "%s; the restarts of `recovery.max_restarts` are used up; waits for the supervisor" % who
         if len(self.orders.ready_spares) < len(lost):
             return "%s, and no idle spare either; waits for its host, or for a supervisor" % who
         return None
@@ -103,8 +111,8 @@ class Replacement:
         """Return the generation after `order` in which the lost nodes are on spares."""
         terms = order.autonomy
         assert terms is not None
-        homes = dict(zip(lost, self.orders.ready_spares))
-        members = [m.at(**homes[m.node]) if m.node in homes else m for m in order.members]
+        homes: Dict[int, Optional[Json]] = dict(zip(lost, self.orders.ready_spares))
+        members = [m.at(**(homes.get(m.node) or {})) for m in order.members]
         first = min(members, key=lambda member: member.rank)
         number = order.number + 1
         name = "%s-%d-%s" % (order.job, number, os.urandom(4).hex())
@@ -127,11 +135,14 @@ class Replacement:
         )
 
 
-def failure(order: Order, homes: Dict[int, Json], report: NodeReport) -> NodeFailure:
-    """Return why the generation `order` ends: hosts are lost."""
+def failure(order: Order, homes: Dict[int, Optional[Json]], report: NodeReport) -> NodeFailure:
+    """Return why the generation `order` ends: hosts are lost. `homes`: where their nodes go, None for nowhere."""
     hosts = {m.node: m.host for m in order.members}
     node = min(homes)
-    words = ["node %d moves from %s to %s" % (one, hosts[one], home["host"]) for one, home in sorted(homes.items())]
+    lost = "%s is lost" % ", ".join(sorted({hosts[one] for one in homes}))
+    moves = [
+        "node %d moves from %s to %s" % (one, hosts[one], home["host"]) for one, home in sorted(homes.items()) if home
+    ]
     return NodeFailure(
         generation=order.number,
         at=time.time(),
@@ -144,5 +155,5 @@ def failure(order: Order, homes: Dict[int, Json], report: NodeReport) -> NodeFai
         ran=max(0.0, time.time() - (report.started_at or time.time())),
         log=None,
         tail=[],
-        reason="%s is lost; %s" % (", ".join(sorted({hosts[one] for one in homes})), ", ".join(words)),
+        reason="; ".join([lost, ", ".join(moves)] if moves else [lost]),
     )

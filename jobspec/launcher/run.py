@@ -194,6 +194,11 @@ class Run:
         known = {local: pace.least for local, pace in self.hang.paces.items()}
         return {local: least for local, least in known.items() if least is not None}
 
+    def paces_of_ranks(self) -> Dict[int, float]:
+        """Return the same by rank."""
+        known = self.paces()
+        return {p.rank: known[p.local_rank] for p in self.processes if p.rank is not None and p.local_rank in known}
+
     def progress_fields(self) -> ProgressChanges:
         """Return progress for the report."""
         return {"progress": self.hang.progress, "progress_at": self.progress_at}

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 from jobctl.jobspec.launcher.autonomy import Autonomy
 from jobctl.jobspec.launcher.failure import Failure
+from jobctl.jobspec.launcher.lease import TICK
 from jobctl.jobspec.launcher.peer_orders import PeerOrders
 from jobctl.jobspec.launcher.processes import boot_time
 from jobctl.jobspec.launcher.replacement import Replacement
 from jobctl.jobspec.launcher.run import FAILED_GRACE
+from jobctl.jobspec.launcher.stragglers import slow_processes
 
 if TYPE_CHECKING:
     from typing import Callable, List, Optional
@@ -32,6 +34,7 @@ class SelfRecovery:
         self.launcher = launcher
         self.autonomy = Autonomy(launcher.launch, launcher.report, keeper, supervised)
         self.replacement = Replacement(keeper) if isinstance(keeper, PeerOrders) else None
+        self.judged = 0.0  # when it was looked last which nodes make the others wait
 
     def act(self) -> Optional[int]:
         """Do what is due; return an exit code when it is time to go."""
@@ -44,6 +47,7 @@ class SelfRecovery:
         if lease is not None and lease.validity.over and launcher.run_ is None:
             self.ask_again(newest, launcher.orders.member())
         self.replace_lost()
+        self.name_stragglers(boot_time())
         self.autonomy.go_on(newest if newest is not None and report.is_of(newest) else None)
         return 0 if members is not None and report.state == "succeeded" and members.all_done else None
 
@@ -55,6 +59,20 @@ class SelfRecovery:
         why = self.replacement.look(launcher.report.fields, launcher.links.done, boot_time())
         if why is not None:
             orders.say_once(why)
+
+    def name_stragglers(self, now: float) -> None:
+        """Write down which nodes make the others wait, where no supervisor does."""
+        launcher, orders = self.launcher, self.launcher.peer_orders
+        run, order = launcher.run_, orders.order if orders is not None else None
+        if run is None or orders is None or order is None or now < self.judged + TICK or orders.lease.supervised(now):
+            return
+        self.judged = now
+        told = {orders.lease.me: run.paces_of_ranks()}
+        for member in order.of_role(launcher.launch.role):
+            if member.node not in told:
+                told[member.node] = (orders.heard[member.node].paces or {}) if orders.is_there(member.node) else {}
+        if any(launcher.story.names_slow(order, slow) for slow in slow_processes(told)):  # the next one a second later
+            launcher.say()
 
     def fail_for_restarted(self, members: List[int]) -> None:
         """End a generation that has lost `members`: their launchers were started again and do not remember it."""
@@ -101,7 +119,11 @@ class SelfRecovery:
         launcher.say(state="waiting", reason=None)
 
     def explain(self, text: str) -> None:
-        """Say in the report what a failed node waits for."""
-        failed = self.autonomy.failed
+        """Say in the report what a failed node waits for, and write it down."""
+        launcher, failed, orders = self.launcher, self.autonomy.failed, self.launcher.peer_orders
+        gone = sorted(orders.gone) if orders is not None else []
+        launcher.story.waits(launcher.orders.order, text, gone)
         if failed is not None:
-            self.launcher.say(reason="%s; %s" % (failed.failure.reason, text))
+            launcher.say(reason="%s; %s" % (failed.failure.reason, text))
+        else:
+            launcher.say()

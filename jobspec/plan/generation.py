@@ -81,6 +81,8 @@ class Alone:
     `rules` that matches says otherwise; `failures` are those because of which they have, since the last generation that
     a supervisor or a command began. That one is the `base`; None with etcd, and in clusters, where it makes no
     difference. They may move lost nodes to `spares`; `moved` is None where they have not.
+
+    With a `window` failures count for so many seconds only; `spent` is then when those failed that `restarts` is less by.
     """
 
     restarts: int
@@ -90,6 +92,8 @@ class Alone:
     base: Base | None = None
     spares: tuple[HotSpare, ...] = ()
     moved: LastMove | None = None
+    window: float | None = None
+    spent: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +124,8 @@ class Generation:
     (end and exit). `grace` is how long processes of an earlier generation get between SIGTERM and SIGKILL; launchers
     that were unanswered for `host_timeout` seconds end theirs: their node may be started elsewhere. `began` is when the
     job was brought up from nothing (seconds since the epoch): numbers begin at 1 again then. `alone` is None
-    where launchers begin nothing by themselves, `moves` where no node may still run at an old place.
+    where launchers begin nothing by themselves, `moves` where no node may still run at an old place. `why` is the reason
+    where launchers have ended the job as failed, `cause` that for which a command or a supervisor has begun it.
     """
 
     job: str
@@ -136,6 +141,8 @@ class Generation:
     began: float = 0.0
     alone: Alone | None = None
     moves: Moves | None = None
+    why: str | None = None
+    cause: str | None = None
 
     @property
     def moved(self) -> frozenset[int]:
@@ -159,6 +166,11 @@ class Generation:
         """The generation that the lease began with."""
         moved = self.alone.moved if self.alone else None
         return moved or self.base or Base(self.number, self.rendezvous.id)
+
+    @property
+    def ended_alone(self) -> bool:
+        """Whether launchers have ended the job by themselves, and nobody has told them to finish since."""
+        return self.command == "stop" and self.why is not None
 
     @property
     def etcd_decides(self) -> bool:

@@ -35,6 +35,7 @@ ORDER = (
     "rehearsal",
     "standby_guard",
     "progress",
+    "stragglers",
     "peer_messages",
     "stacks",
     "lease",
@@ -55,6 +56,8 @@ ORDER = (
     "verdict",
     "run",
     "report",
+    "event_log",
+    "story",
     "control_file",
     "autonomy",
     "replacement",
@@ -80,8 +83,8 @@ TYPE_CHECKING = False  # for those who read this file: nothing of it is imported
 if TYPE_CHECKING:
     import argparse
     from types import ModuleType
-    from typing import Any, Callable, ClassVar, Dict, Iterable, Iterator, List, NoReturn, Optional, Sequence, Set, Tuple
-    from typing import Type, Union, Unpack
+    from typing import Any, Callable, ClassVar, Dict, Iterable, Iterator, List, Mapping, NoReturn, Optional, Sequence
+    from typing import Set, Tuple, Type, Union, Unpack
 
     Json = Dict[str, Any]
     Failed = Any  # what restart_policy.py describes

@@ -29,11 +29,13 @@ def _fields(value: Any) -> dict[str, Any]:
     # dataclasses.asdict copies deeply, which costs more than all the rest of rendering a node.
     fields = {name: getattr(value, name) for name in value.__slots__}
     if isinstance(value, Alone):  # what says nothing is left out, so that what pods were made from stays the same
-        for name in ("base", "spares", "moved"):
+        for name in ("base", "spares", "moved", "window", "spent"):
             if not fields[name]:
                 del fields[name]
-    if isinstance(value, Generation) and value.moves is None:
-        del fields["moves"]
+    if isinstance(value, Generation):
+        for name in ("moves", "why", "cause"):
+            if fields[name] is None:
+                del fields[name]
     return fields
 
 

@@ -45,7 +45,7 @@ class Beginning:
     """A generation that begins: when, why, and with whom.
 
     `members` is None where the log does not say; `hosts` (node to host) may be empty. `asked`: by a command, not by
-    the supervisor.
+    the supervisor. `run` differs between two times that the job was up, None where the event does not tell.
     """
 
     at: float
@@ -54,6 +54,7 @@ class Beginning:
     members: tuple[int, ...] | None
     hosts: Mapping[int, str]
     asked: bool
+    run: str | None = None
 
 
 _NODE = re.compile(r"[0-9]{1,9}")
@@ -92,6 +93,7 @@ def beginning(event: Event) -> Beginning | None:
         _members(event.details.get("members")),
         _hosts(event.details.get("hosts")),
         event.kind == "step",
+        (event.text("id") or "").partition(" ")[0] or None,
     )
 
 
@@ -127,9 +129,12 @@ def _is_new(event: Event, run: Sequence[Event]) -> bool:
     begins = beginning(event)
     if begins is None or not (begins.number == 1 or _is_fresh(run)):
         return False
-    last = next((before.number for told in reversed(run) if (before := beginning(told)) is not None), None)
-    # A command's generation may be told of by the supervisor once more.
-    return last is not None and (begins.asked or begins.number != last)
+    last = next((before for told in reversed(run) if (before := beginning(told)) is not None), None)
+    if last is None:
+        return False
+    # A command's generation may be told of by the supervisor once more, and by launchers.
+    another = None not in (last.run, begins.run) and last.run != begins.run
+    return begins.asked or begins.number != last.number or another
 
 
 def _is_fresh(run: Sequence[Event]) -> bool:

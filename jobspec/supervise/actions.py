@@ -191,13 +191,17 @@ class Actions:
 
     def _keep_moves(self, moved: Plan, moves: Mapping[int, str], words: str) -> None:
         """Make a plan the job's in which nodes have other hosts."""
-        plan = self.deployer.plan
-        self.deployer.job.keep_plan(moved)
-        self.deployer.plan = moved
-        before = {node.index: node.host.name for node in plan.nodes} if plan else {}
+        before = self._adopt(moved)
         for node, host in sorted(moves.items()):
             said = f"node {node} {words.format(before.get(node), host)}"
             self.recorder.record("moved", said, node=node, host=host, **{"from": before.get(node)})
+
+    def _adopt(self, moved: Plan) -> dict[int, str]:
+        """Make another plan the job's, and return where nodes were in the last one."""
+        plan = self.deployer.plan
+        self.deployer.job.keep_plan(moved)
+        self.deployer.plan = moved
+        return {node.index: node.host.name for node in plan.nodes} if plan else {}
 
     def follow_moves(self, now: Observed) -> None:
         """Plan nodes where their launchers have moved them. Raises DeployError, PlanError."""
@@ -205,7 +209,9 @@ class Actions:
         moves = moved_by_launchers(plan, now.control.generation)
         if plan is None or source is None or inventory is None or not moves:
             return
-        self._keep_moves(with_moves(plan, source, inventory, moves), moves, "was moved from {} to {} by launchers")
+        before = self._adopt(with_moves(plan, source, inventory, moves))
+        if (generation := now.control.generation) is not None:
+            self.recorder.moved_alone(generation, {node: (before.get(node), host) for node, host in moves.items()})
 
     def return_moved(self, now: Observed, decision: Decision) -> None:
         """Plan nodes where they are that were to move, if the hosts for that cannot take them."""

@@ -23,7 +23,7 @@ def changes(before: Observed | None, now: Observed) -> Iterator[Event]:
                 yield "node", message, _details(node)
         elif node.process_restarts > last.process_restarts:
             message = f"node {node.node}: {node.restart_reason}; it was started again while the others went on"
-            yield "process-restarted", message, _details(node)
+            yield "process-restarted", message, {**_details(node), "process_restarts": node.process_restarts}
 
 
 def _message(node: ObservedNode) -> str | None:

@@ -76,6 +76,7 @@ class Supervisor:
         self._steady = Steady()
         self._settles = False  # whether something has failed, and it is not clear yet what was first
         self._retry = Retry()
+        self._gathered: object = None  # what was known of the job when launchers' events were collected last
         self._unwritten: str | None = None  # what this machine's own files refused last, since something could be done
 
     def run(self, feed: Feed) -> str:
@@ -108,6 +109,7 @@ class Supervisor:
         observed = feed.observe()
         if self._is_behind(observed, feed):
             return None
+        self._gather(observed)
         self.recorder.notice(observed)
         if moved_by_launchers(self._plan(), observed.control.generation) and self._follow():
             return None
@@ -130,6 +132,15 @@ class Supervisor:
         elif not self._retry.waits(identity(decision), self.clock.now()):  # commands that want the lock go first
             self._act(decision, observed, feed)
         return None
+
+    def _gather(self, observed: Observed) -> None:
+        """Collect what launchers have kept: at first, when they have begun a generation, and when a host is back."""
+        generation = observed.control.generation
+        alone = generation.alone.failures if generation is not None and generation.alone is not None else ()
+        known = (generation and generation.rendezvous.id) if alone else None, frozenset(observed.unreachable)
+        if known != self._gathered:
+            self._gathered = known
+            self.deployer.events().gather()
 
     def _follow(self) -> bool:
         """Plan nodes where launchers have moved them while nobody watched; say whether that was possible."""

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from jobctl.jobspec.deploy.apply.clock import Clock
+from jobctl.jobspec.deploy.model.launcher_events import id_of
 from jobctl.jobspec.deploy.model.observed import Observed, failure_words
 from jobctl.jobspec.deploy.model.stragglers import stragglers
 from jobctl.jobspec.deploy.store import events, history
 from jobctl.jobspec.deploy.store.jobdir import JobDir
+from jobctl.jobspec.launcher.event_log import key_of
 from jobctl.jobspec.plan.generation import Generation
 from jobctl.jobspec.supervise.changes import changes, failure_details
 from jobctl.jobspec.supervise.decisions import Restart, Stay
@@ -22,6 +26,8 @@ class Recorder:
     def __init__(self, job: JobDir, clock: Clock, say: Callable[[str], None]) -> None:
         self.job, self.clock, self.say = job, clock, say
         self.seen: Observed | None = None
+        self._known = events.KnownEvents(job.events)
+        self._noticed: set[str] = set()  # what was told of nodes by this supervisor
         self._told: object = None  # what was said last of something that goes on
         self._begun: tuple[float, int] | None = None  # up to which generation it was told how processes were started
         self._alone: Generation | None = None  # what launchers have begun by themselves was told up to this one
@@ -33,6 +39,21 @@ class Recorder:
         """Record an event of now."""
         events.record(self.job.events, self.clock.now(), kind, message, **details)
         self.say(message)
+
+    def record_new(self, began: float, at: float, kind: str, message: str, /, **details: Any) -> None:
+        """Record an event that launchers or a command may tell of too: once.
+
+        `began`: when the job was brought up.
+        """
+        event = {"time": at, "event": kind, "message": message, **details}
+        key = key_of(event)
+        if key is None:
+            events.record(self.job.events, at, kind, message, **details)
+            self.say(message)
+            return
+        with contextlib.suppress(OSError):  # a full disk keeps nobody from what they do
+            if self._known.add([{**event, "id": id_of(began, key)}]):
+                self.say(message)
 
     def once(self, what: object, kind: str, message: str, /, **details: object) -> None:
         """Record something that goes on, once: until something else is recorded, or `forget` is called."""
@@ -52,8 +73,16 @@ class Recorder:
         """Record what changed since the last look, and how far the job is."""
         self._tell_alone(observed)
         self._tell_begun(observed)
+        generation = observed.control.generation
         for kind, message, details in changes(self.seen, observed):
-            self.record(kind, message, **details)
+            key = key_of({"event": kind, **details})
+            before = self.seen.node(details["node"]) if self.seen is not None else None
+            again = key in self._noticed or (before is not None and before.state == "lost")  # that is news
+            if generation is None or key is None or again:
+                self.record(kind, message, **details)
+            else:
+                self._noticed.add(key)
+                self.record_new(generation.began, self.clock.now(), kind, message, **details)
         self.seen = observed
         self._tell_stragglers(observed)
         self._keep_progress(observed)
@@ -77,12 +106,11 @@ class Recorder:
 
     def generation(self, generation: Generation, number: int, why: str, at: float, by: str = "supervisor") -> None:
         """Record that a generation has begun."""
-        message = f"generation {number} begins: {why}"
-        events.record(
-            self.job.events,
+        self.record_new(
+            generation.began,
             at,
             "generation",
-            message,
+            f"generation {number} begins: {why}",
             generation=number,
             cause=why,
             members=[member.node for member in generation.members],
@@ -90,7 +118,15 @@ class Recorder:
             port=generation.rendezvous.port,
             by=by,
         )
-        self.say(message)
+
+    def moved_alone(self, generation: Generation, moves: Mapping[int, tuple[str | None, str]]) -> None:
+        """Record that launchers have moved nodes, from where and to where."""
+        last = generation.alone.moved if generation.alone else None
+        number = last.number if last is not None else generation.number
+        for node, (origin, host) in sorted(moves.items()):
+            about = {"generation": number, "node": node, "host": host, "from": origin}
+            message = f"node {node} was moved from {origin} to {host} by launchers"
+            self.record_new(generation.began, self.clock.now(), "moved", message, **about)
 
     def ending(self, observed: Observed) -> None:
         """Record how the job ended, if a supervisor was killed between that and its record."""
@@ -98,8 +134,10 @@ class Recorder:
         if result is None or result.phase == "stopped":
             return
         since = [event for event in events.read(self.job.events)[0] if event["time"] >= result.at]
-        if not any(event["event"] == result.phase for event in since):
-            self.record(result.phase, f"job {result.phase}: {result.reason}")
+        generation = observed.control.generation
+        if not any(event["event"] == result.phase for event in since) and generation is not None:
+            message, number = f"job {result.phase}: {result.reason}", generation.number
+            self.record_new(generation.began, self.clock.now(), result.phase, message, generation=number)
 
     def _tell_alone(self, observed: Observed) -> None:
         """Record what launchers have decided by themselves, while no supervisor did."""
@@ -107,19 +145,13 @@ class Recorder:
         if generation is None or generation.alone is None or generation == self._alone:
             return
         self._alone = generation
-        known = {
-            event.get("generation")
-            for event in events.read(self.job.events)[0]
-            if event["event"] == "generation" and event["time"] >= generation.began
-        }
+        by = "etcd" if generation.etcd_decides else "launchers"
         for failure in generation.alone.failures:
-            if failure.generation + 1 in known:
-                continue
             cause = f"node {failure.node}: {failure_words(failure)}"
             about = failure_details(failure, observed)
-            events.record(self.job.events, failure.at, "failure", f"{cause}; no supervisor was there", **about)
-            by = "etcd" if generation.etcd_decides else "launchers"
-            self.generation(generation, failure.generation + 1, f"{cause} (the launchers agreed)", failure.at, by)
+            self.record_new(generation.began, failure.at, "failure", f"{cause}; no supervisor was there", **about)
+            if failure.generation < generation.number:
+                self.generation(generation, failure.generation + 1, f"{cause} (the launchers agreed)", failure.at, by)
 
     def _tell_begun(self, observed: Observed) -> None:
         """Record how the processes of a generation were started, once all nodes have said so."""
@@ -133,11 +165,11 @@ class Recorder:
         cold = next((way for way in ways if not way.standby), None)
         told = [event for event in events.read(self.job.events)[0] if event["time"] >= generation.began]
         mine = [event for event in told if event.get("generation") == generation.number]
-        if any(event["event"] == "generation-begun" for event in mine):
-            return  # by the supervisor before this one
         begins = next((event for event in mine if event["event"] == "generation"), {})
         because = cold.cold_because if cold else None
-        self.record(
+        self.record_new(
+            generation.began,
+            self.clock.now(),
             "generation-begun",
             f"generation {generation.number} was started " + (f"cold: {because}" if cold else "from standby"),
             generation=generation.number,
@@ -159,7 +191,8 @@ class Recorder:
             about = {"node": one.node, "rank": one.rank, "host": one.host}
             times = {"seconds": round(one.seconds, 6), "median": round(one.median, 6)}
             message = f"node {one.node} on {one.host} is a straggler: {one}"
-            self.record("straggler", message, generation=generation.number, **about, **times)
+            number, now = generation.number, self.clock.now()
+            self.record_new(generation.began, now, "straggler", message, generation=number, **about, **times)
 
     def _is_told(self, generation: Generation, node: int, kind: str) -> bool:
         """Say whether an event of a node of this generation was recorded, by us or by a supervisor before; take note of it."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from jobctl.jobspec.launcher import autonomy
 from jobctl.jobspec.launcher.autonomy import SETTLE, FailedNode
 from jobctl.jobspec.launcher.failure import Failure
 from jobctl.jobspec.launcher.lease import UNSUPERVISED
@@ -60,10 +62,13 @@ def test_restarts_are_used_up_at_their_number() -> None:
 @pytest.mark.parametrize(
     ("how", "alone", "why"),
     [
-        ({"kind": "setup"}, {}, "what cannot be started is not retried"),
+        ({"kind": "setup"}, {}, "a failed `setup` is not retried"),
+        ({"kind": "start"}, {}, "what cannot be started is not retried"),
+        ({"kind": "start"}, {"rules": [{"log": None, "exit": 1, "do": "restart"}]}, None),
+        ({}, {"rules": [{"log": None, "exit": 1, "do": "fail", "hint": "add memory"}]}, "add memory"),
         ({}, {"rules": [{"log": None, "exit": 1, "do": "fail"}]}, "a rule says not to retry here"),
         ({}, {"rules": [{"log": "of luck$", "exit": None, "do": "fail"}]}, "a rule says not to retry here"),
-        ({}, {"rules": [{"log": "of luck$", "exit": None, "do": "exclude_host"}]}, "a rule says not to retry here"),
+        ({}, {"rules": [{"log": "of luck$", "exit": None, "do": "exclude_host"}]}, None),
         ({}, {"rules": [{"log": "of luck$", "exit": 2, "do": "fail"}]}, None),
         ({}, {"rules": [{"log": None, "exit": 1, "do": "restart"}]}, None),
     ],
@@ -83,8 +88,81 @@ def test_what_is_not_retried(how: dict[str, Any], alone: dict[str, Any], why: st
     ],
 )
 def test_the_same_again_before_any_progress_is_a_bug(now: dict[str, Any], repeated: bool) -> None:
-    why = "failed the same way again, before any progress" if repeated else None
+    why = "failed the same way again, before any progress: a bug, not a fault" if repeated else None
     assert failed(**now).final(order(failed().failure.to_json())) == why
+
+
+def test_only_failures_within_the_window_count() -> None:
+    """Those of launchers, and those because of which `restarts` is less by as much."""
+    old, new = {**EARLIER, "at": 40.0}, {**EARLIER, "at": 60.0}
+    now = failed()  # at 105 s
+    assert now.final(order(old, new, restarts=2, window=50.0)) is None
+    assert now.final(order(new, new, restarts=2, window=50.0)) == "the restarts of `recovery.max_restarts` are used up"
+    assert now.final(order(new, new, restarts=2, window=50.0, spent=[54.0])) is None
+    assert now.final(order(new, new, restarts=2, window=50.0, spent=[56.0])) is not None
+
+
+class Keeper:
+    """Launchers that all hear each other, and hold what was proposed."""
+
+    missing = None
+
+    def __init__(self) -> None:
+        self.proposed: list[tuple[Order, str | None]] = []
+        self.said: list[str] = []
+        self.gone: dict[int, float] = {}
+
+    def has_lease(self, now: float) -> bool:
+        return True
+
+    def propose(self, order: Order, after: str | None = None) -> None:
+        self.proposed.append((order, after))
+
+    def say_once(self, text: str) -> None:
+        self.said.append(text)
+
+
+def decided(
+    monkeypatch: pytest.MonkeyPatch, given: Order, supervised: Callable[[float], bool] | None, **how: Any
+) -> Keeper:
+    """What a launcher does whose node has failed, within the seconds until failures have settled."""
+    keeper, node = Keeper(), failed(**how)
+    now = [100.0]
+    monkeypatch.setattr(autonomy, "boot_time", lambda: now[0])
+    report: Any = SimpleNamespace(state="failed", fields={})
+    mine = autonomy.Autonomy(LAUNCH, report, keeper, supervised)
+    mine.failed = node
+    node.since = now[0]
+    mine.go_on(given)
+    assert not keeper.proposed or supervised is None  # the failure that is the cause of others may come yet
+    now[0] += SETTLE
+    mine.go_on(given)
+    mine.go_on(given)
+    return keeper
+
+
+def test_launchers_end_a_job_that_restarts_cannot_mend(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They stay: an engine would start again what ends. The order says why, and has the failure, as any later one."""
+    keeper = decided(monkeypatch, order(EARLIER, restarts=1), lambda now: False)
+    [(end, after)] = keeper.proposed
+    why = "node 1: rank 1 exited with code 1; the restarts of `recovery.max_restarts` are used up"
+    assert (end.command, end.grace, end.number, end.id, end.why, after) == ("stop", 0.0, 2, "job-2", why, "job-2")
+    assert end.autonomy is not None
+    assert [one["rank"] for one in end.autonomy.failures] == [0, 1]
+    assert end.age > order(EARLIER, restarts=1).age
+    assert Order.from_json(end.to_json()) == end
+
+
+def test_beside_a_supervisor_they_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert decided(monkeypatch, order(EARLIER, restarts=1), lambda now: True).proposed == []
+
+
+def test_a_node_that_a_rule_has_leave_its_host_waits_for_a_supervisor(monkeypatch: pytest.MonkeyPatch) -> None:
+    excluded = order(rules=[{"log": None, "exit": 1, "do": "exclude_host"}])
+    keeper = decided(monkeypatch, excluded, lambda now: False)
+    assert (keeper.proposed, set(keeper.said)) == ([], {"a rule has it leave its host; waits for the supervisor"})
+    (end, after), *_ = decided(monkeypatch, excluded, None).proposed  # in a cluster there never is one
+    assert (end.command, after) == ("finish", None)
 
 
 def test_what_is_killed_from_outside_is_no_bug() -> None:

@@ -106,8 +106,14 @@ def test_restarts_are_counted(node: EtcdNode) -> None:
     node.until("running", 2)
     node.kill()
     node.until("failed", 2)
-    node.says("the restarts of `recovery.max_restarts` are used up; waits for the supervisor")
-    assert (node.report()["state"], node.generation()["number"]) == ("failed", 2)
+    node.says("the job ends: the restarts of `recovery.max_restarts` are used up")
+    eventually(lambda: node.generation()["command"] == "stop")
+    order = node.generation()
+    why = "node 0: rank 0 was killed by SIGKILL; the restarts of `recovery.max_restarts` are used up"
+    assert (order["number"], order["why"], len(order["alone"]["failures"])) == (2, why, 2)
+    assert eventually(lambda: (r := node.report())["order"] == order and r)["state"] == "failed"
+    node.begin(3)  # of the next `up`
+    node.until("running", 3)
 
 
 def test_what_is_not_plain_waits_for_the_supervisor(node: EtcdNode) -> None:
@@ -116,7 +122,7 @@ def test_what_is_not_plain_waits_for_the_supervisor(node: EtcdNode) -> None:
     rules = [{"log": "no such luck", "exit": None, "do": "exclude_host"}]
     node.begin(alone={"restarts": 9, "rules": rules, "ports": [20000, 29999], "failures": []})
     node.start(command=command)
-    node.says("a rule says not to retry here; waits for the supervisor")
+    node.says("a rule has it leave its host; waits for the supervisor")
     assert (node.report()["state"], node.generation()["number"]) == ("failed", 1)
 
 

@@ -163,6 +163,22 @@ def test_the_next_order_of_a_supervisor_counts_whatever_number_it_has(job: Job) 
     assert job.nodes[0].follow(order(2)) == order(2)
 
 
+def test_all_enter_the_end_of_the_job_and_the_next_order_of_a_command_counts(job: Job) -> None:
+    """Also one that has heard nothing for a while, whatever the others had begun before."""
+    assert job.fail(1) is None
+    job.pass_time(2, 0, 1, 2)
+    mine, now = job.nodes[1], job.nodes[1].order
+    assert now is not None
+    mine.propose(failed().give_up(now, "enough"), now.id)
+    job.pass_time(1, 0, 1)
+    ends = [(one.order.command, one.order.why) for one in job.nodes if one.order is not None]
+    assert ends == [("stop", "node 1: rank 1 exited with code 1; enough")] * 2 + [("run", None)]
+    assert job.fail(0) == "waits for the supervisor"
+    job.pass_time(2, 0, 1, 2)
+    assert job.nodes[2].order == job.nodes[0].order
+    assert job.nodes[2].follow(order(2)) == order(2)
+
+
 def test_a_launcher_that_was_told_to_stop_does_not_enter_what_others_begin(job: Job) -> None:
     assert job.fail(1) is None
     job.nodes[0].follow(order(command="stop"))

@@ -149,7 +149,6 @@ def test_one_launcher_begins_and_the_next_one_only_if_that_does_not(monkeypatch:
         (3, (), {}, {}, None),  # it has no lease itself
         (4, (1,), {}, {}, None),
         (5, (1,), {}, {}, None),
-        (3, (1,), {"restarts": 0}, {}, "the restarts of `recovery.max_restarts` are used up"),
         (3, (1,), {}, {"spares": ()}, "no idle spare either"),
         (6, (1, 2), {}, {}, None),
         (3, (1,), {"spares": []}, {}, None),
@@ -164,6 +163,15 @@ def test_it_waits(
     said = job.pass_time(LONG + 5, *heard, **how)
     assert job.homes == [f"h{node}" for node in range(nodes)]
     assert (said is None) if why is None else (said is not None and why in said)
+
+
+def test_without_restarts_left_the_job_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = Survivor(monkeypatch, restarts=0)
+    job.pass_time(LONG + 1, 1)
+    made = job.orders.order
+    assert made is not None
+    assert (made.command, made.id, job.homes) == ("stop", "g1", ["h0", "h1", "h2"])
+    assert made.why == "node 2: h2 is lost; the restarts of `recovery.max_restarts` are used up"
 
 
 def test_a_supervisor_that_answers_decides(monkeypatch: pytest.MonkeyPatch) -> None:

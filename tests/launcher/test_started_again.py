@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -46,8 +47,9 @@ class Trio:
             }
             for n, port in enumerate(self.ports)
         ]
+        alone = {**ALONE, "base": {"number": number, "id": f"demo-{number}"}}
         for node in self.nodes:
-            node.order(number, command, members=members, alone=ALONE)
+            node.order(number, command, members=members, alone=alone)
 
     def kill(self, *numbers: int) -> None:
         """Kill launchers with all that runs below them, as it happens to containers."""
@@ -93,6 +95,36 @@ def test_a_launcher_that_was_told_to_stop_stays_so_when_it_is_started_again(trio
     pid = trio.nodes[1].started[-1].pid
     found = eventually(lambda: (r := trio.nodes[1].report())["launcher"]["pid"] == pid and r)
     assert (found["state"], found["generation"], found["reason"]) == ("stopped", 1, "told to stop")
+
+
+def test_launchers_end_a_job_that_fails_the_same_way_again(trio: Trio) -> None:
+    """A bug of node 1. One that is started again after that, as by its engine, stays ended; what happened is kept."""
+    bug = trio.nodes[1].script("import sys; sys.exit(3)")
+    trio.kill(1)
+    trio.nodes[1].start(command=bug)
+    ended = [
+        eventually(lambda node=node: (r := node.report())["order"] and r["order"]["command"] == "stop" and r)
+        for node in trio.nodes
+    ]
+    why = "node 1: rank 1 exited with code 3; failed the same way again, before any progress: a bug, not a fault"
+    assert {report["order"]["why"] for report in ended} == {why}
+    found = [trio.nodes[0].until("stopped"), trio.nodes[1].until("failed"), trio.nodes[2].until("stopped")]
+    assert [report["reason"] for report in found] == [why, "rank 1 exited with code 3", why]
+    eventually(lambda: not trio.nodes[0].pids("script-"))
+    trio.kill(2)
+    pid = trio.nodes[2].start().pid
+    found[2] = eventually(lambda: (r := trio.nodes[2].report())["launcher"]["pid"] == pid and r)
+    assert (found[2]["state"], found[2]["order"]["command"]) == ("stopped", "stop")
+    kept = [json.loads((node.dir / "events.json").read_text())["events"] for node in trio.nodes]
+    told = [
+        [(one["event"], one["generation"]) for one in events if one["event"] in ("failure", "failed")]
+        for events in kept
+    ]
+    failures = [failure["generation"] for failure in found[0]["order"]["alone"]["failures"]]
+    assert told == [[*(("failure", number) for number in failures), ("failed", failures[-1])]] * 3
+    trio.order(9)  # of the next `up`
+    for node in (trio.nodes[0], trio.nodes[2]):
+        eventually(lambda node=node: node.report()["generation"] == 9)
 
 
 def test_a_launcher_that_is_started_again_after_the_end_keeps_how_it_ended(node: Node) -> None:

@@ -28,6 +28,36 @@ def generations(jobs: Any) -> list[tuple[int, str]]:
     return [(event["generation"], event["by"]) for event in jobs.events() if event["event"] == "generation"]
 
 
+def ranks(jobs: Any) -> list[int]:
+    """The pids of all processes of the job that run."""
+    return [p["pid"] for node in jobs.status()["nodes"] for p in node["processes"] if p["state"] == "running"]
+
+
+def test_launchers_end_a_job_whose_restarts_are_used_up(jobs: Any, eventually: Callable[..., Any]) -> None:
+    """As a supervisor would: all ranks end, everybody who looks sees why, and `up` goes on as after any failure."""
+    hold(jobs)
+    (jobs.directory / "fail").write_text("3")
+    jobs.ok("up", "--no-supervise")
+    wait = jobs.run("wait", "--timeout", "60s")
+    assert wait.returncode == 1, wait.stderr
+    state = jobs.status()
+    reason = "node 1: rank 1 exited with code 3; the restarts of `recovery.max_restarts` are used up"
+    assert (state["phase"], state["reason"], state["supervised"]) == ("failed", reason, False)
+    eventually(lambda: ranks(jobs) == [])
+    assert generations(jobs) == [(number, "launchers") for number in (2, 3, 4)]
+    told = [event for event in jobs.events() if event["event"] in ("failure", "failed")]
+    assert [(event["event"], event["generation"]) for event in told] == [
+        *(("failure", number) for number in (1, 2, 3, 4)),
+        ("failed", 4),
+    ]
+    assert told[-1]["message"] == f"job failed: {reason}"
+    (jobs.directory / "fail").unlink()
+    jobs.ok("up")
+    eventually(lambda: runs(jobs, 5))
+    (jobs.directory / "hold").unlink()
+    jobs.ok("wait", "--timeout", "60s")
+
+
 def test_launchers_recover_a_job_without_a_supervisor(jobs: Any, eventually: Callable[..., Any]) -> None:
     hold(jobs)
     jobs.ok("up", "--no-supervise")

@@ -32,3 +32,18 @@ def test_a_slow_node_is_named_with_its_time_and_the_median(jobs: Any, eventually
     )
     (jobs.directory / "end").touch()
     assert jobs.run("wait").returncode == 0
+
+
+def test_without_a_supervisor_launchers_name_it(jobs: Any, eventually: Any) -> None:
+    (jobs.directory / "counter.py").write_text(SCRIPT)
+    jobs.ok("up", "--set", "nodes=3", "--no-supervise")
+    (event,) = eventually(lambda: [event for event in jobs.events() if event["event"] == "straggler"])
+    named = {name: event[name] for name in ("node", "rank", "host", "generation", "seconds", "median")}
+    assert named == {"node": 1, "rank": 1, "host": "localhost", "generation": 1, "seconds": 0.02, "median": 0.01}
+    said = "rank 1 needs 0.02 s for its part of each step, 2.0 times the median (0.01 s)"
+    assert event["message"] == f"node 1 on localhost is a straggler: {said}"
+    jobs.ok("up")  # its supervisor does not name it again
+    eventually(lambda: any(event["event"] == "supervisor-started" for event in jobs.events()))
+    (jobs.directory / "end").touch()
+    assert jobs.run("wait").returncode == 0
+    assert len([event for event in jobs.events() if event["event"] == "straggler"]) == 1

@@ -15,6 +15,8 @@ from jobctl.jobspec.deploy.store import events
 from jobctl.jobspec.deploy.store.history import read_progress
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.launcher.node_report import StartWay
+from jobctl.jobspec.plan.generation import Alone, Base
+from jobctl.jobspec.plan.recovery import Failure
 from jobctl.jobspec.supervise.decisions import Stay
 from jobctl.jobspec.supervise.recorder import PROGRESS, Recorder
 
@@ -154,6 +156,38 @@ def test_what_nodes_do_is_told_when_it_changes(told: Told) -> None:
     told.recorder.notice(gone)
     assert len(told.messages) == 4
     assert "it was killed" in told.messages[-1]
+
+
+def test_a_later_supervisor_tells_of_nodes_what_nobody_has_told_yet(told: Told) -> None:
+    """Not launchers either; but what is so again, for the same supervisor, is news."""
+    runs = {"event": "node", "generation": 4, "node": 2, "state": "running", "message": "a launcher said so"}
+    events.KnownEvents(told.job.events).add([{**runs, "time": 990.0, "id": "0.0 node 4 2 running"}])
+    for _ in range(2):
+        told.look(1)
+        told.recorder = Recorder(told.job, told.clock, lambda text: None)
+    assert sorted(told.messages) == ["a launcher said so", *(f"node {n} on h{n} runs generation 4" for n in range(2))]
+    told.look(1)
+    told.recorder.notice(replace(at(2), nodes=(*at(2).nodes[:2], node(2, state="lost"))))
+    told.look(3)
+    assert told.messages[3:] == ["node 2 on h2 is not heard", "node 2 on h2 runs generation 4"]
+
+
+def test_what_launchers_have_decided_is_told_once(told: Told) -> None:
+    """Also where their own events are lost with their hosts: the order has the failures."""
+    first = Failure(4, 990.0, 1, "h1", 1, 3, "exit", None, 1.0, reason="rank 1 exited with code 3")
+    second = replace(first, generation=5, at=995.0)
+    alone = Alone(3, (), (20000, 29999), (first, second), Base(4, "g4"))
+    ended = replace(GENERATION, number=5, command="stop", alone=alone, why="node 1: it is a bug")
+    now = replace(at(1), control=replace(at(1).control, generation=ended))
+    for _ in range(2):
+        told.recorder.notice(now)
+        told.recorder = Recorder(told.job, told.clock, lambda text: None)
+    words = "node 1: rank 1 exited with code 3"
+    assert [message for message in told.messages if "runs generation" not in message] == [
+        f"{words}; no supervisor was there",
+        f"generation 5 begins: {words} (the launchers agreed)",
+        f"{words}; no supervisor was there",
+    ]
 
 
 def begun(told: Told, *ways: StartWay | None) -> list[dict[str, object]]:

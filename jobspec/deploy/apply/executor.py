@@ -177,7 +177,8 @@ def _next(deployer: Deployer, transition: Transition, ready: Sequence[Node], now
         generation = replace(generation, began=now)
     hot = want.spare_artefacts
     spares = deployer.idle_spares(hot, {node.host.name for node in ready}) if hot else ()
-    return replace(generation, alone=_alone(want.plan, ledger, now, generation, spares))
+    alone, cause = _alone(want.plan, ledger, now, generation, spares), step.cause if step else None
+    return replace(generation, alone=alone, why=None, cause=cause)
 
 
 def _alone(plan: Plan, ledger: Ledger, now: float, generation: Generation, spares: Sequence[HotSpare]) -> Alone | None:
@@ -188,13 +189,17 @@ def _alone(plan: Plan, ledger: Ledger, now: float, generation: Generation, spare
     etcd = any(node.launch.etcd for node in plan.nodes)
     if not etcd and any(node.launch.regroups or node.launch.rejoin is not None for node in plan.nodes):
         return None
-    left = plan.recovery.max_restarts - ledger.counted(plan.recovery.window, now)
+    window = plan.recovery.window
+    counted = ledger.counting(window, now)
+    spent = () if window is None else tuple(failure.at for failure in counted)
     rules = (*plan.recovery.rules, *DEFAULT_RULES)
     base = None if etcd else Base(generation.number, generation.rendezvous.id)
     # In a job that could begin with fewer nodes, a command that does not know of a move might leave out those that do.
     fixed = plan.min_nodes == len(plan.nodes)
     hot = tuple(spare for spare in spares if fixed and spare.host not in ledger.shunned)
-    return Alone(max(0, left), rules, (FIRST_PORT, FIRST_PORT + PORTS - 1), base=base, spares=hot)
+    left = max(0, plan.recovery.max_restarts - len(counted))
+    ports = FIRST_PORT, FIRST_PORT + PORTS - 1
+    return Alone(left, rules, ports, base=base, spares=hot, window=window, spent=spent)
 
 
 def _is_worth_it(transition: Transition, ready: Sequence[Node]) -> bool:

@@ -40,6 +40,9 @@ class ClusterEvents:
         self._job = job.name
         self._told: set[tuple[str, int]] = set()
 
+    def gather(self) -> None:
+        """Do nothing: what launchers keep goes with their pods, and the cluster tells what becomes of these."""
+
     def new(self) -> list[dict[str, Any]]:
         """Return what happened since the last call; an event that happens again is told again. Raises DeployError."""
         fresh = []

@@ -68,16 +68,24 @@ class Ledger:
         return replace(self, failures=(*others, failure))
 
     def with_those_of(self, generation: Generation | None) -> Ledger:
-        """Return the ledger with the failures noted because of which launchers have begun generations by themselves."""
+        """Return the ledger with what launchers have decided by themselves: failures, and that the job has failed."""
         known = {failure.generation for failure in self.failures}
         found = generation.alone.failures if generation and generation.alone else ()
         more = tuple(f for f in found if f.generation not in known)
-        return replace(self, failures=self.failures + more) if more else self
+        ledger = replace(self, failures=self.failures + more) if more else self
+        if generation is None or generation.why is None or self.result is not None:
+            return ledger
+        at = max((failure.at for failure in found), default=generation.began)
+        return replace(ledger, result=JobResult("failed", generation.why, at))
+
+    def counting(self, window: float | None, now: float) -> tuple[Failure, ...]:
+        """Return the failures that count for `recovery.max_restarts`. A node that was only slow has not failed."""
+        failed = (failure for failure in self.failures if failure.kind != STRAGGLER)
+        return tuple(failure for failure in failed if window is None or now - failure.at <= window)
 
     def counted(self, window: float | None, now: float) -> int:
-        """Return how many failures count for `recovery.max_restarts`. A node that was only slow has not failed."""
-        failed = (failure for failure in self.failures if failure.kind != STRAGGLER)
-        return sum(window is None or now - failure.at <= window for failure in failed)
+        """Return how many these are."""
+        return len(self.counting(window, now))
 
 
 @dataclass(frozen=True, slots=True)

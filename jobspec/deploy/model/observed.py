@@ -137,11 +137,11 @@ class Observed:
 
     @property
     def is_half_ended(self) -> bool:
-        """Whether the job is over, as its ledger says, and nobody has told its launchers."""
-        control = self.control
-        return (
-            control.ledger.result is not None and control.generation is not None and control.generation.command == "run"
-        )
+        """Whether the job is over, as its ledger says, and nobody has told its launchers, or only they each other."""
+        result, generation = self.control.ledger.result, self.control.generation
+        if result is None or generation is None:
+            return False
+        return generation.command == "run" or (generation.ended_alone and result.phase == "failed")
 
     def node(self, index: int) -> ObservedNode | None:
         """Return node `index`, or None if nothing of it was seen."""

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median
 
 from jobctl.jobspec.deploy.model.observed import ObservedNode
-
-SLOWER = 1.2  # times the median, from which on a process is named
-FEWEST = 2  # processes of a role, of which one can be slower than usual
+from jobctl.jobspec.launcher.stragglers import slow_processes
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +20,13 @@ class Straggler:
     median: float
 
     def __str__(self) -> str:
-        share = f"{self.seconds / self.median:.1f} times the median"
-        return f"rank {self.rank} needs {self.seconds:.3g} s for its part of each step, {share} ({self.median:.3g} s)"
+        return slowness(self.rank, self.seconds, self.median)
+
+
+def slowness(rank: int, seconds: float, median: float) -> str:
+    """Say how slow a process is; `median` is not 0."""
+    share = f"{seconds / median:.1f} times the median"
+    return f"rank {rank} needs {seconds:.3g} s for its part of each step, {share} ({median:.3g} s)"
 
 
 def stragglers(nodes: Sequence[ObservedNode]) -> list[Straggler]:
@@ -35,21 +37,12 @@ def stragglers(nodes: Sequence[ObservedNode]) -> list[Straggler]:
     """
     found = []
     for role in dict.fromkeys(node.role for node in nodes):
-        mine = [node for node in nodes if node.role == role and node.state == "running"]
-        told = [_told(node) for node in mine]
-        every = [seconds for known in told for seconds, _ in known]
-        if len(every) < FEWEST or not all(told):
-            continue  # the median of the first nodes that tell would be another
-        usual = median(every)
-        if usual <= 0:
-            continue  # no launcher says so, but anything in a container can write reports
-        for node, known in zip(mine, told, strict=True):
-            seconds, rank = max(known)
-            if seconds > SLOWER * usual:
-                found.append(Straggler(node.node, rank, node.host, seconds, usual))
+        mine = {node.node: node for node in nodes if node.role == role and node.state == "running"}
+        slow = slow_processes({number: _told(node) for number, node in mine.items()})
+        found += [Straggler(one.node, one.rank, mine[one.node].host, one.seconds, one.median) for one in slow]
     return found
 
 
-def _told(node: ObservedNode) -> list[tuple[float, int]]:
-    """Return own seconds and rank of the processes of a node that tell them."""
-    return [(process.own_seconds, process.rank) for process in node.processes if process.own_seconds is not None]
+def _told(node: ObservedNode) -> dict[int, float]:
+    """Return own seconds by rank, of the processes of a node that tell them."""
+    return {process.rank: process.own_seconds for process in node.processes if process.own_seconds is not None}

@@ -17,6 +17,9 @@ class AllocationEvents:
         self._written = EventFile(job.events)
         self._login, self._offset = login, 0
 
+    def gather(self) -> None:
+        """Do nothing: the allocation writes down by itself what happens, where all can read it."""
+
     def new(self) -> list[dict[str, Any]]:
         """Return what happened since the last call. Raises DeployError if the login node does not answer."""
         text = self._login.events(self._offset)

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
-from collections.abc import Iterator
+import os
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
 from jobctl.jobspec.deploy.model.untrusted import is_moment, parse_object
 from jobctl.jobspec.deploy.store.files import append_line
+from jobctl.jobspec.launcher.event_log import key_of
+
+SLACK = 5.0  # seconds before a job counts as brought up in which `up` may have told of its first generation
 
 
 class Events(Protocol):
@@ -17,6 +22,9 @@ class Events(Protocol):
 
     def new(self) -> list[dict[str, Any]]:
         """Return what happened since the last call, the oldest first."""
+
+    def gather(self) -> None:
+        """Add to this machine's history what launchers have kept, as far as they can be reached now."""
 
 
 class EventFile:
@@ -29,6 +37,71 @@ class EventFile:
         """Return the events that were written since the last call."""
         found, self.offset = read(self.path, self.offset)
         return found
+
+    def gather(self) -> None:
+        """Do nothing: there is this file alone."""
+
+
+class KnownEvents:
+    """What is in a log, so that several who tell of the same thing, at the same time perhaps, write it once.
+
+    An event of a launcher has an `id`; what jobctl has written is known by what it is about, and by its time: see `key_of`.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._forget()
+
+    def _forget(self) -> None:
+        self._offset = 0
+        self._ids: set[str] = set()
+        self._latest: dict[str, float] = {}  # by keys: when that was told of last without an id
+
+    def add(self, told: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+        """Append those that are new of events with an id, and return them. Raises OSError."""
+        new = []
+        with self._locked():
+            self._read()
+            for event in told:
+                if not self.has(event):
+                    append_line(self.path, json.dumps(event, ensure_ascii=False))
+                    self._note(event)
+                    new.append(event)
+        return new
+
+    def has(self, event: Mapping[str, Any]) -> bool:
+        """Say whether the log had an event with an id, as last read."""
+        began, _, key = event["id"].partition(" ")
+        latest = self._latest.get(key)
+        return event["id"] in self._ids or (latest is not None and latest >= float(began) - SLACK)
+
+    def look(self) -> None:
+        """Read what was appended."""
+        with contextlib.suppress(OSError):
+            self._read()
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(handle)
+
+    def _read(self) -> None:
+        if self.path.exists() and self.path.stat().st_size < self._offset:
+            self._forget()  # somebody has removed the history
+        found, self._offset = read(self.path, self._offset)
+        for event in found:
+            self._note(event)
+
+    def _note(self, event: Mapping[str, Any]) -> None:
+        if isinstance(event.get("id"), str):
+            self._ids.add(event["id"])
+        elif (key := key_of(dict(event))) is not None:
+            self._latest[key] = max(event["time"], self._latest.get(key, 0.0))
 
 
 def record(path: Path, at: float, kind: str, message: str, /, **details: Any) -> None:

@@ -1,7 +1,7 @@
 """The paths of a job's files on this machine: history and conveniences, and on target `local` the work directory.
 
 `$JOBCTL_STATE_DIR/jobs/JOB/` holds what `up` was started with (`job.json`, `plan.json`, and `source.json`, from which
-it is planned again), what happened (`events.jsonl`, `progress.jsonl`), on hosts the newest generation (`newest.json`,
+it is planned again), what happened (`events.jsonl`, `progress.jsonl`; `collected.json`: what of it is from launchers), on hosts the newest generation (`newest.json`,
 `ledger.json`, `previous.json`), channels and outbox of `notify` (`channels.json`, `outbox.json`), locks, collected logs (`history/`), and `host/`, the work directory of target `local`,
 laid out as on any host: `launcher.py`, `run/control.json`, `node-N.sh`, `node-N/`.
 """
@@ -25,6 +25,7 @@ from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.spec.targets import TARGETS
 
 CHANNELS = "channels.json"
+EVENTS, COLLECTED = "events.jsonl", "collected.json"
 PENDING = "pending.json"  # what the job is to become, while hosts that this needs are waited for
 
 
@@ -63,7 +64,12 @@ class JobDir:
     @property
     def events(self) -> Path:
         """What happened, one JSON object a line."""
-        return self.root / "events.jsonl"
+        return self.root / EVENTS
+
+    @property
+    def collected(self) -> Path:
+        """Which events of launchers are among them by now."""
+        return self.root / COLLECTED
 
     @property
     def progress(self) -> Path:
@@ -247,6 +253,14 @@ class JobDir:
             found.append((stat.st_mtime_ns, stat.st_ino))
         return tuple(found)
 
+    def is_known(self) -> bool:
+        """Say whether the job was ever brought up or supervised from here, and not only looked at from here."""
+        try:
+            names = set(os.listdir(self.root))
+        except FileNotFoundError:
+            return False
+        return COLLECTED not in names or not names <= {EVENTS, COLLECTED}
+
     def forget(self) -> None:
         """Remove what `remember` kept; events, progress and collected logs stay."""
         for name in _FORGOTTEN:
@@ -272,7 +286,7 @@ KEPT = (
     "previous.json",
 )
 SSH = ("ssh_host_key", "ssh_user_key", "known_hosts")  # made at the first use, of a job that is up or not
-_FORGOTTEN = (*KEPT, *SSH, "supervisor.log", "supervisor.lock")
+_FORGOTTEN = (*KEPT, *SSH, "supervisor.log", "supervisor.lock", COLLECTED)
 
 
 def state_dir(environ: Mapping[str, str]) -> Path:

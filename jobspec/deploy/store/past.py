@@ -93,7 +93,7 @@ def remove(job: JobDir) -> list[str]:
     """Remove the history of a job, and return the names of files that are not part of it: these stay. Raises OSError."""
     if job.history.is_dir() and not job.history.is_symlink():
         shutil.rmtree(job.history)
-    ours = (job.events, job.progress, job.lock, job.supervisor_lock, job.supervisor_log)
+    ours = (job.events, job.collected, job.progress, job.lock, job.supervisor_lock, job.supervisor_log)
     for path in (*ours, job.outbox, job.outbox_lock, *(job.root / name for name in SSH)):
         path.unlink(missing_ok=True)
     others = sorted(path.name for path in job.root.iterdir())

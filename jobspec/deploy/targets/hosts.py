@@ -22,11 +22,11 @@ from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.inventory import Inventory
 from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.store.archive import free_name
-from jobctl.jobspec.deploy.store.events import EventFile
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.deploy.targets import building, ending, inside, oneoff, provision, spare_launchers
 from jobctl.jobspec.deploy.targets.background import end_supervisor
 from jobctl.jobspec.deploy.targets.fleet import Fleet, raise_if_all
+from jobctl.jobspec.deploy.targets.gathering import HostEvents
 from jobctl.jobspec.deploy.targets.launchers import Launchers
 from jobctl.jobspec.deploy.targets.node_ports import HostPorts
 from jobctl.jobspec.plan.generation import Generation, HotSpare
@@ -296,9 +296,9 @@ class Hosts:
         homes = {node.host.name for node in self.plan.nodes} if self.plan else set(self.host_jobs)
         return [host for host in self.host_jobs if host in homes and host not in self.fleet.down]
 
-    def events(self) -> EventFile:
-        """Return what reads this machine's history."""
-        return EventFile(self.job.events)
+    def events(self) -> HostEvents:
+        """Return what reads this machine's history, and collects what launchers have kept."""
+        return HostEvents(self.fleet)
 
     def logs(self, selection: LineSelection, last: int | None = None) -> Logs | None:
         """Return what reads the chosen logs, None if no host has any."""

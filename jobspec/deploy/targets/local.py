@@ -33,12 +33,12 @@ from jobctl.jobspec.deploy.model.observed import FULL, Observed
 from jobctl.jobspec.deploy.store import processes
 from jobctl.jobspec.deploy.store.archive import collect_logs
 from jobctl.jobspec.deploy.store.control_files import read_control, write_generation, write_ledger
-from jobctl.jobspec.deploy.store.events import EventFile
 from jobctl.jobspec.deploy.store.files import is_full, read_json, write_atomic, write_json
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.deploy.store.lock import break_lock, hold, read_holder
 from jobctl.jobspec.deploy.targets import ending
 from jobctl.jobspec.deploy.targets.background import end_supervisor
+from jobctl.jobspec.deploy.targets.gathering import LocalEvents
 from jobctl.jobspec.deploy.targets.local_environ import process_environ, record_environ, recorded_environ
 from jobctl.jobspec.deploy.targets.local_feed import LocalFeed
 from jobctl.jobspec.deploy.targets.local_launchers import LocalLaunchers, launcher_hash, port_is_free, script_name
@@ -287,9 +287,9 @@ class Local:
         """Return what reads the chosen logs in the work directory."""
         return Logs(Folder(self.work), selection, last) if self.work.exists() else None
 
-    def events(self) -> EventFile:
-        """Return what reads this machine's history."""
-        return EventFile(self.job.events)
+    def events(self) -> LocalEvents:
+        """Return what reads this machine's history, and collects what launchers have kept."""
+        return LocalEvents(self.job, HOST)
 
     @property
     def failures(self) -> Failures:

@@ -10,9 +10,31 @@ from jobctl.jobspec.operations.errors import Refused
 from jobctl.jobspec.operations.unsupported import refuse_unsupported
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from jobctl.jobspec.deploy.store.jobdir import JobDir
+    from jobctl.jobspec.operations.resolve.job import Reached
     from jobctl.jobspec.report.fitness import FitnessStory
     from jobctl.jobspec.report.report import Story
+
+
+def gather_story(directory: JobDir, reached: Reached) -> Collection[str]:
+    """Collect what launchers have kept, as far as the job can be reached; return the hosts that do not answer.
+
+    Nothing is connected to for a job that is down, or was brought up elsewhere, unless `reached` names its hosts.
+    """
+    from jobctl.jobspec.operations.targets.choose import target_of
+    from jobctl.jobspec.operations.targets.table import known_handle
+
+    if directory.about() is None and reached.hosts is None:
+        return ()
+    refuse_unsupported(target_of(directory, reached), "report")
+    handle = known_handle(directory, reached)
+    try:
+        handle.events().gather()
+        return tuple(handle.failures)
+    finally:
+        handle.close()
 
 
 def story_of(directory: JobDir) -> Story:

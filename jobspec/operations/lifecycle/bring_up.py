@@ -220,6 +220,7 @@ class BringUp:
         change = self.change(deployer.observe() if options.check else observe_patiently(deployer, self.reporter))
         observed, steps, plan = change.observed, change.steps, self.plan
         refuse_owner(deployer, observed, options.take_over)
+        deployer.events().gather()  # before something of the job is removed
         self._refuse_others(SILENT)
         homes = {node.host.name for node in plan.nodes} | {node.host for node in observed.nodes}
         failed = {host: error for host, error in {**deployer.failures, **left}.items() if host in homes}

@@ -42,6 +42,7 @@ def take_down(handle: Handle, request: JobRequest, reporter: Reporter) -> TakenD
     with locked(handle, "down", request.break_lock):
         with reporter.waiting(aloud=True) as waiting:
             handle.tell = waiting.show
+            handle.events().gather()
             logs, failed = handle.take_down(grace)
         if not failed:
             directory.forget()

@@ -44,7 +44,7 @@ def reached_by_default(job: str | None, reached: Reached) -> Reached:
 
     if reached.hosts is not None or names_cluster(reached) or not has_defaults(os.environ):
         return reached
-    if job_of_name(name_of(job, reached)).root.exists():
+    if job_of_name(name_of(job, reached)).is_known():
         return reached
     return replace(reached, hosts=default_hosts().value)
 
@@ -55,7 +55,7 @@ def directory_of_running(job: str | None, reached: Reached = AS_STARTED) -> JobD
     directory = job_of_name(name)
     named = job is not None and not is_spec_file(job)
     anywhere = reached.hosts is None and not names_cluster(reached)
-    if named and anywhere and directory.about() is None and not directory.root.exists():
+    if named and anywhere and directory.about() is None and not directory.is_known():
         raise Refused(
             f"no job `{name}` is known here",
             "it may run on hosts that jobctl cannot know here: `--hosts hosts.txt` names them; `jobctl list` shows the jobs"
