@@ -16,8 +16,15 @@ from jobctl.jobspec.render.container import node_directory
 from jobctl.jobspec.render.environment import compose_template, shell_template
 from jobctl.jobspec.render.launcher import launcher
 from jobctl.jobspec.render.payload import control_json, launch_json
-from jobctl.jobspec.render.shell import local_script, local_service_script, ssh_hash, ssh_script
-from jobctl.jobspec.spec.targets import Starter, TargetName, traits_of
+from jobctl.jobspec.render.shell import (
+    local_hash,
+    local_script,
+    local_service_hash,
+    local_service_script,
+    ssh_hash,
+    ssh_script,
+)
+from jobctl.jobspec.spec.targets import Starter, TargetName
 
 __all__ = [
     "Artefact",
@@ -65,20 +72,20 @@ def read_templates(starter: Starter) -> None:
 
 
 def service_hashes(plan: Plan) -> dict[str, str]:
-    """Return the hash of what starts each service's container, by the service's name."""
-    hash_of = _HASHES[traits_of(plan.target).starter]
+    """Return the hash of what starts each service, by the service's name."""
+    hash_of = _HASHES.get(plan.target, _compose_hash)
     return {service.name: hash_of(plan, service) for service in plan.services}
 
 
 def spare_hashes(plan: Plan) -> dict[str, str]:
     """Return the hash of what starts the container of each hot spare, by the name of its host."""
-    hash_of = _HASHES[traits_of(plan.target).starter]
+    hash_of = _HASHES.get(plan.target, _compose_hash)
     return {node.host.name: hash_of(plan, node) for node in plan.spares}
 
 
 def hashes(plan: Plan) -> dict[int, str]:
-    """Return the hash of what starts each node's container, as its label `jobctl.spec` has it."""
-    hash_of = _HASHES[traits_of(plan.target).starter]
+    """Return the hash of what starts each node's launcher, as the label `jobctl.spec` of its container has it."""
+    hash_of = _HASHES.get(plan.target, _compose_hash)
     return {node.index: hash_of(plan, node) for node in plan.nodes}
 
 
@@ -134,6 +141,12 @@ def _compose_files(plan: Plan, generation: Generation) -> Iterator[Artefact]:
         yield Artefact(f"{folder(host)}/compose.yaml", content, 0o644)
 
 
+def _local_hash(plan: Plan, one: Node | Service) -> str:
+    if isinstance(one, Service):
+        return local_service_hash(local_service_script(one))
+    return local_hash(local_script(plan, one), plan)
+
+
 def _compose_hash(plan: Plan, one: Node | Service) -> str:
     return service_hash(plan.sent, one)
 
@@ -145,7 +158,7 @@ RENDERERS: Mapping[TargetName, Callable[[Plan, Generation], Iterator[Artefact]]]
     "kubernetes": _manifests,
     "slurm": _allocation,
 }
-_HASHES: Mapping[Starter, Callable[[Plan, Node | Service], str]] = {"compose": _compose_hash, "ssh": ssh_hash}
+_HASHES: Mapping[TargetName, Callable[[Plan, Node | Service], str]] = {"local": _local_hash, "ssh": ssh_hash}
 _TEMPLATES: Mapping[Starter, tuple[Callable[[str], object], tuple[str, ...]]] = {
     "compose": (compose_template, ("compose.yaml.j2", "service.yaml.j2", "service_alike.yaml.j2")),
     "ssh": (shell_template, ("ssh.sh.j2", "ssh_alike.sh.j2", "ssh_start.sh.j2")),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from hashlib import sha256
 
 from jobctl.jobspec.plan.sent import Sent
 from jobctl.jobspec.plan.types import Container, Mount, Node, Plan, Service
@@ -40,6 +42,17 @@ def local_service_script(service: Service) -> bytes:
         command=service.command,
     )
     return _encode(text)
+
+
+def local_hash(script: bytes, plan: Plan | None) -> str:
+    """Return what identifies a launcher on this machine: its script, and the checkpoint directory, which that does not name."""
+    checkpoint = plan.checkpoint.dir if plan and plan.checkpoint else ""
+    return sha256(script + b"\0" + os.fsencode(checkpoint)).hexdigest()[:16]
+
+
+def local_service_hash(script: bytes) -> str:
+    """Return what identifies a service on this machine: its script."""
+    return sha256(script).hexdigest()[:16]
 
 
 def ssh_script(plan: Plan, node: Node | Service) -> bytes:

@@ -66,7 +66,7 @@ def test_data_comes_from_a_host_of_the_file_that_the_job_does_not_use(
         return LocalTransport(host.name)
 
     monkeypatch.setattr(fleet, "transport_to", transport_to)
-    made = fleet.Fleet(job_dir(tmp_path, "job"), "ssh", inventory, None, lambda text: None)
+    made = fleet.host_fleet(job_dir(tmp_path, "job"), "ssh", inventory, None, lambda text: None)
     del reached[:]
     for source in ("gpu09", "ml@gpu09", "me@gpu09", "gpu02", "elsewhere"):
         made.folder_of(Dataset("/d", "/d", "d", host=source))

@@ -21,7 +21,6 @@ from jobctl.jobspec.deploy.model.inventory import Inventory
 from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.slurm.login import LoginNode
 from jobctl.jobspec.deploy.slurm.ports import AllocationPorts
-from jobctl.jobspec.deploy.store.control_files import control_json
 from jobctl.jobspec.deploy.targets import node_ports
 from jobctl.jobspec.deploy.targets.hosts import Hosts
 from jobctl.jobspec.deploy.targets.node_ports import home_of
@@ -30,6 +29,7 @@ from jobctl.jobspec.deploy.transport.local import LocalTransport
 from jobctl.jobspec.deploy.transport.relay import listen, relay, serve
 from jobctl.jobspec.plan.generation import Generation, first_generation
 from jobctl.jobspec.plan.types import HostRef
+from jobctl.jobspec.render.payload import control_json
 from jobctl.jobspec.spec.hosts import Host
 
 from .test_executor import TWO

@@ -274,9 +274,10 @@ class HostJob:
         if any(seen.role == SPARE for seen in containers):  # else the next one there would take that node up again
             self.remove([str(self.work / SPARE_REPORT.parent)])
 
-    def forget(self, node: int) -> None:
-        """Remove what is left of a node that belongs elsewhere now."""
-        self.remove([str(self.work / f"node-{node}"), str(self.work / f"node-{node}.sh")])
+    def forget(self, name: int | str) -> None:
+        """Remove what is left of a node or service that belongs elsewhere now."""
+        path = self.work / (f"node-{name}" if isinstance(name, int) else name)
+        self.remove([str(path), f"{path}.sh"])
 
     def erase(self, images: Sequence[str] = ()) -> None:
         """Remove the work directory, and the folders above it that are empty then; who follows the job leaves first.
@@ -328,9 +329,8 @@ class HostJob:
         except (OSError, EOFError) as error:
             if getattr(error, "filename", None):  # of this machine
                 raise
-            raise HostError(
-                self.host.name, "lost", f"the connection was lost while its logs were read: {error}"
-            ) from error
+            message = f"the connection was lost while its logs were read: {error}"
+            raise HostError(self.host.name, "lost", message) from error
         finally:
             channel.close()
 

@@ -13,7 +13,7 @@ import random
 import socket
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,9 +22,10 @@ from jobctl.jobspec.deploy.host.lock import ANSWER, check_answer
 from jobctl.jobspec.deploy.host.scripts import SCRIPTS
 from jobctl.jobspec.deploy.model.control import Control
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
-from jobctl.jobspec.deploy.model.host_state import HostState
-from jobctl.jobspec.deploy.model.liveness import EXPIRY, FailureDetector, parse_tick
+from jobctl.jobspec.deploy.model.host_state import HostState, PutTogether
+from jobctl.jobspec.deploy.model.liveness import EXPIRY, FailureDetector
 from jobctl.jobspec.deploy.model.observed import Observed
+from jobctl.jobspec.deploy.model.tick_reader import TickReader
 from jobctl.jobspec.deploy.model.untrusted import as_moment, as_number
 from jobctl.jobspec.deploy.store.lock import Locked, who
 from jobctl.jobspec.deploy.store.processes import alive
@@ -86,6 +87,10 @@ class Following:
             if host.name in hosts and time.monotonic() - host.looked > age:
                 host.read_soon()
 
+    def feed(self, put_together: PutTogether) -> HostFeed:
+        """Return what they send; `put_together` makes one picture of what was seen, and of hosts that are silent."""
+        return HostFeed(self, put_together)
+
     def look(self, host: str) -> HostState:
         """Read a host now. Raises HostError."""
         return next(one for one in self.hosts if one.name == host).look()
@@ -111,7 +116,7 @@ class HostFollowed:
         self._over = threading.Event()
         self._left = threading.Event()  # nothing comes from it any more
         self._channel: Any = None
-        self._versions: dict[int, str | None] = {}  # of the launchers' reports
+        self._ticks = TickReader(all_.detector, self.name)
         self.looked = 0.0  # when the look began that found what is `seen`
         self._told = self._read_at = 0.0
         self._owned = self._idle = False  # whether the host keeps our name; whether there is nothing of the job
@@ -227,7 +232,7 @@ class HostFollowed:
         self._owned = before.partition(" ")[2] in ("", self.me)
         if not self._owned:
             self.all.detector.succeed()
-        self._versions.clear()
+        self._ticks.forget()
         self._idle, self._problem = False, None
         self.all.detector.hear_host(self.name)
         self.read_soon()
@@ -248,14 +253,12 @@ class HostFollowed:
             if now - self._told > KEEP:
                 self._say("-")
             return
-        tick = parse_tick(line)
+        tick = self._ticks.read(line)
         if tick is None:
             return  # whatever wrote that into the pipe, it was no launcher
-        answer = self.all.detector.hear(tick, self.name)
-        if answer is not None:
-            self._say(f"{tick.node} {answer}")
-        if self._versions.get(tick.node) != tick.report:
-            self._versions[tick.node] = tick.report
+        if tick.answer is not None:
+            self._say(f"{tick.node} {tick.answer}")
+        if tick.reported:
             self.read_soon()
 
     def _say(self, text: str) -> None:
@@ -344,13 +347,9 @@ _EVENTS = ("create", "start", "die", "destroy", "oom", "pause", "unpause")
 
 
 class HostFeed:
-    """What the hosts of a job send, put together. `put_together` makes one picture of what was seen and of the launchers that are silent."""
+    """What the hosts of a job send, put together as `Following.feed` says."""
 
-    def __init__(
-        self,
-        following: Following,
-        put_together: Callable[[Mapping[str, HostState], Mapping[str, DeployError]], Observed],
-    ) -> None:
+    def __init__(self, following: Following, put_together: PutTogether) -> None:
         self.following, self.detector, self._put_together = following, following.detector, put_together
 
     def wait(self, seconds: float) -> None:

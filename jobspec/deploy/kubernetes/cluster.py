@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +50,7 @@ from jobctl.jobspec.deploy.model.errors import DeployError, HostError, NothingTo
 from jobctl.jobspec.deploy.model.finding import Finding
 from jobctl.jobspec.deploy.model.log_lines import LineSelection, Reader
 from jobctl.jobspec.deploy.model.observed import Observed, phase
-from jobctl.jobspec.deploy.store.archive import free_name
+from jobctl.jobspec.deploy.store.archive import free_folder
 from jobctl.jobspec.deploy.store.events import Events
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.deploy.store.lock import break_lock, hold
@@ -296,7 +295,7 @@ class Cluster:
 
     def _collect(self) -> Path | None:
         """Write the logs of all pods to this machine's history, and return where."""
-        into = free_name(self.job.history / datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%SZ"))
+        into = free_folder(self.job.history)
         count, _ = pod_log_archive.collect(self.api, self.pods(), self.plan, into)
         return into if count else None
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 from jobctl.jobspec.deploy.model.container import SeenContainer
 from jobctl.jobspec.deploy.model.control import Control, age, begun_alone, newest, role_of
-from jobctl.jobspec.deploy.model.errors import HostError
+from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.model.observed import FULL, Observed, ObservedNode, ObservedService, State, parse_node
 from jobctl.jobspec.deploy.model.spare_state import SPARE, idle_spare, spare_container
 from jobctl.jobspec.deploy.model.untrusted import Json
@@ -50,6 +51,10 @@ class HostState:
     def ended(self, node: int) -> bool:
         """Whether the launcher of `node` has reported how its node ended."""
         return _state(self, node) in ("succeeded", "failed", "stopped")
+
+
+# Makes one picture of what was seen on hosts, and of those that are silent.
+PutTogether: TypeAlias = Callable[[Mapping[str, HostState], Mapping[str, DeployError]], Observed]
 
 
 def _state(seen: HostState, node: int) -> str:
@@ -114,7 +119,7 @@ def _on_hosts(seen: Mapping[str, HostState], control: Control) -> list[ObservedN
 
     Between the generation that has a node there and the first report of it, its launcher is the one that waits.
     """
-    found = [node for host, one in seen.items() for node in _nodes(host, one)]
+    found = [node for host, one in seen.items() for node in _nodes(host, one, control)]
     there = {(node.node, node.host) for node in found if node.container is not None}
     places = [place for place in control.placement.items() if place[1] in seen and place not in there]
     begin = [_about_to_begin(node, host, seen[host], control) for node, host in places if seen[host].waits]
@@ -171,7 +176,8 @@ def _told_once(
     places: dict[str, list[str]] = {}
     for host, one in seen.items():
         for container in one.containers:
-            places.setdefault(container.id, []).append(host)
+            if container.id:  # else it is a process of this machine
+                places.setdefault(container.id, []).append(host)
     if all(len(hosts) == 1 for hosts in places.values()):
         return seen
 
@@ -192,15 +198,15 @@ def _services(
     found = {(c.service, host): c for host, one in seen.items() for c in one.containers if c.service is not None}
     for (name, host), container in sorted(found.items(), key=lambda item: str(item[0])):
         state: State = "running" if container.running else "exited"
-        yield ObservedService(str(name), container.role, host, state, container.artefact, container.id)
+        yield ObservedService(str(name), container.role, host, state, container.artefact, container.id or None)
     for name, host in planned.items():
         if host in unreachable:
             reason = f"{host} cannot be reached"
             yield ObservedService(name, name.partition("-")[0], host, "lost", reachable=False, reason=reason)
 
 
-def _nodes(host: str, seen: HostState) -> Iterator[ObservedNode]:
-    """Yield the nodes on one host, each from its container and what its launcher reported."""
+def _nodes(host: str, seen: HostState, control: Control) -> Iterator[ObservedNode]:
+    """Yield the nodes on one host, each from its container (or launcher) and what its launcher reported."""
     containers: dict[int, SeenContainer] = {}
     for container in sorted(seen.containers, key=lambda container: container.running):
         containers[container.node] = container
@@ -211,9 +217,10 @@ def _nodes(host: str, seen: HostState) -> Iterator[ObservedNode]:
         running = found is not None and found.running
         # Where the engine cannot tell, launchers are believed.
         alive = 1 if running or (seen.blind and index in seen.reports and not seen.ended(index)) else None
-        role = found.role if found and found.role != SPARE else "trainer"
+        alive = found.pid if found is not None and found.pid is not None else alive
+        role = found.role if found and found.role not in ("", SPARE) else role_of(control, index)
         node = parse_node(index, role, host, seen.reports.get(index), alive, found.artefact if found else None)
-        yield replace(node, container=found.id if found else None)
+        yield replace(node, container=(found.id or None) if found else None)
 
 
 def _is_outdated(seen: HostState, control: Control) -> bool:

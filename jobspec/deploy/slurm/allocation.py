@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -31,7 +30,7 @@ from jobctl.jobspec.deploy.slurm.login import LoginNode
 from jobctl.jobspec.deploy.slurm.ports import AllocationPorts
 from jobctl.jobspec.deploy.slurm.preflight import preflight
 from jobctl.jobspec.deploy.slurm.queue import SlurmLook
-from jobctl.jobspec.deploy.store.archive import free_name
+from jobctl.jobspec.deploy.store.archive import free_folder
 from jobctl.jobspec.deploy.store.events import Events
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.deploy.store.lock import break_lock, hold
@@ -177,7 +176,7 @@ class SlurmAllocation:
 
     def _collect(self) -> Path | None:
         """Copy logs and outputs into this machine's history, and return where."""
-        into = free_name(self.job.history / datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%SZ"))
+        into = free_folder(self.job.history)
         into.mkdir(parents=True)
         if self.login.collect(into):
             return into

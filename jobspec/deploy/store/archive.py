@@ -7,14 +7,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 
-def collect_logs(work: Path, history: Path) -> Path | None:
-    """Move the logs of all nodes in `work` below `history`; return where to, None if there are none."""
+def collect_logs(work: Path, into: Path) -> bool:
+    """Move the logs of all nodes in `work` below `into`; say whether there were any."""
     logs = [path for path in sorted(work.glob("node-*/logs")) if any(path.iterdir())]
-    if not logs:
-        return None
-    target = free_name(history / datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%SZ"))
     for path in logs:
-        node = target / path.parent.name
+        node = into / path.parent.name
         node.mkdir(parents=True)
         shutil.move(path, node / "logs")
         records = path.parent / "processes"  # which rank wrote which log
@@ -23,7 +20,12 @@ def collect_logs(work: Path, history: Path) -> Path | None:
         launcher = path.parent / "launcher.log"
         if launcher.exists() and launcher.stat().st_size:
             shutil.move(launcher, node / "launcher.log")
-    return target
+    return bool(logs)
+
+
+def free_folder(history: Path) -> Path:
+    """Return where what is taken away now goes, below `history`."""
+    return free_name(history / datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%SZ"))
 
 
 def free_name(path: Path) -> Path:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from jobctl.jobspec.deploy.model.control import Control, Ledger, Unreadable, ledger_json, parse_control
+from jobctl.jobspec.deploy.model.control import Control, Unreadable, parse_control
 from jobctl.jobspec.deploy.model.errors import DeployError
 from jobctl.jobspec.deploy.store.files import read_json, write_atomic
-from jobctl.jobspec.plan.generation import Generation
-from jobctl.jobspec.render.payload import control_json
 
 
 def read_control(work: Path) -> Control:
@@ -21,11 +19,12 @@ def read_control(work: Path) -> Control:
         raise DeployError(bad.error(str(run)), hint) from bad
 
 
-def write_generation(work: Path, generation: Generation) -> None:
-    """Hand `generation` to the launchers of `work`."""
-    write_atomic(work / "run" / "control.json", control_json(generation))
+def hand_over(work: Path, ledger: bytes, control: bytes) -> None:
+    """Replace the ledger, then the control file, which launchers follow; one that is empty here stays.
 
-
-def write_ledger(work: Path, ledger: Ledger) -> None:
-    """Keep `ledger`. Write it before the generation that follows from it: it is keyed by generation."""
-    write_atomic(work / "run" / "ledger.json", ledger_json(ledger), 0o600)
+    The ledger goes first: it is keyed by the generation that follows from it.
+    """
+    if ledger:
+        write_atomic(work / "run" / "ledger.json", ledger, 0o600)
+    if control:
+        write_atomic(work / "run" / "control.json", control)

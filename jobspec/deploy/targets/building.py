@@ -8,14 +8,14 @@ from jobctl.jobspec.deploy.host.engine import Engine
 from jobctl.jobspec.deploy.host.image_build import build_image, remove_name
 from jobctl.jobspec.deploy.host.image_copy import HERE, ImageSources
 from jobctl.jobspec.deploy.model.errors import HostError
-from jobctl.jobspec.deploy.targets.fleet import Fleet
+from jobctl.jobspec.deploy.targets.fleet import HostFleet
 from jobctl.jobspec.deploy.transport.fanout import fan_out
 from jobctl.jobspec.deploy.transport.local import LocalTransport
 from jobctl.jobspec.plan.sent import Build
 from jobctl.jobspec.plan.types import Plan
 
 
-def build(fleet: Fleet, plan: Plan, say: Callable[[str], None]) -> None:
+def build(fleet: HostFleet, plan: Plan, say: Callable[[str], None]) -> None:
     """Have the image of a plan built, unless a host of the job or the builder has it. Raises DeployError."""
     made = plan.build
     if made is None:
@@ -31,7 +31,7 @@ def build(fleet: Fleet, plan: Plan, say: Callable[[str], None]) -> None:
 _PROCESSORS = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm", "i686": "386"}
 
 
-def _refuse_other_processor(fleet: Fleet, plan: Plan, engine: Engine, image: str) -> None:
+def _refuse_other_processor(fleet: HostFleet, plan: Plan, engine: Engine, image: str) -> None:
     """Take an image's name away again, and raise HostError, if a host of a node has another processor than it is for."""
     with engine.asked() as client:
         made_for = engine.answer(client.inspect_image(image), dict).get("Architecture")
@@ -45,7 +45,7 @@ def _refuse_other_processor(fleet: Fleet, plan: Plan, engine: Engine, image: str
             raise HostError(name, "build-processor", message, hint)
 
 
-def _processor(fleet: Fleet, name: str) -> str:
+def _processor(fleet: HostFleet, name: str) -> str:
     """Return the processor of a host, as images call it; nothing where its engine does not say."""
     engine = fleet.host_jobs[name].engine
     with engine.asked() as client:
@@ -53,7 +53,7 @@ def _processor(fleet: Fleet, name: str) -> str:
     return _PROCESSORS.get(found, found)
 
 
-def _builder(fleet: Fleet, made: Build) -> Engine:
+def _builder(fleet: HostFleet, made: Build) -> Engine:
     """Return the engine that builds: that of `build.on`, or of this machine, for which the hosts file may name another."""
     if made.on is None or made.on == "localhost":
         here = (job.engine for job in fleet.host_jobs.values() if isinstance(job.transport, LocalTransport))

@@ -1,12 +1,19 @@
-"""How the processes of a job end, on hosts and on this machine: jobctl tells all launchers, and waits for them."""
+"""How a job ends, on hosts and on this machine: jobctl tells all launchers, waits for them, and removes what is left."""
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Literal, Protocol
 
+from jobctl.jobspec.deploy.apply.deployer import AllUnreachable, Failures
 from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode, waits_for
+from jobctl.jobspec.deploy.store.archive import free_folder
+from jobctl.jobspec.deploy.targets.background import end_supervisor
+from jobctl.jobspec.deploy.targets.fleet import Fleet
+from jobctl.jobspec.deploy.targets.job_on_host import J
 
 ENDING = 2.0  # seconds, beyond the grace of its processes, that a launcher takes to do as it is told
 
@@ -38,6 +45,22 @@ def wait_for_launchers(job: Commanded, grace: float) -> None:
 def wait_for_nodes(job: Commanded, grace: float) -> None:
     """Wait until all nodes have ended, as long as launchers take at most; engines start the launchers again."""
     _wait(job, lambda node: node.state in ("exited", "failed", "fenced"), grace)
+
+
+def take_down(
+    fleet: Fleet[J], finish: Callable[[], None], erase: Callable[[J, Path], bool]
+) -> tuple[Path | None, Failures]:
+    """End everything by `finish`, and have each host that can be reached `erase` all of the job; return where its logs went.
+
+    `erase` moves the logs of a host into a folder, and says whether there were any.
+    """
+    into = free_folder(fleet.job.history)
+    end_supervisor(fleet.job)
+    with contextlib.suppress(AllUnreachable):
+        finish()
+    outcome = fleet.on(fleet.host_jobs, lambda host_job: erase(host_job, into))
+    collected = into if into.exists() and any(outcome.done.values()) else None
+    return collected, fleet.failures(outcome)
 
 
 def _wait(job: Commanded, done: Callable[[ObservedNode], bool], grace: float) -> None:

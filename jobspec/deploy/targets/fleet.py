@@ -1,6 +1,7 @@
 """All hosts of one job, side by side: what was last seen of each, who does not answer, and whose turn it is.
 
-Nothing is remembered here that could not be read again: files and containers of the job are on its hosts.
+Nothing is remembered here that could not be read again: files and containers of the job are on its hosts. On target
+`local` this machine is the only host, and its nodes are processes.
 """
 
 from __future__ import annotations
@@ -9,13 +10,14 @@ import contextlib
 import itertools
 import socket
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from hashlib import sha256
 from secrets import token_hex
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import Generic, Literal, TypeAlias
 
-from jobctl.jobspec.deploy.apply.deployer import AllUnreachable, Failures
+from jobctl.jobspec.deploy.apply.deployer import AllUnreachable, Failures, Feed
 from jobctl.jobspec.deploy.host.data_source import FolderOnHost
 from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.host.lock import Held, check, hold_on
@@ -23,22 +25,19 @@ from jobctl.jobspec.deploy.model.control import Control, kept_control, newest
 from jobctl.jobspec.deploy.model.errors import UNHEARD, DeployError
 from jobctl.jobspec.deploy.model.host_state import HostState, merge, unreadable
 from jobctl.jobspec.deploy.model.inventory import Inventory, SshOptions
+from jobctl.jobspec.deploy.model.liveness import FailureDetector
 from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.model.spare_state import SpareState, idle_spare
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.deploy.store.lock import break_lock, hold, read_holder
+from jobctl.jobspec.deploy.targets.job_on_host import Followed, J, Together
 from jobctl.jobspec.deploy.transport.base import Transport
-from jobctl.jobspec.deploy.transport.fanout import AT_ONCE, Outcome, fan_out
+from jobctl.jobspec.deploy.transport.fanout import AT_ONCE, H, Outcome, T, fan_out
 from jobctl.jobspec.deploy.transport.local import LocalTransport
 from jobctl.jobspec.deploy.transport.ssh import Ssh
 from jobctl.jobspec.plan.sent import Dataset
 from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.spec.hosts import Host
-
-if TYPE_CHECKING:
-    from jobctl.jobspec.deploy.host.watch import Following, HostFeed
-
-T = TypeVar("T")
 
 
 def transport_to(host: Host, options: SshOptions) -> Transport:
@@ -46,27 +45,21 @@ def transport_to(host: Host, options: SshOptions) -> Transport:
     return LocalTransport(host.name) if host.local else Ssh(host, options)
 
 
-class Fleet:
+class Fleet(Generic[J]):
     """The hosts of one job. `seen` and `down` say how they looked when last observed."""
 
     def __init__(
-        self,
-        job: JobDir,
-        target: Literal["compose", "ssh"],
-        inventory: Inventory,
-        plan: Plan | None,
-        tell: Callable[[str], None],
+        self, job: JobDir, inventory: Inventory, host_jobs: Iterable[J], together: Together[J], plan: Plan | None
     ) -> None:
-        self.job, self.inventory, self.plan = job, inventory, plan
-        self.host_jobs = {
-            h.name: HostJob(h, transport_to(h, inventory.ssh), job.name, target, tell) for h in inventory.hosts
-        }
+        self.job, self.inventory, self.plan, self._together = job, inventory, plan, together
+        self.keeps_run = together.keeps_run
+        self.host_jobs: Mapping[str, J] = {host_job.host.name: host_job for host_job in host_jobs}
         self.seen: Mapping[str, HostState] = {}
         self.down: Failures = {}
         # The newest generation and ledger that were ever begun or seen: the hosts that have them may be gone.
         self.known: Control | None = None
         self._held: Held | None = None
-        self._following: Following | None = None
+        self._following: Followed | None = None
         self._silent: dict[str, DeployError] = {}  # hosts that do not answer, and are not asked again
         self._others: dict[str, Transport] = {}  # hosts beside the job's that have data for it
         self._folders: dict[str, FolderOnHost] = {}  # data on hosts, which is looked at once
@@ -106,7 +99,8 @@ class Fleet:
         """Read what runs now from all hosts. Raises the first host's error if none answers."""
         # A host that could not even be locked a moment ago would cost its whole timeout once more.
         known = {**self._silent, **(self._held.failed if self._held else {})}
-        outcome = fan_out([host_job for host, host_job in self.host_jobs.items() if host not in known], self._look)
+        asked = [host_job for host, host_job in self.host_jobs.items() if host not in known]
+        outcome = self._together.on(asked, self._look)
         failed = {**known, **{host_job.host.name: error for host_job, error in outcome.failed.items()}}
         if failed and not outcome.done:
             self.seen, self.down = {}, failed
@@ -117,12 +111,12 @@ class Fleet:
 
     def newest(self) -> Control:
         """Return the newest generation and ledger. This command waits no more for a host that did not answer."""
-        outcome = fan_out(self.host_jobs.values(), HostJob.control)
+        outcome = self._together.on(self.host_jobs.values(), lambda host_job: host_job.control())
         if outcome.done:
             self._silent = {host_job.host.name: error for host_job, error in outcome.failed.items()}
         return newest(outcome.done.values())
 
-    def _look(self, host_job: HostJob) -> HostState:
+    def _look(self, host_job: J) -> HostState:
         """Read what is on a host. While it is followed, launchers are believed where its engine does not answer."""
         following = self._following
         return host_job.observe() if following is None else following.look(host_job.host.name)
@@ -172,10 +166,11 @@ class Fleet:
         heard = [host_job for host, host_job in self.host_jobs.items() if host not in self._silent]
         with (
             hold(self.job.lock, command),
-            hold_on(heard, "lock", command, break_it=break_it) as held,
+            self._together.lock(heard, command, break_it=break_it) as held,
         ):
             self._held = held
-            held.failed |= self._silent
+            if held is not None:
+                held.failed |= self._silent
             try:
                 yield
             finally:
@@ -186,21 +181,17 @@ class Fleet:
         check(self._held)
 
     @contextlib.contextmanager
-    def follow(self) -> Iterator[HostFeed]:
+    def follow(self) -> Iterator[Feed]:
         """Be the job's only supervisor, wherever others may be started: launchers are answered."""
-        from jobctl.jobspec.deploy.host.watch import Following, HostFeed
-        from jobctl.jobspec.deploy.model.liveness import FailureDetector
-
-        me = sha256(f"{socket.gethostname()} {self.job.root}".encode()).hexdigest()[:16]
         last, ledger, previous = self.job.kept_run()
         detector = FailureDetector(time.monotonic, token_hex(4), previous=kept_control(previous).generation)
-        following = Following(list(self.host_jobs.values()), detector, me)
+        following = self._together.following(self.job, list(self.host_jobs.values()), detector)
         with hold(self.job.supervisor_lock, "supervise", wait=0.0):
             following.start()
             self.known = self.known or kept_control(last, ledger)
             self._following = following
             try:
-                yield HostFeed(following, self._heard)
+                yield following.feed(self._heard)
             finally:
                 self._following = None
                 following.close()
@@ -214,11 +205,11 @@ class Fleet:
 
     # All hosts side by side.
 
-    def on(self, hosts: Iterable[str], task: Callable[[HostJob], T]) -> Outcome[HostJob, T]:
+    def on(self, hosts: Iterable[str], task: Callable[[J], T]) -> Outcome[J, T]:
         """Do `task` on all `hosts` of the job at the same time."""
-        return fan_out([self.host_jobs[host] for host in hosts if host in self.host_jobs], task)
+        return self._together.on([self.host_jobs[host] for host in hosts if host in self.host_jobs], task)
 
-    def failures(self, outcome: Outcome[HostJob, T]) -> dict[str, DeployError]:
+    def failures(self, outcome: Outcome[J, T]) -> dict[str, DeployError]:
         """Return why hosts failed, by their names."""
         failures = {host_job.host.name: error for host_job, error in outcome.failed.items()}
         if self._held is not None:  # this command waits no more for a host that is gone now
@@ -227,7 +218,43 @@ class Fleet:
         return failures
 
 
-def raise_if_all(outcome: Outcome[HostJob, T]) -> None:
+HostFleet: TypeAlias = Fleet[HostJob]
+
+
+class ManyHosts:
+    """Hosts that fail one by one, and that others reach too."""
+
+    keeps_run = True
+
+    def on(self, hosts: Iterable[H], task: Callable[[H], T]) -> Outcome[H, T]:
+        """Do `task` for all hosts side by side; every one is tried, whatever happens to the others."""
+        return fan_out(hosts, task)
+
+    def lock(self, host_jobs: Sequence[HostJob], command: str, *, break_it: bool) -> AbstractContextManager[Held]:
+        """Hold the job's lock on all hosts that can be reached."""
+        return hold_on(host_jobs, "lock", command, break_it=break_it)
+
+    def following(self, job: JobDir, host_jobs: Sequence[HostJob], detector: FailureDetector) -> Followed:
+        """Return what follows hosts, in the name of this machine and its state directory."""
+        from jobctl.jobspec.deploy.host.watch import Following
+
+        me = sha256(f"{socket.gethostname()} {job.root}".encode()).hexdigest()[:16]
+        return Following(host_jobs, detector, me)
+
+
+def host_fleet(
+    job: JobDir,
+    target: Literal["compose", "ssh"],
+    inventory: Inventory,
+    plan: Plan | None,
+    tell: Callable[[str], None],
+) -> HostFleet:
+    """Return the hosts of a job whose nodes are containers; `tell` gets a sentence about whatever takes long."""
+    made = (HostJob(host, transport_to(host, inventory.ssh), job.name, target, tell) for host in inventory.hosts)
+    return Fleet(job, inventory, made, ManyHosts(), plan)
+
+
+def raise_if_all(outcome: Outcome[J, T]) -> None:
     """Raise the first host's error if not a single host did it."""
     if outcome.failed and not outcome.done:
         raise next(iter(outcome.failed.values()))

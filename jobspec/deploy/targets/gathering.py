@@ -18,7 +18,7 @@ from jobctl.jobspec.launcher.event_log import EVENTS
 
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.host.host_job import HostJob
-    from jobctl.jobspec.deploy.targets.fleet import Fleet
+    from jobctl.jobspec.deploy.targets.fleet import HostFleet
 
 LARGEST = 8 << 20  # bytes of a file of events that are read: a launcher keeps far less
 PATIENCE = 10.0  # seconds that a host gets to send them
@@ -67,7 +67,7 @@ def _add(job: JobDir, found: Mapping[Place, KeptEvents], now: float) -> bool | N
 class HostEvents(EventFile):
     """The events of a job on hosts."""
 
-    def __init__(self, fleet: Fleet) -> None:
+    def __init__(self, fleet: HostFleet) -> None:
         super().__init__(fleet.job.events)
         self.fleet = fleet
 

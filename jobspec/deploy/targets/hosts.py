@@ -9,11 +9,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from jobctl.jobspec.deploy.apply.deployer import AllUnreachable, Failures, FaultTarget, RuntimeInputs
+from jobctl.jobspec.deploy.apply.deployer import Failures, FaultTarget, Feed, RuntimeInputs
 from jobctl.jobspec.deploy.apply.reconcile import Step
 from jobctl.jobspec.deploy.host.devices import devices_on
 from jobctl.jobspec.deploy.host.host_job import HostJob
@@ -21,12 +20,11 @@ from jobctl.jobspec.deploy.model.control import Control, Image, Ledger
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.inventory import Inventory
 from jobctl.jobspec.deploy.model.observed import Observed
-from jobctl.jobspec.deploy.store.archive import free_name
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.deploy.targets import building, ending, inside, oneoff, provision, spare_launchers
-from jobctl.jobspec.deploy.targets.background import end_supervisor
-from jobctl.jobspec.deploy.targets.fleet import Fleet, raise_if_all
+from jobctl.jobspec.deploy.targets.fleet import host_fleet, raise_if_all
 from jobctl.jobspec.deploy.targets.gathering import HostEvents
+from jobctl.jobspec.deploy.targets.launcher_containers import LauncherContainers
 from jobctl.jobspec.deploy.targets.launchers import Launchers
 from jobctl.jobspec.deploy.targets.node_ports import HostPorts
 from jobctl.jobspec.plan.generation import Generation, HotSpare
@@ -36,7 +34,6 @@ from jobctl.jobspec.render.artefact import hashes, read_templates, service_hashe
 from jobctl.jobspec.spec.fitness_mode import FitnessMode
 
 if TYPE_CHECKING:
-    from jobctl.jobspec.deploy.host.watch import HostFeed
     from jobctl.jobspec.deploy.logs.reader import Logs
     from jobctl.jobspec.deploy.model.finding import Finding
     from jobctl.jobspec.deploy.model.log_lines import LineSelection
@@ -53,8 +50,9 @@ class Hosts:
     ) -> None:
         self.job, self._target = job, target
         self.tell: Callable[[str], None] = lambda text: None
-        self.fleet = Fleet(job, target, inventory, plan or job.plan(), lambda text: self.tell(text))
-        self._launchers = Launchers(self.fleet)
+        self.fleet = host_fleet(job, target, inventory, plan or job.plan(), lambda text: self.tell(text))
+        self._containers = LauncherContainers(self.fleet)
+        self._launchers = Launchers(self.fleet, self._containers)
         self.image: Image | None = None
 
     @property
@@ -164,7 +162,7 @@ class Hosts:
     @property
     def cold(self) -> Failures:
         """Why launchers of spares could not be started, the last time."""
-        return self._launchers.cold
+        return self._containers.cold
 
     def spares(self, plan: Plan) -> Mapping[str, str]:
         """Return for each spare host what identifies all that a node needs there."""
@@ -176,7 +174,7 @@ class Hosts:
         """Hold the job's lock, here and on all hosts that can be reached, while steps are applied."""
         return self.fleet.lock(command, break_it=break_it)
 
-    def follow(self) -> AbstractContextManager[HostFeed]:
+    def follow(self) -> AbstractContextManager[Feed]:
         """Be the job's only supervisor, wherever others may be started: launchers are answered."""
         return self.fleet.follow()
 
@@ -223,11 +221,12 @@ class Hosts:
     def apply(self, steps: Sequence[Step]) -> Failures:
         """Carry out steps about nodes, and hand-overs, on each host in their order."""
         self.fleet.check_lock()
+        self._containers.cold = {}
         return self._launchers.apply(steps, self.image)
 
     def next_generation(self, plan: Plan, last: Generation | None, grace: float, nodes: Sequence[Node]) -> Generation:
         """Return the generation after `last` (the first, if None) with ports that are free on their hosts."""
-        return self._launchers.next_generation(plan, last, grace, nodes)
+        return self._containers.next_generation(plan, last, grace, nodes)
 
     def begin(self, generation: Generation, ledger: Ledger, patience: float = 0.0) -> Failures:
         """Hand a generation to the launchers; the ledger goes first, see control.py."""
@@ -258,12 +257,8 @@ class Hosts:
 
     def take_down(self, grace: float) -> tuple[Path | None, Failures]:
         """End everything, fetch the logs, and remove all of the job on each host that can be reached."""
-        into = free_name(self.job.history / datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%SZ"))
-        end_supervisor(self.job)
-        with contextlib.suppress(AllUnreachable):
-            self.finish(grace)
 
-        def remove(host_job: HostJob) -> bool:
+        def erase(host_job: HostJob, into: Path) -> bool:
             containers = host_job.containers.seen()
             self.tell(f"stopping what still runs on {host_job.host.name}")
             host_job.containers.stop(containers, grace)
@@ -274,9 +269,7 @@ class Hosts:
             host_job.erase([container.image for container in containers])
             return count > 0
 
-        outcome = self.fleet.on(self.host_jobs, remove)
-        collected = into if into.exists() and any(outcome.done.values()) else None
-        return collected, self.fleet.failures(outcome)
+        return ending.take_down(self.fleet, lambda: self.finish(grace), erase)
 
     # Looking around.
 

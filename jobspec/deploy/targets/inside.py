@@ -15,7 +15,7 @@ from jobctl.jobspec.deploy.model.errors import DeployError, HostError, NothingTo
 from jobctl.jobspec.deploy.model.host_state import control_of
 from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.model.untrusted import objects
-from jobctl.jobspec.deploy.targets.fleet import Fleet
+from jobctl.jobspec.deploy.targets.fleet import HostFleet
 from jobctl.jobspec.deploy.targets.node_ports import home_of, open_port
 from jobctl.jobspec.deploy.targets.oneoff import terminal_flags
 from jobctl.jobspec.deploy.transport.base import RunningCommand, TerminalSize, checked
@@ -23,7 +23,7 @@ from jobctl.jobspec.deploy.transport.base import RunningCommand, TerminalSize, c
 SESSION_MARK = "JOBCTL_SESSION"  # a variable by which the command of a session is found again
 
 
-def enter(fleet: Fleet, node: int | str, argv: Sequence[str]) -> int:
+def enter(fleet: HostFleet, node: int | str, argv: Sequence[str]) -> int:
     """Run a command inside of a node's or a service's container."""
     host_job, container = _running(fleet, node)
     within = [*host_job.docker, "exec", container.id, *SCRIPTS.argv("exists", argv[0])]
@@ -35,7 +35,7 @@ def enter(fleet: Fleet, node: int | str, argv: Sequence[str]) -> int:
 class ContainerSession:
     """A node's container, entered by the host's own `docker exec`, with a terminal of the host's where one is asked for."""
 
-    def __init__(self, fleet: Fleet, node: int) -> None:
+    def __init__(self, fleet: HostFleet, node: int) -> None:
         self._host_job, self._container = _running(fleet, node)
         self._home = home_of(node, control_of(fleet.seen), fleet.plan)
         nodes = fleet.plan.nodes if fleet.plan else ()
@@ -85,7 +85,7 @@ class _Exec:
             self._hang_up()
 
 
-def show_log(fleet: Fleet, service: str, last: int | None, *, follow: bool) -> int:
+def show_log(fleet: HostFleet, service: str, last: int | None, *, follow: bool) -> int:
     """Print what a service's container has printed, whether it runs or not."""
     fleet.observe()
     for host, seen in fleet.seen.items():
@@ -98,7 +98,7 @@ def show_log(fleet: Fleet, service: str, last: int | None, *, follow: bool) -> i
     raise DeployError(f"{service} has no container", f"`jobctl status {fleet.job.name}` shows what runs")
 
 
-def inject_fault(fleet: Fleet, node: int, what: FaultTarget) -> None:
+def inject_fault(fleet: HostFleet, node: int, what: FaultTarget) -> None:
     """SIGKILL the first process of a node, or its container, or play that its host is lost."""
     host_job, container = _running(fleet, node)
     if what == "host":
@@ -118,7 +118,7 @@ def inject_fault(fleet: Fleet, node: int, what: FaultTarget) -> None:
     checked(host_job.transport, [*host_job.docker, "exec", container.id, *kill], f"kill a process of node {node}")
 
 
-def _running(fleet: Fleet, node: int | str) -> tuple[HostJob, SeenContainer]:
+def _running(fleet: HostFleet, node: int | str) -> tuple[HostJob, SeenContainer]:
     """Return where the container of a node or service runs. Raises DeployError if it does not."""
     observed = fleet.observe()
     home = next((one.host for one in observed.nodes if one.node == node), None)
@@ -130,7 +130,7 @@ def _running(fleet: Fleet, node: int | str) -> tuple[HostJob, SeenContainer]:
     raise _not_running(fleet, node, observed)
 
 
-def _not_running(fleet: Fleet, node: int | str, observed: Observed) -> DeployError:
+def _not_running(fleet: HostFleet, node: int | str, observed: Observed) -> DeployError:
     """Return why nothing of a node or service can be entered."""
     what = f"node {node}" if isinstance(node, int) else node
     hint = f"`jobctl status {fleet.job.name}` shows its nodes"

@@ -1,7 +1,8 @@
 """Target `local`: the nodes of a job as process groups on this machine, node i at 127.0.0.(i+2).
 
-The same artefacts, launcher and control file as on a host. Processes carry marks in their environment (see
-processes.py) as containers carry labels, so what runs is always found, whatever became of the files.
+The same artefacts, launcher and control file as on a host, and a fleet with one host, this machine (local_job.py).
+Processes carry marks in their environment (see processes.py) as containers carry labels, so what runs is always found,
+whatever became of the files. This file has the rest: what processes need, and how commands get into them.
 """
 
 from __future__ import annotations
@@ -9,48 +10,41 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from secrets import token_hex
 from typing import Literal
 
-from jobctl.jobspec.deploy.apply.deployer import Failures, FaultTarget, RuntimeInputs
+from jobctl.jobspec.deploy.apply.deployer import Failures, FaultTarget, Feed, RuntimeInputs
 from jobctl.jobspec.deploy.apply.generations import KnownPorts, choose_generation
 from jobctl.jobspec.deploy.apply.reconcile import Step
 from jobctl.jobspec.deploy.host.devices import count_devices
 from jobctl.jobspec.deploy.logs.files import Folder
 from jobctl.jobspec.deploy.logs.reader import Logs
-from jobctl.jobspec.deploy.model.control import Control, Image, Ledger, begun_alone, newest
+from jobctl.jobspec.deploy.model.control import Control, Image, Ledger
 from jobctl.jobspec.deploy.model.errors import DeployError, NothingToEnter
 from jobctl.jobspec.deploy.model.finding import Finding
 from jobctl.jobspec.deploy.model.inventory import Inventory
-from jobctl.jobspec.deploy.model.liveness import FailureDetector
 from jobctl.jobspec.deploy.model.log_lines import LineSelection
-from jobctl.jobspec.deploy.model.observed import FULL, Observed
+from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.store import processes
-from jobctl.jobspec.deploy.store.archive import collect_logs
-from jobctl.jobspec.deploy.store.control_files import read_control, write_generation, write_ledger
-from jobctl.jobspec.deploy.store.files import is_full, read_json, write_atomic, write_json
+from jobctl.jobspec.deploy.store.files import write_atomic
 from jobctl.jobspec.deploy.store.jobdir import JobDir
-from jobctl.jobspec.deploy.store.lock import break_lock, hold, read_holder
 from jobctl.jobspec.deploy.targets import ending
-from jobctl.jobspec.deploy.targets.background import end_supervisor
+from jobctl.jobspec.deploy.targets.fleet import Fleet
 from jobctl.jobspec.deploy.targets.gathering import LocalEvents
+from jobctl.jobspec.deploy.targets.launchers import Launchers
 from jobctl.jobspec.deploy.targets.local_environ import process_environ, record_environ, recorded_environ
-from jobctl.jobspec.deploy.targets.local_feed import LocalFeed
-from jobctl.jobspec.deploy.targets.local_launchers import LocalLaunchers, launcher_hash, port_is_free, script_name
-from jobctl.jobspec.deploy.targets.local_ports import LocalPorts
-from jobctl.jobspec.deploy.targets.local_services import HOST, LocalServices, script_hash
+from jobctl.jobspec.deploy.targets.local_job import LauncherProcesses, LocalJob, OneMachine
+from jobctl.jobspec.deploy.targets.local_ports import LocalPorts, port_is_free
+from jobctl.jobspec.deploy.targets.local_processes import HOST
 from jobctl.jobspec.deploy.targets.local_session import ProcessSession
 from jobctl.jobspec.deploy.targets.node_ports import home_of
 from jobctl.jobspec.deploy.transport.foreground import run_in_foreground
 from jobctl.jobspec.plan.generation import Generation, HotSpare, first_generation
 from jobctl.jobspec.plan.sent import Dataset
 from jobctl.jobspec.plan.types import Node, Plan
-from jobctl.jobspec.render.artefact import Artefact, render
+from jobctl.jobspec.render.artefact import hashes, render, service_hashes
 from jobctl.jobspec.spec.fitness_mode import FitnessMode
 
 
@@ -65,10 +59,20 @@ class Local:
     def __init__(self, job: JobDir, plan: Plan | None = None) -> None:
         self.job, self.work = job, job.host
         self.tell: Callable[[str], None] = lambda text: None
-        self.plan = plan or job.plan()
-        self._services = LocalServices(self.work)
-        self._launchers = LocalLaunchers(self.work)
+        self._here = LocalJob(self.work, lambda: self.plan)
+        inventory = Inventory((self._here.host,))
+        self.fleet = Fleet(job, inventory, [self._here], OneMachine(), plan or job.plan())
+        self._launchers = Launchers(self.fleet, LauncherProcesses())
         self.cold: Failures = {}  # this machine has no spares
+
+    @property
+    def plan(self) -> Plan | None:
+        """What the job was last brought up with, None where that is not known here."""
+        return self.fleet.plan
+
+    @plan.setter
+    def plan(self, plan: Plan | None) -> None:
+        self.fleet.plan = plan
 
     def where(self) -> tuple[str, ...]:
         """This machine."""
@@ -94,38 +98,21 @@ class Local:
 
     def observe(self) -> Observed:
         """Read what runs now from the control file, the launchers' reports and the process table."""
-        control = self.newest()
-        nodes = tuple(self._launchers.observe(control))
-        supervised = bool(read_holder(self.job.supervisor_lock))
-        services = tuple(self._services.observe())
-        obstacles = {HOST: FULL} if is_full(self.work) else {}
-        changing = self.job.is_changing()
-        return Observed(
-            control, nodes, supervised=supervised, services=services, obstacles=obstacles, changing=changing
-        )
+        return self.fleet.observe()
 
     def newest(self) -> Control:
         """Return generation and ledger."""
-        reports = [read_json(path) for path in self.work.glob("node-*/report.json")]
-        return newest([read_control(self.work), *map(begun_alone, reports)])
+        return self.fleet.newest()
 
     # What is wanted.
 
-    def artefacts(self, plan: Plan) -> Iterator[Artefact]:
-        """Yield what belongs into the work directory: the same bytes that `render` writes."""
-        for artefact in render(plan, first_generation(plan)):
-            if artefact.path != "control.json":
-                yield replace(artefact, path=artefact.path.removeprefix(f"{HOST}/"))
-
     def hashes(self, plan: Plan) -> dict[int, str]:
-        """Return the hash of each node's artefact, and of the checkpoint directory, which no script here mentions."""
-        found = {artefact.path: launcher_hash(artefact.content, plan) for artefact in self.artefacts(plan)}
-        return {node.index: found[script_name(node.index)] for node in plan.nodes}
+        """Return what identifies each node's artefact."""
+        return hashes(plan)
 
     def service_hashes(self, plan: Plan) -> dict[str, str]:
-        """Return the hash of each service's script."""
-        found = {artefact.path: artefact.content for artefact in self.artefacts(plan)}
-        return {service.name: script_hash(found[f"{service.name}.sh"]) for service in plan.services}
+        """Return what identifies each service's artefact."""
+        return service_hashes(plan)
 
     def spare_hashes(self, plan: Plan) -> dict[str, str]:
         """Return nothing: this machine has no spares."""
@@ -145,19 +132,11 @@ class Local:
 
     def lock(self, command: str, *, break_it: bool = False) -> AbstractContextManager[None]:
         """Hold the job's lock while steps are applied."""
-        if break_it:
-            break_lock(self.job.lock)
-        return hold(self.job.lock, command)
+        return self.fleet.lock(command, break_it=break_it)
 
-    @contextmanager
-    def follow(self) -> Iterator[LocalFeed]:
+    def follow(self) -> AbstractContextManager[Feed]:
         """Be the job's only supervisor: its launchers are answered."""
-        with hold(self.job.supervisor_lock, "supervise", wait=0.0):
-            feed = LocalFeed(self.work, HOST, FailureDetector(time.monotonic, token_hex(4)), self.observe)
-            try:
-                yield feed
-            finally:
-                feed.close()
+        return self.fleet.follow()
 
     # Changing.
 
@@ -167,12 +146,12 @@ class Local:
     def prepare(self, plan: Plan, start: RuntimeInputs) -> Failures:
         """Put the files of `plan` into the work directory; what runs is not touched by that."""
         self.plan = plan
-        for artefact in self.artefacts(plan):
-            write_atomic(self.work / artefact.path, artefact.content, artefact.mode)
+        for artefact in render(plan, first_generation(plan)):
+            if artefact.path != "control.json":
+                write_atomic(self.work / artefact.path.removeprefix(f"{HOST}/"), artefact.content, artefact.mode)
         record_environ(self.work, plan, start.environ)
-        secrets = self.work / "secrets" / "secrets.json"
         # What runs needs its secrets until the change is made.
-        self.leave_secrets({**(read_json(secrets) or {} if self.job.is_changing() else {}), **start.secrets})
+        self.leave_secrets({**(self._here.secrets() if self.job.is_changing() else {}), **start.secrets})
         if plan.checkpoint:
             Path(plan.checkpoint.dir).mkdir(parents=True, exist_ok=True)
         return {}
@@ -183,16 +162,11 @@ class Local:
 
     def leave_secrets(self, secrets: Mapping[str, str]) -> None:
         """Leave no other secrets than these in the work directory."""
-        path = self.work / "secrets" / "secrets.json"
-        if secrets:
-            write_json(path, dict(secrets), 0o600)
-        else:
-            path.unlink(missing_ok=True)
+        self._here.leave_secrets(secrets)
 
     def started_with(self) -> RuntimeInputs | None:
         """Return the environment and the secrets of the last `prepare`."""
-        secrets = read_json(self.work / "secrets" / "secrets.json") or {}
-        return RuntimeInputs(recorded_environ(self.work), secrets)
+        return RuntimeInputs(recorded_environ(self.work), self._here.secrets())
 
     def free_hosts(self, observed: Observed) -> tuple[str, ...]:
         """There is only this machine."""
@@ -207,58 +181,44 @@ class Local:
         return {}
 
     def apply(self, steps: Sequence[Step]) -> Failures:
-        """Carry out steps about nodes. Raises DeployError: where one node cannot start, none can."""
-        for step in steps:
-            if step.service is not None and self.plan is not None:
-                self._services.apply(step, self.plan, recorded_environ(self.work))
-            if step.node is not None:
-                self._launchers.apply(step, step.node, self.plan)
-        self._launchers.wait_for_reports()
-        return {}
+        """Carry out steps about services and nodes. Raises DeployError: where one node cannot start, none can."""
+        return self._launchers.apply(steps, None)
+
+    def next_generation(self, plan: Plan, last: Generation | None, grace: float, nodes: Sequence[Node]) -> Generation:
+        """Return the generation after `last` (the first, if None) with a port that is free now. Raises DeployError."""
+        ports = {node.node: node.port for node in self.observe().nodes}
+        return choose_generation(plan, last, grace, nodes, KnownPorts(port_is_free, "this machine", ports))
+
+    def begin(self, generation: Generation, ledger: Ledger, patience: float = 0.0) -> Failures:
+        """Hand a generation to the launchers; the ledger goes first, see control.py."""
+        return self._launchers.begin(generation, ledger, patience)
+
+    def keep(self, ledger: Ledger) -> None:
+        """Keep what recovery has to remember."""
+        self._launchers.keep(ledger)
+
+    # Ending.
+
+    def command(self, verb: Literal["stop", "finish"], grace: float) -> None:
+        """Tell all launchers to `stop` (and stay) or to `finish` (and exit)."""
+        self._launchers.command(verb, grace)
 
     def stop_processes(self, grace: float) -> None:
         """End all processes of the job, at the same time on all nodes; the launchers stay."""
         ending.stop_processes(self, grace)
-
-    def begin(self, generation: Generation, ledger: Ledger, patience: float = 0.0) -> Failures:
-        """Hand a generation to the launchers; the ledger goes first, see control.py. To look costs nothing here."""
-        del patience
-        self.keep(ledger)
-        write_generation(self.work, generation)
-        return {}
-
-    def keep(self, ledger: Ledger) -> None:
-        """Keep what recovery has to remember."""
-        write_ledger(self.work, ledger)
-
-    def command(self, verb: Literal["stop", "finish"], grace: float) -> None:
-        """Tell all launchers to `stop` (and stay) or to `finish` (and exit)."""
-        control = self.newest()
-        if control.generation is not None:
-            write_generation(self.work, replace(control.generation, command=verb, grace=grace))
-
-    def next_generation(self, plan: Plan, last: Generation | None, grace: float, nodes: Sequence[Node]) -> Generation:
-        """Return the generation after `last` (the first, if None) with a port that is free now. Raises DeployError."""
-        ports = {node.index: self._launchers.observe_node(node.index).port for node in nodes}
-        return choose_generation(plan, last, grace, nodes, KnownPorts(port_is_free, "this machine", ports))
 
     def finish(self, grace: float) -> None:
         """End all processes and all launchers: SIGTERM, `grace` seconds, SIGKILL for whatever is left."""
         try:
             self.command("finish", grace)
         except OSError:  # the disk is full, and to take the job down makes room
-            self._launchers.terminate(self.newest())
+            self._here.launchers.terminate()
         ending.wait_for_launchers(self, grace)
         processes.kill_marked(self.work)
 
     def take_down(self, grace: float) -> tuple[Path | None, Failures]:
         """End everything, keep the logs, and remove the work directory: artefacts, control file, secrets, reports."""
-        end_supervisor(self.job)
-        self.finish(grace)
-        collected = collect_logs(self.work, self.job.history)
-        self._launchers.remove_scratch()
-        shutil.rmtree(self.work, ignore_errors=True)
-        return collected, {}
+        return ending.take_down(self.fleet, lambda: self.finish(grace), LocalJob.erase)
 
     # Looking around.
 
@@ -298,7 +258,7 @@ class Local:
 
     def enter(self, node: int | str, argv: Sequence[str]) -> int:
         """Run a command with the environment of a node's first process, or of a service, in its directory."""
-        pid = self._first_process(node) if isinstance(node, int) else self._services.pid(node)
+        pid = self._first_process(node) if isinstance(node, int) else self._here.services.pid(node)
         return run_in_foreground(argv, processes.environment(pid), processes.working_directory(pid))
 
     def session(self, node: int) -> ProcessSession:
@@ -313,7 +273,7 @@ class Local:
 
     def show_log(self, service: str, last: int | None, *, follow: bool) -> int:
         """Print a service's log."""
-        path = self._services.log(service)
+        path = self._here.services.log(service)
         lines = "+1" if last is None else str(last)
         return run_in_foreground(["tail", "-n", lines, *(["-F"] * follow), "--", str(path)], os.environ, None)
 

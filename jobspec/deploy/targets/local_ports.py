@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import socket
 from collections.abc import Callable
 from typing import Any
 
@@ -28,3 +30,17 @@ class LocalPorts:
         """Return a socket to a port of a node's address."""
         home = home_of(node, self._newest(), self._plan)
         return open_port(home.name, home.address, port)
+
+
+def port_is_free(host: str, port: int) -> bool:
+    """Say whether a server could listen on `port`: rendezvous stores bind to all addresses."""
+    del host  # there is but one
+    for family, anywhere in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):
+        try:
+            with socket.socket(family, socket.SOCK_STREAM) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind((anywhere, port))
+        except OSError as error:
+            if family == socket.AF_INET or error.errno == errno.EADDRINUSE:
+                return False
+    return True

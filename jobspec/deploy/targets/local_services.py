@@ -8,19 +8,18 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
-from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
 
-from jobctl.jobspec.deploy.apply.reconcile import Step
+from jobctl.jobspec.deploy.model.container import SeenContainer
 from jobctl.jobspec.deploy.model.errors import DeployError
-from jobctl.jobspec.deploy.model.observed import ObservedService, State
 from jobctl.jobspec.deploy.model.untrusted import as_text
 from jobctl.jobspec.deploy.store import processes
 from jobctl.jobspec.deploy.store.files import read_json, write_json
-from jobctl.jobspec.plan.types import Plan, Service
+from jobctl.jobspec.deploy.targets.local_processes import folder_of, last_words, script_of, spawn
+from jobctl.jobspec.plan.types import Service
+from jobctl.jobspec.render.shell import local_service_hash
 
-HOST = "localhost"
 READY = 10.0  # seconds within which a service listens at its port
 GRACE = 5.0  # seconds between SIGTERM and SIGKILL
 
@@ -31,15 +30,15 @@ class LocalServices:
     def __init__(self, work: Path) -> None:
         self.work = work
 
-    def observe(self) -> Iterator[ObservedService]:
+    def seen(self) -> Iterator[SeenContainer]:
         """Yield what runs, or ran."""
         for path in sorted(self.work.glob("*/service.json")):
             data = read_json(path)
             if data is not None:
                 runs = processes.alive(data.get("pid"), data.get("start_ticks"))
-                state: State = "running" if runs else "exited"
-                role = as_text(data.get("role")) or path.parent.name.partition("-")[0]
-                yield ObservedService(path.parent.name, role, HOST, state, as_text(data.get("artefact")))
+                name, artefact = path.parent.name, as_text(data.get("artefact"))
+                role = as_text(data.get("role")) or name.partition("-")[0]
+                yield SeenContainer(-1, role, "", running=runs, artefact=artefact, owner=None, service=name)
 
     def pid(self, name: str) -> int:
         """Return the pid of a running service. Raises DeployError."""
@@ -55,53 +54,33 @@ class LocalServices:
             raise DeployError(f"{name} has no log", "`jobctl status` shows what runs")
         return found
 
-    def apply(self, step: Step, plan: Plan, environ: Mapping[str, str]) -> None:
-        """Carry out a step about a service. Raises DeployError."""
-        name = str(step.service)
-        if step.kind in ("replace", "remove"):
-            data = read_json(self.work / name / "service.json") or {}
-            if processes.alive(data.get("pid"), data.get("start_ticks")):
-                processes.end(data["pid"], data["start_ticks"], GRACE)
+    def end(self, name: str) -> None:
+        """End a service and all that it has left: SIGTERM, GRACE seconds, SIGKILL."""
+        data = read_json(self.work / name / "service.json") or {}
+        if processes.alive(data.get("pid"), data.get("start_ticks")):
+            processes.end(data["pid"], data["start_ticks"], GRACE)
         processes.kill_marked(self.work, name)
-        if step.kind == "remove":
-            shutil.rmtree(self.work / name, ignore_errors=True)
-            (self.work / f"{name}.sh").unlink(missing_ok=True)
-        for service in plan.services if step.kind in ("replace", "start") else ():
-            if service.name == name:
-                self._start(service, environ)
 
-    def _start(self, service: Service, environ: Mapping[str, str]) -> None:
+    def start(self, service: Service, environ: Mapping[str, str]) -> None:
+        """Start a service, and wait until it listens. Raises DeployError."""
+        processes.kill_marked(self.work, service.name)
         if _listens(service):
             where = f"{service.host.address}:{service.port}"
             message = f"{service.name} cannot listen at {where}: something else does"
             raise DeployError(message, f"end that, or choose another port: `{service.role}: {{managed: {{port: …}}}}`")
-        directory, script = self.work / service.name, self.work / f"{service.name}.sh"
+        directory = folder_of(self.work, service.name)
         directory.mkdir(parents=True, exist_ok=True)
-        path = _path_of(service, environ)
-        marks = {processes.WORK_MARK: str(self.work), processes.NODE_MARK: service.name}
-        with (directory / f"{service.role}.log").open("ab") as log:
-            started = subprocess.Popen(
-                ["sh", str(script)],
-                env={**environ, **marks, "PATH": path},
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+        log = directory / f"{service.role}.log"
+        started = spawn(self.work, service.name, log, {**environ, "PATH": _path_of(service, environ)})
         about = {
             "name": service.name,
             "role": service.role,
             "pid": started.pid,
             "start_ticks": processes.start_ticks(started.pid),
-            "artefact": script_hash(script.read_bytes()),
+            "artefact": local_service_hash(script_of(self.work, service.name).read_bytes()),
         }
         write_json(directory / "service.json", about)
-        _wait_until_it_listens(service, started, directory / f"{service.role}.log")
-
-
-def script_hash(script: bytes) -> str:
-    """Return what identifies the script of a service."""
-    return sha256(script).hexdigest()[:16]
+        _wait_until_it_listens(service, started, log)
 
 
 def _path_of(service: Service, environ: Mapping[str, str]) -> str:
@@ -129,8 +108,7 @@ def _wait_until_it_listens(service: Service, started: subprocess.Popen[bytes], l
             return
         if code is not None or time.monotonic() > deadline:
             what = "does not listen" if code is None else f"ended with code {code}"
-            words = log.read_text(errors="replace").splitlines()[-3:]
-            raise DeployError(f"{service.name} {what}", "\n".join([f"{log} ends with:", *words]))
+            raise DeployError(f"{service.name} {what}", last_words(log, 3))
         time.sleep(0.02)
 
 

@@ -13,7 +13,7 @@ from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.model.control import Control
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError, NothingToEnter, PortClosed
 from jobctl.jobspec.deploy.model.host_state import HostState, control_of
-from jobctl.jobspec.deploy.targets.fleet import Fleet
+from jobctl.jobspec.deploy.targets.fleet import HostFleet
 from jobctl.jobspec.deploy.transport.base import Transport
 from jobctl.jobspec.deploy.transport.relay import LOOPBACK
 from jobctl.jobspec.plan.types import HostRef, Plan
@@ -54,7 +54,7 @@ def open_port(transport: Transport, home: HostRef, port: int) -> Any:
 class HostPorts:
     """The ports of nodes on hosts. A thread for each host looks which generation it has, so that a dead host delays nobody."""
 
-    def __init__(self, fleet: Fleet) -> None:
+    def __init__(self, fleet: HostFleet) -> None:
         self._fleet = fleet
         self._seen: dict[str, HostState] = {}
         self._down: dict[str, DeployError] = {}

@@ -11,7 +11,7 @@ from jobctl.jobspec.deploy.host import images
 from jobctl.jobspec.deploy.host.image_copy import ImageSources
 from jobctl.jobspec.deploy.host.send_code import pack_code
 from jobctl.jobspec.deploy.host.send_data import pack_data
-from jobctl.jobspec.deploy.targets.fleet import Fleet
+from jobctl.jobspec.deploy.targets.fleet import HostFleet
 from jobctl.jobspec.plan.types import Node, Plan
 from jobctl.jobspec.render.shell import Look, look_script
 
@@ -21,7 +21,7 @@ def terminal_flags() -> tuple[str, ...]:
     return ("-i", "-t") if sys.stdin.isatty() and sys.stdout.isatty() else ("-i",)
 
 
-def look_around(fleet: Fleet, plan: Plan, node: Node, start: RuntimeInputs, argv: Sequence[str]) -> int:
+def look_around(fleet: HostFleet, plan: Plan, node: Node, start: RuntimeInputs, argv: Sequence[str]) -> int:
     """Run `argv` on a node's host in a container like the node's, with the terminal; return its exit code.
 
     Data stays there, as after every other command.

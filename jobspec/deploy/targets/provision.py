@@ -22,7 +22,7 @@ from jobctl.jobspec.deploy.model.control import Image
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.model.spare_state import SPARE
-from jobctl.jobspec.deploy.targets.fleet import Fleet
+from jobctl.jobspec.deploy.targets.fleet import HostFleet
 from jobctl.jobspec.deploy.transport.base import checked
 from jobctl.jobspec.deploy.transport.fanout import fan_out
 from jobctl.jobspec.plan.generation import first_generation
@@ -34,7 +34,7 @@ from jobctl.jobspec.render.container import code_directory, data_directory
 T = TypeVar("T")
 
 
-def spares(fleet: Fleet, plan: Plan) -> dict[str, str]:
+def spares(fleet: HostFleet, plan: Plan) -> dict[str, str]:
     """Return for each spare host what identifies all that a node needs there: code, image and the names of secrets."""
     homes = {node.host.name for node in plan.nodes}
     node = plan.nodes[0]
@@ -44,7 +44,7 @@ def spares(fleet: Fleet, plan: Plan) -> dict[str, str]:
     return {host.name: version for host in fleet.inventory.hosts if host.spare and host.name not in homes}
 
 
-def idle_hosts(fleet: Fleet, plan: Plan) -> frozenset[str]:
+def idle_hosts(fleet: HostFleet, plan: Plan) -> frozenset[str]:
     """Return the hosts beside spares that a node may move to: they take part in the job, and have no node.
 
     A node has left them for a spare, or they run a member of etcd only.
@@ -59,7 +59,7 @@ def idle_hosts(fleet: Fleet, plan: Plan) -> frozenset[str]:
     return frozenset(host.name for host in idle if host.name not in fleet.inventory.left)
 
 
-def free_hosts(fleet: Fleet, observed: Observed) -> tuple[str, ...]:
+def free_hosts(fleet: HostFleet, observed: Observed) -> tuple[str, ...]:
     """Return the hosts with room for a node that has to move: those where a launcher waits, then other spares.
 
     A host with room for two is there twice.
@@ -76,7 +76,7 @@ def free_hosts(fleet: Fleet, observed: Observed) -> tuple[str, ...]:
     )
 
 
-def artefacts(fleet: Fleet, plan: Plan) -> dict[str, list[Artefact]]:
+def artefacts(fleet: HostFleet, plan: Plan) -> dict[str, list[Artefact]]:
     """Return the files of each host: its own folder of what `render` prints, and the launcher; for spares only that."""
     spare = [host.name for host in fleet.inventory.hosts if host.spare] + [node.host.name for node in plan.spares]
     homes = [node.host.name for node in plan.nodes] + [service.host.name for service in plan.services]
@@ -101,7 +101,7 @@ class Transfer:
     data: tuple[DataPackage, ...]
     images: ImageSources
 
-    def spread(self, fleet: Fleet, nodes: Iterable[str], services: Iterable[str]) -> Mapping[str, HostError]:
+    def spread(self, fleet: HostFleet, nodes: Iterable[str], services: Iterable[str]) -> Mapping[str, HostError]:
         """Let hosts hand images on to each other, before what is left comes to each by itself.
 
         Return the hosts that have stopped to answer meanwhile.
@@ -133,12 +133,12 @@ class Transfer:
                 images.ensure(host_job, service.container, self.images)
 
 
-def _transfer(fleet: Fleet, plan: Plan) -> Transfer:
+def _transfer(fleet: HostFleet, plan: Plan) -> Transfer:
     sources = ImageSources(job for name, job in fleet.host_jobs.items() if name not in fleet.down)
     return Transfer(plan, pack_code(plan), pack_data(plan.data, fleet.folder_of), sources)
 
 
-def data_versions(fleet: Fleet, data: Iterable[Dataset]) -> tuple[dict[str, str | None], Failures]:
+def data_versions(fleet: HostFleet, data: Iterable[Dataset]) -> tuple[dict[str, str | None], Failures]:
     """Return the version of each data that is on a host, by its name, and which hosts could not be asked."""
     there = [one for one in data if one.host is not None]
     outcome = fan_out(there, lambda one: version_on_host(fleet.folder_of(one)))
@@ -196,7 +196,7 @@ class Delivery:
         return image
 
 
-def prepare(fleet: Fleet, plan: Plan, start: RuntimeInputs) -> tuple[Image | None, Failures]:
+def prepare(fleet: HostFleet, plan: Plan, start: RuntimeInputs) -> tuple[Image | None, Failures]:
     """Put all that `plan` needs on its hosts; return what its image means there, and which hosts failed."""
     names = sorted({name for node in plan.nodes for name in node.launch.secrets})
     missing = [name for name in names if name not in start.secrets]
@@ -218,7 +218,7 @@ def prepare(fleet: Fleet, plan: Plan, start: RuntimeInputs) -> tuple[Image | Non
     return image, fleet.failures(outcome)
 
 
-def stage(fleet: Fleet, plan: Plan, hosts: Iterable[str]) -> Failures:
+def stage(fleet: HostFleet, plan: Plan, hosts: Iterable[str]) -> Failures:
     """Bring code, data and images to `hosts`, those of nodes and services and the spares; what runs there goes on untouched."""
     transfer = _transfer(fleet, plan)
     trains, asked = {node.host.name for node in plan.nodes} | set(spares(fleet, plan)), list(hosts)
@@ -243,7 +243,7 @@ def _unless_gone(gone: Mapping[str, HostError], send: Callable[[HostJob], T]) ->
     return task
 
 
-def provision(fleet: Fleet, plan: Plan, hosts: Iterable[str]) -> Failures:
+def provision(fleet: HostFleet, plan: Plan, hosts: Iterable[str]) -> Failures:
     """Put on `hosts` what nodes that move there need: what `prepare` left on spares, and their artefacts."""
     files = artefacts(fleet, plan)
 
@@ -263,7 +263,7 @@ def provision(fleet: Fleet, plan: Plan, hosts: Iterable[str]) -> Failures:
     return fleet.failures(fleet.on(hosts, send))
 
 
-def known_secrets(fleet: Fleet) -> RuntimeInputs | None:
+def known_secrets(fleet: HostFleet) -> RuntimeInputs | None:
     """Return the secrets that hosts of the job have; they are the same on all."""
     for host_job in fleet.host_jobs.values():
         try:

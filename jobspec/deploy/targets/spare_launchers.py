@@ -10,7 +10,7 @@ from jobctl.jobspec.deploy.model.control import Control, ledger_json
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.spare_state import SPARE, idle_spare, spare_container
 from jobctl.jobspec.deploy.targets import provision
-from jobctl.jobspec.deploy.targets.fleet import Fleet
+from jobctl.jobspec.deploy.targets.fleet import HostFleet
 from jobctl.jobspec.plan.generation import HotSpare
 from jobctl.jobspec.plan.types import Node
 from jobctl.jobspec.render.artefact import control_json
@@ -19,7 +19,7 @@ PATIENCE = 10.0  # seconds that a job waits for the launcher of a spare: it can 
 LOOK = 0.2  # seconds between two looks at it
 
 
-def idle_spares(fleet: Fleet, artefacts: Mapping[str, str], homes: Collection[str]) -> tuple[HotSpare, ...]:
+def idle_spares(fleet: HostFleet, artefacts: Mapping[str, str], homes: Collection[str]) -> tuple[HotSpare, ...]:
     """Return the launchers that wait for a node, as last observed; none on `homes`, or of other `artefacts` by host."""
     found = []
     for host in fleet.inventory.hosts:
@@ -32,7 +32,7 @@ def idle_spares(fleet: Fleet, artefacts: Mapping[str, str], homes: Collection[st
     return tuple(found)
 
 
-def ports(fleet: Fleet, nodes: Iterable[Node]) -> dict[int, int]:
+def ports(fleet: HostFleet, nodes: Iterable[Node]) -> dict[int, int]:
     """Return where nodes hear others that launchers of spares are about to become."""
     seen = {node.index: fleet.seen[node.host.name] for node in nodes if node.host.name in fleet.seen}
     spares = {index: idle_spare("", one.containers, one.spare) for index, one in seen.items()}
@@ -62,7 +62,7 @@ def start(host_job: HostJob, control: Control, image: str | None) -> None:
         time.sleep(LOOK)
 
 
-def make_room(fleet: Fleet, host_job: HostJob, *, sends: bool) -> None:
+def make_room(fleet: HostFleet, host_job: HostJob, *, sends: bool) -> None:
     """Let a node have a container of its own on a host: that of a spare is removed, so that no two act for one node.
 
     With `sends` the node's artefact is put there first: one that a spare has become was never sent it.
@@ -77,7 +77,7 @@ def make_room(fleet: Fleet, host_job: HostJob, *, sends: bool) -> None:
             raise error
 
 
-def end_all(fleet: Fleet) -> None:
+def end_all(fleet: HostFleet) -> None:
     """End the launchers that were last observed, idle ones too; their containers stay."""
     seen = fleet.seen
 

@@ -1,0 +1,148 @@
+"""A job's place on this machine, for target `local`: processes in the place of containers, files that are at hand.
+
+It does what a `HostJob` does on hosts, without any command: to read the reports of a few nodes costs well under a
+millisecond.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+
+from jobctl.jobspec.deploy.apply.reconcile import Step
+from jobctl.jobspec.deploy.model.control import Control, Image, begun_alone, newest
+from jobctl.jobspec.deploy.model.errors import DeployError
+from jobctl.jobspec.deploy.model.host_state import HostState
+from jobctl.jobspec.deploy.model.liveness import FailureDetector
+from jobctl.jobspec.deploy.store.archive import collect_logs
+from jobctl.jobspec.deploy.store.control_files import hand_over, read_control
+from jobctl.jobspec.deploy.store.files import is_full, read_json, write_json
+from jobctl.jobspec.deploy.store.jobdir import JobDir
+from jobctl.jobspec.deploy.targets.local_environ import recorded_environ
+from jobctl.jobspec.deploy.targets.local_feed import LocalFollowing
+from jobctl.jobspec.deploy.targets.local_launchers import LocalLaunchers
+from jobctl.jobspec.deploy.targets.local_processes import HOST, folder_of, script_of
+from jobctl.jobspec.deploy.targets.local_services import LocalServices
+from jobctl.jobspec.deploy.transport.fanout import H, Outcome, T
+from jobctl.jobspec.deploy.transport.local import LocalTransport
+from jobctl.jobspec.plan.types import Plan
+from jobctl.jobspec.spec.hosts import Host
+
+
+class LocalJob:
+    """The nodes and services of a job below the work directory `work`; `plan` returns what they are started from."""
+
+    def __init__(self, work: Path, plan: Callable[[], Plan | None]) -> None:
+        self.work, self._plan = work, plan
+        self.host, self.transport = Host(HOST), LocalTransport(HOST)
+        self.launchers, self.services = LocalLaunchers(work), LocalServices(work)
+
+    # Looking.
+
+    def observe(self) -> HostState:
+        """Read what is there from files and the process table. Raises DeployError for files that cannot be read."""
+        control, nodes = read_control(self.work), self.launchers.nodes()
+        reports = {node: report for node in nodes if (report := self.launchers.report(node)) is not None}
+        found = (*self.launchers.seen(reports), *self.services.seen())
+        there, full = self.work.exists(), is_full(self.work)
+        return HostState(found, control, reports, directories=nodes, there=there, full=full)
+
+    def control(self) -> Control:
+        """Read the generation, which launchers may have begun by themselves, and the ledger. Raises DeployError."""
+        return newest([read_control(self.work), *map(begun_alone, map(self.launchers.report, self.launchers.nodes()))])
+
+    # Changing.
+
+    def hand_over(self, ledger: bytes, control: bytes, patience: float = 0.0) -> None:
+        """Replace the ledger, then the control file, as far as given. There is no need for `patience`: to look costs nothing."""
+        del patience
+        hand_over(self.work, ledger, control)
+
+    def start(self, node: int) -> None:
+        """Start the launcher of a node."""
+        self.launchers.start(node, self._plan())
+
+    def start_service(self, name: str) -> None:
+        """Start a service of the plan, and wait until it listens. Raises DeployError."""
+        plan = self._plan()
+        for service in plan.services if plan else ():
+            if service.name == name:
+                self.services.start(service, recorded_environ(self.work))
+
+    def end(self, name: int | str, grace: float) -> None:
+        """End a node or service, and all that it has left; a service gets no more time than it needs."""
+        if isinstance(name, int):
+            self.launchers.end(name, grace)
+        else:
+            self.services.end(name)
+
+    def forget(self, name: int | str) -> None:
+        """Remove what is left of a node or service that is no longer part of the job."""
+        shutil.rmtree(folder_of(self.work, name), ignore_errors=True)
+        script_of(self.work, name).unlink(missing_ok=True)
+
+    @property
+    def _secrets(self) -> Path:
+        return self.work / "secrets" / "secrets.json"
+
+    def secrets(self) -> dict[str, str]:
+        """Return the values of secrets that are there."""
+        return read_json(self._secrets) or {}
+
+    def leave_secrets(self, secrets: Mapping[str, str]) -> None:
+        """Leave no other secrets than these in the work directory."""
+        if secrets:
+            write_json(self._secrets, dict(secrets), 0o600)
+        else:
+            self._secrets.unlink(missing_ok=True)
+
+    def erase(self, into: Path) -> bool:
+        """Move logs below `into`, and remove all else: artefacts, control file, secrets, reports. Say whether there were logs."""
+        found = collect_logs(self.work, into)
+        self.launchers.remove_scratch()
+        shutil.rmtree(self.work, ignore_errors=True)
+        return found
+
+
+class LauncherProcesses:
+    """Starts launchers as processes."""
+
+    timeout = 30.0  # seconds
+    pause = 0.01
+
+    def start(self, host_job: LocalJob, node: int, prepared: Image | None) -> None:
+        """Start the launcher of a node."""
+        del prepared  # there are no images
+        host_job.start(node)
+
+    def check(self, host_job: LocalJob, node: int, seen: HostState) -> None:
+        """Raise DeployError if the launcher of a node has ended before it began."""
+        if not seen.started(node):
+            host_job.launchers.check(node)
+
+    def silent(self, host_job: LocalJob, node: int) -> DeployError:
+        """Return the error for a launcher that says nothing."""
+        return DeployError(f"the launcher of node {node} says nothing", host_job.launchers.last_words(node))
+
+    def apply_spare(self, host_job: LocalJob, step: Step, prepared: Image | None) -> None:
+        """There are no spares."""
+
+
+class OneMachine:
+    """This machine as the only host: what goes wrong on it is raised as it is, and the lock of the job's directory is enough."""
+
+    keeps_run = False
+
+    def on(self, hosts: Iterable[H], task: Callable[[H], T]) -> Outcome[H, T]:
+        """Do `task`."""
+        return Outcome({host: task(host) for host in hosts}, {})
+
+    def lock(self, host_jobs: Sequence[LocalJob], command: str, *, break_it: bool) -> AbstractContextManager[None]:
+        """Hold no other lock."""
+        return nullcontext()
+
+    def following(self, job: JobDir, host_jobs: Sequence[LocalJob], detector: FailureDetector) -> LocalFollowing:
+        """Return what follows the launchers."""
+        return LocalFollowing(host_jobs[0], job.host, detector)
