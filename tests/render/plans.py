@@ -30,6 +30,7 @@ from jobctl.jobspec.spec.hosts import parse_hosts
 from jobctl.jobspec.spec.load import load_text
 from jobctl.jobspec.spec.targets import TargetName
 
+HOME = HostRef("localhost", "127.0.0.2")
 TORCHRUN: tuple[Value, ...] = (
     *("python3", "-m", "torch.distributed.run"),
     *("--nnodes", Slot("nnodes"), "--node-rank", Slot("node_rank")),
@@ -186,7 +187,7 @@ def _crowded(target: str) -> Plan:
 def cases() -> dict[str, Plan]:
     """Return the plans of the golden files by name."""
     local = plan(node(0, "localhost", "127.0.0.2"), node(1, "localhost", "127.0.0.3"), target="local")
-    found = {"local": local, "local-secrets": replace(full_plan("local"), nodes=(_at_home(everything()),))}
+    found = {"local": local, "local-secrets": replace(full_plan("local"), nodes=(replace(everything(), host=HOME),))}
     for target in ("compose", "ssh"):
         found |= {
             target: plan(target=target),
@@ -206,7 +207,7 @@ def cases() -> dict[str, Plan]:
     found |= {f"{target}-{name}": planned(text, target) for target, name, text in FLUID}
     found |= {f"{target}-spare": planned(_SPARED, target, _SPARE_HOSTS) for target in ("compose", "ssh")}
     found |= {name: planned(text, "slurm") for name, text in SLURM}
-    found["local-etcd"] = replace(_with_etcd("local"), nodes=(_at_home(_with_etcd("local").nodes[0]),))
+    found["local-etcd"] = replace(_with_etcd("local"), nodes=(replace(_with_etcd("local").nodes[0], host=HOME),))
     return found
 
 
@@ -396,7 +397,3 @@ def _member(number: int, host: HostRef) -> Service:
         stop_grace=5.0,
     )
     return Service(name, "etcd", host, given, ("etcd",), "/etcd", "ETCD_DATA_DIR", 2379)
-
-
-def _at_home(base: Node) -> Node:
-    return replace(base, host=HostRef("localhost", "127.0.0.2"))
