@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -29,18 +30,24 @@ class Inside:
     def __init__(self, directory: Path) -> None:
         (directory / "allocation.py").write_bytes(allocation())
         self.directory = directory
+        self.started: list[subprocess.Popen[bytes]] = []
         self.hold = ContainerHold(str(directory), str(directory))
 
     def start(self) -> subprocess.Popen[bytes]:
         """Start it."""
         argv = [sys.executable, str(self.directory / "allocation.py"), "inside", "--work", str(self.directory)]
         argv += ["--own", str(self.directory), "--env", "MINE=a=b", "--", sys.executable, "-c", _NODE]
-        return subprocess.Popen(argv, stdout=subprocess.PIPE)
+        self.started.append(subprocess.Popen(argv, stdout=subprocess.PIPE))
+        return self.started[-1]
 
 
 @pytest.fixture
-def inside(tmp_path: Path) -> Inside:
-    return Inside(tmp_path)
+def inside(tmp_path: Path) -> Iterator[Inside]:
+    made = Inside(tmp_path)
+    yield made
+    for first in made.started:
+        first.terminate()
+        first.wait()
 
 
 def left_by(first: subprocess.Popen[bytes]) -> int:
@@ -59,7 +66,7 @@ def test_all_in_it_ends_when_nobody_holds_it_any_more(inside: Inside) -> None:
     first = inside.start()
     left = left_by(first)
     inside.hold.let_go()
-    assert first.wait() == 137
+    wait_for(lambda: first.poll() == 137, "the end of the container", 20.0)
     wait_for(lambda: is_gone(left), "the end of what it left")
 
 

@@ -290,12 +290,7 @@ slurm:
             "enroot": "image: quay.io/lab/torch:2.9\nvolumes: [/data:/data:ro]\n",
         }.items()
     ),
-    (
-        "slurm-sif",
-        f"{_SLURM}{_CONTAINER.replace('ENGINE', 'apptainer')}image: /shared/images/torch.sif\ndevices: cpu\n".replace(
-            "devices: gpu:2\n", ""
-        ),
-    ),
+    ("slurm-sif", f"{_SLURM}{_CONTAINER.replace('ENGINE', 'apptainer')}image: /shared/images/torch.sif\n"),
 )
 
 _MINDSPORE = """\

@@ -20,6 +20,7 @@ esac
 node=$2 address=$3 own=$4 file=$5
 
 exec apptainer exec --cleanenv --no-home --writable-tmpfs \
+  --nv \
   --mount type=bind,source=/shared/jobs/.jobctl/resnet,destination=/shared/jobs/.jobctl/resnet \
   --mount type=bind,source=/shared/jobs/.jobctl/resnet/code,destination=/workspace \
   --mount type=bind,source=/shared/checkpoints,destination=/shared/checkpoints \
