@@ -103,9 +103,7 @@ class Actions:
             anew=anew,
             begins=anew is not None,
             supervise=False,
-            grace=0.0
-            if restart
-            else None,  # a process whose peer is gone hangs in its collective: it gets no time to end
+            grace=0.0 if restart else None,  # one whose peer is gone hangs in its collective: no time to end
             cleared=frozenset({*restart.moves, *restart.without}) if restart else frozenset(),
             excluded=restart.exclude if restart else frozenset(),
             keep_budget=not isinstance(decision, Restart | Change),
