@@ -127,7 +127,7 @@ class Actions:
     def cold_spares(self, observed: Observed) -> tuple[str, ...]:
         """Return the spares where no launcher waits: a node has left them, or somebody has removed the container.
 
-        What is left there of a node goes first. Where a launcher could not be started, `up` tries again.
+        Remains of a node are removed before that. Where a launcher could not be started, `up` tries again.
         """
         plan = self.deployer.plan
         hot = {node.host.name for node in plan.spares} if plan is not None and not observed.strays else set()
