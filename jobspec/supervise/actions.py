@@ -103,9 +103,7 @@ class Actions:
             anew=anew,
             begins=anew is not None,
             supervise=False,
-            grace=0.0
-            if restart
-            else None,  # a process whose peer is gone hangs in its collective: it gets no time to end
+            grace=0.0 if restart else None,  # one whose peer is gone hangs in its collective: no time to end
             cleared=frozenset({*restart.moves, *restart.without}) if restart else frozenset(),
             excluded=restart.exclude if restart else frozenset(),
             keep_budget=not isinstance(decision, Restart | Change),
@@ -129,7 +127,7 @@ class Actions:
     def cold_spares(self, observed: Observed) -> tuple[str, ...]:
         """Return the spares where no launcher waits: a node has left them, or somebody has removed the container.
 
-        What is left there of a node goes first. Where a launcher could not be started, `up` tries again.
+        Remains of a node are removed before that. Where a launcher could not be started, `up` tries again.
         """
         plan = self.deployer.plan
         hot = {node.host.name for node in plan.spares} if plan is not None and not observed.strays else set()
