@@ -224,7 +224,7 @@ class Gated:
             return made
 
         monkeypatch.setattr(LocalTransport, "start", kept)
-        quicker = joined("frames", "hand_on").replace("STALL = 8.0", "STALL = 3.0").replace("BEAT = 1.0", "BEAT = 0.2")
+        quicker = joined("frames", "hand_on").replace("BEAT = 1.0", "BEAT = 0.2")
         quicker = quicker.replace("AHEAD = 16 *", "AHEAD = 2 *")
         monkeypatch.setattr(handing_on, "joined", lambda *names: quicker)
 
@@ -245,7 +245,7 @@ def test_one_that_ends_or_hangs_in_the_middle_is_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     played = Played(tmp_path, ["h2", "h3", "h4"], 24_000_000)  # more than kernels keep for one that hangs
-    monkeypatch.setattr(handing_on, "SILENT", 8.0)
+    monkeypatch.setattr(handing_on, "SILENT", 20.0)
     monkeypatch.setattr(handing_on, "STUCK", 30.0)
     gated = Gated(played, monkeypatch)
     gated.signal(played, "h3", number)

@@ -270,13 +270,15 @@ class Relay:
             if not hmac.compare_digest(mark.encode(), proof(self.key, f"get {nonce} {int(at)}").encode()):
                 return
             link.settimeout(None)
-            threading.Thread(target=self._watch, args=(link,), daemon=True).start()
+            watching = threading.Thread(target=self._watch, args=(link,), daemon=True)
+            watching.start()
 
             def send(frame: Frame) -> None:
                 link.sendall(frame.head + frame.body)
                 self.heard = time.monotonic()
 
             feed(self.window, self.key, int(at), send)
+            watching.join()  # to close it before the other side does would throw away what is on its way
 
     def _watch(self, link: socket.socket) -> None:
         """Hang up on one that does not say that it lives."""
