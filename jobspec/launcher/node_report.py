@@ -108,6 +108,7 @@ class NodeReport:
     left: Sequence[int] = ()  # nodes that were elsewhere in the order before, see OldPlaces
     start: Optional[StartWay] = None  # how the generation was started
     stacks_written: bool = False  # whether this node has written its stacks because the generation hangs
+    replaces: Optional[Json] = None  # the launcher of this node before this one, as it reported itself
     spare: bool = False  # whether the launcher is that of a hot spare
     events: Optional[EventStamp] = None  # None while there are none
 
@@ -124,8 +125,9 @@ class NodeReport:
             start=self.start and dict(vars(self.start)),
             events=self.events and dict(vars(self.events)),
         )
-        if not self.spare:
-            del data["spare"]
+        for name in ("spare", "replaces"):
+            if not data[name]:
+                del data[name]
         return data
 
     def go_on_from(self, last: Json) -> None:

@@ -33,10 +33,14 @@ class Report:
         self._seen: Optional[Tuple[int, int]] = None  # which file lay there when this launcher last looked into it
         self._replaced = False
         last = read_json(self.path) or {}
+        launcher = LauncherProcess(guard, start_ticks(guard))
+        earlier = [one for one in (last.get("launcher"), last.get("replaces")) if one and one != launcher.to_json()]
         self.fields = NodeReport(
             node=launch.node,
             role=launch.role,
-            launcher=LauncherProcess(guard, start_ticks(guard)),
+            launcher=launcher,
+            # Should that launcher live, and have written over what the deployer said, it still learns that it is replaced.
+            replaces=earlier[0] if earlier else None,
             standby=standby,
             generation=int(last.get("generation") or 0),
             epoch=float(last.get("epoch") or 0.0),

@@ -141,4 +141,6 @@ def test_a_node_that_moves_to_a_spare_finds_torchrun_and_torch_imported(node: An
     node.order(2, members=[{**member, "host": "b"}], rendezvous=at)
     node.dir = node.root / "node-0"
     wait(lambda: "sum 1.0 of 1 generation 2\n" in node.log("workerlog.0", 2), lambda: state([node]))
-    assert node.report()["start"] == {"standby": True, "cold_because": None}
+    start_of = lambda: node.report().get("start")  # noqa: E731
+    wait(lambda: start_of() is not None, lambda: state([node]))
+    assert start_of() == {"standby": True, "cold_because": None}

@@ -1,0 +1,38 @@
+"""The report of a launcher, in whose place another one may start."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from jobctl.jobspec.launcher.node_report import StandbyState
+from jobctl.jobspec.launcher.report import Report
+from tests.tools.launches import launch_of
+
+
+def report_in(folder: Path, guard: int) -> Report:
+    """Begin the report of node 0 of a launcher with this guard."""
+    return Report(launch_of(), str(folder), guard, None, StandbyState("off", "none here"))
+
+
+def test_a_launcher_that_wrote_over_what_the_deployer_said_still_learns_that_it_is_replaced(tmp_path: Path) -> None:
+    """The deployer's word was there only between its look and its writing. The next launcher says it again."""
+    first = report_in(tmp_path, os.getpid())
+    first.write(state="running")
+    second = report_in(tmp_path, os.getppid())
+    second.write(reason="waits for a lease")
+    assert first.replaced()
+    assert not second.replaced()
+    first.write(state="failed")
+    assert json.loads((tmp_path / "report.json").read_text())["reason"] == "waits for a lease"
+
+
+def test_a_launcher_that_is_started_again_replaces_whom_it_has_replaced_before(tmp_path: Path) -> None:
+    first = report_in(tmp_path, os.getpid())
+    first.write(state="running")
+    report_in(tmp_path, os.getppid()).write()
+    again = report_in(tmp_path, os.getppid())
+    again.write()
+    assert first.replaced()
+    assert not again.replaced()
