@@ -198,8 +198,11 @@ def test_elastic_processes_and_nodes_join_again(start: Any, eventually: Any, tmp
         told = json.loads(jobs.ok(*drill, "1"))
         assert (told["generation"], told["after"] is None, told["seconds"]["stopped"]) == (1, False, None)
         assert restarts(jobs, 1) > before
-        killed = "node 1: rank 1 was killed by SIGKILL; it was started again while the others went on"
-        assert [event["message"] for event in jobs.events()].count(killed) == 1
+        # By Paddle's launcher, or by the node's where that gives up: "peer not ready", if it looks in the wrong moment.
+        killed = "node 1: rank 1 was killed by SIGKILL; it "
+        said = [event["message"].partition("\n")[0] for event in jobs.events() if killed in event["message"]]
+        words = ("was started again while the others went on", "is started again while the others go on")
+        assert [one.removeprefix(killed) in words for one in said] == [True]
         reached = eventually(lambda: goes_on(jobs, furthest(state)), 240)
         told = json.loads(jobs.ok(*drill, "0", "--container"))
         assert (told["generation"], told["after"] is None, told["seconds"]["stopped"]) == (1, False, None)
