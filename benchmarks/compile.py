@@ -149,8 +149,8 @@ def _job(directory: Path, nodes: int) -> Path:
 def render(job: Path, out: Path) -> tuple[float, float]:
     """Compile `job` into `out`, from its two files to the last artefact."""
     begin = time.perf_counter()
-    from jobctl.jobspec import planner
     from jobctl.jobspec.plan.generation import first_generation
+    from jobctl.jobspec.planner import job as planner
     from jobctl.jobspec.planner.context import Context
     from jobctl.jobspec.render.artefact import render as artefacts
     from jobctl.jobspec.render.write import write

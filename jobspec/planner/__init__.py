@@ -1,5 +1,1 @@
-"""From spec and hosts to a plan: every decision that can be made before anything runs."""
-
-from jobctl.jobspec.planner.job import plan
-
-__all__ = ["plan"]
+"""From spec and hosts to a plan: every decision that can be made before anything runs. `job.plan` makes it."""

@@ -10,10 +10,10 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.plan import sent
-from jobctl.jobspec.planner.context import Context
 from jobctl.jobspec.spec.data_place import place_of_data
 
 if TYPE_CHECKING:
+    from jobctl.jobspec.planner.context import Context
     from jobctl.jobspec.spec.model import Spec
     from jobctl.jobspec.spec.notify_part import Notify
 

@@ -13,9 +13,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
 
-from jobctl.jobspec.render.artefact import Artefact
 from jobctl.jobspec.render.errors import RenderError
+
+if TYPE_CHECKING:
+    from jobctl.jobspec.render.artefact import Artefact
 
 LIST = ".jobctl-render"
 

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from jobctl.jobspec import planner
 from jobctl.jobspec.deploy.model.errors import DeployError
 from jobctl.jobspec.deploy.model.inventory import Inventory
 from jobctl.jobspec.plan.generation import Generation
 from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.planner.context import Context, Placement
+from jobctl.jobspec.planner.job import plan as make_plan
 from jobctl.jobspec.spec.model import Spec
 
 
@@ -35,7 +35,7 @@ def with_moves(plan: Plan, source: Mapping[str, Any], inventory: Inventory, move
     except (KeyError, TypeError, ValueError) as error:
         message = f"cannot plan job `{plan.job}` on other hosts: another version of jobctl brought it up ({error})"
         raise DeployError(message, "`jobctl up` plans it again") from error
-    made = planner.plan(spec, inventory.hosts, context, placement, dict(plan.counted), count)
+    made = make_plan(spec, inventory.hosts, context, placement, dict(plan.counted), count)
     # What changed on its way through the files of this version and of an older one is not for a move to bring in.
     moved = tuple(new if new.index in moves else old for new, old in zip(made.nodes, plan.nodes, strict=True))
     return replace(plan, nodes=moved)

@@ -10,7 +10,6 @@ from typing import Any, cast
 
 import pytest
 
-from jobctl.jobspec import planner
 from jobctl.jobspec.deploy.apply.changes import with_value
 from jobctl.jobspec.deploy.host.devices import devices_on
 from jobctl.jobspec.deploy.model.errors import HostError
@@ -23,6 +22,7 @@ from jobctl.jobspec.operations.resolve.job import Compiled
 from jobctl.jobspec.operations.resolve.planning import plan_of
 from jobctl.jobspec.plan.serial import dump_plan, load_plan
 from jobctl.jobspec.plan.types import Plan
+from jobctl.jobspec.planner import job as planner
 from jobctl.jobspec.planner.context import Context
 from jobctl.jobspec.spec.hosts import Host, parse_hosts
 from jobctl.jobspec.spec.load import load_text

@@ -9,7 +9,6 @@ from typing import Any, cast
 
 import pytest
 
-from jobctl.jobspec import planner
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.operations.errors import HostsFailed, Refused
 from jobctl.jobspec.operations.lifecycle.records import refuse_missing_data
@@ -17,6 +16,7 @@ from jobctl.jobspec.operations.resolve.data import data_versions, versions_in
 from jobctl.jobspec.operations.resolve.planning import plan_of
 from jobctl.jobspec.plan.sent import Dataset
 from jobctl.jobspec.plan.serial import dump_plan, load_plan
+from jobctl.jobspec.planner import job as planner
 from jobctl.jobspec.planner.context import Context
 from jobctl.jobspec.spec.hosts import parse_hosts
 from jobctl.jobspec.spec.load import load_text

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec import planner
 from jobctl.jobspec.operations.errors import Refused
 from jobctl.jobspec.operations.resolve.names import node_number
 from jobctl.jobspec.plan.types import Plan
+from jobctl.jobspec.planner import job as planner
 from jobctl.jobspec.planner.context import Context
 from jobctl.jobspec.spec.load import load_text
 

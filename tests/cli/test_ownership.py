@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec import planner
 from jobctl.jobspec.deploy.apply.deployer import AllUnreachable
 from jobctl.jobspec.deploy.model.control import Control
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
@@ -19,6 +18,7 @@ from jobctl.jobspec.operations.resolve import ownership
 from jobctl.jobspec.operations.resolve.ownership import refuse_others
 from jobctl.jobspec.plan.generation import first_generation
 from jobctl.jobspec.plan.types import Plan
+from jobctl.jobspec.planner import job as planner
 from jobctl.jobspec.planner.context import Context
 from jobctl.jobspec.spec.hosts import parse_hosts
 from jobctl.jobspec.spec.load import load_text

@@ -12,7 +12,6 @@ from fleet.fleet import Fleet, fleet
 from fleet.jobs import COUNTER
 from fleet.machine import IMAGE, missing
 
-from jobctl.jobspec import planner
 from jobctl.jobspec.deploy.apply.clock import SystemClock
 from jobctl.jobspec.deploy.apply.deployer import Deployer, FaultTarget, RuntimeInputs
 from jobctl.jobspec.deploy.apply.executor import Transition, execute, wanted
@@ -26,6 +25,7 @@ from jobctl.jobspec.deploy.store.lock import Locked
 from jobctl.jobspec.deploy.targets.hosts import Hosts
 from jobctl.jobspec.deploy.targets.local import Local
 from jobctl.jobspec.plan.types import Plan
+from jobctl.jobspec.planner import job as planner
 from jobctl.jobspec.planner.context import Context
 from jobctl.jobspec.spec.hosts import Host
 from jobctl.jobspec.spec.load import load_text

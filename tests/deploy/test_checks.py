@@ -12,7 +12,6 @@ from typing import Any, cast
 
 import pytest
 
-from jobctl.jobspec import planner
 from jobctl.jobspec.deploy.check import probe
 from jobctl.jobspec.deploy.check.checks import OF_ONE
 from jobctl.jobspec.deploy.check.comparisons import OF_ALL
@@ -20,6 +19,7 @@ from jobctl.jobspec.deploy.check.survey import CheckedHost, Survey
 from jobctl.jobspec.deploy.host.facts import Facts
 from jobctl.jobspec.deploy.model.finding import Finding
 from jobctl.jobspec.plan.types import Node
+from jobctl.jobspec.planner import job as planner
 from jobctl.jobspec.planner.context import Context
 from jobctl.jobspec.spec.hosts import parse_hosts
 from jobctl.jobspec.spec.load import load_text

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from jobctl.jobspec import planner
 from jobctl.jobspec.deploy.apply.reconcile import Wanted, reconcile
 from jobctl.jobspec.deploy.model.control import Control, JobResult, Ledger
 from jobctl.jobspec.deploy.model.observed import FULL, Observed, ObservedNode, phase
 from jobctl.jobspec.deploy.model.spare_state import SpareState
 from jobctl.jobspec.plan.generation import first_generation
 from jobctl.jobspec.plan.types import HostRef, Plan
+from jobctl.jobspec.planner import job as planner
 from jobctl.jobspec.planner.context import Context
 from jobctl.jobspec.spec.load import load_text
 from tests.tools.failures import failed

@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 import pytest
 
-from jobctl.jobspec import planner
 from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.model.control import Control
 from jobctl.jobspec.deploy.model.errors import HostError
@@ -19,6 +18,7 @@ from jobctl.jobspec.deploy.transport.fanout import fan_out
 from jobctl.jobspec.deploy.transport.ssh import Ssh
 from jobctl.jobspec.plan.generation import Generation, first_generation
 from jobctl.jobspec.plan.types import Plan
+from jobctl.jobspec.planner import job as planner
 from jobctl.jobspec.planner.context import Context
 from jobctl.jobspec.render.artefact import Artefact, control_json, render
 from jobctl.jobspec.spec.hosts import Host

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from jobctl.jobspec import planner
 from jobctl.jobspec.plan.types import Plan
+from jobctl.jobspec.planner import job as planner
 from jobctl.jobspec.planner.context import Context, Placement
 from jobctl.jobspec.spec.hosts import parse_hosts
 from jobctl.jobspec.spec.load import load_text

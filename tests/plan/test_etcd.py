@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec import planner
 from jobctl.jobspec.plan.serial import dump_plan, load_plan
 from jobctl.jobspec.plan.types import Etcd, HostRef, Mount, Plan, Tls
+from jobctl.jobspec.planner import job as planner
 from jobctl.jobspec.planner.context import Context, Placement, PlanError
 from jobctl.jobspec.spec.hosts import parse_hosts
 from jobctl.jobspec.spec.load import load_text

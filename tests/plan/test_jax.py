@@ -8,12 +8,12 @@ from typing import Any, get_args
 
 import pytest
 
-from jobctl.jobspec import planner
 from jobctl.jobspec.frameworks.base import framework
 from jobctl.jobspec.frameworks.failure_patterns import DEFAULT_RULES
 from jobctl.jobspec.launcher.order import Rendezvous
 from jobctl.jobspec.plan.recovery import Recovery
 from jobctl.jobspec.plan.types import Launch, Plan, Slot
+from jobctl.jobspec.planner import job as planner
 from jobctl.jobspec.planner.context import Context
 from jobctl.jobspec.spec.frameworks import FRAMEWORKS, FrameworkName
 from jobctl.jobspec.spec.hosts import parse_hosts

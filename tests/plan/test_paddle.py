@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec import planner
 from jobctl.jobspec.launcher.control import etcd_name
 from jobctl.jobspec.plan.generation import first_generation, next_generation
 from jobctl.jobspec.plan.types import Plan, Slot
+from jobctl.jobspec.planner import job as planner
 from jobctl.jobspec.planner.context import Context, Placement, PlanError
 from jobctl.jobspec.spec.hosts import parse_hosts
 from jobctl.jobspec.spec.load import load_text

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec import planner
 from jobctl.jobspec.plan.generation import (
     FIRST_PORT,
     PORTS,
@@ -21,6 +20,7 @@ from jobctl.jobspec.plan.generation import (
 )
 from jobctl.jobspec.plan.serial import dump_plan, load_plan
 from jobctl.jobspec.plan.types import HostRef, Slot, Standby
+from jobctl.jobspec.planner import job as planner
 from jobctl.jobspec.planner.context import Context, PlanError
 from jobctl.jobspec.planner.placement import local_hosts
 from jobctl.jobspec.render.slurm import machines, slots, slurm_files

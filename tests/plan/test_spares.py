@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from jobctl.jobspec import planner
 from jobctl.jobspec.plan.types import HostRef, Plan
+from jobctl.jobspec.planner import job as planner
 from jobctl.jobspec.planner.context import Context, Placement
 from jobctl.jobspec.render.artefact import hashes, spare_hashes
 from jobctl.jobspec.spec.hosts import parse_hosts

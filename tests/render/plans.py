@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from jobctl.jobspec import planner
 from jobctl.jobspec.plan.recovery import Recovery
 from jobctl.jobspec.plan.sent import Code
 from jobctl.jobspec.plan.types import (
@@ -25,6 +24,7 @@ from jobctl.jobspec.plan.types import (
     Ulimit,
     Value,
 )
+from jobctl.jobspec.planner import job as planner
 from jobctl.jobspec.planner.context import Context
 from jobctl.jobspec.spec.hosts import parse_hosts
 from jobctl.jobspec.spec.load import load_text

@@ -240,13 +240,14 @@ def test_importers_stand_on_the_language_alone() -> None:
 
 
 def test_validate_does_not_pay_for_what_it_does_not_use(tmp_path: Path) -> None:
-    (tmp_path / "job.yaml").write_text("name: a\nframework: torch\nmodule: train\n")
+    (tmp_path / "job.yaml").write_text("name: a\nframework: torch\nscript: train.py\nenv: {A: b}\n")
+    (tmp_path / "train.py").touch()
     code = (
         "import sys\n"
         "from jobctl.main import main\n"
         "try:\n    main(['validate', 'job.yaml'])\nexcept SystemExit:\n    pass\n"
         "heavy = {'fabric', 'docker', 'kubernetes', 'jinja2', 'rich', 'torch'}\n"
-        "heavy |= {'jobctl.jobspec.deploy.targets.local'}\n"
+        "heavy |= {'jobctl.jobspec.deploy.targets.local', 'jobctl.jobspec.planner.job', 'jobctl.jobspec.render.artefact'}\n"
         "print('HEAVY', sorted(heavy & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)

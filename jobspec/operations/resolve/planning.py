@@ -96,16 +96,16 @@ def plan_of(
 
     `versions` are those of data on hosts, as far as somebody has asked them. Raises Refused where it cannot be planned.
     """
-    from jobctl.jobspec import planner
     from jobctl.jobspec.deploy.host.devices import count_devices
     from jobctl.jobspec.planner.context import Placement, PlanError
+    from jobctl.jobspec.planner.job import plan as make_plan
 
     context, traits = context_of(compiled), traits_of(compiled.target)
     if traits.is_here and (found := count_devices(compiled.spec.devices.kind)):
         devices = {"localhost": found}
     try:
         where = Placement(placement or {}, services or {})
-        plan = planner.plan(compiled.spec, compiled.hosts, context, where, devices, count)
+        plan = make_plan(compiled.spec, compiled.hosts, context, where, devices, count)
     except PlanError as error:
         if traits.is_here and error.code == "devices-unknown":
             message = f"{compiled.path}: this machine has no devices of kind `{compiled.spec.devices.kind}`"
