@@ -9,6 +9,8 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -59,11 +61,34 @@ PLAN, SPEC = "jobspec/plan/", "jobspec/spec/"  # what the plan makes of a part o
 ALONE = "jobspec/launcher/"
 
 
-def _sources() -> Iterator[tuple[str, str, ast.AST]]:
+@dataclass(frozen=True)
+class Definition:
+    """A class or a function of a file: `lines` without the docstring of a function, `parameters` without `self`."""
+
+    name: str
+    kind: type[ast.AST]
+    lines: int
+    parameters: int
+    outermost: bool
+
+
+@cache
+def _sources() -> dict[str, tuple[int, tuple[Definition, ...]]]:
+    """Return the lines and the definitions of each file, by its name; every file is parsed once."""
+    found = {}
     for folder in FOLDERS:
         for path in sorted((ROOT / folder).rglob("*.py")):
             text = path.read_text()
-            yield path.relative_to(ROOT).as_posix(), text, ast.parse(text)
+            found[path.relative_to(ROOT).as_posix()] = (len(text.splitlines()), tuple(_definitions(ast.parse(text))))
+    return found
+
+
+def _definitions(tree: ast.Module) -> Iterator[Definition]:
+    outermost = set(tree.body)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef):
+            parameters = _parameters(node) if isinstance(node, ast.FunctionDef) else 0
+            yield Definition(node.name, type(node), _lines(node), parameters, node in outermost)
 
 
 def _lines(node: ast.ClassDef | ast.FunctionDef) -> int:
@@ -80,27 +105,23 @@ def _parameters(node: ast.FunctionDef) -> int:
 
 def test_what_is_larger_than_a_reader_likes_is_listed() -> None:
     found = {}
-    for name, text, tree in _sources():
-        if (lines := len(text.splitlines())) > FILE:
+    for name, (lines, definitions) in _sources().items():
+        if lines > FILE:
             found[name] = lines
-        for node in ast.walk(tree):
-            most = CLASS if isinstance(node, ast.ClassDef) else FUNCTION
-            if (
-                isinstance(node, ast.ClassDef | ast.FunctionDef)
-                and _lines(node) > most
-                and not name.startswith(COMMANDS)
-            ):
-                found[f"{name} {node.name}"] = _lines(node)
+        for one in definitions:
+            most = CLASS if one.kind is ast.ClassDef else FUNCTION
+            if one.lines > most and not name.startswith(COMMANDS):
+                found[f"{name} {one.name}"] = one.lines
     assert _off_the_list(found, LARGE) == {}
 
 
 def test_functions_with_many_parameters_are_listed() -> None:
     found = {
-        f"{name} {node.name}": _parameters(node)
-        for name, _, tree in _sources()
+        f"{name} {one.name}": one.parameters
+        for name, (_, definitions) in _sources().items()
         if not name.startswith(COMMANDS)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef) and _parameters(node) > PARAMETERS
+        for one in definitions
+        if one.parameters > PARAMETERS
     }
     assert _off_the_list(found, MANY_PARAMETERS) == {}
 
@@ -117,11 +138,11 @@ def _off_the_list(found: dict[str, int], listed: dict[str, tuple[int, str]]) -> 
 
 def test_no_two_classes_have_one_name() -> None:
     places = defaultdict(list)
-    for name, _, tree in _sources():
+    for name, (_, definitions) in _sources().items():
         if name.startswith("jobspec/") and not name.startswith(ALONE):
-            for node in ast.iter_child_nodes(tree):
-                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                    places[node.name].append(name)
+            for one in definitions:
+                if one.kind is ast.ClassDef and one.outermost and not one.name.startswith("_"):
+                    places[one.name].append(name)
     several = {name: where for name, where in places.items() if len(where) > 1}
     pairs = {
         name

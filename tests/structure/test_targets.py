@@ -47,16 +47,19 @@ def test_only_tables_name_targets() -> None:
 
 def _comparisons(tree: ast.AST) -> Iterator[int]:
     """Yield the lines that compare a value with the name of a target, or of a kind of place."""
+    every = [*TARGETS, *KINDS]
     for node in ast.walk(tree):
         if isinstance(node, ast.Match):
             values = [case.pattern.value for case in node.cases if isinstance(case.pattern, ast.MatchValue)]
-            sides, about = values, ast.unparse(node.subject)
+            sides, subject = values, node.subject
         elif isinstance(node, ast.Compare):
-            sides, about = [node.left, *node.comparators], ast.unparse(node)
+            sides, subject = [node.left, *node.comparators], node
         else:
             continue
-        names = [*(TARGETS if "target" in about else ()), *(KINDS if ".place" in about else ())]
-        yield from (side.lineno for side in sides if _is_among(side, names))
+        if any(_is_among(side, every) for side in sides):
+            about = ast.unparse(subject)
+            names = [*(TARGETS if "target" in about else ()), *(KINDS if ".place" in about else ())]
+            yield from (side.lineno for side in sides if _is_among(side, names))
 
 
 def _is_among(side: ast.expr, names: list[str]) -> bool:
