@@ -43,8 +43,16 @@ LEFT_OUT = {
     "examples": "every example, with each framework",
 }
 # Beside these, single tests are marked `long`. Of each framework one job trains in any run: local/test_minimal.py.
-# Real hosts, real frameworks, real processes: what takes minutes a file. All else takes seconds.
-LONG = ("fleet", "examples", "cluster", "slurm", "local", "launcher", "kube", "supervise")
+# The files that take longest, which a worker runs as a whole, then the folders whose files take longer than others'. Files
+# that wait and files that compute are mixed: while one kind has all workers, cores are idle, or too busy.
+LONGEST = (
+    *("fleet/test_recovery.py", "local/test_paddle.py", "fleet/test_faults.py", "fleet/test_hot_spares.py"),
+    *("launcher/test_etcd.py", "local/test_examples.py", "fleet/test_etcd.py", "slurm/test_limits.py"),
+    *("local/test_mindspore.py", "fleet/test_data.py", "cluster/test_examples.py", "launcher/test_lease.py"),
+    *("local/test_standby.py", "fleet/test_life.py", "fleet/test_mindspore.py", "cluster/test_none.py"),
+    *("fleet/test_paddle.py", "fleet/test_check.py", "fleet/test_campaign.py", "local/test_faults.py"),
+)
+LONG = ("examples", "fleet", "slurm", "launcher", "cluster", "local", "kube", "supervise")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -55,10 +63,15 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what takes long unless it is asked for, and put what takes longest first.
 
-    With two workers, a long file at the end would leave one of them idle.
+    A long file at the end would leave all workers but one idle.
     """
-    rank = {name: number for number, name in enumerate(LONG)}
-    items.sort(key=lambda item: rank.get(item.path.parent.name, len(LONG)))
+    rank = {name: number for number, name in enumerate((*LONGEST, *LONG))}
+
+    def place(item: pytest.Item) -> int:
+        folder = item.path.parent.name
+        return rank.get(f"{folder}/{item.path.name}", rank.get(folder, len(rank)))
+
+    items.sort(key=place)
     if config.getoption("--all") or config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
         return
     out = [item for item in items if item.path.parent.name in LEFT_OUT or item.get_closest_marker("long")]

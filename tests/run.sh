@@ -74,12 +74,16 @@ if [ "${JOBCTL_PYTHONS:-}" = required ]; then
   done
 fi
 
+# With bytecode, pytest prepares each test file once, and not in each worker of each run. It prepares what is new here while
+# the types are checked, as both need one core.
+unset PYTHONPATH PYTHONDONTWRITEBYTECODE
+"$python" -m pytest --collect-only --all -qq >/dev/null 2>&1 &
 "$python" -m ruff check .
 "$python" -m ruff format --check .
 # From elsewhere, so that what is installed is checked and tested, not what lies here.
 (cd "$source" && rm -rf build && "$python" -m mypy --strict --cache-dir "$cache/mypy" --config-file pyproject.toml -p jobctl)
-# With bytecode, pytest prepares each test file once, and not in each worker of each run.
-unset PYTHONPATH PYTHONDONTWRITEBYTECODE
+wait
+rm -rf "$source"  # `exec` runs no trap
 # What takes long comes first (tests/conftest.py), so that no worker is left alone with it at the end.
 # More workers than two cores: tests wait for half of their time.
-exec "$python" -m pytest -n "${JOBCTL_TEST_WORKERS:-4}" --dist loadfile --no-loadscope-reorder "$@"
+exec "$python" -m pytest -n "${JOBCTL_TEST_WORKERS:-6}" --dist loadfile --no-loadscope-reorder "$@"
