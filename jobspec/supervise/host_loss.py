@@ -102,8 +102,9 @@ def _housemates(nodes: Sequence[ObservedNode]) -> list[list[int]]:
 def judge_placed(failure: Failure, observed: Observed, policy: Recovery, now: float, world: World) -> Decision:
     """Decide about a failure, and where the node goes if it does not stay: another host, or none.
 
-    It goes where a rule says so, or where it has failed on the same host time and again without progress. Where there is
-    no other host, and the job needs the node, it stays.
+    It goes where a rule says so, or where it has failed on the same host time and again without progress. The job uses
+    that host no more, so the host's other nodes go along if there is room for them. Where there is no other host, and the
+    job needs the node, it stays.
     """
     verdict = judge(failure, observed.control.ledger.failures, policy, now)
     if not isinstance(verdict, Restart):
@@ -113,8 +114,11 @@ def judge_placed(failure: Failure, observed: Observed, policy: Recovery, now: fl
     if not again and (rule is None or rule.do != "exclude_host"):
         return verdict
     how = "replace" if policy.on_host_loss in ("replace", "wait") else policy.on_host_loss
-    failed = [node for node in observed.members if node.node == failure.node]
-    moves, without = new_homes(failed, observed, how, world)
+    mine = [node for node in observed.members if node.node == failure.node]
+    leaving = [node for node in observed.members if node in mine or node.host == failure.host]
+    moves, without = new_homes(leaving, observed, how, world)
+    if moves is None:
+        moves, without = new_homes(mine, observed, how, world)
     if moves is None:
         return verdict
     why = (

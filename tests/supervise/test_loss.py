@@ -208,6 +208,23 @@ def test_a_broken_host_is_left(line: str) -> None:
     assert (decision.moves, decision.exclude) == ({1: "s1"}, {"h1"})
 
 
+def test_all_nodes_of_a_broken_host_leave_it() -> None:
+    policy = replace(POLICY, rules=(Rule(None, 9, "exclude_host"),))
+    members = tuple(replace(one, host="h1") if one.node == 2 else one for one in GENERATION.members)
+    broken = failing(kind="exit", exit_code=9)
+    shared = replace(
+        broken,
+        control=Control(replace(GENERATION, members=members), broken.control.ledger),
+        nodes=tuple(replace(one, host="h1") if one.node == 2 else one for one in broken.nodes),
+    )
+    decision = decide(shared, policy, NOW, world(free_hosts=("s1", "s2")))
+    assert isinstance(decision, Restart)
+    assert (decision.moves, decision.exclude) == ({1: "s1", 2: "s2"}, {"h1"})
+    one_spare = decide(shared, policy, NOW, world(free_hosts=("s1",)))
+    assert isinstance(one_spare, Restart)
+    assert (one_spare.moves, one_spare.exclude) == ({1: "s1"}, {"h1"})
+
+
 def test_where_there_is_no_other_host_it_stays() -> None:
     policy = replace(POLICY, rules=(Rule(None, 9, "exclude_host"),))
     decision = decide(failing(kind="exit", exit_code=9), policy, NOW, world())
