@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from jobctl.jobspec.launcher.files import Json
 
 
+# What earlier versions call `autonomy`. jobctl writes both for the launchers of a job that is up, and both are handed on.
+EARLIER = "alone"
+
+
 @record
 class Rendezvous:
     """Where the members of a generation meet."""
@@ -113,7 +117,7 @@ class Order:
     @classmethod
     def from_json(cls, data: Json) -> Order:
         """Return the order that a control file has. Raises KeyError, TypeError or ValueError if it has none."""
-        alone, rendezvous = data.get("alone"), data["rendezvous"]
+        autonomy, rendezvous = data.get("autonomy") or data.get(EARLIER), data["rendezvous"]
         return cls(
             job=data["job"],
             run_id=data["run_id"],
@@ -126,23 +130,24 @@ class Order:
             host_timeout=float(data.get("host_timeout", 30.0)),
             checkpoint_dir=data.get("checkpoint_dir"),
             on_failure=data.get("on_failure"),
-            autonomy=AutonomyTerms.from_json(alone) if alone else None,
+            autonomy=AutonomyTerms.from_json(autonomy) if autonomy else None,
             exit_code=data.get("exit_code"),
             why=data.get("why"),
             moves=Moves.from_json(data["moves"]) if data.get("moves") is not None else None,
-            rest={name: value for name, value in data.items() if name not in cls.__annotations__ and name != "alone"},
+            rest={name: None if name == EARLIER else data[name] for name in data if name not in cls.__annotations__},
         )
 
     def to_json(self) -> Json:
         """Return the form that `from_json` reads."""
         data = flat(self)
-        del data["autonomy"]
         data.update(
             moves=self.moves and self.moves.to_json(),
             members=[flat(member) for member in self.members],
             rendezvous=dict(vars(self.rendezvous)),
-            alone=self.autonomy.to_json() if self.autonomy else None,
+            autonomy=self.autonomy.to_json() if self.autonomy else None,
         )
+        if EARLIER in data:
+            data[EARLIER] = data["autonomy"]
         for name in ("on_failure", "exit_code", "why", "moves"):
             if data[name] is None:
                 del data[name]

@@ -48,7 +48,7 @@ def failed(**how: Any) -> FailedNode:
 
 def order(*failures: dict[str, Any], **alone: Any) -> Order:
     known = {"restarts": 3, "rules": [], "ports": [20000, 29999], "failures": list(failures), **alone}
-    return Order.from_json({**ORDER, "alone": known})
+    return Order.from_json({**ORDER, "autonomy": known})
 
 
 EARLIER = {**failed().failure.to_json(), "generation": 1, "rank": 0, "exit_code": 7}

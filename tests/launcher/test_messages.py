@@ -27,7 +27,7 @@ from jobctl.jobspec.launcher.standby_messages import (
     TrialOutcome,
 )
 from jobctl.jobspec.plan.generation import (
-    Alone,
+    AutonomyTerms,
     Base,
     Generation,
     HotSpare,
@@ -38,7 +38,7 @@ from jobctl.jobspec.plan.generation import (
     RendezvousPoint,
 )
 from jobctl.jobspec.plan.recovery import Rule
-from jobctl.jobspec.render.payload import control_json
+from jobctl.jobspec.render.payload import control_json, handed_over
 from tests.tools.failures import failed
 from tests.tools.launches import report_of
 
@@ -66,7 +66,7 @@ GENERATION = Generation(
     rendezvous=RendezvousPoint("10.0.0.1", 29500, "demo-2"),
     checkpoint_dir="/ckpt",
     began=1.5,
-    alone=Alone(3, (Rule("restart", None, 3),), (20000, 29999), (FAILURE,)),
+    autonomy=AutonomyTerms(3, (Rule("restart", None, 3),), (20000, 29999), (FAILURE,)),
 )
 SAYS = {
     "generation": "1.5 2 demo-2",
@@ -92,7 +92,7 @@ def over_a_wire(message: Any) -> Any:
 ORDER = Order.from_json(control_file())
 AFTER_A_MOVE = replace(
     GENERATION,
-    alone=Alone(
+    autonomy=AutonomyTerms(
         3,
         (Rule("of luck$", None, "fail", "add memory"),),
         (20000, 29999),
@@ -113,7 +113,7 @@ MOVED = Order.from_json(control_file(AFTER_A_MOVE))
     [
         ORDER,
         Failure("exit", 0, 0, 1, "workerlog.0", 5.0, ["out of luck"], 7),
-        NodeFailure.from_json(control_file()["alone"]["failures"][0]),
+        NodeFailure.from_json(control_file()["autonomy"]["failures"][0]),
         GOSSIP,
         changed(GOSSIP, order=ORDER.news(1)),
         PeerMessage("demo-2", 0, tick="t"),
@@ -162,12 +162,26 @@ def test_a_launcher_goes_on_from_the_report_of_the_one_before() -> None:
 def test_an_order_goes_on_with_every_key_of_the_control_file() -> None:
     """Also those of a newer jobctl: launchers put orders into etcd, and jobctl reads them there."""
     data = control_file(AFTER_A_MOVE, colour="blue")
-    terms, moves = data["alone"], data["moves"]
+    terms, moves = data["autonomy"], data["moves"]
     for part in (data["members"][0], terms, *(terms[name][0] for name in ("rules", "failures", "spares"))):
         part["rack"] = "r1"
     for part in (terms["base"], terms["moved"], moves, moves["places"][0]):
         part["later"] = 9
     assert json.loads(json.dumps(Order.from_json(data).to_json())) == data
+
+
+def test_an_order_is_handed_on_to_launchers_of_earlier_versions() -> None:
+    """These know `autonomy` as `alone`, and may be the ones that have written it."""
+    data = json.loads(handed_over(GENERATION))
+    assert data["alone"] == data["autonomy"]
+    old = {name: value for name, value in data.items() if name != "autonomy"}
+    for given in (data, old):
+        order = Order.from_json(given)
+        assert order.autonomy == ORDER.autonomy
+        assert order.autonomy is not None
+        later = changed(order, autonomy=changed(order.autonomy, restarts=2)).to_json()
+        assert later["alone"] == later["autonomy"] == {**data["autonomy"], "restarts": 2}
+    assert "alone" not in ORDER.to_json()
 
 
 def test_a_launcher_with_an_older_order_takes_over_the_newer_one() -> None:
@@ -220,7 +234,7 @@ def test_a_heartbeat_is_what_jobctl_reads() -> None:
 
 
 def test_an_order_of_a_generation_without_autonomy_has_none() -> None:
-    assert Order.from_json(control_file(replace(GENERATION, alone=None))).autonomy is None
+    assert Order.from_json(control_file(replace(GENERATION, autonomy=None))).autonomy is None
 
 
 @record

@@ -40,7 +40,7 @@ def order(nodes: int, **alone: Any) -> Order:
         "host_timeout": TIMEOUT,
         "members": members,
         "rendezvous": {"address": "127.0.0.0", "port": 20000, "id": "g1"},
-        "alone": {**terms, "spares": [SPARE, OTHER], **alone},
+        "autonomy": {**terms, "spares": [SPARE, OTHER], **alone},
     }
     return Order.from_json(data)
 
