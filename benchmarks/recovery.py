@@ -102,7 +102,7 @@ class Recovering(campaign.Campaign):
         if "sshd" in host.processes:  # it is back
             boot = time.time() - began
         resumed = self.first_step(number + 1) - began
-        ordered = max((one["at"] for one in (self.order().get("alone") or {}).get("failures", ())), default=0.0)
+        ordered = max((one["at"] for one in (self.order().get("autonomy") or {}).get("failures", ())), default=0.0)
         starts = [report["started_at"] for report in self.reports()]
         return (ordered or min(starts)) - began - boot, max(starts) - began - boot, resumed - boot
 

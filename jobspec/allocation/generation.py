@@ -21,9 +21,14 @@ APART = 500  # between the ports of trainers and those of other roles: more than
 
 def age(order: Json) -> Tuple[Any, ...]:
     """Return what grows with every order."""
-    base = (order.get("alone") or {}).get("base")
+    base = terms_of(order).get("base")
     own = order["number"], order["rendezvous"]["id"]
     return age_of(order.get("began", 0.0), own, base and (base["number"], base["id"]), order["command"])
+
+
+def terms_of(order: Json) -> Json:
+    """Return what launchers may do by themselves in an order, which those of an earlier version may have written."""
+    return order.get("autonomy") or order.get("alone") or {}
 
 
 def joining(template: Json, nodes: Iterable[int], port: int) -> List[Json]:
@@ -74,11 +79,11 @@ class Generations:
         is_given = template.pop("port_is_given")
         newest = self.newest()
         number = newest["number"] + 1 if newest else 1
-        failures = (
-            newest["alone"]["failures"] if newest and not (fresh_budget or self.start.get("fresh_budget")) else []
-        )
+        again = newest is not None and not (fresh_budget or self.start.get("fresh_budget"))
+        failures = terms_of(newest)["failures"] if newest is not None and again else []
+        terms = terms_of(template)
         meeting = template["rendezvous"]
-        first, last = template["alone"]["ports"]
+        first, last = terms["ports"]
         port = meeting["port"] if number == 1 and is_given else self.port(number, first, last)
         members = joining(template, nodes, port)
         address = members[0]["address"] if members else meeting["address"]
@@ -93,8 +98,10 @@ class Generations:
                 "port": port,
                 "id": "%s-%d-%s" % (template["job"], number, os.urandom(4).hex()),
             },
-            "alone": {**template["alone"], "failures": failures},
+            "autonomy": {**terms, "failures": failures},
         }
+        if "alone" in template:  # launchers of an earlier version look there
+            order["alone"] = order["autonomy"]
         write_json(self.path, order)
         self.note(fresh_budget=False)
         return order

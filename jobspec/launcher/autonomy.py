@@ -18,10 +18,10 @@ from jobctl.jobspec.launcher.restart_policy import delay, is_a_bug, matches, wit
 if TYPE_CHECKING:
     from typing import Callable, Dict, List, Optional, Protocol
 
-    from jobctl.jobspec.launcher.files import Json
+    from jobctl.jobspec.launcher.autonomy_terms import AutonomyTerms, FailureRule
     from jobctl.jobspec.launcher.launch import Launch
     from jobctl.jobspec.launcher.node_report import NodeReport
-    from jobctl.jobspec.launcher.order import AutonomyTerms, Order
+    from jobctl.jobspec.launcher.order import Order
     from jobctl.jobspec.launcher.report import Report
 
     class OrderKeeper(Protocol):
@@ -72,6 +72,8 @@ class FailedNode:
             log=failure.log,
             tail=failure.abridged().tail,
             reason=report.reason,
+            alike=[],
+            rest={},
         )
 
     def waits(self, order: Order, session: OrderKeeper, supervised: bool, now: float) -> Optional[str]:
@@ -84,10 +86,10 @@ class FailedNode:
             return "has no lease, and so begins nothing"
         return session.missing
 
-    def rule(self, order: Order) -> Optional[Json]:
+    def rule(self, order: Order) -> Optional[FailureRule]:
         """Return the first of the order's rules that is about this failure, None if none is."""
         rules = order.autonomy.rules if order.autonomy is not None else ()
-        return next((rule for rule in rules if matches(rule["exit"], rule["log"], self.failure)), None)
+        return next((rule for rule in rules if matches(rule.exit, rule.log, self.failure)), None)
 
     def final(self, order: Order) -> Optional[str]:
         """Return why the job has failed for good, None if it may go on: as a supervisor judges it (supervise/failures.py)."""
@@ -95,11 +97,11 @@ class FailedNode:
         if terms is None:
             return None
         rule = self.rule(order)
-        if rule is not None and rule["do"] == "fail":
-            return rule.get("hint") or "a rule says not to retry here"
+        if rule is not None and rule.do == "fail":
+            return rule.hint or "a rule says not to retry here"
         if failure.kind == "setup":
             return "a failed `setup` is not retried"
-        if failure.kind == "start" and (rule is None or rule["do"] != "restart"):
+        if failure.kind == "start" and (rule is None or rule.do != "restart"):
             return "what cannot be started is not retried"
         earlier = without_progress(failure, earlier_failures(order))
         if rule is None and any(is_a_bug(failure, other) for other in earlier):
@@ -111,7 +113,7 @@ class FailedNode:
     def excluded(self, order: Order) -> bool:
         """Say whether a rule has the node leave its host."""
         rule = self.rule(order)
-        return rule is not None and rule["do"] == "exclude_host"
+        return rule is not None and rule.do == "exclude_host"
 
     def end(self, order: Order, why: str) -> Order:
         """Return the order with which launchers end themselves and the job, because of this failure."""
@@ -142,7 +144,7 @@ class FailedNode:
             number=number,
             grace=0.0,  # a process whose peer is gone hangs in its collective: it gets no time to end
             rendezvous=Rendezvous(last.address, port, name),
-            autonomy=changed(terms, failures=[*terms.failures, self.failure.to_json()]),
+            autonomy=changed(terms, failures=[*terms.failures, self.failure]),
         )
 
 
@@ -150,13 +152,13 @@ def given_up(order: Order, failure: NodeFailure, why: str) -> Order:
     """Return the order with which launchers on hosts end the job, and stay: an engine would start again what ends."""
     terms = order.autonomy
     if terms is not None:
-        terms = changed(terms, failures=[*terms.failures, failure.to_json()])
+        terms = changed(terms, failures=[*terms.failures, failure])
     return changed(order, command="stop", grace=0.0, why=why, autonomy=terms)
 
 
 def earlier_failures(order: Order) -> List[NodeFailure]:
     """Return the failures that an order has, the oldest first."""
-    return [NodeFailure.from_json(data) for data in order.autonomy.failures] if order.autonomy else []
+    return list(order.autonomy.failures) if order.autonomy is not None else []
 
 
 class Autonomy:

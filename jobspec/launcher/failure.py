@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.launcher.files import TAIL_ALONE, TAIL_CHARACTERS
-from jobctl.jobspec.launcher.records import changed, record
+from jobctl.jobspec.launcher.records import changed, flat, known, record
 
 if TYPE_CHECKING:
     from typing import Optional, Sequence, Tuple
@@ -58,18 +58,19 @@ class NodeFailure:
     log: Optional[str]
     tail: Sequence[str]
     reason: Optional[str]
-    alike: Sequence[Tuple[int, int]] = ()  # rank and exit code of all processes that ended badly by themselves
+    alike: Sequence[Tuple[int, int]]  # rank and exit code of all processes that ended badly by themselves
+    rest: Json  # what jobctl writes besides
 
     def to_json(self) -> Json:
         """Return the order's form."""
-        return {**vars(self), "tail": list(self.tail), "alike": list(self.alike)}
+        return {**flat(self), "tail": list(self.tail), "alike": [list(one) for one in self.alike]}
 
     @classmethod
     def from_json(cls, data: Json) -> NodeFailure:
-        """Return the failure that an order has; jobctl writes further keys, which launchers do not need."""
-        known: Json = {name: data.get(name) for name in cls.__annotations__}
-        known["alike"] = [(rank, code) for rank, code in data["alike"]]
-        return cls(**known)
+        """Return the failure that an order has. Raises KeyError, TypeError or ValueError."""
+        missing = dict.fromkeys(name for name in cls.__annotations__ if name not in ("at", "generation", "rest"))
+        fields = known(cls, {**missing, **data})
+        return cls(**{**fields, "tail": fields["tail"] or [], "alike": [(rank, code) for rank, code in data["alike"]]})
 
 
 class Problem(Exception):

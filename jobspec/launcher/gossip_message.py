@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from jobctl.jobspec.launcher.order_news import OrderNews
 from jobctl.jobspec.launcher.records import record
 
 if TYPE_CHECKING:
@@ -31,15 +32,14 @@ class GossipMessage:
     tick: str  # its newest tick, to be answered
     answer: Optional[str] = None  # the newest tick that it has heard from the receiver in this generation
     knows: Optional[str] = None  # the receiver's launcher that it has met in this generation
-    order: Optional[Json] = None  # its order, if that is newer than the receiver's
+    order: Optional[OrderNews] = None  # what its order has, if that is newer than the receiver's
 
     def to_json(self) -> Json:
         """Return its JSON form."""
         data = {**vars(self), "done": sorted(self.done), "who": self.launcher}
         del data["launcher"]
-        if self.order is None:
-            del data["order"]
-        return data
+        del data["order"]
+        return data if self.order is None else {**data, "order": self.order.to_json()}
 
     @classmethod
     def from_json(cls, data: Json) -> GossipMessage:
@@ -58,5 +58,5 @@ class GossipMessage:
             tick=str(data["tick"]),
             answer=data["answer"],
             knows=data["knows"],
-            order=data.get("order"),
+            order=OrderNews.from_json(data["order"]) if data.get("order") else None,
         )

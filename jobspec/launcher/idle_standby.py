@@ -64,7 +64,7 @@ def any_port() -> int:
 def own_address(host: str, order: Order) -> str:
     """Return the address of this host: as the order has it; otherwise that from which the first node is reached."""
     spares = order.autonomy.spares if order.autonomy is not None else ()
-    named = [str(spare["address"]) for spare in spares if spare["host"] == host]
+    named = [spare.address for spare in spares if spare.host == host]
     if named:
         return named[0]
     address = min(order.members, key=lambda member: member.rank).address

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from jobctl.jobspec.launcher.autonomy_terms import AutonomyTerms, Base
 from jobctl.jobspec.launcher.control import age_of
-from jobctl.jobspec.launcher.records import changed, record
+from jobctl.jobspec.launcher.order_news import Home, OrderNews
+from jobctl.jobspec.launcher.records import changed, flat, known, record
 
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional, Sequence, Tuple
+    from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
+    from jobctl.jobspec.launcher.autonomy_terms import LastMove
     from jobctl.jobspec.launcher.files import Json
+
+
+# What earlier versions call `autonomy`. jobctl writes both for the launchers of a job that is up, and both are handed on.
+EARLIER = "alone"
 
 
 @record
@@ -52,40 +59,35 @@ class Member:
 
 
 @record
-class AutonomyTerms:
-    """What launchers may do by themselves while no supervisor answers, see plan.generation.Alone."""
+class OldPlace:
+    """A host that a node was moved away from while nobody could look there."""
 
-    restarts: int
-    rules: Sequence[Json]
-    ports: Tuple[int, int]  # the first and the last port that they may choose
-    failures: Sequence[Json]  # those because of which launchers have begun generations, see NodeFailure
-    base: Optional[Json]  # number and id of the generation of a supervisor that it goes back to, where that matters
-    spares: Sequence[
-        Json
-    ]  # host, address and port of each host with an idle launcher, to which they may move a lost node
-    moved: Optional[Json]  # number and id of the generation in which they moved one last, and `times` that they have
-    window: Optional[float]  # seconds for which a failure counts, None for the whole run
-    spent: Sequence[float]  # where there is a window: when those failed that `restarts` is less by
+    node: int
+    host: str
     rest: Json
 
     @classmethod
-    def from_json(cls, data: Json) -> AutonomyTerms:
+    def from_json(cls, data: Json) -> OldPlace:
         """Return what an order has."""
-        return cls(**known(cls, {"base": None, "spares": [], "moved": None, "window": None, "spent": [], **data}))
+        return cls(**known(cls, data))
 
-    def restarts_left(self, now: float) -> int:
-        """Return how many generations launchers may still begin; `now` is in seconds since the epoch."""
-        since = now - self.window if self.window is not None else 0.0
-        over = sum(1 for at in self.spent if at < since)
-        return self.restarts + over - sum(1 for failure in self.failures if failure["at"] >= since)
+
+@record
+class Moves:
+    """Where nodes may still run by an older order, of so many launchers: see plan.generation.Moves."""
+
+    places: Sequence[OldPlace]
+    voters: int
+    rest: Json
+
+    @classmethod
+    def from_json(cls, data: Json) -> Moves:
+        """Return what an order has."""
+        return changed(cls(**known(cls, data)), places=[OldPlace.from_json(place) for place in data["places"]])
 
     def to_json(self) -> Json:
         """Return the order's form."""
-        data = flat(self)
-        for name in ("base", "spares", "moved", "window", "spent"):
-            if not data[name]:
-                del data[name]
-        return data
+        return {**flat(self), "places": [flat(place) for place in self.places]}
 
 
 @record
@@ -109,13 +111,13 @@ class Order:
     autonomy: Optional[AutonomyTerms]
     exit_code: Optional[int]  # that of launchers which end, when launchers themselves end the job …
     why: Optional[str]  # … and the reason
-    moves: Optional[Json]  # where nodes may still run by an older order, see plan.generation.Moves
+    moves: Optional[Moves]  # where nodes may still run by an older order
     rest: Json
 
     @classmethod
     def from_json(cls, data: Json) -> Order:
         """Return the order that a control file has. Raises KeyError, TypeError or ValueError if it has none."""
-        alone, rendezvous = data.get("alone"), data["rendezvous"]
+        autonomy, rendezvous = data.get("autonomy") or data.get(EARLIER), data["rendezvous"]
         return cls(
             job=data["job"],
             run_id=data["run_id"],
@@ -128,25 +130,27 @@ class Order:
             host_timeout=float(data.get("host_timeout", 30.0)),
             checkpoint_dir=data.get("checkpoint_dir"),
             on_failure=data.get("on_failure"),
-            autonomy=AutonomyTerms.from_json(alone) if alone else None,
+            autonomy=AutonomyTerms.from_json(autonomy) if autonomy else None,
             exit_code=data.get("exit_code"),
             why=data.get("why"),
-            moves=data.get("moves"),
-            rest={name: value for name, value in data.items() if name not in cls.__annotations__ and name != "alone"},
+            moves=Moves.from_json(data["moves"]) if data.get("moves") is not None else None,
+            rest={name: None if name == EARLIER else data[name] for name in data if name not in cls.__annotations__},
         )
 
     def to_json(self) -> Json:
         """Return the form that `from_json` reads."""
         data = flat(self)
-        del data["autonomy"]
+        data.update(
+            moves=self.moves and self.moves.to_json(),
+            members=[flat(member) for member in self.members],
+            rendezvous=dict(vars(self.rendezvous)),
+            autonomy=self.autonomy.to_json() if self.autonomy else None,
+        )
+        if EARLIER in data:
+            data[EARLIER] = data["autonomy"]
         for name in ("on_failure", "exit_code", "why", "moves"):
             if data[name] is None:
                 del data[name]
-        data.update(
-            members=[flat(member) for member in self.members],
-            rendezvous=dict(vars(self.rendezvous)),
-            alone=self.autonomy.to_json() if self.autonomy else None,
-        )
         return data
 
     @property
@@ -157,31 +161,31 @@ class Order:
     @property
     def age(self) -> Tuple[Any, ...]:
         """What grows with every order."""
-        base = None if self.base is None else (self.base["number"], self.base["id"])
+        base = None if self.base is None else (self.base.number, self.base.id)
         moved = self.autonomy.moved if self.autonomy is not None else None
-        times = moved["times"] if moved is not None else 0
+        times = moved.times if moved is not None else 0
         return age_of(self.began, (self.number, self.id), base, self.command, times)
 
     @property
-    def base(self) -> Optional[Json]:
-        """Number and id of the generation that it goes back to, where launchers on hosts may begin some."""
+    def base(self) -> Optional[Base]:
+        """The generation that it goes back to, where launchers on hosts may begin some."""
         return self.autonomy.base if self.autonomy is not None else None
 
     @property
-    def lease_began(self) -> Json:
-        """Number and id of the generation with which the lease in it began."""
+    def lease_began(self) -> Union[Base, LastMove]:
+        """The generation with which the lease in it began."""
         moved = self.autonomy.moved if self.autonomy is not None else None
-        return moved or self.base or {"number": self.number, "id": self.id}
+        return moved or self.base or Base(self.number, self.id, {})
 
     @property
     def lease(self) -> str:
         """The name of the lease in it: launchers that begin one on hosts go on with that of its base, until they move a node."""
-        return str(self.lease_began["id"])
+        return self.lease_began.id
 
     @property
     def is_of_launchers(self) -> bool:
         """Whether launchers on hosts have begun it, or ended it, and not a supervisor or a command."""
-        return self.base is not None and (self.base["id"] != self.id or self.why is not None)
+        return self.base is not None and (self.base.id != self.id or self.why is not None)
 
     @property
     def has_moved(self) -> bool:
@@ -191,9 +195,13 @@ class Order:
     @property
     def moved(self) -> List[int]:
         """The nodes that are elsewhere than where they may still run by an older order."""
-        places = [(place["node"], place["host"]) for place in (self.moves or {}).get("places", ())]
         homes = {member.node: member.host for member in self.members}
-        return sorted({node for node, host in places if homes.get(node, host) != host})
+        return sorted({place.node for place in self.old_places if homes.get(place.node, place.host) != place.host})
+
+    @property
+    def old_places(self) -> List[OldPlace]:
+        """Where nodes may still run by an older order."""
+        return list(self.moves.places) if self.moves is not None else []
 
     @property
     def nodes(self) -> List[int]:
@@ -218,39 +226,28 @@ class Order:
         address = addresses.get(self.rendezvous.address, self.rendezvous.address)
         return changed(self, members=members, rendezvous=changed(self.rendezvous, address=address))
 
-    def news(self, most: int) -> Json:
+    def news(self, most: int) -> OrderNews:
         """Return what a launcher with an older order needs to know, with at most so many failures: see `with_news`."""
-        data = self.to_json()
-        known = ("began", "number", "command", "grace", "rendezvous", "exit_code", "why", "moves")
-        failures = self.autonomy.failures[-most:] if self.autonomy else ()
-        found = {
-            **{name: data[name] for name in known if name in data},
-            "failures": [{**failure, "tail": []} for failure in failures],
-        }
-        if self.autonomy is not None and self.has_moved:
-            found["homes"] = [[m.node, m.host, m.address, m.port] for m in self.members]
-            found["moved"], found["spares"] = self.autonomy.moved, list(self.autonomy.spares)
-        return found
+        data, terms = self.to_json(), self.autonomy
+        named = ("began", "number", "command", "grace", "rendezvous", "exit_code", "why", "moves")
+        news = OrderNews(
+            order={name: data[name] for name in named if name in data},
+            failures=[changed(failure, tail=[]) for failure in terms.failures[-most:]] if terms is not None else [],
+        )
+        if terms is not None and terms.moved is not None:
+            news.homes = [Home(m.node, m.host, m.address, m.port) for m in self.members]
+            news.moved, news.spares = terms.moved, terms.spares
+        return news
 
-    def with_news(self, news: Json) -> Order:
+    def with_news(self, news: OrderNews) -> Order:
         """Return the newer order of another launcher: it has the same members. Raises KeyError and similar errors."""
-        data = self.to_json()
-        homes = {node: (host, address, port) for node, host, address, port in news.get("homes", ())}
-        rest = {name: value for name, value in news.items() if name not in ("failures", "moved", "spares", "homes")}
-        spares = news.get("spares", data["alone"].get("spares", []))
-        data["alone"].update(failures=news["failures"], moved=news.get("moved"), spares=spares)
-        order = Order.from_json({**data, **rest})
-        return changed(order, members=[member.at(*homes.get(member.node, ())) for member in order.members])
-
-
-def known(cls: type, data: Json) -> Json:
-    """Return the fields of a record from its JSON form, what it does not know as `rest`. Raises KeyError."""
-    fields = {name: data[name] for name in cls.__annotations__ if name != "rest"}
-    return {**fields, "rest": {name: value for name, value in data.items() if name not in fields}}
-
-
-def flat(of: Any) -> Json:
-    """Return the fields of a record as JSON, with its `rest` among them."""
-    data = {**vars(of), **of.rest}
-    del data["rest"]
-    return data
+        if self.autonomy is None:
+            raise ValueError("launchers begin nothing by themselves in this order")
+        order = Order.from_json({**self.to_json(), **news.order})
+        spares = self.autonomy.spares if news.spares is None else news.spares
+        homes = {home.node: home for home in news.homes or ()}
+        return changed(
+            order,
+            autonomy=changed(self.autonomy, failures=news.failures, moved=news.moved, spares=spares),
+            members=[m.at(*homes[m.node].place) if m.node in homes else m for m in order.members],
+        )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from jobctl.jobspec.launcher.order_news import OrderNews
 from jobctl.jobspec.launcher.records import record
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ class PeerMessage:
     heard: bool = False  # the answer to that
     stacks: Optional[StacksMessage] = None
     age: Optional[List[Any]] = None  # of the sender's order, see control.age
-    news: Optional[Json] = None  # beside an answer: what the sender's order has that the receiver does not know
+    news: Optional[OrderNews] = None  # beside an answer: what the sender's order has that the receiver does not know
     about: Optional[str] = None  # the tick because of which it tells `news` of another lease, without answering it
     spare: Optional[str] = None  # beside a tick: the host of the idle launcher that sends it
     begun: bool = False  # beside a tick: the node has begun in this lease
@@ -44,8 +45,10 @@ class PeerMessage:
 
     def to_json(self) -> Json:
         """Return it without what is not set."""
-        data = {name: value for name, value in vars(self).items() if value and name != "stacks"}
+        data = {name: value for name, value in vars(self).items() if value and name not in ("stacks", "news")}
         data["node"] = self.node
+        if self.news is not None:
+            data["news"] = self.news.to_json()
         if self.stacks is not None:
             data.update(hung=self.stacks.level, limit=self.stacks.limit, asks=self.stacks.asks)
         return data
@@ -65,7 +68,7 @@ class PeerMessage:
             heard=bool(data.get("heard")),
             stacks=stacks,
             age=data.get("age"),
-            news=data.get("news"),
+            news=OrderNews.from_json(data["news"]) if data.get("news") else None,
             about=data.get("about"),
             spare=data.get("spare"),
             begun=bool(data.get("begun")),

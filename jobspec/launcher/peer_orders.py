@@ -14,8 +14,9 @@ from jobctl.jobspec.launcher.records import record
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Optional, Sequence
 
-    from jobctl.jobspec.launcher.files import Json
+    from jobctl.jobspec.launcher.autonomy_terms import HotSpare
     from jobctl.jobspec.launcher.lease import MajorityLease
+    from jobctl.jobspec.launcher.order_news import OrderNews
     from jobctl.jobspec.launcher.peer_messages import PeerMessage
 SILENT = 2.5  # ticks after which a launcher counts as not heard
 FAILURES = 50  # that a message tells of: a datagram holds no more than 64 KiB
@@ -68,7 +69,7 @@ class PeerOrders:
         moved, trainers = order.moved, [member.node for member in order.of_role("trainer")]
         clear = [node for node in trainers if node not in moved]
         if order.moves is not None and self.lease.me in moved:
-            self.lease.begin_elsewhere(clear, int(order.moves["voters"]))
+            self.lease.begin_elsewhere(clear, int(order.moves.voters))
         if order.has_moved:
             self.lease.count_only(clear, len(trainers))
 
@@ -142,12 +143,12 @@ class PeerOrders:
             self.spares[message.spare] = heard
 
     @property
-    def ready_spares(self) -> List[Json]:
-        """Host, address and port of each idle launcher of the order that was heard a moment ago, in the same order."""
+    def ready_spares(self) -> List[HotSpare]:
+        """The hosts of the idle launchers of the order that were heard a moment ago, in the same order."""
         terms, now, age = self.order.autonomy if self.order is not None else None, boot_time(), self.age
         found = []
         for spare in terms.spares if terms is not None else ():
-            heard = self.spares.get(spare["host"])
+            heard = self.spares.get(spare.host)
             if heard is not None and now - heard.at <= SILENT * TICK and heard.age == age:
                 found.append(spare)
         return found
@@ -164,7 +165,7 @@ class PeerOrders:
         heard = self.heard.get(node)
         return now - (heard.at if heard is not None else self.lease.began)
 
-    def news(self, known: Optional[List[Any]]) -> Optional[Json]:
+    def news(self, known: Optional[List[Any]]) -> Optional[OrderNews]:
         """Return what a launcher does not know that is in the order `known`, None if that is nothing."""
         order = self.order
         if order is None or known is None or not order.is_of_launchers or list(order.age) <= known:
@@ -172,11 +173,11 @@ class PeerOrders:
         same_base = list(order.age)[:3] == known[:3]
         return order.news(FAILURES) if same_base else None
 
-    def take(self, news: Json) -> None:
+    def take(self, news: OrderNews) -> None:
         """Go over to the order of another launcher of the same lease, if it is newer. Raises KeyError and similar errors."""
         mine = self.order
-        ends = news["command"] == "stop" and news.get("why") is not None  # launchers have ended the job
-        if mine is not None and mine.command == "run" and (ends or news["command"] == "run"):
+        ends = news.order["command"] == "stop" and news.order.get("why") is not None  # launchers have ended the job
+        if mine is not None and mine.command == "run" and (ends or news.order["command"] == "run"):
             newer = mine.with_news(news)
             if list(newer.age) > list(mine.age):
                 self.adopt(newer)

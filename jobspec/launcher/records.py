@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from typing import Any, Dict, Type, TypeVar, dataclass_transform
 
+    from jobctl.jobspec.launcher.files import Json
+
     T = TypeVar("T")
 
     @dataclass_transform()
@@ -47,3 +49,16 @@ def from_known(cls: Type[T], data: Dict[str, Any], **fields: Any) -> T:
     """Return a record of what it knows of a JSON object, with `fields` in the place of the same there. Raises TypeError."""
     known = {name: data[name] for name in cls.__annotations__ if name in data}
     return cls(**{**known, **fields})
+
+
+def known(cls: type, data: Json) -> Json:
+    """Return the fields of a record from its JSON form, what it does not know as `rest`. Raises KeyError or TypeError."""
+    fields = {name: data[name] for name in cls.__annotations__ if name != "rest"}
+    return {**fields, "rest": {name: value for name, value in data.items() if name not in fields}}
+
+
+def flat(of: Any) -> Json:
+    """Return the fields of a record as JSON, with its `rest` among them."""
+    data = {**vars(of), **of.rest}
+    del data["rest"]
+    return data

@@ -7,18 +7,19 @@ import time
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.launcher.autonomy import given_up
+from jobctl.jobspec.launcher.autonomy_terms import LastMove
 from jobctl.jobspec.launcher.failure import NodeFailure
 from jobctl.jobspec.launcher.network import free_port
 from jobctl.jobspec.launcher.old_places import MARGIN
-from jobctl.jobspec.launcher.order import Rendezvous
+from jobctl.jobspec.launcher.order import Moves, OldPlace, Rendezvous
 from jobctl.jobspec.launcher.records import changed
 
 if TYPE_CHECKING:
     from typing import Dict, List, Optional, Sequence, Set
 
-    from jobctl.jobspec.launcher.files import Json
+    from jobctl.jobspec.launcher.autonomy_terms import HotSpare
     from jobctl.jobspec.launcher.node_report import NodeReport
-    from jobctl.jobspec.launcher.order import Order
+    from jobctl.jobspec.launcher.order import Member, Order
     from jobctl.jobspec.launcher.peer_orders import PeerOrders
 TURN = 2.0  # seconds that the launcher of the next node waits longer: as a rule one begins, and not all at once
 
@@ -85,7 +86,7 @@ class Replacement:
         """Return why no spare can take the lost nodes now, None if spares can."""
         terms, who = order.autonomy, "node %s is not heard" % ", ".join(map(str, lost))
         assert terms is not None
-        moved = {place["node"] for place in self.places(order, lost)}
+        moved = {place.node for place in self.places(order, lost)}
         voters = [member.node for member in order.of_role("trainer")]
         left = [node for node in voters if node not in moved and node in self.present(order)]
         if 2 * len(left) <= len(voters):
@@ -96,27 +97,27 @@ class Replacement:
             return "%s, and no idle spare either; waits for its host, or for a supervisor" % who
         return None
 
-    def places(self, order: Order, lost: Sequence[int]) -> List[Json]:
+    def places(self, order: Order, lost: Sequence[int]) -> List[OldPlace]:
         """Return where nodes may still run by older orders, once these are moved.
 
         A place of which a supervisor has moved a node is over once the node has begun elsewhere. Those of launchers stay:
         whom they have moved has no vote until the next order of a supervisor.
         """
-        heard, old = self.orders.heard, list((order.moves or {}).get("places", ()))
+        heard, old = self.orders.heard, order.old_places
         if not order.has_moved:
-            old = [place for place in old if not (place["node"] in heard and heard[place["node"]].begun)]
-        return old + [{"node": m.node, "host": m.host} for m in order.members if m.node in lost]
+            old = [place for place in old if not (place.node in heard and heard[place.node].begun)]
+        return old + [OldPlace(m.node, m.host, {}) for m in order.members if m.node in lost]
 
     def successor(self, order: Order, lost: Sequence[int], report: NodeReport) -> Order:
         """Return the generation after `order` in which the lost nodes are on spares."""
         terms = order.autonomy
         assert terms is not None
-        homes: Dict[int, Optional[Json]] = dict(zip(lost, self.orders.ready_spares))
-        members = [m.at(**(homes.get(m.node) or {})) for m in order.members]
+        homes: Dict[int, Optional[HotSpare]] = dict(zip(lost, self.orders.ready_spares))
+        members = [_at(m, homes.get(m.node)) for m in order.members]
         first = min(members, key=lambda member: member.rank)
         number = order.number + 1
         name = "%s-%d-%s" % (order.job, number, os.urandom(4).hex())
-        moves = {"places": self.places(order, lost), "voters": len(order.of_role("trainer"))}
+        moves = Moves(self.places(order, lost), len(order.of_role("trainer")), {})
         return changed(
             order,
             number=number,
@@ -128,20 +129,24 @@ class Replacement:
             moves=moves,
             autonomy=changed(
                 terms,
-                failures=[*terms.failures, failure(order, homes, report).to_json()],
+                failures=[*terms.failures, failure(order, homes, report)],
                 spares=[spare for spare in terms.spares if spare not in homes.values()],
-                moved={"number": number, "id": name, "times": (terms.moved or {"times": 0})["times"] + 1},
+                moved=LastMove(number, name, 1 + (terms.moved.times if terms.moved is not None else 0), {}),
             ),
         )
 
 
-def failure(order: Order, homes: Dict[int, Optional[Json]], report: NodeReport) -> NodeFailure:
+def _at(member: Member, spare: Optional[HotSpare]) -> Member:
+    return member if spare is None else member.at(spare.host, spare.address, spare.port)
+
+
+def failure(order: Order, homes: Dict[int, Optional[HotSpare]], report: NodeReport) -> NodeFailure:
     """Return why the generation `order` ends: hosts are lost. `homes`: where their nodes go, None for nowhere."""
     hosts = {m.node: m.host for m in order.members}
     node = min(homes)
     lost = "%s is lost" % ", ".join(sorted({hosts[one] for one in homes}))
     moves = [
-        "node %d moves from %s to %s" % (one, hosts[one], home["host"]) for one, home in sorted(homes.items()) if home
+        "node %d moves from %s to %s" % (one, hosts[one], home.host) for one, home in sorted(homes.items()) if home
     ]
     return NodeFailure(
         generation=order.number,
@@ -156,4 +161,6 @@ def failure(order: Order, homes: Dict[int, Optional[Json]], report: NodeReport) 
         log=None,
         tail=[],
         reason="; ".join([lost, ", ".join(moves)] if moves else [lost]),
+        alike=[],
+        rest={},
     )

@@ -72,7 +72,7 @@ class Report:
 
     def has_begun_base(self, order: Order) -> bool:
         """Return whether a launcher of this node has begun a generation of the lease that launchers go on with."""
-        return self.reached >= (order.began, order.lease_began["number"])
+        return self.reached >= (order.began, order.lease_began.number)
 
     @staticmethod
     def of_new_generation(order: Order, restarts: int) -> ReportChanges:

@@ -10,6 +10,7 @@ from jobctl.jobspec.launcher.event_log import EventLog
 if TYPE_CHECKING:
     from typing import Dict, Iterator, List, Optional
 
+    from jobctl.jobspec.launcher.failure import NodeFailure
     from jobctl.jobspec.launcher.files import Json
     from jobctl.jobspec.launcher.launch import Launch
     from jobctl.jobspec.launcher.node_report import EventStamp, NodeReport
@@ -91,35 +92,37 @@ def about(order: Order, event: str, now: float) -> Json:
     return {"event": event, "time": now, "began": order.began, "generation": order.number}
 
 
-def failures_of(order: Order) -> List[Json]:
+def failures_of(order: Order) -> List[NodeFailure]:
     """Return the failures because of which launchers have begun generations."""
     return list(order.autonomy.failures) if order.autonomy is not None else []
 
 
 def why_begun(order: Order) -> Json:
     """Return who has begun an order, and why: launchers because of a failure, or somebody who says so in it."""
-    failures = [failure for failure in failures_of(order) if failure["generation"] == order.number - 1]
+    failures = [failure for failure in failures_of(order) if failure.generation == order.number - 1]
     if not failures:
         return {"by": "supervisor", "cause": order.rest.get("cause")}
     failure = failures[-1]
-    cause = "node %d: %s (the launchers agreed)" % (failure["node"], failure["reason"])
+    cause = "node %d: %s (the launchers agreed)" % (failure.node, failure.reason)
     return {"by": "launchers" if order.base is not None else "etcd", "cause": cause}
 
 
 def told_by_order(order: Order, now: float) -> Iterator[Json]:
     """Yield what led to an order: failures, the generation itself, nodes that have moved, or that the job has failed."""
     for failure in failures_of(order):
-        known = {name: failure.get(name) for name in ("node", "host", "rank", "exit_code", "kind", "progress", "log")}
-        told = {**about(order, "failure", failure["at"]), **known, "tail": failure["tail"], "reason": failure["reason"]}
-        yield {**told, "generation": failure["generation"]}
+        known = {
+            name: getattr(failure, name) for name in ("node", "host", "rank", "exit_code", "kind", "progress", "log")
+        }
+        told = {**about(order, "failure", failure.at), **known, "tail": list(failure.tail), "reason": failure.reason}
+        yield {**told, "generation": failure.generation}
     homes: Dict[str, str] = {str(member.node): member.host for member in order.members}
     if order.why is not None:
         yield {**about(order, "failed", now), "reason": order.why}
         return
     members = {"members": order.nodes, "hosts": homes, "port": order.rendezvous.port}
     yield {**about(order, "generation", now), **members, **why_begun(order)}
-    if order.autonomy is not None and order.autonomy.moved is not None and order.autonomy.moved["id"] == order.id:
-        for place in (order.moves or {}).get("places", ()):
-            moved = {"node": place["node"], "from": place["host"], "host": homes.get(str(place["node"]))}
-            if moved["host"] not in (None, place["host"]):
+    if order.autonomy is not None and order.autonomy.moved is not None and order.autonomy.moved.id == order.id:
+        for place in order.old_places:
+            moved = {"node": place.node, "from": place.host, "host": homes.get(str(place.node))}
+            if moved["host"] not in (None, place.host):
                 yield {**about(order, "moved", now), **moved}

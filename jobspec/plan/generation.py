@@ -74,7 +74,7 @@ class LastMove:
 
 
 @dataclass(frozen=True, slots=True)
-class Alone:
+class AutonomyTerms:
     """What launchers may do by themselves while they have no supervisor.
 
     They begin at most `restarts` generations, each at a port within `ports` (first and last), unless the first of
@@ -123,7 +123,7 @@ class Generation:
     `command` says what launchers do now: `run` this generation, `stop` (end the processes and stay), `finish`
     (end and exit). `grace` is how long processes of an earlier generation get between SIGTERM and SIGKILL; launchers
     that were unanswered for `host_timeout` seconds end theirs: their node may be started elsewhere. `began` is when the
-    job was brought up from nothing (seconds since the epoch): numbers begin at 1 again then. `alone` is None
+    job was brought up from nothing (seconds since the epoch): numbers begin at 1 again then. `autonomy` is None
     where launchers begin nothing by themselves, `moves` where no node may still run at an old place. `why` is the reason
     where launchers have ended the job as failed, `cause` that for which a command or a supervisor has begun it.
     """
@@ -139,7 +139,7 @@ class Generation:
     host_timeout: float = 30.0
     version: int = 1
     began: float = 0.0
-    alone: Alone | None = None
+    autonomy: AutonomyTerms | None = None
     moves: Moves | None = None
     why: str | None = None
     cause: str | None = None
@@ -154,7 +154,7 @@ class Generation:
     @property
     def base(self) -> Base | None:
         """The generation that it goes back to, where launchers on hosts may begin some."""
-        return self.alone.base if self.alone else None
+        return self.autonomy.base if self.autonomy else None
 
     @property
     def lease(self) -> str:
@@ -164,18 +164,18 @@ class Generation:
     @property
     def lease_began(self) -> Base | LastMove:
         """The generation that the lease began with."""
-        moved = self.alone.moved if self.alone else None
+        moved = self.autonomy.moved if self.autonomy else None
         return moved or self.base or Base(self.number, self.rendezvous.id)
 
     @property
-    def ended_alone(self) -> bool:
+    def ended_by_launchers(self) -> bool:
         """Whether launchers have ended the job by themselves, and nobody has told them to finish since."""
         return self.command == "stop" and self.why is not None
 
     @property
     def etcd_decides(self) -> bool:
         """Whether etcd alone decides where a node may run."""
-        return self.alone is not None and self.base is None
+        return self.autonomy is not None and self.base is None
 
 
 def first_generation(plan: Plan) -> Generation:

@@ -16,7 +16,7 @@ from jobctl.jobspec.plan.generation import Generation
 from jobctl.jobspec.plan.types import Node, Plan
 from jobctl.jobspec.planner.kubernetes import main_name
 from jobctl.jobspec.render import operators
-from jobctl.jobspec.render.alone import alone
+from jobctl.jobspec.render.autonomy import autonomy
 from jobctl.jobspec.render.errors import RenderError
 from jobctl.jobspec.render.manifest import Object, manifest
 from jobctl.jobspec.render.marks import FRAMEWORK, JOB, OWNER, SECRETS, SPEC, mark
@@ -130,7 +130,7 @@ def _secret(plan: Plan, names: tuple[str, ...]) -> Object:
 
 def _files(plan: Plan, generation: Generation) -> dict[str, str]:
     launches = {_launch_file(plan, node): launch_json(node.launch) + "\n" for node in plan.nodes}
-    return {"control.json": control_json(replace(generation, alone=alone(plan))).decode(), **launches}
+    return {"control.json": control_json(replace(generation, autonomy=autonomy(plan))).decode(), **launches}
 
 
 def _launch_file(plan: Plan, node: Node) -> str:

@@ -21,6 +21,8 @@ ORDER = (
     "deadline",
     "failure",
     "control",
+    "autonomy_terms",
+    "order_news",
     "order",
     "scratch",
     "network",

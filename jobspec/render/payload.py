@@ -8,7 +8,7 @@ from dataclasses import MISSING, fields
 from functools import lru_cache
 from typing import Any
 
-from jobctl.jobspec.plan.generation import Alone, Generation
+from jobctl.jobspec.plan.generation import AutonomyTerms, Generation
 from jobctl.jobspec.plan.types import Launch
 
 
@@ -25,10 +25,18 @@ def control_json(generation: Generation, extra: Mapping[str, Any] | None = None)
     return json.dumps(data, default=_fields, sort_keys=True, indent=2).encode() + b"\n"
 
 
+def handed_over(generation: Generation, extra: Mapping[str, Any] | None = None) -> bytes:
+    """Return the control file for a job that may be up by an earlier version, which calls `autonomy` `alone`."""
+    terms = generation.autonomy
+    return control_json(generation, {**(extra or {}), **({"alone": terms} if terms is not None else {})})
+
+
 def _fields(value: Any) -> dict[str, Any]:
     # dataclasses.asdict copies deeply, which costs more than all the rest of rendering a node.
     fields = {name: getattr(value, name) for name in value.__slots__}
-    if isinstance(value, Alone):  # what says nothing is left out, so that what pods were made from stays the same
+    if isinstance(
+        value, AutonomyTerms
+    ):  # what says nothing is left out, so that what pods were made from stays the same
         for name in ("base", "spares", "moved", "window", "spent"):
             if not fields[name]:
                 del fields[name]

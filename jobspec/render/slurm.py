@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from jobctl.jobspec.plan.generation import Generation
 from jobctl.jobspec.plan.types import Plan, SlurmOptions
 from jobctl.jobspec.render import container
-from jobctl.jobspec.render.alone import alone
+from jobctl.jobspec.render.autonomy import autonomy
 from jobctl.jobspec.render.environment import shell_template
 from jobctl.jobspec.render.errors import RenderError
 from jobctl.jobspec.render.launcher import allocation, launcher
-from jobctl.jobspec.render.payload import control_json, launch_json
+from jobctl.jobspec.render.payload import handed_over, launch_json
 from jobctl.jobspec.render.quote import Rendered
 from jobctl.jobspec.render.slurm_container import container_script, image_settings
 
@@ -194,4 +194,4 @@ def _launches(plan: Plan) -> bytes:
 def _control(plan: Plan, generation: Generation) -> bytes:
     """Return the generation from which those of an allocation are made: with names in place of addresses."""
     given = plan.rendezvous.port is not None
-    return control_json(replace(generation, alone=alone(plan)), {"port_is_given": given})
+    return handed_over(replace(generation, autonomy=autonomy(plan)), {"port_is_given": given})

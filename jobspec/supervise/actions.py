@@ -209,7 +209,9 @@ class Actions:
             return
         before = self._adopt(with_moves(plan, source, inventory, moves))
         if (generation := now.control.generation) is not None:
-            self.recorder.moved_alone(generation, {node: (before.get(node), host) for node, host in moves.items()})
+            self.recorder.moved_by_launchers(
+                generation, {node: (before.get(node), host) for node, host in moves.items()}
+            )
 
     def return_moved(self, now: Observed, decision: Decision) -> None:
         """Plan nodes where they are that were to move, if the hosts for that cannot take them."""

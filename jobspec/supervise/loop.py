@@ -136,8 +136,8 @@ class Supervisor:
     def _gather(self, observed: Observed) -> None:
         """Collect what launchers have kept: at first, when they have begun a generation, and when a host is back."""
         generation = observed.control.generation
-        alone = generation.alone.failures if generation is not None and generation.alone is not None else ()
-        known = (generation and generation.rendezvous.id) if alone else None, frozenset(observed.unreachable)
+        failures = generation.autonomy.failures if generation is not None and generation.autonomy is not None else ()
+        known = (generation and generation.rendezvous.id) if failures else None, frozenset(observed.unreachable)
         if known != self._gathered:
             self._gathered = known
             self.deployer.events().gather()

@@ -30,7 +30,7 @@ class Recorder:
         self._noticed: set[str] = set()  # what was told of nodes by this supervisor
         self._told: object = None  # what was said last of something that goes on
         self._begun: tuple[float, int] | None = None  # up to which generation it was told how processes were started
-        self._alone: Generation | None = None  # what launchers have begun by themselves was told up to this one
+        self._told_of: Generation | None = None  # what launchers have begun by themselves was told up to this one
         # What was told of slow nodes: when their generation began, its number, node, kind of event.
         self._slow: set[tuple[float, int, int, str]] = set()
         self._progress: tuple[float, int, int] = (0.0, 0, -1)  # when it was recorded last, generation, step
@@ -71,7 +71,7 @@ class Recorder:
 
     def notice(self, observed: Observed) -> None:
         """Record what changed since the last look, and how far the job is."""
-        self._tell_alone(observed)
+        self._tell_of_launchers(observed)
         self._tell_begun(observed)
         generation = observed.control.generation
         for kind, message, details in changes(self.seen, observed):
@@ -119,9 +119,9 @@ class Recorder:
             by=by,
         )
 
-    def moved_alone(self, generation: Generation, moves: Mapping[int, tuple[str | None, str]]) -> None:
+    def moved_by_launchers(self, generation: Generation, moves: Mapping[int, tuple[str | None, str]]) -> None:
         """Record that launchers have moved nodes, from where and to where."""
-        last = generation.alone.moved if generation.alone else None
+        last = generation.autonomy.moved if generation.autonomy else None
         number = last.number if last is not None else generation.number
         for node, (origin, host) in sorted(moves.items()):
             about = {"generation": number, "node": node, "host": host, "from": origin}
@@ -139,14 +139,14 @@ class Recorder:
             message, number = f"job {result.phase}: {result.reason}", generation.number
             self.record_new(generation.began, self.clock.now(), result.phase, message, generation=number)
 
-    def _tell_alone(self, observed: Observed) -> None:
+    def _tell_of_launchers(self, observed: Observed) -> None:
         """Record what launchers have decided by themselves, while no supervisor did."""
         generation = observed.control.generation
-        if generation is None or generation.alone is None or generation == self._alone:
+        if generation is None or generation.autonomy is None or generation == self._told_of:
             return
-        self._alone = generation
+        self._told_of = generation
         by = "etcd" if generation.etcd_decides else "launchers"
-        for failure in generation.alone.failures:
+        for failure in generation.autonomy.failures:
             cause = f"node {failure.node}: {failure_words(failure)}"
             about = failure_details(failure, observed)
             self.record_new(generation.began, failure.at, "failure", f"{cause}; no supervisor was there", **about)

@@ -17,7 +17,7 @@ from jobctl.jobspec.spec.model import Spec
 
 def moved_by_launchers(plan: Plan | None, generation: Generation | None) -> dict[int, str]:
     """Return the hosts of nodes that their launchers have moved while nobody watched, and that the plan has elsewhere."""
-    if plan is None or generation is None or generation.alone is None or generation.alone.moved is None:
+    if plan is None or generation is None or generation.autonomy is None or generation.autonomy.moved is None:
         return {}
     homes = {node.index: node.host.name for node in plan.nodes}
     return {m.node: m.host for m in generation.members if homes.get(m.node, m.host) != m.host}

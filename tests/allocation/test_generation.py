@@ -20,7 +20,7 @@ TEMPLATE = {
         {"node": 2, "rank": 2, "roles": ["server"], "address": "node-2", "ports": [29501]},
     ],
     "rendezvous": {"address": "node-0", "port": 29500},
-    "alone": {"ports": [20000, 29999], "failures": []},
+    "autonomy": {"ports": [20000, 29999], "failures": []},
     "port_is_given": True,
 }
 NODES = (0, 1, 2)
@@ -54,18 +54,27 @@ def test_an_allocation_goes_on_after_the_newest_generation_of_the_one_before(wor
     first = Generations(str(work), "1").begin(NODES)
     failure = {"node": 1, "kind": "exit"}
     report(work, 0, {**first, "number": 2})
-    report(work, 1, {**first, "number": 3, "alone": {**first["alone"], "failures": [failure]}})
+    report(work, 1, {**first, "number": 3, "autonomy": {**first["autonomy"], "failures": [failure]}})
     report(work, 2, {**first, "number": 9, "began": 6.0})  # of another time that the job was up
     report(work, 3, {"number": 9})  # not an order
     order = Generations(str(work), "2").begin(NODES)
-    assert (order["number"], order["alone"]["failures"]) == (4, [failure])
+    assert (order["number"], order["autonomy"]["failures"]) == (4, [failure])
+
+
+def test_launchers_of_an_earlier_version_know_autonomy_as_alone(work: Path) -> None:
+    terms = {"ports": [20000, 29999], "failures": [{"node": 1, "kind": "exit"}]}
+    before = {name: value for name, value in Generations(str(work), "1").begin(NODES).items() if name != "autonomy"}
+    report(work, 0, {**before, "number": 2, "alone": terms})
+    (work / "control.json").write_text(json.dumps({**TEMPLATE, "alone": TEMPLATE["autonomy"]}))
+    order = Generations(str(work), "2").begin(NODES)
+    assert (order["number"], order["autonomy"], order["alone"]) == (3, terms, terms)
 
 
 def test_up_of_a_failed_job_starts_the_count_of_failures_again(work: Path) -> None:
     first = Generations(str(work), "1").begin(NODES)
-    report(work, 0, {**first, "alone": {**first["alone"], "failures": [{"node": 0}]}})
+    report(work, 0, {**first, "autonomy": {**first["autonomy"], "failures": [{"node": 0}]}})
     start(work, fresh_budget=True)
-    assert Generations(str(work), "2").begin(NODES)["alone"]["failures"] == []
+    assert Generations(str(work), "2").begin(NODES)["autonomy"]["failures"] == []
     assert Generations(str(work), "3").start["fresh_budget"] is False
 
 

@@ -84,7 +84,7 @@ class World:
 
     def begin(self, generation: Generation, ledger: Ledger, patience: float) -> Mapping[str, HostError]:
         self.done.append(f"begin {generation.number}")
-        self.spares = generation.alone.spares if generation.alone else None
+        self.spares = generation.autonomy.spares if generation.autonomy else None
         self.ledger = ledger
         return {}
 

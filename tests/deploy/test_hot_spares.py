@@ -22,7 +22,7 @@ from jobctl.jobspec.deploy.model.untrusted import Json
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.deploy.targets.hosts import Hosts
 from jobctl.jobspec.deploy.transport.local import LocalTransport
-from jobctl.jobspec.plan.generation import Alone, Base, Generation, LastMove, Member, RendezvousPoint
+from jobctl.jobspec.plan.generation import AutonomyTerms, Base, Generation, LastMove, Member, RendezvousPoint
 from jobctl.jobspec.spec.hosts import Host
 from jobctl.jobspec.supervise.decide import decide
 from jobctl.jobspec.supervise.decisions import Continue, Repair
@@ -138,9 +138,9 @@ def test_a_node_in_a_spares_container_is_like_any_other() -> None:
 def test_a_host_has_the_generation_that_its_launchers_have_begun() -> None:
     """Its control file is of the generation before, and nobody has to send it anything."""
     assert MOVED.generation is not None
-    alone = Alone(1, (), (1, 2), base=Base(1, "run-1"), moved=LastMove(2, "run-2", 1))
-    order = asdict(replace(MOVED.generation, alone=alone))
-    first = replace(MOVED, generation=replace(MOVED.generation, number=1, alone=replace(alone, moved=None)))
+    alone = AutonomyTerms(1, (), (1, 2), base=Base(1, "run-1"), moved=LastMove(2, "run-2", 1))
+    order = asdict(replace(MOVED.generation, autonomy=alone))
+    first = replace(MOVED, generation=replace(MOVED.generation, number=1, autonomy=replace(alone, moved=None)))
     became = HostState((replace(BOX, node=1),), first, {1: {**as_node(), "order": order}}, spare={**WAITS, "node": 1})
     a = replace(A, control=first)
     seen = merge({"a": a, "s": became}, {"b": "not heard"}, {0: "a", 1: "b"}, supervised=False)

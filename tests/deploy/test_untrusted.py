@@ -22,7 +22,14 @@ from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.host.lock import check_answer
 from jobctl.jobspec.deploy.host.watch import _rank
 from jobctl.jobspec.deploy.logs.files import LogKey, Size
-from jobctl.jobspec.deploy.model.control import Control, JobResult, Ledger, Unreadable, begun_alone, parse_control
+from jobctl.jobspec.deploy.model.control import (
+    Control,
+    JobResult,
+    Ledger,
+    Unreadable,
+    begun_by_launchers,
+    parse_control,
+)
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.model.host_state import HostState, merge
 from jobctl.jobspec.deploy.model.liveness import FailureDetector, parse_tick
@@ -35,7 +42,7 @@ from jobctl.jobspec.deploy.store.processes import alive
 from jobctl.jobspec.deploy.transport.base import Result as Done
 from jobctl.jobspec.deploy.transport.local import LocalTransport
 from jobctl.jobspec.operations.inspect.as_json import state_json as status_of
-from jobctl.jobspec.plan.generation import Alone, Generation, Member, RendezvousPoint
+from jobctl.jobspec.plan.generation import AutonomyTerms, Generation, Member, RendezvousPoint
 from jobctl.jobspec.plan.recovery import Rule
 from jobctl.jobspec.render.payload import control_json
 from jobctl.jobspec.spec.hosts import parse_hosts
@@ -55,7 +62,7 @@ MEMBERS = tuple(Member(n, n, ("trainer",), f"h{n}", f"10.0.0.{n}", 2, 2000 + n, 
 GENERATION = Generation(
     *("job", "run", 3, "run", 2.0, MEMBERS, RendezvousPoint("10.0.0.0", 23456, "run-3"), "/ck"),
     began=4.0,
-    alone=Alone(2, (Rule("oom", 137, "restart"),), (20000, 29999), (FAILURE,)),
+    autonomy=AutonomyTerms(2, (Rule("oom", 137, "restart"),), (20000, 29999), (FAILURE,)),
 )
 CONTROL = json.loads(control_json(GENERATION))
 LEDGER = json.loads(json.dumps(asdict(Ledger(4.0, "c0de", (FAILURE,), JobResult("failed", "it failed", 9.0)))))
@@ -135,15 +142,22 @@ WHOLE = parse_control(CONTROL, LEDGER)
 
 def test_our_own_files_come_back_whole() -> None:
     assert Control(GENERATION, Ledger(4.0, "c0de", (FAILURE,), JobResult("failed", "it failed", 9.0))) == WHOLE
-    assert begun_alone(REPORT) == Control(GENERATION)
+    assert begun_by_launchers(REPORT) == Control(GENERATION)
 
 
 def test_those_of_an_older_version_too() -> None:
-    old = {key: value for key, value in CONTROL.items() if key not in ("alone", "began", "host_timeout")}
+    old = {key: value for key, value in CONTROL.items() if key not in ("autonomy", "began", "host_timeout")}
     old["members"] = [{key: m[key] for key in m if key not in ("port", "ports")} for m in CONTROL["members"]]
     generation = parse_control(old, {"began": 1.0, "code": None, "failures": [], "result": None}).generation
     assert generation is not None
-    assert (generation.began, generation.alone, generation.members[0].ports) == (0.0, None, ())
+    assert (generation.began, generation.autonomy, generation.members[0].ports) == (0.0, None, ())
+
+
+def test_what_launchers_may_do_is_read_by_its_earlier_name() -> None:
+    old = {"alone" if key == "autonomy" else key: value for key, value in CONTROL.items()}
+    assert parse_control(old, LEDGER) == WHOLE
+    assert begun_by_launchers({"order": old}) == Control(GENERATION)
+    assert parse_control({**CONTROL, "alone": None}, LEDGER) == WHOLE
 
 
 def test_what_a_later_version_adds_is_left_out() -> None:
@@ -172,7 +186,7 @@ def test_what_cannot_be_read_is_named(control: Any, ledger: Any, why: str) -> No
 @FEW
 @given(mutated(CONTROL), mutated(LEDGER), mutated(REPORT))
 def test_a_run_of_another_version(control: Any, ledger: Any, report: Any) -> None:
-    begun_alone(report)
+    begun_by_launchers(report)
     shown(seen(WHOLE, report, REPORT), seen(WHOLE))
     try:
         found = parse_control(control, ledger)

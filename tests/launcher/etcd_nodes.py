@@ -47,7 +47,7 @@ class EtcdNode(Node):
         host = changes.pop("host", self.launch["host"])
         alone = {"restarts": restarts, "rules": [], "ports": [20000, 29999], "failures": []}
         one = {"node": 0, "rank": 0, "roles": ["trainer"], "host": host, "address": "127.0.0.1", "nproc": 1}
-        changes = {"members": [one], "began": 1.0, "host_timeout": TIMEOUT, "alone": alone, **changes}
+        changes = {"members": [one], "began": 1.0, "host_timeout": TIMEOUT, "autonomy": alone, **changes}
         self.order(number, **changes)
 
     def kill(self) -> None:

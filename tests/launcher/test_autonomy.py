@@ -48,7 +48,7 @@ def failed(**how: Any) -> FailedNode:
 
 def order(*failures: dict[str, Any], **alone: Any) -> Order:
     known = {"restarts": 3, "rules": [], "ports": [20000, 29999], "failures": list(failures), **alone}
-    return Order.from_json({**ORDER, "alone": known})
+    return Order.from_json({**ORDER, "autonomy": known})
 
 
 EARLIER = {**failed().failure.to_json(), "generation": 1, "rank": 0, "exit_code": 7}
@@ -148,7 +148,7 @@ def test_launchers_end_a_job_that_restarts_cannot_mend(monkeypatch: pytest.Monke
     why = "node 1: rank 1 exited with code 1; the restarts of `recovery.max_restarts` are used up"
     assert (end.command, end.grace, end.number, end.id, end.why, after) == ("stop", 0.0, 2, "job-2", why, "job-2")
     assert end.autonomy is not None
-    assert [one["rank"] for one in end.autonomy.failures] == [0, 1]
+    assert [one.rank for one in end.autonomy.failures] == [0, 1]
     assert end.age > order(EARLIER, restarts=1).age
     assert Order.from_json(end.to_json()) == end
 

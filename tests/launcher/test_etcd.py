@@ -84,7 +84,7 @@ def test_a_failed_process_begins_the_next_generation(node: EtcdNode) -> None:
         Order.from_json(json.loads(node.control.read_text())).members,
         1.0,
     )
-    failure = order["alone"]["failures"][0]
+    failure = order["autonomy"]["failures"][0]
     assert (failure["generation"], failure["node"], failure["rank"], failure["kind"], failure["exit_code"]) == (
         1,
         0,
@@ -110,7 +110,7 @@ def test_restarts_are_counted(node: EtcdNode) -> None:
     eventually(lambda: node.generation()["command"] == "stop")
     order = node.generation()
     why = "node 0: rank 0 was killed by SIGKILL; the restarts of `recovery.max_restarts` are used up"
-    assert (order["number"], order["why"], len(order["alone"]["failures"])) == (2, why, 2)
+    assert (order["number"], order["why"], len(order["autonomy"]["failures"])) == (2, why, 2)
     assert eventually(lambda: (r := node.report())["order"] == order and r)["state"] == "failed"
     node.begin(3)  # of the next `up`
     node.until("running", 3)
@@ -120,7 +120,7 @@ def test_what_is_not_plain_waits_for_the_supervisor(node: EtcdNode) -> None:
     """What is plain: test_alone.py."""
     command = node.script("import sys; print('no such luck', flush=True); sys.exit(3)")
     rules = [{"log": "no such luck", "exit": None, "do": "exclude_host"}]
-    node.begin(alone={"restarts": 9, "rules": rules, "ports": [20000, 29999], "failures": []})
+    node.begin(autonomy={"restarts": 9, "rules": rules, "ports": [20000, 29999], "failures": []})
     node.start(command=command)
     node.says("a rule has it leave its host; waits for the supervisor")
     assert (node.report()["state"], node.generation()["number"]) == ("failed", 1)
@@ -151,7 +151,7 @@ def test_a_launcher_that_was_killed_comes_back_by_itself(node: EtcdNode) -> None
     node.start()
     report = node.until("running", 2)
     assert time.monotonic() - began < TIMEOUT
-    assert report["order"]["alone"]["failures"][0]["kind"] == "launcher"
+    assert report["order"]["autonomy"]["failures"][0]["kind"] == "launcher"
 
 
 def test_another_host_waits_until_the_lease_is_over(node: EtcdNode, tmp_path: Path, python: str) -> None:
@@ -335,7 +335,7 @@ def test_a_lease_that_somebody_ends_ends_the_processes(node: EtcdNode) -> None:
     lease = json.loads((node.dir / "lease").read_text())["lease"]
     node.cluster.call("/v3/lease/revoke", ID=lease)
     report = node.until("running", 2)
-    assert report["order"]["alone"]["failures"][0]["kind"] == "fenced"
+    assert report["order"]["autonomy"]["failures"][0]["kind"] == "fenced"
 
 
 def test_the_timeout_can_change(node: EtcdNode) -> None:

@@ -54,7 +54,7 @@ class Quartet:
         base = {"number": number, "id": f"demo-{number}"}
         alone = {**ALONE, "base": base, "spares": spares}
         for node in self.nodes:
-            node.order(number, command, members=members, alone=alone, host_timeout=HOST_TIMEOUT, **changes)
+            node.order(number, command, members=members, autonomy=alone, host_timeout=HOST_TIMEOUT, **changes)
 
     def kill(self, *numbers: int) -> None:
         """Kill launchers with all that runs below them, as it happens to containers."""
@@ -101,8 +101,10 @@ def test_a_lost_node_goes_on_where_an_idle_launcher_waits(quartet: Quartet) -> N
     found = eventually(lambda: (r := quartet.report_of_taken())["state"] == "running" and r)
     assert (found["node"], found["generation"], found["spare"], found["port"]) == (1, 2, True, quartet.ports[3])
     assert [(m["node"], m["host"]) for m in found["order"]["members"]] == [(0, "h0"), (1, "h3"), (2, "h2")]
-    assert [one["reason"] for one in found["order"]["alone"]["failures"]] == ["h1 is lost; node 1 moves from h1 to h3"]
-    assert (found["order"]["alone"]["base"], quartet.spare.report()["node"]) == (BASE, 1)
+    assert [one["reason"] for one in found["order"]["autonomy"]["failures"]] == [
+        "h1 is lost; node 1 moves from h1 to h3"
+    ]
+    assert (found["order"]["autonomy"]["base"], quartet.spare.report()["node"]) == (BASE, 1)
     quartet.nodes[1].start()
     eventually(lambda: quartet.nodes[1].report()["reason"] == "not part of this generation")
     quartet.kill(3)
@@ -141,7 +143,7 @@ def test_an_idle_launcher_tells_every_node_that_it_is_there(node: Node) -> None:
         ]
         node.dir = node.root / "spare"
         node.start(node=-1, host="c", spare=2)
-        node.order(1, members=members, alone=ALONE)
+        node.order(1, members=members, autonomy=ALONE)
         assert [peer.hear()[0].spare for peer in peers] == ["c", "c"]
 
 
@@ -161,7 +163,7 @@ def test_a_node_that_has_ended_well_tells_others_where_they_may_take_it_for_lost
         members[1]["port"] = peer.socket.getsockname()[1]
         spares = [{"host": "c", "address": "127.0.0.1", "port": 9}] if may_move else []
         node.start()
-        node.order(1, members=members, alone={**ALONE, "spares": spares})
+        node.order(1, members=members, autonomy={**ALONE, "spares": spares})
         said, sender = peer.hear()
         while may_move and not said.done:
             said, sender = peer.hear()

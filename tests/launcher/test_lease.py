@@ -282,31 +282,31 @@ def test_a_node_whose_lease_was_over_begins_again_only_with_all_others(node: Nod
     """It asks for another lease, as the others may begin the next generation with it; in its own it begins nothing."""
     alone = {"restarts": 3, "rules": [], "ports": [20000, 29999], "failures": [], "base": {"number": 1, "id": "demo-1"}}
     node.start(command=node.script(SLEEP))
-    node.order(members=two_members(a=1, b=2), host_timeout=STALL, alone=alone)
+    node.order(members=two_members(a=1, b=2), host_timeout=STALL, autonomy=alone)
     node.until("running", 1)
     node.supervisor.answering = False
     node.until("fenced", 1)
     node.supervisor.answering = True
     node.looks()
     assert node.report()["state"] == "fenced"
-    node.order(2, members=two_members(a=1, b=2), host_timeout=STALL, alone=alone)  # as a supervisor hands it on
+    node.order(2, members=two_members(a=1, b=2), host_timeout=STALL, autonomy=alone)  # as a supervisor hands it on
     assert node.until("waiting", 1)
     eventually(lambda: node.report()["reason"] == "waits for node 1, which is not heard")
-    node.order(3, members=two_members(a=1, b=2), alone={**alone, "base": {"number": 3, "id": "demo-3"}})
+    node.order(3, members=two_members(a=1, b=2), autonomy={**alone, "base": {"number": 3, "id": "demo-3"}})
     node.until("running", 3)
 
 
 def test_a_new_launcher_runs_nothing_on_the_lease_of_the_one_before(node: Node) -> None:
     alone = {"restarts": 3, "rules": [], "ports": [20000, 29999], "failures": [], "base": {"number": 1, "id": "demo-1"}}
     launcher = node.start(command=node.script(SLEEP))
-    node.order(members=two_members(a=1, b=2), alone=alone)
+    node.order(members=two_members(a=1, b=2), autonomy=alone)
     node.until("running", 1)
     launcher.kill()
     launcher.wait()
     node.supervisor.answering = False
     node.start(command=node.script(SLEEP))
     node.until("failed", 1)
-    node.order(2, members=two_members(a=1, b=2), alone=alone)
+    node.order(2, members=two_members(a=1, b=2), autonomy=alone)
     waits = "waits for an answer from the supervisor or most of the launchers"
     eventually(lambda: node.report()["reason"] == waits)
     assert node.report()["state"] == "waiting"

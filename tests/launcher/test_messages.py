@@ -26,9 +26,19 @@ from jobctl.jobspec.launcher.standby_messages import (
     Trial,
     TrialOutcome,
 )
-from jobctl.jobspec.plan.generation import Alone, Generation, Member, RendezvousPoint
+from jobctl.jobspec.plan.generation import (
+    AutonomyTerms,
+    Base,
+    Generation,
+    HotSpare,
+    LastMove,
+    Member,
+    Moves,
+    OldPlace,
+    RendezvousPoint,
+)
 from jobctl.jobspec.plan.recovery import Rule
-from jobctl.jobspec.render.payload import control_json
+from jobctl.jobspec.render.payload import control_json, handed_over
 from tests.tools.failures import failed
 from tests.tools.launches import report_of
 
@@ -56,7 +66,7 @@ GENERATION = Generation(
     rendezvous=RendezvousPoint("10.0.0.1", 29500, "demo-2"),
     checkpoint_dir="/ckpt",
     began=1.5,
-    alone=Alone(3, (Rule("restart", None, 3),), (20000, 29999), (FAILURE,)),
+    autonomy=AutonomyTerms(3, (Rule("restart", None, 3),), (20000, 29999), (FAILURE,)),
 )
 SAYS = {
     "generation": "1.5 2 demo-2",
@@ -80,6 +90,22 @@ def over_a_wire(message: Any) -> Any:
 
 
 ORDER = Order.from_json(control_file())
+AFTER_A_MOVE = replace(
+    GENERATION,
+    autonomy=AutonomyTerms(
+        3,
+        (Rule("of luck$", None, "fail", "add memory"),),
+        (20000, 29999),
+        (FAILURE,),
+        base=Base(1, "demo-1"),
+        spares=(HotSpare("c", "10.0.0.3", 4002),),
+        moved=LastMove(2, "demo-2", 1),
+        window=60.0,
+        spent=(1.0, 2.0),
+    ),
+    moves=Moves((OldPlace(0, "c"),), 2),
+)
+MOVED = Order.from_json(control_file(AFTER_A_MOVE))
 
 
 @pytest.mark.parametrize(
@@ -87,11 +113,14 @@ ORDER = Order.from_json(control_file())
     [
         ORDER,
         Failure("exit", 0, 0, 1, "workerlog.0", 5.0, ["out of luck"], 7),
-        NodeFailure.from_json(control_file()["alone"]["failures"][0]),
+        NodeFailure.from_json(control_file()["autonomy"]["failures"][0]),
         GOSSIP,
         changed(GOSSIP, order=ORDER.news(1)),
         PeerMessage("demo-2", 0, tick="t"),
         PeerMessage("demo-2", 0, answer="t"),
+        PeerMessage("demo-2", 0, answer="t", news=ORDER.news(1)),
+        MOVED.news(1),
+        MOVED,
         PeerMessage("demo-2", 1, done=True),
         PeerMessage("demo-2", 1, stacks=StacksMessage(0, 2.5, asks=False)),
         SessionRequest(proposal=ORDER, after="demo-1"),
@@ -132,17 +161,34 @@ def test_a_launcher_goes_on_from_the_report_of_the_one_before() -> None:
 
 def test_an_order_goes_on_with_every_key_of_the_control_file() -> None:
     """Also those of a newer jobctl: launchers put orders into etcd, and jobctl reads them there."""
-    data = control_file(colour="blue")
-    data["members"][0]["rack"] = "r1"
-    data["alone"]["patience"] = 9
+    data = control_file(AFTER_A_MOVE, colour="blue")
+    terms, moves = data["autonomy"], data["moves"]
+    for part in (data["members"][0], terms, *(terms[name][0] for name in ("rules", "failures", "spares"))):
+        part["rack"] = "r1"
+    for part in (terms["base"], terms["moved"], moves, moves["places"][0]):
+        part["later"] = 9
     assert json.loads(json.dumps(Order.from_json(data).to_json())) == data
+
+
+def test_an_order_is_handed_on_to_launchers_of_earlier_versions() -> None:
+    """These know `autonomy` as `alone`, and may be the ones that have written it."""
+    data = json.loads(handed_over(GENERATION))
+    assert data["alone"] == data["autonomy"]
+    old = {name: value for name, value in data.items() if name != "autonomy"}
+    for given in (data, old):
+        order = Order.from_json(given)
+        assert order.autonomy == ORDER.autonomy
+        assert order.autonomy is not None
+        later = changed(order, autonomy=changed(order.autonomy, restarts=2)).to_json()
+        assert later["alone"] == later["autonomy"] == {**data["autonomy"], "restarts": 2}
+    assert "alone" not in ORDER.to_json()
 
 
 def test_a_launcher_with_an_older_order_takes_over_the_newer_one() -> None:
     finished = changed(ORDER, command="finish", exit_code=1, why="in the end")
-    known = ORDER.with_news(json.loads(json.dumps(finished.news(50))))
+    known = ORDER.with_news(over_a_wire(finished.news(50)))
     assert ORDER.autonomy is not None
-    tailless = [{**failure, "tail": []} for failure in ORDER.autonomy.failures]
+    tailless = [changed(failure, tail=[]) for failure in ORDER.autonomy.failures]
     assert known == changed(finished, autonomy=changed(ORDER.autonomy, failures=tailless))
     assert known.age > ORDER.age
 
@@ -188,7 +234,7 @@ def test_a_heartbeat_is_what_jobctl_reads() -> None:
 
 
 def test_an_order_of_a_generation_without_autonomy_has_none() -> None:
-    assert Order.from_json(control_file(replace(GENERATION, alone=None))).autonomy is None
+    assert Order.from_json(control_file(replace(GENERATION, autonomy=None))).autonomy is None
 
 
 @record

@@ -53,7 +53,9 @@ def by_launchers(given: Order) -> Order:
     """Return an order of launchers, who have moved nodes in it."""
     data = given.to_json()
     moved = {"number": given.number, "id": given.id, "times": 1}
-    return Order.from_json({**data, "alone": {**data["alone"], "base": {"number": 1, "id": "g1"}, "moved": moved}})
+    return Order.from_json(
+        {**data, "autonomy": {**data["autonomy"], "base": {"number": 1, "id": "g1"}, "moved": moved}}
+    )
 
 
 def test_a_node_that_a_supervisor_has_elsewhere_in_ignorance_is_not_answered_at_once(places: OldPlaces) -> None:

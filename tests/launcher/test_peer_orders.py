@@ -31,7 +31,7 @@ def order(number: int = 1, command: str = "run") -> Order:
         "grace": 2.0,
         "members": members,
         "rendezvous": {"address": "127.0.0.1", "port": 1, "id": name},
-        "alone": {"restarts": 3, "rules": [], "ports": [20000, 29999], "failures": [], "base": base},
+        "autonomy": {"restarts": 3, "rules": [], "ports": [20000, 29999], "failures": [], "base": base},
     }
     return Order.from_json(data)
 

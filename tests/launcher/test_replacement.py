@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from jobctl.jobspec.launcher import old_places, peer_orders, replacement
+from jobctl.jobspec.launcher.autonomy_terms import Base, HotSpare, LastMove
 from jobctl.jobspec.launcher.lease import MajorityLease
 from jobctl.jobspec.launcher.old_places import MARGIN
-from jobctl.jobspec.launcher.order import Order
+from jobctl.jobspec.launcher.order import Moves, OldPlace, Order
 from jobctl.jobspec.launcher.peer_messages import PeerMessage
 from jobctl.jobspec.launcher.peer_orders import PeerOrders
 from jobctl.jobspec.launcher.replacement import TURN, Replacement
@@ -39,7 +40,7 @@ def order(nodes: int, **alone: Any) -> Order:
         "host_timeout": TIMEOUT,
         "members": members,
         "rendezvous": {"address": "127.0.0.0", "port": 20000, "id": "g1"},
-        "alone": {**terms, "spares": [SPARE, OTHER], **alone},
+        "autonomy": {**terms, "spares": [SPARE, OTHER], **alone},
     }
     return Order.from_json(data)
 
@@ -100,13 +101,13 @@ def test_a_node_moves_once_it_can_hold_no_lease_any_more(monkeypatch: pytest.Mon
     made = job.orders.order
     assert made is not None
     assert made.autonomy is not None
-    assert (made.number, made.base, made.lease) == (2, {"number": 1, "id": "g1"}, made.id)
-    assert made.moves == {"places": [{"node": 2, "host": "h2"}], "voters": 3}
-    assert made.autonomy.moved == {"number": 2, "id": made.id, "times": 1}
-    assert made.autonomy.spares == [OTHER]
+    assert (made.number, made.base, made.lease) == (2, Base(1, "g1", {}), made.id)
+    assert made.moves == Moves([OldPlace(2, "h2", {})], 3, {})
+    assert made.autonomy.moved == LastMove(2, made.id, 1, {})
+    assert made.autonomy.spares == [HotSpare.from_json(OTHER)]
     assert (made.members[2].address, made.members[2].port) == ("127.0.0.9", 7)
     [failure] = made.autonomy.failures
-    told = {name: failure[name] for name in ("kind", "node", "host", "progress", "reason")}
+    told = {name: getattr(failure, name) for name in ("kind", "node", "host", "progress", "reason")}
     reason = "h2 is lost; node 2 moves from h2 to s1"
     assert told == {"kind": "host", "node": 2, "host": "h2", "progress": 7, "reason": reason}
     assert Order.from_json(made.to_json()) == made
@@ -222,7 +223,7 @@ def test_a_node_that_a_supervisor_has_moved_votes_once_it_has_begun(monkeypatch:
     job = Survivor(monkeypatch)
     first = job.orders.order
     assert first is not None
-    first.moves = {"places": [{"node": 1, "host": "old"}], "voters": 3}
+    first.moves = Moves([OldPlace(1, "old", {})], 3, {})
     said = job.pass_time(LONG + 1, 1)
     assert said is not None
     assert "too few launchers are left" in said

@@ -49,7 +49,7 @@ class Trio:
         ]
         alone = {**ALONE, "base": {"number": number, "id": f"demo-{number}"}}
         for node in self.nodes:
-            node.order(number, command, members=members, alone=alone)
+            node.order(number, command, members=members, autonomy=alone)
 
     def kill(self, *numbers: int) -> None:
         """Kill launchers with all that runs below them, as it happens to containers."""
@@ -79,8 +79,8 @@ def test_launchers_that_are_started_again_rejoin_the_others(trio: Trio) -> None:
     for node in trio.nodes:
         node.start()
     found = trio.until("running", 3)
-    assert {report["order"]["alone"]["base"]["number"] for report in found} == {1}
-    assert [failure["reason"] for failure in found[0]["order"]["alone"]["failures"]] == [
+    assert {report["order"]["autonomy"]["base"]["number"] for report in found} == {1}
+    assert [failure["reason"] for failure in found[0]["order"]["autonomy"]["failures"]] == [
         "its launcher was started again"
     ] * 2
     assert [report["port"] for report in found] == trio.ports
@@ -120,7 +120,7 @@ def test_launchers_end_a_job_that_fails_the_same_way_again(trio: Trio) -> None:
         [(one["event"], one["generation"]) for one in events if one["event"] in ("failure", "failed")]
         for events in kept
     ]
-    failures = [failure["generation"] for failure in found[0]["order"]["alone"]["failures"]]
+    failures = [failure["generation"] for failure in found[0]["order"]["autonomy"]["failures"]]
     assert told == [[*(("failure", number) for number in failures), ("failed", failures[-1])]] * 3
     trio.order(9)  # of the next `up`
     for node in (trio.nodes[0], trio.nodes[2]):

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from jobctl.jobspec.launcher import event_log, files, story
+from jobctl.jobspec.launcher.autonomy_terms import LastMove
 from jobctl.jobspec.launcher.event_log import EVENTS, EventLog, key_of
 from jobctl.jobspec.launcher.node_report import EventStamp, StartWay
-from jobctl.jobspec.launcher.order import Order
+from jobctl.jobspec.launcher.order import Moves, OldPlace, Order
 from jobctl.jobspec.launcher.process_record import ProcessRecord
 from jobctl.jobspec.launcher.records import changed
 from jobctl.jobspec.launcher.story import Story
@@ -55,9 +56,7 @@ def after_a_failure() -> Order:
     assert first.autonomy is not None
     failure = changed(failed().failure, generation=1, at=95.0)
     rendezvous = changed(first.rendezvous, id="g2-random")
-    return changed(
-        first, number=2, rendezvous=rendezvous, autonomy=changed(first.autonomy, failures=[failure.to_json()])
-    )
+    return changed(first, number=2, rendezvous=rendezvous, autonomy=changed(first.autonomy, failures=[failure]))
 
 
 def test_each_thing_is_told_once(node: Node) -> None:
@@ -117,14 +116,14 @@ def test_the_end_of_the_job_is_told_by_all_that_hear_of_it(node: Node) -> None:
 def test_a_node_that_was_moved_is_told(node: Node) -> None:
     second = after_a_failure()
     assert second.autonomy is not None
-    terms = changed(second.autonomy, moved={"number": 2, "id": second.id, "times": 1})
+    terms = changed(second.autonomy, moved=LastMove(2, second.id, 1, {}))
     members = [changed(one, host="s1") if one.node == 2 else one for one in second.members]
-    moves = {"places": [{"node": 2, "host": "h2"}, {"node": 0, "host": "h0"}], "voters": 3}
+    moves = Moves([OldPlace(2, "h2", {}), OldPlace(0, "h0", {})], 3, {})
     moved = changed(second, autonomy=terms, members=members, moves=moves)
     node.look(moved, generation=2)
     *_, told = node.kept["events"]
     assert (told["event"], told["node"], told["from"], told["host"]) == ("moved", 2, "h2", "s1")
-    terms = changed(terms, moved={**(terms.moved or {}), "id": "g-before"})
+    terms = changed(terms, moved=LastMove(2, "g-before", 1, {}))
     node.look(changed(moved, number=3, autonomy=terms), generation=3)
     assert [kind for kind, _ in node.told()].count("moved") == 1  # later ones only remember the place
 

@@ -20,7 +20,7 @@ from jobctl.jobspec.operations.lifecycle.bring_up import BringUp
 from jobctl.jobspec.operations.reporter import Silent
 from jobctl.jobspec.operations.resolve.job import Reached, Where, check, compiled_of, job_of_name
 from jobctl.jobspec.operations.resolve.planning import deployer_of, inventory_for, plan_of
-from jobctl.jobspec.plan.generation import Alone, LastMove, first_generation
+from jobctl.jobspec.plan.generation import AutonomyTerms, LastMove, first_generation
 
 SPEC = "name: small\nframework: torch\nmodule: train\nimage: img\nfitness: quick\ncheckpoint: /shared\nnodes: "
 HOSTS = "a\nb\nc\ns1 spare\ns2 spare\n"
@@ -126,8 +126,8 @@ def test_nodes_stay_where_their_launchers_have_moved_them(monkeypatch: pytest.Mo
     up = Up("3", HOSTS, [], monkeypatch)
     first = first_generation(up.bring_up.plan)
     members = tuple(replace(member, host="s1" if member.node == 1 else member.host) for member in first.members)
-    alone = Alone(1, (), (1, 2), moved=LastMove(2, "id", 1))
-    moved = Observed(Control(replace(first, members=members, alone=alone)), (), supervised=False)
+    alone = AutonomyTerms(1, (), (1, 2), moved=LastMove(2, "id", 1))
+    moved = Observed(Control(replace(first, members=members, autonomy=alone)), (), supervised=False)
     up.bring_up.change(moved)
     assert up.homes == ["a", "s1", "c"]
     gone = Up("3", HOSTS.replace("s1 spare\n", ""), [], monkeypatch)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from jobctl.jobspec.operations.lifecycle.in_allocation import _stable
 from jobctl.jobspec.plan.generation import (
     FIRST_PORT,
     PORTS,
@@ -327,3 +329,12 @@ def test_in_an_allocation_an_elastic_job_takes_a_range_of_machines() -> None:
     batch = next(file.content for file in slurm_files(plan, first_generation(plan)) if file.path == "job.sbatch")
     assert b"#SBATCH --nodes=2-4\n" in batch
     assert b"--ntasks" not in batch
+
+
+def test_an_allocation_is_not_changed_by_what_an_earlier_version_calls_otherwise() -> None:
+    plan = planner.plan(spec_of("nodes: 2"), (), Context("slurm", "/specs", "me@here", "1.0"))
+    now = next(file for file in slurm_files(plan, first_generation(plan)) if file.path == "control.json")
+    control = json.loads(now.content)
+    before = {name: value for name, value in control.items() if name != "autonomy"}
+    assert control["alone"] == control["autonomy"]
+    assert _stable(now) == _stable(replace(now, content=json.dumps(before).encode()))

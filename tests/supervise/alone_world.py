@@ -16,7 +16,7 @@ from jobctl.jobspec.launcher.order import Order
 from jobctl.jobspec.launcher.peer_messages import PeerMessage
 from jobctl.jobspec.launcher.peer_orders import PeerOrders
 from jobctl.jobspec.launcher.replacement import Replacement
-from jobctl.jobspec.plan.generation import Alone, Base, Generation, HotSpare
+from jobctl.jobspec.plan.generation import AutonomyTerms, Base, Generation, HotSpare
 from tests.tools.launches import launch_of, report_of
 
 from .etcd_world import order_of
@@ -302,7 +302,7 @@ class AloneSim(Sim):
         base = Base(number, made.rendezvous.id)
         free = [host for name, host in self.hosts.items() if name not in homes.values() and not host.launchers]
         spares = tuple(HotSpare(host.name, host.name, 1) for host in free) if self.hot else ()
-        return replace(made, alone=Alone(1000, (), (1, 9), base=base, spares=spares), began=1.0)
+        return replace(made, autonomy=AutonomyTerms(1000, (), (1, 9), base=base, spares=spares), began=1.0)
 
     def finish(self, host: Host) -> None:
         super().finish(host)

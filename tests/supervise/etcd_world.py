@@ -22,7 +22,7 @@ from jobctl.jobspec.launcher.launch import EtcdSettings
 from jobctl.jobspec.launcher.order import Order
 from jobctl.jobspec.launcher.session_lease import EtcdLease, LeaseSession
 from jobctl.jobspec.launcher.session_messages import SessionReport, SessionRequest
-from jobctl.jobspec.plan.generation import Alone, Generation
+from jobctl.jobspec.plan.generation import AutonomyTerms, Generation
 from jobctl.jobspec.render.payload import control_json
 from tests.tools.launches import launch_of, report_of
 
@@ -328,7 +328,7 @@ class EtcdSim(Sim):
         return EtcdLauncher(self, host, node)
 
     def generation(self, homes: dict[int, str], number: int) -> Generation:
-        return replace(super().generation(homes, number), alone=Alone(1000, (), (1, 9)), began=1.0)
+        return replace(super().generation(homes, number), autonomy=AutonomyTerms(1000, (), (1, 9)), began=1.0)
 
     def run(self, seconds: float) -> None:
         for _ in range(round(seconds / DT)):

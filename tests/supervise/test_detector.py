@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from jobctl.jobspec.deploy.model.liveness import EXPIRY, MARGIN, RECENT, SILENCE, FailureDetector, tick_of
-from jobctl.jobspec.plan.generation import Alone, Base, Generation, HotSpare, Moves, OldPlace
+from jobctl.jobspec.plan.generation import AutonomyTerms, Base, Generation, HotSpare, Moves, OldPlace
 
 from .test_loss import GENERATION
 
@@ -233,7 +233,9 @@ def test_hosts_keep_the_name_of_a_supervisor_that_hears_more_than_half() -> None
 def may_move(generation: Generation) -> Generation:
     """The same, where launchers may move nodes to a hot spare."""
     base = Base(generation.number, generation.rendezvous.id)
-    return replace(generation, alone=Alone(3, (), (1, 9), base=base, spares=(HotSpare("s1", "10.0.0.9", 7),)))
+    return replace(
+        generation, autonomy=AutonomyTerms(3, (), (1, 9), base=base, spares=(HotSpare("s1", "10.0.0.9", 7),))
+    )
 
 
 def test_where_launchers_may_have_moved_nodes_half_of_them_say_that_they_have_not() -> None:

@@ -6,15 +6,17 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from jobctl.jobspec.deploy.model.control import Control, Ledger, begun_alone, newest, parse_control
+from jobctl.jobspec.deploy.model.control import Control, Ledger, begun_by_launchers, newest, parse_control
 from jobctl.jobspec.deploy.model.liveness import MARGIN, FailureDetector, tick_of
-from jobctl.jobspec.plan.generation import Alone, Generation
+from jobctl.jobspec.plan.generation import AutonomyTerms, Generation
 from jobctl.jobspec.plan.recovery import Rule
 from jobctl.jobspec.render.payload import control_json
 
 from .test_loss import GENERATION, failed
 
-WITH = replace(GENERATION, began=5.0, alone=Alone(3, (Rule(None, 7, "fail"),), (20000, 29999)), host_timeout=10.0)
+WITH = replace(
+    GENERATION, began=5.0, autonomy=AutonomyTerms(3, (Rule(None, 7, "fail"),), (20000, 29999)), host_timeout=10.0
+)
 
 
 class Heard:
@@ -75,7 +77,7 @@ def test_where_nobody_is_heard_the_new_launchers_ask_etcd() -> None:
 
 
 def test_without_etcd_half_have_to_be_heard() -> None:
-    heard = Heard(replace(WITH, alone=None))
+    heard = Heard(replace(WITH, autonomy=None))
     heard.later(3, 0, 1, 2)
     heard.later(40)
     assert (heard.detector.cleared(), heard.detector.too_few()) == (frozenset(), True)
@@ -83,21 +85,27 @@ def test_without_etcd_half_have_to_be_heard() -> None:
 
 def test_what_launchers_began_is_the_newest_and_counts() -> None:
     failure = failed(generation=4)
-    assert WITH.alone is not None
-    began = replace(WITH, number=5, alone=replace(WITH.alone, failures=(failure,)))
+    assert WITH.autonomy is not None
+    began = replace(WITH, number=5, autonomy=replace(WITH.autonomy, failures=(failure,)))
     order = json.loads(control_json(began))
-    found = newest([Control(WITH, Ledger(900.0, "code")), begun_alone({"order": order}), begun_alone({"order": None})])
+    found = newest(
+        [
+            Control(WITH, Ledger(900.0, "code")),
+            begun_by_launchers({"order": order}),
+            begun_by_launchers({"order": None}),
+        ]
+    )
     assert found == Control(began, Ledger(900.0, "code", (failure,)))
     # And is not counted again once the supervisor has taken note of it.
     assert newest([Control(began, found.ledger)]) == found
 
 
 def test_a_control_file_survives() -> None:
-    assert WITH.alone is not None
-    began = replace(WITH, alone=replace(WITH.alone, failures=(failed(),)))
+    assert WITH.autonomy is not None
+    began = replace(WITH, autonomy=replace(WITH.autonomy, failures=(failed(),)))
     assert parse_control(json.loads(control_json(began)), None).generation == began
     old = json.loads(control_json(GENERATION))
-    for later in ("began", "alone", "host_timeout"):
+    for later in ("began", "autonomy", "host_timeout"):
         del old[later]
     assert parse_control(old, None).generation == GENERATION
 

@@ -16,7 +16,7 @@ from jobctl.jobspec.deploy.model.finding import Finding
 from jobctl.jobspec.deploy.model.inventory import Inventory
 from jobctl.jobspec.deploy.model.spare_state import SpareState
 from jobctl.jobspec.deploy.store.jobdir import JobDir
-from jobctl.jobspec.plan.generation import Alone, LastMove
+from jobctl.jobspec.plan.generation import AutonomyTerms, LastMove
 from jobctl.jobspec.plan.types import HostRef, Plan
 from jobctl.jobspec.planner.context import PlanError
 from jobctl.jobspec.spec.hosts import Host
@@ -188,11 +188,16 @@ def test_nodes_are_planned_where_launchers_have_moved_them(supervisor: Superviso
     """Else they would be sent back to the hosts that they have left."""
     assert RUNNING.control.generation is not None
     members = tuple(replace(m, host="s1" if m.node else m.host) for m in RUNNING.control.generation.members)
-    alone = Alone(1, (), (1, 2), moved=LastMove(2, "id", 1))
+    alone = AutonomyTerms(1, (), (1, 2), moved=LastMove(2, "id", 1))
     first = RUNNING.control.generation
-    moved_there = replace(first, members=members, alone=alone)
+    moved_there = replace(first, members=members, autonomy=alone)
     assert moved_by_launchers(TWO, moved_there) == {1: "s1"}
-    for other in (replace(moved_there, alone=replace(alone, moved=None)), replace(first, alone=alone), first, None):
+    for other in (
+        replace(moved_there, autonomy=replace(alone, moved=None)),
+        replace(first, autonomy=alone),
+        first,
+        None,
+    ):
         assert moved_by_launchers(TWO, other) == {}
     now = replace(RUNNING, control=replace(RUNNING.control, generation=moved_there))
     supervisor.actions.follow_moves(now)

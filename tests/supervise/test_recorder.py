@@ -15,7 +15,7 @@ from jobctl.jobspec.deploy.store import events
 from jobctl.jobspec.deploy.store.history import read_progress
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.launcher.node_report import StartWay
-from jobctl.jobspec.plan.generation import Alone, Base
+from jobctl.jobspec.plan.generation import AutonomyTerms, Base
 from jobctl.jobspec.plan.recovery import Failure
 from jobctl.jobspec.supervise.decisions import Stay
 from jobctl.jobspec.supervise.recorder import PROGRESS, Recorder
@@ -176,8 +176,8 @@ def test_what_launchers_have_decided_is_told_once(told: Told) -> None:
     """Also where their own events are lost with their hosts: the order has the failures."""
     first = Failure(4, 990.0, 1, "h1", 1, 3, "exit", None, 1.0, reason="rank 1 exited with code 3")
     second = replace(first, generation=5, at=995.0)
-    alone = Alone(3, (), (20000, 29999), (first, second), Base(4, "g4"))
-    ended = replace(GENERATION, number=5, command="stop", alone=alone, why="node 1: it is a bug")
+    alone = AutonomyTerms(3, (), (20000, 29999), (first, second), Base(4, "g4"))
+    ended = replace(GENERATION, number=5, command="stop", autonomy=alone, why="node 1: it is a bug")
     now = replace(at(1), control=replace(at(1).control, generation=ended))
     for _ in range(2):
         told.recorder.notice(now)

@@ -19,7 +19,7 @@ from jobctl.jobspec.deploy.model.errors import AWAY
 from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.store.code import code_hash
 from jobctl.jobspec.frameworks.failure_patterns import DEFAULT_RULES
-from jobctl.jobspec.plan.generation import FIRST_PORT, PORTS, Alone, Base, Generation, HotSpare
+from jobctl.jobspec.plan.generation import FIRST_PORT, PORTS, AutonomyTerms, Base, Generation, HotSpare
 from jobctl.jobspec.plan.recovery import Failure
 from jobctl.jobspec.plan.types import Node, Plan
 
@@ -177,11 +177,13 @@ def _next(deployer: Deployer, transition: Transition, ready: Sequence[Node], now
         generation = replace(generation, began=now)
     hot = want.spare_artefacts
     spares = deployer.idle_spares(hot, {node.host.name for node in ready}) if hot else ()
-    alone, cause = _alone(want.plan, ledger, now, generation, spares), step.cause if step else None
-    return replace(generation, alone=alone, why=None, cause=cause)
+    autonomy, cause = _autonomy(want.plan, ledger, now, generation, spares), step.cause if step else None
+    return replace(generation, autonomy=autonomy, why=None, cause=cause)
 
 
-def _alone(plan: Plan, ledger: Ledger, now: float, generation: Generation, spares: Sequence[HotSpare]) -> Alone | None:
+def _autonomy(
+    plan: Plan, ledger: Ledger, now: float, generation: Generation, spares: Sequence[HotSpare]
+) -> AutonomyTerms | None:
     """Return what launchers may do by themselves in `generation`; nothing where nodes recover one by one without etcd.
 
     `spares` are those that wait for a node.
@@ -199,7 +201,7 @@ def _alone(plan: Plan, ledger: Ledger, now: float, generation: Generation, spare
     hot = tuple(spare for spare in spares if fixed and spare.host not in ledger.shunned)
     left = max(0, plan.recovery.max_restarts - len(counted))
     ports = FIRST_PORT, FIRST_PORT + PORTS - 1
-    return Alone(left, rules, ports, base=base, spares=hot, window=window, spent=spent)
+    return AutonomyTerms(left, rules, ports, base=base, spares=hot, window=window, spent=spent)
 
 
 def _is_worth_it(transition: Transition, ready: Sequence[Node]) -> bool:

@@ -70,7 +70,7 @@ class Ledger:
     def with_those_of(self, generation: Generation | None) -> Ledger:
         """Return the ledger with what launchers have decided by themselves: failures, and that the job has failed."""
         known = {failure.generation for failure in self.failures}
-        found = generation.alone.failures if generation and generation.alone else ()
+        found = generation.autonomy.failures if generation and generation.autonomy else ()
         more = tuple(f for f in found if f.generation not in known)
         ledger = replace(self, failures=self.failures + more) if more else self
         if generation is None or generation.why is None or self.result is not None:
@@ -107,6 +107,7 @@ class Control:
 
 
 NOTHING = Control()
+EARLIER = "alone"  # what earlier versions of jobctl and of the launcher call `autonomy` in an order
 VERSION = 1  # of the control file, as Generation has it; a ledger says none
 
 
@@ -130,7 +131,7 @@ def newest(controls: Iterable[Control]) -> Control:
 def age(generation: Generation) -> tuple[Any, ...]:
     """Return what grows with every order, as launchers have it."""
     base = None if generation.base is None else (generation.base.number, generation.base.id)
-    moved = generation.alone.moved.times if generation.alone and generation.alone.moved else 0
+    moved = generation.autonomy.moved.times if generation.autonomy and generation.autonomy.moved else 0
     return age_of(generation.began, (generation.number, generation.rendezvous.id), base, generation.command, moved)
 
 
@@ -152,6 +153,8 @@ class Unreadable(Exception):
 
 def parse_control(generation: Json | None, ledger: Json | None) -> Control:
     """Return what the two files say, each None where it is missing. Raises Unreadable."""
+    if generation is not None and EARLIER in generation:
+        generation = {"autonomy": generation[EARLIER], **generation}
     return Control(
         _load(Generation, "control.json", generation) if generation is not None else None,
         _load(Ledger, "ledger.json", ledger) if ledger is not None else Ledger(0.0),
@@ -166,7 +169,7 @@ def kept_control(generation: Json | None, ledger: Json | None = None) -> Control
         return NOTHING
 
 
-def begun_alone(report: Json | None) -> Control:
+def begun_by_launchers(report: Json | None) -> Control:
     """Return the generation that launchers have begun without a supervisor, as one of them reports it; otherwise empty."""
     order = (report or {}).get("order")
     return kept_control(order) if isinstance(order, dict) else NOTHING

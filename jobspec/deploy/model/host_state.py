@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from jobctl.jobspec.deploy.model.container import SeenContainer
-from jobctl.jobspec.deploy.model.control import Control, age, begun_alone, newest, role_of
+from jobctl.jobspec.deploy.model.control import Control, age, begun_by_launchers, newest, role_of
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.model.observed import FULL, Observed, ObservedNode, ObservedService, State, parse_node
 from jobctl.jobspec.deploy.model.spare_state import SPARE, idle_spare, spare_container
@@ -70,7 +70,9 @@ def unreadable(seen: Mapping[str, HostState]) -> dict[str, HostError]:
 def control_of(seen: Mapping[str, HostState], before: Control | None = None) -> Control:
     """Return the newest generation and ledger that a host has, or had `before`."""
     known = [one.control for one in seen.values()]
-    known += [begun_alone(report) for one in seen.values() for report in one.reports.values() if report.get("order")]
+    known += [
+        begun_by_launchers(report) for one in seen.values() for report in one.reports.values() if report.get("order")
+    ]
     if before is not None and all(control.ledger.began <= before.ledger.began for control in known):
         known.append(before)  # else the job was taken down since, and brought up again
     return newest(known)

@@ -350,7 +350,9 @@ def _follows(before: Generation, generation: Generation) -> bool:
 
 def _may_move(generation: Generation) -> bool:
     """Say whether launchers may move nodes by themselves, or have done so."""
-    return generation.alone is not None and (bool(generation.alone.spares) or generation.alone.moved is not None)
+    return generation.autonomy is not None and (
+        bool(generation.autonomy.spares) or generation.autonomy.moved is not None
+    )
 
 
 def _voters(generation: Generation) -> dict[int, str]:

@@ -141,7 +141,7 @@ class Observed:
         result, generation = self.control.ledger.result, self.control.generation
         if result is None or generation is None:
             return False
-        return generation.command == "run" or (generation.ended_alone and result.phase == "failed")
+        return generation.command == "run" or (generation.ended_by_launchers and result.phase == "failed")
 
     def node(self, index: int) -> ObservedNode | None:
         """Return node `index`, or None if nothing of it was seen."""

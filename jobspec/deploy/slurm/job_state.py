@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
 
-from jobctl.jobspec.deploy.model.control import Control, Ledger, begun_alone, kept_control, newest
+from jobctl.jobspec.deploy.model.control import Control, Ledger, begun_by_launchers, kept_control, newest
 from jobctl.jobspec.deploy.model.observed import (
     Observed,
     ObservedNode,
@@ -86,7 +86,7 @@ def _reports(look: SlurmLook) -> Iterator[tuple[int, Json]]:
 def _control(look: SlurmLook, reports: Iterable[Json]) -> Control:
     """Return the newest generation that any launcher knows: their own, or that of the control file."""
     written = kept_control(look.files.get(PurePosixPath("run/control.json")))
-    told = [begun_alone(report) for report in reports]
+    told = [begun_by_launchers(report) for report in reports]
     began = written.generation.began if written.generation else 0.0
     own = [one for one in told if one.generation and one.generation.began >= began]
     found = newest([written, *own])

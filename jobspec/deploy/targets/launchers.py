@@ -15,7 +15,7 @@ from jobctl.jobspec.deploy.targets.fleet import Fleet, raise_if_all
 from jobctl.jobspec.deploy.targets.job_on_host import J, JobOnHost, LauncherStarter
 from jobctl.jobspec.deploy.transport.fanout import AT_ONCE, Outcome
 from jobctl.jobspec.plan.generation import Generation
-from jobctl.jobspec.render.artefact import control_json
+from jobctl.jobspec.render.payload import control_json, handed_over
 
 
 class Launchers(Generic[J]):
@@ -125,7 +125,7 @@ class Launchers(Generic[J]):
     ) -> Outcome[J, None]:
         """Replace the files of the run, side by side: the ledger first, then the control file, as far as given."""
         ours = ledger_json(ledger) if ledger else b""
-        theirs = control_json(generation) if generation else b""
+        theirs = handed_over(generation) if generation else b""
         return self._fleet.on(hosts, lambda host_job: host_job.hand_over(ours, theirs, patience))
 
 

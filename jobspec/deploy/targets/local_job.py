@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from jobctl.jobspec.deploy.apply.reconcile import Step
-from jobctl.jobspec.deploy.model.control import Control, Image, begun_alone, newest
+from jobctl.jobspec.deploy.model.control import Control, Image, begun_by_launchers, newest
 from jobctl.jobspec.deploy.model.errors import DeployError
 from jobctl.jobspec.deploy.model.host_state import HostState
 from jobctl.jobspec.deploy.model.liveness import FailureDetector
@@ -51,7 +51,8 @@ class LocalJob:
 
     def control(self) -> Control:
         """Read the generation, which launchers may have begun by themselves, and the ledger. Raises DeployError."""
-        return newest([read_control(self.work), *map(begun_alone, map(self.launchers.report, self.launchers.nodes()))])
+        reports = map(self.launchers.report, self.launchers.nodes())
+        return newest([read_control(self.work), *map(begun_by_launchers, reports)])
 
     # Changing.
 

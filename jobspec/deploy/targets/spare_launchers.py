@@ -13,7 +13,7 @@ from jobctl.jobspec.deploy.targets import provision
 from jobctl.jobspec.deploy.targets.fleet import HostFleet
 from jobctl.jobspec.plan.generation import HotSpare
 from jobctl.jobspec.plan.types import Node
-from jobctl.jobspec.render.artefact import control_json
+from jobctl.jobspec.render.payload import handed_over
 
 PATIENCE = 10.0  # seconds that a job waits for the launcher of a spare: it can do without
 LOOK = 0.2  # seconds between two looks at it
@@ -43,7 +43,7 @@ def start(host_job: HostJob, control: Control, image: str | None) -> None:
     """Start the launcher of a spare, and wait until it is ready to become a node. Raises HostError."""
     generation = control.generation
     if generation is not None and generation.command == "run":  # so that it knows what others may have begun since
-        host_job.hand_over(ledger_json(control.ledger), control_json(generation))
+        host_job.hand_over(ledger_json(control.ledger), handed_over(generation))
     # What it has said before is not how it will be: another port, and no node.
     if not any(one.role == SPARE and one.running for one in host_job.containers.seen()):
         host_job.remove([str(host_job.work / SPARE_REPORT)])

@@ -257,6 +257,7 @@ def _stable(file: SlurmFile) -> bytes:
     if file.path != "control.json":
         return file.content
     control = json.loads(file.content)
+    control.pop("autonomy", None)  # it is there as `alone`, too: the hash is that of earlier versions
     return json.dumps({**control, "run_id": "", "rendezvous": {}}, sort_keys=True).encode()
 
 

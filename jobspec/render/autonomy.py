@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from jobctl.jobspec.frameworks.failure_patterns import DEFAULT_RULES
-from jobctl.jobspec.plan.generation import FIRST_PORT, PORTS, Alone
+from jobctl.jobspec.plan.generation import FIRST_PORT, PORTS, AutonomyTerms
 from jobctl.jobspec.plan.types import Plan
 
 
-def alone(plan: Plan) -> Alone:
+def autonomy(plan: Plan) -> AutonomyTerms:
     """Return the restarts, the rules and the ports with which launchers begin generations by themselves."""
     recovery = plan.recovery
-    return Alone(recovery.max_restarts, (*recovery.rules, *DEFAULT_RULES), (FIRST_PORT, FIRST_PORT + PORTS - 1))
+    return AutonomyTerms(recovery.max_restarts, (*recovery.rules, *DEFAULT_RULES), (FIRST_PORT, FIRST_PORT + PORTS - 1))

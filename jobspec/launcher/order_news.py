@@ -1,0 +1,64 @@
+"""What a launcher tells one with an older order of the same members: what that does not know."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jobctl.jobspec.launcher.autonomy_terms import HotSpare, LastMove
+from jobctl.jobspec.launcher.failure import NodeFailure
+from jobctl.jobspec.launcher.records import flat, record
+
+if TYPE_CHECKING:
+    from typing import Optional, Sequence, Tuple
+
+    from jobctl.jobspec.launcher.files import Json
+
+
+@record
+class Home:
+    """Where a node is now, and where its launcher hears others."""
+
+    node: int
+    host: str
+    address: str
+    port: Optional[int]
+
+    @property
+    def place(self) -> Tuple[str, str, Optional[int]]:
+        """Host, address and port, as Member.at takes them."""
+        return self.host, self.address, self.port
+
+
+@record
+class OrderNews:
+    """What is new in an order. Which nodes have moved is in it if launchers have moved any since its base."""
+
+    order: Json  # keys of the newer order that the older one gets
+    failures: Sequence[NodeFailure]  # without the last lines of logs: a datagram has little room
+    homes: Optional[Sequence[Home]] = None
+    moved: Optional[LastMove] = None
+    spares: Optional[Sequence[HotSpare]] = None
+
+    def to_json(self) -> Json:
+        """Return its JSON form: the keys of the order are among the others."""
+        data: Json = {**self.order, "failures": [failure.to_json() for failure in self.failures]}
+        if self.homes is not None:
+            data["homes"] = [[home.node, *home.place] for home in self.homes]
+        if self.moved is not None:
+            data["moved"] = flat(self.moved)
+        if self.spares is not None:
+            data["spares"] = [flat(spare) for spare in self.spares]
+        return data
+
+    @classmethod
+    def from_json(cls, data: Json) -> OrderNews:
+        """Return what `to_json` has written. Raises AttributeError, KeyError, TypeError or ValueError for anything else."""
+        own = ("failures", "homes", "moved", "spares")
+        homes, moved, spares = data.get("homes"), data.get("moved"), data.get("spares")
+        return cls(
+            order={name: value for name, value in data.items() if name not in own},
+            failures=[NodeFailure.from_json(failure) for failure in data["failures"]],
+            homes=None if homes is None else [Home(*home) for home in homes],
+            moved=None if moved is None else LastMove.from_json(moved),
+            spares=None if spares is None else [HotSpare.from_json(spare) for spare in spares],
+        )
