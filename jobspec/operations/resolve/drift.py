@@ -33,11 +33,11 @@ def spec_started_with(directory: JobDir) -> Spec | None:
     """Return the spec that the job was last brought up with, None if that is not known here."""
     from pydantic import ValidationError
 
-    from jobctl.jobspec.spec.model import Spec
+    from jobctl.jobspec.spec.model import spec_recorded
 
     source = directory.source()
     try:
-        return None if source is None else Spec.model_validate(source["spec"])
+        return None if source is None else spec_recorded(source["spec"])
     except ValidationError:
         return None  # of a version that knew other keys
 
@@ -184,13 +184,13 @@ class _Effects:
         from pydantic import ValidationError
 
         from jobctl.jobspec.deploy.apply.changes import value_at, with_value
-        from jobctl.jobspec.spec.model import Spec
+        from jobctl.jobspec.spec.model import spec_recorded
 
         plan = self.plan
         placement = None if traits_of(plan.target).is_here else {node.index: node.host.name for node in plan.nodes}
         services = {service.name: service.host.name for service in plan.services}
         try:
-            spec = Spec.model_validate(with_value(new, path, value_at(old, path)))
+            spec = spec_recorded(with_value(new, path, value_at(old, path)))
             count = len(plan.nodes) if plan.elastic else None
             before = versions_in(self.deployer.job.plan()) if path[0] == "data" else {}
             other = replace(self.compiled, spec=spec)

@@ -32,7 +32,8 @@ class CheckRule:
 
 
 def _ways(spec: Spec) -> list[str]:
-    return [name for name in ("script", "module", "command") if getattr(spec, name)]
+    said = {"script": spec.script, "module": spec.module, "command": (spec.command or ("",))[0]}
+    return [name for name, what in said.items() if what]
 
 
 def _several(spec: Spec) -> bool:
@@ -376,7 +377,7 @@ def _files(spec: Spec, source: Source, directory: Path) -> Iterator[Diagnostic]:
     base = directory / spec.code.source if spec.code else directory
     if spec.code is not None and not base.is_dir():
         yield _no_file("code", f"there is no directory `{spec.code.source}`", source.value_span(("code", "source")))
-    elif spec.script is not None and not spec.script.startswith("/") and not (base / spec.script).is_file():
+    elif spec.script and not spec.script.startswith("/") and not (base / spec.script).is_file():
         yield _no_file("script", f"there is no file `{spec.script}`", source.value_span(("script",)))
     for number, name in enumerate(spec.env_file):
         if not (directory / Path(name).expanduser()).is_file():
