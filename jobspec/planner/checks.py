@@ -13,11 +13,15 @@ if TYPE_CHECKING:
     from jobctl.jobspec.spec.model import Spec
 
 
-def check_nodes(spec: Spec, nodes: Sequence[types.Node], starts: Mapping[Seat, Start]) -> None:
-    """Raise PlanError where nodes cannot run together; `starts` is how each kind of them starts its processes."""
+def check_nodes(spec: Spec, nodes: Sequence[types.Node], starts: Mapping[Seat, Start], one_machine: bool) -> None:
+    """Raise PlanError where nodes cannot run together.
+
+    `starts` is how each kind of them starts its processes, `one_machine` whether all of them see the same files.
+    """
     _refuse_unequal(nodes, starts)
     _refuse_neighbours(nodes)
-    _refuse_unshared(spec, nodes)
+    if not one_machine:
+        _refuse_unshared(spec, nodes)
 
 
 def _refuse_unshared(spec: Spec, nodes: Sequence[types.Node]) -> None:

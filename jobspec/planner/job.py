@@ -65,7 +65,7 @@ def _planned(request: Request) -> types.Plan:
     members = etcd_members(request)
     build = NodeBuilder(request, etcd_of(spec, context, members, cluster), cluster)
     nodes = tuple(build.node(index, task) for index, task in enumerate(tasks))
-    check_nodes(spec, nodes, build.starts)
+    check_nodes(spec, nodes, build.starts, context.traits.is_here)
     alike = request.roles == ALIKE
     digest = sha256(spec.model_dump_json(exclude=_unsaid(spec)).encode()).hexdigest()
     return types.Plan(

@@ -84,7 +84,10 @@ CODES: dict[str, tuple[str, str]] = {
     "too-many-trainers": ("error (on cpu a warning)", "more trainers on a host than its devices"),
     "native-recovery-device": ("error", "mindspore's `recovery: native` on another device than gpu"),
     "native-recovery-msrun": ("error", "mindspore's `recovery: native` with `launcher: msrun`"),
-    "native-recovery-unshared": ("warning", "mindspore's `recovery: native` without a shared checkpoint directory"),
+    "native-recovery-unshared": (
+        "warning",
+        "mindspore's `recovery: native` on several machines, without a shared checkpoint directory",
+    ),
     "native-recovery-node": ("error", "mindspore's `recovery: native` with `per: node`"),
     "other-framework": ("error", "the block of another framework"),
     "min-above-max": ("error", "a range of nodes upside down"),
@@ -138,7 +141,10 @@ CODES: dict[str, tuple[str, str]] = {
     "script-not-sent": ("warning", "a script beside the spec that nothing sends to the hosts"),
     "not-mounted": ("warning", "a volume, data or code target that `local` does not mount"),
     "fitness-not-measured": ("warning", "on `local`, `kubernetes` and `slurm`: `fitness`, which has no effect there"),
-    "gloo-without-checkpoint": ("warning", "`ps.gloo` without a shared checkpoint directory, in which trainers meet"),
+    "gloo-without-checkpoint": (
+        "warning",
+        "`ps.gloo` on several machines, without a shared checkpoint directory, in which trainers meet",
+    ),
     "more-processes-than-cores": ("warning", "more processes on this machine than it has cores"),
     "operator-range": ("error", "on `kubernetes`: a range of nodes that nothing there can manage"),
     "operator-per-node": ("error", "on `kubernetes`: `per: node` under an operator"),
@@ -188,7 +194,7 @@ LATER: dict[str, str] = {
     # Planning.
     "nodes-out-of-range": "`scale` to a number of nodes that the spec does not allow",
     "devices-unknown": "nothing says how many devices a host has",
-    "no-shared-folder": "`ps.gloo`, or MindSpore's `recovery: native`, without a shared checkpoint directory, in which their processes meet",
+    "no-shared-folder": "`ps.gloo`, or MindSpore's `recovery: native`, on several machines without a shared checkpoint directory, in which their processes meet",
     "too-many-servers": "several servers on one host, and old programs (`launcher: legacy`), which know one port for all of them",
     "unequal-nodes": "nodes of different size under msrun, which counts on as many workers on each",
     "no-host-for-role": "no host of the job takes nodes of a role that it has",

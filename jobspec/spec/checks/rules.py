@@ -167,10 +167,6 @@ RULES: tuple[CheckRule, ...] = (
     CheckRule("native-recovery-node", ERROR, ("mindspore", "recovery"),
          lambda s: s.mindspore and s.mindspore.recovery == "native" and s.per == "node",
          "with `per: node` jobctl starts no worker, so it cannot start one again alone", "use `recovery: restart`"),
-    CheckRule("native-recovery-unshared", WARNING, ("mindspore", "recovery"),
-         lambda s: s.mindspore and s.mindspore.recovery == "native" and not (s.checkpoint and s.checkpoint.shared),
-         "mindspore's own recovery keeps files where all hosts see them, and no such folder is known",
-         "add `checkpoint: /path/that/all/hosts/see`: `up` refuses the job without"),
     # Sizes and devices.
     CheckRule("min-above-max", ERROR, ("nodes", "min"), lambda s: s.nodes.min > s.nodes.max, "the minimum of nodes is above the maximum"),
     CheckRule("count-and-ids", ERROR, ("devices", "ids"), lambda s: s.devices.ids is not None and s.devices.count is not None,
