@@ -203,7 +203,7 @@ LATER: dict[str, str] = {
     "too-large-for-kubernetes": "packed code, or a job, that is more than a ConfigMap holds",
     "not-in-sbatch": "a value that no line of a batch script can hold",
     "option-not-in-compose": "an item of `container.options` that a compose file cannot say; target `ssh` can",
-    "not-utf-8": "a value that is no UTF-8, which YAML cannot hold",
+    "not-utf-8": "a value that is no UTF-8, which YAML cannot hold, or such a path of the spec's folder",
     "not-text": "a value with half of a character, which no file or process can hold",
     "too-long": "an argument or variable above the kernel's limit of 128 KiB",
     "unmountable-path": "a path that Docker or Enroot cannot mount",
