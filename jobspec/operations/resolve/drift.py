@@ -61,8 +61,21 @@ def changed_keys(
         changed(path, old, new, **(effects.of(path, old, new) if effects and number < ASKED else {}))
         for number, path in enumerate(found)
     ]
-    keys += changed_image(plan, deployer)
+    keys += [*changed_folder(compiled, plan, deployer), *changed_image(plan, deployer)]
     return (*keys, *(changed_secrets(compiled, deployer.job) if secrets else ()))
+
+
+def changed_folder(compiled: Compiled, plan: Plan, deployer: Deployer) -> list[Changed]:
+    """Return that the spec's folder is another one, where processes run in it."""
+    from jobctl.jobspec.deploy.apply.changes import Changed
+
+    before = ((deployer.job.source() or {}).get("context") or {}).get("directory")
+    started, now = deployer.job.plan(), str(compiled.directory)
+    if before in (None, now) or started is None or not traits_of(plan.target).is_here:
+        return []
+    ran_in = {node.index: node.launch.workdir for node in started.nodes}
+    others = tuple(node.index for node in plan.nodes if ran_in.get(node.index) not in (None, node.launch.workdir))
+    return [Changed("folder", before, now, nodes=others)] if others else []
 
 
 def changed_image(plan: Plan, deployer: Deployer) -> list[Changed]:
