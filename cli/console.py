@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import select
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -92,6 +93,19 @@ def out_json_line(value: object) -> None:
     """Print one line of JSON Lines, and make sure that a reader gets it now."""
     _out_json(json.dumps(value, ensure_ascii=not _is_utf_8(sys.stdout)))
     sys.stdout.flush()
+
+
+def pass_on() -> None:
+    """Pass on what a stream has printed. Raises BrokenPipeError if its reader has gone, even if nothing was printed."""
+    sys.stdout.flush()
+    try:
+        number = sys.stdout.fileno()
+    except OSError:  # of a test
+        return
+    watch = select.poll()
+    watch.register(number, 0)
+    if any(event & select.POLLERR for _, event in watch.poll(0)):
+        raise BrokenPipeError
 
 
 def _out_json(text: str) -> None:

@@ -44,6 +44,7 @@ def show_events(handle: Handle, choice: EventChoice, output: Format, *, follow: 
                 console.out_json_line({**event, "time": iso(event["time"])})
             else:
                 console.out(event_text(event))
+        console.pass_on()
         choice = EventChoice()  # what comes from now on is all new
         if last:
             return

@@ -87,7 +87,7 @@ def _print(lines: Iterable[Line], show: Callable[[Line], None]) -> bool:
     for line in lines:
         show(line)
         any_ = True
-    sys.stdout.flush()
+    console.pass_on()
     return any_
 
 

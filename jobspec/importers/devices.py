@@ -104,7 +104,9 @@ def seat(draft: Draft, seats: Seats, env: dict[str, str | None], launch: StartCo
         draft.remarks["devices"] = _TAKEN[kind]
     if seats.native and kind == "gpu":
         draft.set(
-            "mindspore.recovery", "native", "MindSpore 2.5 or older, and needs `checkpoint`; `restart` works with all"
+            "mindspore.recovery",
+            "native",
+            "MindSpore 2.5 or older, on hosts with `checkpoint`; `restart` works with all",
         )
     elif seats.native:
         draft.drop("MS_ENABLE_RECOVERY=1", "MindSpore's own recovery works on gpu only; jobctl restarts the job")

@@ -246,7 +246,7 @@ class Launcher:
         self.end_processes(grace, over=True)
         order = self.orders.order
         if self.launch.rejoin_after and order is not None:
-            remove_shared(order)  # of a generation that has failed here
+            remove_shared(order, self.dir)  # of a generation that has failed here
         if busy or self.report.state == "waiting":
             self.say(state="stopped", reason="told to finish", finished_at=time.time())
         if busy and self.launch.until:

@@ -29,13 +29,14 @@ def make_scratch(directory: str) -> str:
     return path
 
 
-def make_shared(order: Order) -> str:
-    """Return a folder below the checkpoint directory for a generation, made if it is not there; those of earlier ones go.
+def make_shared(order: Order, directory: str) -> str:
+    """Return a folder for a generation that all nodes see, made if it is not there; those of earlier ones go.
 
-    Raises Problem.
+    It is below the checkpoint directory; without one, beside the folder of this node, `directory`: then all nodes are on
+    one machine (`planner.checks`). Raises Problem.
     """
-    mine = shared_prefix(order) + order.id
-    remove_shared(order, but=mine)
+    mine = shared_prefix(order, directory) + order.id
+    remove_shared(order, directory, but=mine)
     try:
         os.makedirs(mine, exist_ok=True)
     except OSError as error:
@@ -43,17 +44,18 @@ def make_shared(order: Order) -> str:
     return mine
 
 
-def shared_prefix(order: Order) -> str:
+def shared_prefix(order: Order, directory: str) -> str:
     """Return how the paths of such folders begin."""
     # The dot: names of jobs hold none, so this one's folders are not taken for those of another.
-    return os.path.join(order.checkpoint_dir or "", ".jobctl-%s." % order.job)
+    base = order.checkpoint_dir or os.path.dirname(os.path.abspath(directory))
+    return os.path.join(base, ".jobctl-%s." % order.job)
 
 
-def remove_shared(order: Order, but: str = "") -> None:
+def remove_shared(order: Order, directory: str, but: str = "") -> None:
     """Remove such folders of all generations but one."""
     import glob
 
-    for path in glob.glob(glob.escape(shared_prefix(order)) + "*"):
+    for path in glob.glob(glob.escape(shared_prefix(order, directory)) + "*"):
         if path != but:
             remove_tree(path)
 

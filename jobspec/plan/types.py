@@ -46,7 +46,7 @@ SlotName = Literal[
     "server_addresses",  # of all servers, with commas between
     "server_port",  # of the first server
     "servers",  # address:port of all servers, in the order of their ranks, with commas between
-    "shared_scratch",  # a folder below the checkpoint directory that all nodes see; removed with the generation
+    "shared_scratch",  # a folder that all nodes see, below the checkpoint directory if any; removed with the generation
     "trainer_count",  # processes of that role
     "trainers",  # address:port of all trainers, likewise
     "world_size",  # processes over all members

@@ -13,11 +13,29 @@ if TYPE_CHECKING:
     from jobctl.jobspec.spec.model import Spec
 
 
-def check_nodes(spec: Spec, nodes: Sequence[types.Node], starts: Mapping[Seat, Start]) -> None:
-    """Raise PlanError where nodes cannot run together; `starts` is how each kind of them starts its processes."""
+def check_folder(directory: str) -> None:
+    """Raise PlanError if the path of the spec's folder is not text, which JSON could not hold."""
+    try:
+        directory.encode()
+    except UnicodeEncodeError:
+        shown = directory.encode(errors="surrogateescape").decode(errors="backslashreplace")
+        raise PlanError(
+            "not-utf-8",
+            f"the path of the spec's folder is not UTF-8: `{shown}`",
+            (),
+            "give it another name; if it is UTF-8, your locale is not: `export LC_ALL=C.UTF-8`",
+        ) from None
+
+
+def check_nodes(spec: Spec, nodes: Sequence[types.Node], starts: Mapping[Seat, Start], one_machine: bool) -> None:
+    """Raise PlanError where nodes cannot run together.
+
+    `starts` is how each kind of them starts its processes, `one_machine` whether all of them see the same files.
+    """
     _refuse_unequal(nodes, starts)
     _refuse_neighbours(nodes)
-    _refuse_unshared(spec, nodes)
+    if not one_machine:
+        _refuse_unshared(spec, nodes)
 
 
 def _refuse_unshared(spec: Spec, nodes: Sequence[types.Node]) -> None:

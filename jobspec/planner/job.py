@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from jobctl.jobspec.frameworks.base import ALIKE, framework
 from jobctl.jobspec.plan import types
 from jobctl.jobspec.plan.recovery import Recovery, Rule
-from jobctl.jobspec.planner.checks import check_nodes
+from jobctl.jobspec.planner.checks import check_folder, check_nodes
 from jobctl.jobspec.planner.code import build_of, code_of, data_of, script_of
 from jobctl.jobspec.planner.context import Context, Placement, PlanError, Request
 from jobctl.jobspec.planner.etcd import etcd_members, etcd_of
@@ -52,6 +52,7 @@ def plan(
     on hosts, by their names (target `local`: on `localhost`); None if nobody has counted. `count` is how many nodes of its
     range an elastic job gets; default as many as there is room for. Raises PlanError.
     """
+    check_folder(context.directory)
     known = framework(spec.framework)
     most = spec.nodes.max if count is None else _counted(spec, count)
     placed = placement or Placement()
@@ -65,7 +66,7 @@ def _planned(request: Request) -> types.Plan:
     members = etcd_members(request)
     build = NodeBuilder(request, etcd_of(spec, context, members, cluster), cluster)
     nodes = tuple(build.node(index, task) for index, task in enumerate(tasks))
-    check_nodes(spec, nodes, build.starts)
+    check_nodes(spec, nodes, build.starts, context.traits.is_here)
     alike = request.roles == ALIKE
     digest = sha256(spec.model_dump_json(exclude=_unsaid(spec)).encode()).hexdigest()
     return types.Plan(

@@ -112,8 +112,8 @@ def tasks_in_pods(request: Request) -> list[Task]:
     roles = request.roles
     tasks = []
     for role in roles:
-        # Where roles have totals, a trainer takes one device.
-        slots = (0,) if role.total is not None else None
+        # Where roles have totals, a trainer takes one device, however many its node would have on hosts.
+        slots = (0,) if role.total is not None and request.spec.devices.count is None else None
         nproc = None if role.total is None else 1
         for number in range(request.most if role.total is None else role.total):
             host = pod(request.spec.name, role.name, number, len(roles) > 1)

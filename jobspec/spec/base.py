@@ -15,7 +15,6 @@ class Part(BaseModel):
     model_config = ConfigDict(
         frozen=True,
         extra="forbid",
-        populate_by_name=True,
         defer_build=True,
         use_attribute_docstrings=False,
         protected_namespaces=(),

@@ -34,9 +34,9 @@ def nodes(value: Any) -> Any:
     """`4` and `2:4` → {min, max}."""
     if isinstance(value, int) and not isinstance(value, bool):
         return {"min": value, "max": value}
-    if not isinstance(value, str):
+    if not isinstance(value, str | None):
         return value
-    match = re.fullmatch(r"([0-9]{1,9})(?::([0-9]{1,9}))?", value)
+    match = re.fullmatch(r"([0-9]{1,9})(?::([0-9]{1,9}))?", value or "")
     if match is None:
         raise expected("a number of nodes or a range", value, 'write `4`, or `"2:4"` for an elastic job')
     if not int(match[1]):

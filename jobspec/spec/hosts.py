@@ -176,6 +176,11 @@ def _hosts(tokens: list[tuple[str, Span]], found: list[Diagnostic]) -> list[Host
             values[key] = value
         except _Bad as bad:
             found.append(Diagnostic("error", bad.code, bad.message, span, bad.hint))
+    slots, last = values.get("slots"), max(values.get("devices", ()), default=0)
+    if slots is not None and last >= slots:
+        span = next(span for token, span in rest if token.startswith("devices="))
+        message = f"device {last} is beyond the {slots} slots of this line"
+        found.append(Diagnostic("error", "ids-beyond-slots", message, span, "devices are numbered from 0 on"))
     addresses = _addresses(values.pop("addr", None), len(names))
     return [
         Host(name=name, user=user, port=port, addr=address, **values)
@@ -293,13 +298,20 @@ def _roles(text: str) -> tuple[str, ...]:
     return roles
 
 
+def _docker(text: str) -> str:
+    if text == "sudo" or re.match(r"[a-z]+://.", text):
+        return text
+    hint = f"write `docker=unix://{text}`" if text.startswith("/") else "`unix:///run/user/1000/docker.sock` or `sudo`"
+    raise _Bad("bad-value", f"`{text}` is not the URL of an engine", hint)
+
+
 KEYS: dict[str, Callable[[str], object]] = {
     "addr": str,
     "slots": _number,
     "devices": _ids,
     "interface": str,
     "identity": str,
-    "docker": str,
+    "docker": _docker,
     "dir": str,
     "nodes": _number,
     "roles": _roles,

@@ -4,7 +4,8 @@
 # as users would write them and validated with the rest: an instance here would build its model twice.
 
 import re
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
@@ -287,3 +288,11 @@ class Spec(Part):
         description="Whom jobctl tells when something happens to the job. Default: as in `~/.config/jobctl/config.yaml`.",
         examples=[[{"on": ["failed", "waiting"], "webhook": "SLACK_URL", "format": "slack"}]],
     )
+
+
+def spec_recorded(values: Mapping[str, Any]) -> Spec:
+    """Return the spec that `model_dump` made `values` of: keys are there by the fields' own names, which users do not know.
+
+    Raises ValidationError of pydantic for what another version wrote.
+    """
+    return Spec.model_validate(values, by_alias=True, by_name=True)

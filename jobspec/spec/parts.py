@@ -9,6 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from jobctl.jobspec.spec import canonical as short
 from jobctl.jobspec.spec.base import Part
+from jobctl.jobspec.spec.diagnostics import closest
 from jobctl.jobspec.spec.scalars import (
     MOST_DEVICES,
     MOST_NODES,
@@ -201,6 +202,14 @@ class Volume(Part):
     )
     read_only: Bool = Field(default=False, description="Whether the container may only read it.", examples=[True])
 
+    @model_validator(mode="after")
+    def _has_its_source(self) -> Self:
+        if self.kind == "bind" and not self.source:
+            raise bad("missing-key", "a mount of type `bind` needs a `source`", "a path on the host")
+        if self.kind == "tmpfs" and self.source is not None:
+            raise bad("bad-value", "a `tmpfs` has no `source`: it is empty at first", "leave it out")
+        return self
+
 
 class SecretSource(Part):
     """Where a secret is read from."""
@@ -250,8 +259,18 @@ class Code(Part):
 class UlimitPart(Part):
     """A limit; `-1` for no limit."""
 
-    soft: Int = Field(description="The soft limit.", examples=[65535])
-    hard: Int = Field(description="The hard limit.", examples=[65535])
+    soft: Annotated[Int, AfterValidator(at_least(-1, "a limit"))] = Field(
+        description="The soft limit.", examples=[65535]
+    )
+    hard: Annotated[Int, AfterValidator(at_least(-1, "a limit"))] = Field(
+        description="The hard limit.", examples=[65535]
+    )
+
+    @model_validator(mode="after")
+    def _soft_is_within_hard(self) -> Self:
+        if self.hard != -1 and not 0 <= self.soft <= self.hard:
+            raise bad("bad-value", "the soft limit is above the hard one, which no engine allows")
+        return self
 
 
 Limit = Annotated[
@@ -259,6 +278,19 @@ Limit = Annotated[
     BeforeValidator(short.ulimit, json_schema_input_type=int | UlimitPart),
     Form("integer (`-1` for no limit), or mapping"),
 ]
+
+
+# What Docker calls those that Linux has.
+_ULIMITS = (
+    *("core", "cpu", "data", "fsize", "locks", "memlock", "msgqueue", "nice", "nofile", "nproc"),
+    *("rss", "rtprio", "rttime", "sigpending", "stack"),
+)
+
+
+def _ulimit(name: str) -> str:
+    if name not in _ULIMITS:
+        raise bad("bad-value", f"`{name}` is not the name of a limit", closest(name, _ULIMITS) or ", ".join(_ULIMITS))
+    return name
 
 
 class Resources(Part):
@@ -275,7 +307,7 @@ class Resources(Part):
     cpus: Annotated[Float, AfterValidator(positive("`resources.cpus`"))] | None = Field(
         default=None, description="How many cores each container may use. Default: all.", examples=[16]
     )
-    ulimits: dict[str, Limit] = Field(
+    ulimits: dict[Annotated[str, AfterValidator(_ulimit)], Limit] = Field(
         default_factory=dict,
         description="Limits by name. Default: those of the engine; `memlock` is unlimited where devices or RDMA need it and the engine allows it.",
         examples=[{"nofile": 65535}],

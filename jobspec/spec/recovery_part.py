@@ -34,7 +34,7 @@ class Rule(Part):
         description="A pattern to search for in the last lines of the log. Default: any log.",
         examples=["CUDA error: uncorrectable ECC"],
     )
-    exit: Int | None = Field(
+    exit: Annotated[Int, AfterValidator(at_least(0, "an exit code", 255))] | None = Field(
         default=None, description="The exit code to match; 128 + n for signal n. Default: any exit code.", examples=[3]
     )
     do: Literal["fail", "restart", "exclude_host"] = Field(

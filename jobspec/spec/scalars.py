@@ -126,17 +126,32 @@ def parse_ids(value: object) -> object:
     if isinstance(value, tuple):
         return value
     if isinstance(value, list):
-        return tuple(parse_int(item) for item in value)
+        return _each_once([_number(item) for item in value], "the list")
     if not isinstance(value, str) or not re.fullmatch(r"\d{1,5}(?:-\d{1,5})?(?:,\d{1,5}(?:-\d{1,5})?)*", value):
         raise expected("device numbers", value, 'write them as "0-3,6"')
     ids: list[int] = []
     for part in value.split(","):
         first, _, last = part.partition("-")
         ids += range(int(first), int(last or first) + 1)
-        if len(ids) > 4096:
-            raise bad("bad-value", "more than 4096 devices")
+        if len(ids) > MOST_DEVICES:
+            break
+    return _each_once(ids, f"`{value}`")
+
+
+def _number(value: object) -> int:
+    """Return the number of a device."""
+    number = parse_int(value)
+    assert isinstance(number, int)
+    if number < 0:
+        raise bad("bad-value", f"devices are numbered from 0 on, so there is no {number}")
+    return number
+
+
+def _each_once(ids: list[int], what: str) -> tuple[int, ...]:
+    if len(ids) > MOST_DEVICES:
+        raise bad("bad-value", f"more than {MOST_DEVICES} devices")
     if len(set(ids)) != len(ids) or not ids:
-        raise bad("bad-value", f"`{value}` names a device twice, or none")
+        raise bad("bad-value", f"{what} names a device twice, or none")
     return tuple(ids)
 
 

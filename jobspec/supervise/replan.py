@@ -12,7 +12,7 @@ from jobctl.jobspec.plan.generation import Generation
 from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.planner.context import Context, Placement
 from jobctl.jobspec.planner.job import plan as make_plan
-from jobctl.jobspec.spec.model import Spec
+from jobctl.jobspec.spec.model import spec_recorded
 
 
 def moved_by_launchers(plan: Plan | None, generation: Generation | None) -> dict[int, str]:
@@ -31,7 +31,7 @@ def with_moves(plan: Plan, source: Mapping[str, Any], inventory: Inventory, move
     nodes = {node.index: node.host.name for node in plan.nodes} | dict(moves)
     placement = Placement(nodes, {service.name: service.host.name for service in plan.services})
     try:
-        spec, context, count = Spec.model_validate(source["spec"]), Context(**source["context"]), source["count"]
+        spec, context, count = spec_recorded(source["spec"]), Context(**source["context"]), source["count"]
     except (KeyError, TypeError, ValueError) as error:
         message = f"cannot plan job `{plan.job}` on other hosts: another version of jobctl brought it up ({error})"
         raise DeployError(message, "`jobctl up` plans it again") from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 from types import SimpleNamespace
 from typing import Any
 
@@ -79,6 +80,19 @@ def test_of_a_log_colours_alone_reach_a_terminal(terminal: Any, monkeypatch: pyt
     monkeypatch.setenv("NO_COLOR", "1")
     console.out_log("", HOSTILE.encode())
     assert terminal().endswith(b"\nabcdefghij\tk\n")
+
+
+def test_a_stream_whose_reader_has_gone_ends_though_it_says_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`logs -f | head -1` of a job that prints nothing would go on for ever."""
+    reader, writer = os.pipe()
+    with os.fdopen(writer, "w", encoding="utf-8") as stream:
+        monkeypatch.setattr("sys.stdout", stream)
+        console.out("a line")
+        console.pass_on()
+        assert os.read(reader, 100) == b"a line\n"
+        os.close(reader)
+        with pytest.raises(BrokenPipeError):
+            console.pass_on()
 
 
 def test_a_log_goes_byte_for_byte_where_there_is_no_terminal(capfdbinary: pytest.CaptureFixture[bytes]) -> None:

@@ -106,6 +106,17 @@ def test_a_job_that_is_named_has_to_be_down(histories: Any, name: str, message: 
     assert (ran.code, ran.err.splitlines()[0], left()) == (2, f"error: {message}", EVERY)
 
 
+def test_a_command_that_found_no_job_leaves_none_in_the_list(jobctl: Any, tmp_path: Path) -> None:
+    """Its lock stays, as others may wait for it; while somebody holds that lock, a job may be about to come up."""
+    (tmp_path / "job.yaml").write_text("name: never\nframework: torch\nscript: train.py\n")
+    assert jobctl("stop").code == 2
+    mine = JobDir(Path("state/jobs").absolute() / "never").lock
+    assert mine.exists()
+    assert json.loads(jobctl("list", "--all", "-o", "json").out) == []
+    with lock.hold(mine, "up"):
+        assert [job["job"] for job in json.loads(jobctl("list", "--all", "-o", "json").out)] == ["never"]
+
+
 @pytest.mark.usefixtures("histories")
 def test_a_job_that_comes_up_in_between_keeps_its_history() -> None:
     """Between the question and the answer somebody brings one up, and another command works on the other."""

@@ -171,3 +171,14 @@ def test_what_nodes_share_is_new_in_each_generation_and_gone_with_it(node: Any) 
     (node.root / "end").touch()
     assert process.wait(PATIENCE) == 0
     assert os.listdir(shared) == [".jobctl-demo-x.demo-x-1"]
+
+
+def test_nodes_of_one_machine_share_a_folder_beside_their_own(node: Any) -> None:
+    """A job of this machine needs no checkpoint directory for it."""
+    process = node.start(
+        command=node.script("import os\nprint(os.environ['WHERE'])"), env=[["WHERE", {"slot": "shared_scratch"}]]
+    )
+    node.order(checkpoint_dir=None)
+    assert process.wait(PATIENCE) == 0
+    assert node.log() == f"{node.dir.parent / '.jobctl-demo.demo-1'}\n"
+    assert not list(node.dir.parent.glob(".jobctl-demo.*"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,8 @@ def test_other_commands_leave_the_job_of_another_folder_alone(slow: Any, copy: A
 def test_a_folder_that_has_moved_goes_on(slow: Any, tmp_path: Path) -> None:
     before = slow.directory
     slow.directory = before.rename(tmp_path / "moved")
+    (change,) = json.loads(slow.run("plan", "-o", "json").stdout)["changes"]
+    assert (change["key"], change["old"], change["new"]) == ("folder", str(before), str(slow.directory))
     done = slow.run("up", "--no-supervise")
     assert done.returncode == 0, done.stderr
     said = f"job `counter` was started from {before}/job.yaml, which is gone: it goes on from {slow.directory}/job.yaml"

@@ -32,6 +32,7 @@ def test_up_runs_every_node_and_wait_tells_the_result(jobs: Any) -> None:
         "generation": 1,
         "supervised": False,
         "replicas": "0/2",
+        "spares": [],
     }
     assert [
         (n["node"], n["role"], n["host"], n["state"], n["exit_code"], n["progress"], n["restarts"]) for n in nodes

@@ -290,6 +290,8 @@ def test_trainers_meet_through_files_of_the_checkpoint_directory(gloo: int, afte
         with pytest.raises(PlanError) as error:
             make(text + checkpoint, "a\nb\nc\n")
         assert error.value.code == "no-shared-folder"
+    here = {name: value for name, value in make(text).nodes[0].launch.env if "GLOO" in name}
+    assert here["PADDLE_GLOO_FS_PATH"] == Slot("shared_scratch")  # on this machine all see the same files
 
 
 def old(*more: tuple[str, object]) -> tuple[tuple[str, object], ...]:

@@ -186,6 +186,18 @@ def test_the_launcher_is_sent_as_it_is_installed() -> None:
     assert made["data"] == {"launcher.py": launcher().decode()}
 
 
+@pytest.mark.parametrize("devices", ["gpu", "gpu:2", '{kind: gpu, ids: "0-1"}'])
+def test_a_trainer_is_a_pod_with_one_device_however_many_a_host_would_give(devices: str) -> None:
+    text = f"name: a\nframework: torch\nimage: i\nscript: /t.py\ndevices: {devices}\n"
+    made = objects(of_text(f"{text}mode: ps\nps: {{servers: 1, trainers: 2}}\n"))
+    limits = {
+        one["metadata"]["name"]: one["spec"]["template"]["spec"]["containers"][0].get("resources", {}).get("limits")
+        for one in made
+        if one["kind"] == "Job"
+    }
+    assert limits == {"a-server": None, "a-trainer": {"nvidia.com/gpu": "1"}}
+
+
 def test_code_that_is_too_large_is_refused() -> None:
     plan = everything("none", "torch")
     assert plan.code is not None

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from jobctl.jobspec.spec.load import load_text, read_name
-from jobctl.jobspec.spec.model import Spec
+from jobctl.jobspec.spec.model import Spec, spec_recorded
 
 DEFAULTS = Path(__file__).parents[1] / "golden" / "spec" / "defaults.txt"  # renewed with --update-golden
 HEAD = "name: demo\nframework: torch\nscript: train.py\n"
@@ -212,6 +212,15 @@ def test_dot_env_and_env_files(tmp_path: Path) -> None:
     (tmp_path / "two.env").write_text("Y=2\n")
     spec = load("env_file: [one.env, two.env]\nenv: {A: $A, B: $B, C: $C, X: 0}", tmp_path, A="from-environment")
     assert spec.env == {"X": "0", "Y": "2", "Z": "${A}", "A": "from-environment", "B": "quoted $x", "C": "c"}
+
+
+def test_a_spec_is_the_same_once_it_was_written_down() -> None:
+    """So `plan` can name the key that has changed since, and nodes can move."""
+    spec = load(
+        "volumes: [{type: tmpfs, target: /t}]\nrecovery: {standby: {import: [numpy]}}\n"
+        "notify: [{on: [failed], email: {to: a@b.example, from: c@b.example}}]\n"
+    )
+    assert spec_recorded(spec.model_dump(mode="json")) == spec
 
 
 def test_specs_are_frozen() -> None:

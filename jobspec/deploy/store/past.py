@@ -39,8 +39,13 @@ def past_jobs(state: Path) -> Iterator[PastJob]:
     """Yield the jobs that left something here and are not known as up, in order of their names."""
     for root in sorted((state / "jobs").glob("*/")):
         job = JobDir(root)
-        if not (root / "job.json").exists() and any(root.iterdir()):
+        if not (root / "job.json").exists() and _left_something(job):
             yield past_job(job)
+
+
+def _left_something(job: JobDir) -> bool:
+    """Say whether there is more than the lock of a command that found no job, such as a `stop` of one never started."""
+    return any(path != job.lock for path in job.root.iterdir()) or bool(read_holder(job.lock))
 
 
 def past_job(job: JobDir) -> PastJob:

@@ -47,7 +47,7 @@ def state_json(handle: Handle, observed: Observed) -> dict[str, Any]:
         "replicas": _replicas(handle, observed),
         "nodes": [*(_node(node, observed) for node in observed.nodes), *map(_service, observed.services)],
         **({"slurm": _slurm(observed.slurm)} if observed.slurm else {}),
-        **({"spares": [{"host": s.host, "state": s.state} for s in observed.spares]} if observed.spares else {}),
+        "spares": [{"host": s.host, "state": s.state} for s in observed.spares],
         **({"unreachable": unreachable} if unreachable else {}),
     }
 

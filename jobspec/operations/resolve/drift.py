@@ -33,11 +33,11 @@ def spec_started_with(directory: JobDir) -> Spec | None:
     """Return the spec that the job was last brought up with, None if that is not known here."""
     from pydantic import ValidationError
 
-    from jobctl.jobspec.spec.model import Spec
+    from jobctl.jobspec.spec.model import spec_recorded
 
     source = directory.source()
     try:
-        return None if source is None else Spec.model_validate(source["spec"])
+        return None if source is None else spec_recorded(source["spec"])
     except ValidationError:
         return None  # of a version that knew other keys
 
@@ -61,8 +61,21 @@ def changed_keys(
         changed(path, old, new, **(effects.of(path, old, new) if effects and number < ASKED else {}))
         for number, path in enumerate(found)
     ]
-    keys += changed_image(plan, deployer)
+    keys += [*changed_folder(compiled, plan, deployer), *changed_image(plan, deployer)]
     return (*keys, *(changed_secrets(compiled, deployer.job) if secrets else ()))
+
+
+def changed_folder(compiled: Compiled, plan: Plan, deployer: Deployer) -> list[Changed]:
+    """Return that the spec's folder is another one, where processes run in it."""
+    from jobctl.jobspec.deploy.apply.changes import Changed
+
+    before = ((deployer.job.source() or {}).get("context") or {}).get("directory")
+    started, now = deployer.job.plan(), str(compiled.directory)
+    if before in (None, now) or started is None or not traits_of(plan.target).is_here:
+        return []
+    ran_in = {node.index: node.launch.workdir for node in started.nodes}
+    others = tuple(node.index for node in plan.nodes if ran_in.get(node.index) not in (None, node.launch.workdir))
+    return [Changed("folder", before, now, nodes=others)] if others else []
 
 
 def changed_image(plan: Plan, deployer: Deployer) -> list[Changed]:
@@ -184,13 +197,13 @@ class _Effects:
         from pydantic import ValidationError
 
         from jobctl.jobspec.deploy.apply.changes import value_at, with_value
-        from jobctl.jobspec.spec.model import Spec
+        from jobctl.jobspec.spec.model import spec_recorded
 
         plan = self.plan
         placement = None if traits_of(plan.target).is_here else {node.index: node.host.name for node in plan.nodes}
         services = {service.name: service.host.name for service in plan.services}
         try:
-            spec = Spec.model_validate(with_value(new, path, value_at(old, path)))
+            spec = spec_recorded(with_value(new, path, value_at(old, path)))
             count = len(plan.nodes) if plan.elastic else None
             before = versions_in(self.deployer.job.plan()) if path[0] == "data" else {}
             other = replace(self.compiled, spec=spec)

@@ -82,11 +82,11 @@ def _is_unchanged(job: JobDir, compiled: Compiled, plan: Plan) -> bool:
     """Say whether the spec and the code are those that the job was last brought up with, by whichever jobctl."""
     from pydantic import ValidationError
 
-    from jobctl.jobspec.spec.model import Spec
+    from jobctl.jobspec.spec.model import spec_recorded
 
     source, before = job.source(), job.plan()
     try:
-        spec = Spec.model_validate(source["spec"]) if source else None
+        spec = spec_recorded(source["spec"]) if source else None
     except ValidationError:
         return False
     return before is not None and spec == compiled.spec and _told(before) == _told(plan)

@@ -32,7 +32,8 @@ class CheckRule:
 
 
 def _ways(spec: Spec) -> list[str]:
-    return [name for name in ("script", "module", "command") if getattr(spec, name)]
+    said = {"script": spec.script, "module": spec.module, "command": (spec.command or ("",))[0]}
+    return [name for name, what in said.items() if what]
 
 
 def _several(spec: Spec) -> bool:
@@ -166,10 +167,6 @@ RULES: tuple[CheckRule, ...] = (
     CheckRule("native-recovery-node", ERROR, ("mindspore", "recovery"),
          lambda s: s.mindspore and s.mindspore.recovery == "native" and s.per == "node",
          "with `per: node` jobctl starts no worker, so it cannot start one again alone", "use `recovery: restart`"),
-    CheckRule("native-recovery-unshared", WARNING, ("mindspore", "recovery"),
-         lambda s: s.mindspore and s.mindspore.recovery == "native" and not (s.checkpoint and s.checkpoint.shared),
-         "mindspore's own recovery keeps files where all hosts see them, and no such folder is known",
-         "add `checkpoint: /path/that/all/hosts/see`: `up` refuses the job without"),
     # Sizes and devices.
     CheckRule("min-above-max", ERROR, ("nodes", "min"), lambda s: s.nodes.min > s.nodes.max, "the minimum of nodes is above the maximum"),
     CheckRule("count-and-ids", ERROR, ("devices", "ids"), lambda s: s.devices.ids is not None and s.devices.count is not None,
@@ -376,7 +373,7 @@ def _files(spec: Spec, source: Source, directory: Path) -> Iterator[Diagnostic]:
     base = directory / spec.code.source if spec.code else directory
     if spec.code is not None and not base.is_dir():
         yield _no_file("code", f"there is no directory `{spec.code.source}`", source.value_span(("code", "source")))
-    elif spec.script is not None and not spec.script.startswith("/") and not (base / spec.script).is_file():
+    elif spec.script and not spec.script.startswith("/") and not (base / spec.script).is_file():
         yield _no_file("script", f"there is no file `{spec.script}`", source.value_span(("script",)))
     for number, name in enumerate(spec.env_file):
         if not (directory / Path(name).expanduser()).is_file():

@@ -54,7 +54,6 @@ def _on_this_machine(spec: Spec, source: Source, where: _Where) -> list[Diagnost
         lambda: _unmounted(spec, source, where.directory),
         lambda: _code_target(spec, source),
         lambda: _local_script(spec, source, where.directory),
-        lambda: _gloo(spec, source),
         lambda: _fitness(spec, source, where.target),
     )
 
@@ -72,12 +71,13 @@ def _in_containers(spec: Spec, source: Source, where: _Where) -> list[Diagnostic
 def _in_cluster(spec: Spec, source: Source, where: _Where) -> list[Diagnostic]:
     gloo = told(lambda: _gloo(spec, source)) if operator_of(spec) == "none" else []  # an operator sees to it
     found = _in_containers(spec, source, where) + apply(KUBERNETES, spec, source)
-    found += _all(lambda: _claims(spec, source), lambda: _not_told(spec, source))
+    found += _all(lambda: _claims(spec, source), lambda: _not_told(spec, source), lambda: _native(spec, source))
     return found + gloo + told(lambda: _fitness(spec, source, where.target))
 
 
 def _on_hosts(spec: Spec, source: Source, where: _Where) -> list[Diagnostic]:
-    found = _in_containers(spec, source, where) + told(lambda: _gloo(spec, source))
+    found = _in_containers(spec, source, where)
+    found += _all(lambda: _gloo(spec, source), lambda: _native(spec, source))
     if where.hosts_path is None:
         message = f"target `{where.target}` needs hosts"
         found.append(Diagnostic("error", "no-hosts", message, source.value_span(()), "name them: `--hosts hosts.txt`"))
@@ -102,6 +102,7 @@ def _in_allocation(spec: Spec, source: Source, where: _Where) -> list[Diagnostic
     return apply(SLURM, spec, source) + _all(
         lambda: _not_told(spec, source),
         lambda: _gloo(spec, source),
+        lambda: _native(spec, source),
         lambda: _image(spec, source, where.target) if in_container(spec) else _nothing_mounted(spec, source),
         lambda: _relative_volumes(spec, source) if in_container(spec) else (),
         lambda: _script_not_sent(spec, source, where.directory) if _sends(spec) else (),
@@ -193,7 +194,7 @@ def _fitness(spec: Spec, source: Source, target: TargetName) -> Iterator[Diagnos
         yield Diagnostic("warning", "fitness-not-measured", message, source.key_span(("fitness",)), hint)
 
 
-# Wherever our launcher starts the processes.
+# Wherever our launcher starts the processes on more than one machine.
 
 
 def _gloo(spec: Spec, source: Source) -> Iterator[Diagnostic]:
@@ -205,6 +206,16 @@ def _gloo(spec: Spec, source: Source) -> Iterator[Diagnostic]:
         )
         hint = "add `checkpoint: /path/that/all/hosts/see`: `up` refuses the job without"
         yield Diagnostic("warning", "gloo-without-checkpoint", message, source.key_span(("ps", "gloo")), hint)
+
+
+def _native(spec: Spec, source: Source) -> Iterator[Diagnostic]:
+    if spec.framework != "mindspore" or spec.mindspore is None or spec.mindspore.recovery != "native":
+        return
+    if spec.checkpoint is None or not spec.checkpoint.shared:
+        message = "mindspore's own recovery keeps files where all hosts see them, and no such folder is known"
+        hint = "add `checkpoint: /path/that/all/hosts/see`: `up` refuses the job without"
+        where = source.value_span(("mindspore", "recovery"))
+        yield Diagnostic("warning", "native-recovery-unshared", message, where, hint)
 
 
 # In containers.
