@@ -133,10 +133,13 @@ class Mishaps(Jobs):
 
     def supervisor_killed(self, host: Host, node: int) -> None:
         eventually(self.is_supervised)  # the one that was killed the last time may have no successor yet
-        holder = json.loads((self.directory / "state/jobs/counter/supervisor.lock").read_text())
-        self.kill(int(holder["pid"]))
+        self.kill(self.supervisor_pid())
         time.sleep(self.chance.uniform(0.0, 2.0 * self.timeout))
         self.supervisor = self.start("supervise")
+
+    def supervisor_pid(self) -> int:
+        """The process that supervises the job."""
+        return int(json.loads((self.directory / "state/jobs/counter/supervisor.lock").read_text())["pid"])
 
     def is_supervised(self) -> bool:
         """Say whether a supervisor runs."""
