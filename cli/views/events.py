@@ -37,7 +37,8 @@ class EventChoice:
 def show_events(handle: Handle, choice: EventChoice, output: Format, *, follow: bool) -> None:
     """Print the chosen events of a job, and to follow those that come until it ends.
 
-    What is known here comes first where hosts are slow to tell more. Those that do not answer are named on stderr.
+    Where hosts are slow to tell more, the events that this machine knows come first. A warning names hosts that do not
+    answer.
     Raises Failed if none of them answers, and nothing is known here.
     """
     from jobctl.jobspec.deploy.targets.sampling import look_on

@@ -91,7 +91,7 @@ class Campaign(Mishaps):
             self.environ[VARIABLE] = listener.url
         self.chance = random.Random(seed)
         self.faults: collections.Counter[str] = collections.Counter()
-        self.seconds: list[float] = []
+        self.seconds, self.unwatched = list[float](), list[tuple[float, float]]()
         self.hearing: Hearing | None = None
 
     def run_all(self, count: int, only: str = "") -> None:
@@ -130,7 +130,8 @@ class Campaign(Mishaps):
         down = self.run("down")
         assert (down.returncode, [c for c in self.containers() if c], self.files()) == (0, [], []), down.stderr
         if self.listener is not None:
-            self.hearing = heard(self.directory / "state/jobs" / self.name / "events.jsonl", self.listener.receipts)
+            log = self.directory / "state/jobs" / self.name / "events.jsonl"
+            self.hearing = heard(log, self.listener.receipts, self.unwatched)
             assert not self.hearing.lost, "\n".join(self.hearing.lost)
             assert not self.hearing.often, self.hearing.often
 
@@ -140,7 +141,7 @@ class Campaign(Mishaps):
         told = threading.Event()
 
         def interrupt() -> None:
-            self.kill(self.supervisor_pid())
+            self.kill_supervisor()
             told.set()
 
         eventually(self.is_supervised)
@@ -179,7 +180,7 @@ def campaign(
             one.run_all(count, only)
         finally:
             if one.supervisor is not None and one.supervisor.poll() is None:
-                one.supervisor.terminate()
+                one.supervisor.kill()
         return one
 
 

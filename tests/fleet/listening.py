@@ -20,6 +20,7 @@ from tests.tools.webhook import Webhook
 VARIABLE = "CAMPAIGN_HOOK"
 EVERY = "failed, recovered, host-lost, hang, waiting, straggler, succeeded"
 SPEC = f"notify: [{{{{on: [{EVERY}], webhook: {VARIABLE}}}}}]\n"
+LATE = 2.0  # seconds within which a message is to come
 SLACK = 0.01  # seconds: messages have their times in milliseconds
 
 
@@ -56,7 +57,11 @@ class Hearing:
     twice: int
     often: tuple[str, ...]
     lost: tuple[str, ...]
-    seconds: tuple[float, ...]  # from each event to the first message about it, the shortest first
+    seconds: tuple[
+        float, ...
+    ]  # from each event, or when somebody watched again, to its first message; the shortest first
+    unwatched: int  # messages about what happened while nobody watched
+    late: tuple[str, ...]  # what took longer than LATE
 
     def within(self, share: float) -> float:
         """Return the seconds within which so many of the messages came."""
@@ -67,16 +72,18 @@ class Hearing:
         """What a campaign prints."""
         times = f"p50 {self.within(0.5):.1f} s, p95 {self.within(0.95):.1f} s, longest {self.within(1):.1f} s"
         return (
-            f"{self.failures:4}  failures, {self.messages} messages: {times} after the event; "
-            f"{self.twice} came twice, {len(self.often)} more often, {len(self.lost)} lost"
+            f"{self.failures:4}  failures, {self.messages} messages: {times} after the event (of {self.unwatched} after a "
+            f"supervisor was there again); {self.twice} came twice, {len(self.often)} more often, {len(self.lost)} lost"
+            + "".join(f"\n      {one}" for one in self.late)
         )
 
 
-def heard(log: Path, receipts: Sequence[Receipt]) -> Hearing:
+def heard(log: Path, receipts: Sequence[Receipt], unwatched: Sequence[tuple[float, float]] = ()) -> Hearing:
     """Compare what a webhook got with the job's events.
 
     Which messages there must be follows from the log, read at once. That each failure is among them is looked at
-    without jobctl's own rules: some message must count the time of it, or a command has ended it.
+    without jobctl's own rules: some message must count the time of it, or a command has ended it. `unwatched`: from when
+    to when nobody could tell, without end until a supervisor starts.
     """
     story = events_of(json.loads(line) for line in log.read_text().splitlines())
     times = collections.Counter(one.body["id"] for one in receipts)
@@ -86,18 +93,26 @@ def heard(log: Path, receipts: Sequence[Receipt]) -> Hearing:
             first.setdefault(ident, one)
     # A message has the run of the time when it was made: a job that was down has another one afterwards.
     runs = {str(one.body["run"]) for one in receipts}
-    lost, seconds = [], []
+    starts = [event.at for event in story if event.kind == "supervisor-started"]
+    away = [
+        (begin, next((at for at in starts if at > begin), end) if end == math.inf else end) for begin, end in unwatched
+    ]
+    lost, seconds, late, alone = [], [], [], 0
     for same in zip(*(_messages(one.body["job"], run, story) for one in receipts[:1] for run in runs), strict=True):
         came = next((first[message.id] for message in same if message.id in first), None)
         if came is None:
             lost.append(f"{same[0].event}: {same[0].text}")
         else:
-            seconds.append(came.at - same[0].at)
+            since = max([same[0].at, *(end for begin, end in away if begin <= same[0].at <= end)])
+            alone += since > same[0].at
+            seconds.append(came.at - since)
+            if seconds[-1] > LATE:
+                late.append(f"{seconds[-1]:.1f} s late: {same[0].event}: {same[0].text}")
     failures = [event for event in story if event.kind == "failure"]
     lost += [f"failure: {one.message}" for one in failures if not _is_counted(one, story, receipts)]
     often = tuple(ident for ident, count in times.items() if count > 2)
     twice = sum(1 for count in times.values() if count == 2)
-    return Hearing(len(failures), len(times), twice, often, tuple(lost), tuple(sorted(seconds)))
+    return Hearing(len(failures), len(times), twice, often, tuple(lost), tuple(sorted(seconds)), alone, tuple(late))
 
 
 def _messages(job: str, run: str, story: Sequence[Event]) -> list[Notification]:
