@@ -20,7 +20,7 @@ OBJECTS = 200_000  # more of them than before, after which the collector looks f
 COMMANDS = (
     *("init", "import", "validate", "schema", "render"),
     *("plan", "prepare", "up", "scale", "drill", "supervise", "stop", "restart", "down", "prune"),
-    *("check", "status", "top", "list", "wait", "events", "report", "metrics", "ui"),
+    *("check", "status", "top", "list", "wait", "events", "report", "notify", "metrics", "ui"),
     *("logs", "exec", "ssh", "ssh-config", "forward", "run", "pull", "data"),
     "config",
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,11 +12,13 @@ from jobctl import console
 from jobctl.jobspec.deploy.apply.clock import pause
 from jobctl.jobspec.operations.inspect.as_json import iso
 from jobctl.options import Format
+from jobctl.views.failure import Failed
 
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.apply.deployer import Handle
 
 INTERVAL = 0.1  # seconds between two looks of -f
+AT_ONCE = 1.0  # seconds that hosts get to tell what they know, before what is known here is printed without that
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,23 +35,85 @@ class EventChoice:
 
 
 def show_events(handle: Handle, choice: EventChoice, output: Format, *, follow: bool) -> None:
-    """Print the chosen events of a job, and to follow those that come until it ends."""
-    from jobctl.jobspec.operations.inspect.status import ended, observe
+    """Print the chosen events of a job, and to follow those that come until it ends.
 
-    events = handle.events()
-    while True:
-        last = not follow or ended(handle, observe(handle))
-        events.gather()
-        for event in choice.of(events.new()):
-            if output is Format.json:
+    Where hosts are slow to tell more, the events that this machine knows come first. A warning names hosts that do not
+    answer.
+    Raises Failed if none of them answers, and nothing is known here.
+    """
+    from jobctl.jobspec.deploy.targets.sampling import look_on
+
+    look_on(handle)
+    shown = _Shown(handle, choice, output)
+    if follow:
+        shown.follow()
+    else:
+        shown.print_all()
+    if not shown.any and handle.failures and set(handle.failures) >= set(handle.where()):
+        raise Failed("no host answers, and no event is known here", 3)
+
+
+class _Shown:
+    """The events of a job that were printed, and the hosts that were named."""
+
+    def __init__(self, handle: Handle, choice: EventChoice, output: Format) -> None:
+        self.handle, self.events = handle, handle.events()
+        self.any = False
+        self._choice, self._output = choice, output
+        self._warned: set[str] = set()
+
+    def print_all(self) -> None:
+        """Print what is known here and what hosts tell, in order of time if they tell it soon."""
+        problems: list[Exception] = []
+
+        def gather() -> None:
+            try:
+                self.events.gather()
+            except Exception as problem:
+                problems.append(problem)
+
+        collecting = threading.Thread(target=gather, daemon=True, name="gather")
+        collecting.start()
+        collecting.join(AT_ONCE)
+        self.print_new()
+        collecting.join()
+        self.print_new()
+        self.warn_of_silent()
+        if problems:
+            raise problems[0]
+
+    def follow(self) -> None:
+        """Print events as they come until the job ends."""
+        from jobctl.jobspec.operations.inspect.status import ended, observe
+
+        self.print_new()
+        while True:
+            last = ended(self.handle, observe(self.handle))
+            self.events.gather()
+            self.print_new()
+            self.warn_of_silent()
+            if last:
+                return
+            pause(max(INTERVAL, self.handle.interval))
+
+    def print_new(self) -> None:
+        """Print what is chosen of the events that were not printed yet."""
+        new = self.events.new()
+        self.any = self.any or bool(new)
+        for event in self._choice.of(new):
+            if self._output is Format.json:
                 console.out_json_line({**event, "time": iso(event["time"])})
             else:
                 console.out(event_text(event))
         console.pass_on()
-        choice = EventChoice()  # what comes from now on is all new
-        if last:
-            return
-        pause(max(INTERVAL, handle.interval))
+        self._choice = EventChoice(self._choice.since)  # what comes from now on is all new
+
+    def warn_of_silent(self) -> None:
+        """Name the hosts that do not answer, each once as long as it is silent."""
+        silent = {error.message for error in self.handle.failures.values()}
+        for message in sorted(silent - self._warned):
+            console.warning(f"{message}; what it knows is missing here")
+        self._warned = silent
 
 
 def event_text(event: dict[str, Any]) -> str:

@@ -119,6 +119,9 @@ def _age(started: str | None) -> str:
 
 def watch_status(handle: Handle, wide: bool, output: Format) -> None:
     """Show the state until the job ends: a live table on a terminal, a line (of JSON) for each change elsewhere."""
+    from jobctl.jobspec.deploy.targets.sampling import look_on
+
+    look_on(handle)
     if output is Format.text and sys.stdout.isatty():
         _watch_live(handle, wide)
     else:

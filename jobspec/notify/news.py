@@ -142,6 +142,8 @@ class News:
     def _waiting(self, event: Event) -> None:
         if event.details.get("lasting") is not True or event.message == self.told.waiting:
             return
+        if event.text("id") is not None:
+            return  # a launcher waited that nobody reached: whether the job still does, the supervisor finds out itself
         away = frozenset(_numbers(event.details.get("nodes")))
         trouble = self.told.trouble or Trouble(
             event.at, self.told.generation or 0, "wait", event.message, tuple(sorted(away))

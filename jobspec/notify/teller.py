@@ -60,7 +60,7 @@ class Teller:
         """Say whether there may be something to tell: messages wait, or the event log has grown."""
         if not self.job.channels.exists():
             return False
-        box = self._outbox()
+        box = self.outbox()
         return bool(box.entries) or self._has_grown(box)
 
     def _has_grown(self, box: Outbox) -> bool:
@@ -87,7 +87,8 @@ class Teller:
             self._send_due(box, channel)
         return box.next_due(self.clock.now())
 
-    def _outbox(self) -> Outbox:
+    def outbox(self) -> Outbox:
+        """Return what nobody has taken yet, as it was kept last."""
         return Outbox.from_json(read_json(self.job.outbox) or {})
 
     def _save(self, box: Outbox) -> None:
@@ -95,7 +96,7 @@ class Teller:
 
     def _read(self, run: str, channels: tuple[Channel, ...]) -> Outbox:
         """Put into the outbox what has happened since it was written last."""
-        box = self._outbox()
+        box = self.outbox()
         if not self._has_grown(box):
             return box
         size = self.job.events.stat().st_size
@@ -146,7 +147,7 @@ class Teller:
                         self.clock.sleep(_STEP)
             except Locked:
                 self.clock.sleep(_STEP)
-        return [entry.message for entry in self._outbox().entries] if self.job.channels.exists() else []
+        return [entry.message for entry in self.outbox().entries] if self.job.channels.exists() else []
 
 
 @contextmanager

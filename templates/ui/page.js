@@ -132,9 +132,11 @@ async function readLogs(name) {
     const lines = found.lines.map((one) => `node${one.node} ${one.rank === null ? one.log : "rank" + one.rank} | ${one.line}`);
     const before = logs.key === key && found.more ? logs.lines : [];
     logs = { key, at: found.at, lines: [...before, ...lines].slice(-LINES) };
-    at("trouble").textContent = found.problems.join("; ");
+    const searched = found.searched && `searching: up to ${new Date(found.searched).toLocaleString()} so far`;
+    at("trouble").textContent = [...found.problems, searched].filter(Boolean).join("; ");
     if (lines.length || !before.length) at("logs").textContent = logs.lines.join("\n");
     if (at("follow").checked && lines.length) at("logs").scrollTop = at("logs").scrollHeight;
+    if (found.searched && chosen === name) setTimeout(() => showLogs(name).catch(() => {}));
   } catch (error) {
     if (!error.told) throw error;  // no connection
     logs = { key: "", at: "", lines: [] };

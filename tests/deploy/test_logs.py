@@ -209,3 +209,19 @@ def test_a_file_that_is_removed_meanwhile_is_left_out(job: Job) -> None:
     (job.logs / "workerlog.1").symlink_to("gone")
     assert {key.path.name for key in job.source.files()} == {"workerlog.0", "workerlog.0.idx", "0.json"}
     assert job.texts() == [b"stays"]
+
+
+def test_what_is_ahead_of_others_is_read_when_its_turn_comes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log of an hour later is not taken into memory while an earlier one is printed."""
+    monkeypatch.setattr(reading, "AT_ONCE", 1 << 10)
+    monkeypatch.setattr(reading, "LONGEST", 1 << 10)
+    job = Job(tmp_path)
+    (job.records / "1.json").write_text(json.dumps({"rank": 4}))
+    for name, begun in (("workerlog.0", 0.0), ("workerlog.1", 3600.0)):
+        job.write(name, *((begun + number, b"%s %d\n" % (name.encode(), number)) for number in range(1000)))
+    logs, most, texts = Logs(job.source, LineSelection()), 0, []
+    for line in logs.lines(final=True):
+        texts.append(line.text)
+        most = max(most, sum(len(tail.lines) for tail in logs.tails.values()))
+    assert texts == [b"%s %d" % (name, number) for name in (b"workerlog.0", b"workerlog.1") for number in range(1000)]
+    assert most < 200

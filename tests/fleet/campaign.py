@@ -1,10 +1,11 @@
 """A job of real nodes that one thing after another happens to, and the page of what it survived.
 
-    python -m tests.fleet.campaign --seed 1 --faults 100 [--elastic] [--etcd] [--framework NAME]
+    python -m tests.fleet.campaign --seed 1 --faults 100 [--elastic] [--etcd] [--notify] [--framework NAME]
 
 Faults come one at a time, two within two seconds, and in the middle of a hand-over; between them users run commands. After
 each the job has to train on by itself; at the end its loss must be, bit for bit, that of a run which nothing
-disturbed, no node may ever have trained twice at a time, and `down` must leave nothing behind.
+disturbed, no node may ever have trained twice at a time, and `down` must leave nothing behind. With `--notify` a webhook
+must have been told of each failure, once or twice.
 """
 
 from __future__ import annotations
@@ -15,18 +16,49 @@ import contextlib
 import random
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.tools.webhook import served
+
 from .fleet import Fleet, fleet
+from .host import Host
 from .jobs import eventually
+from .listening import SPEC as NOTIFY
+from .listening import VARIABLE, Hearing, Listener, heard
 from .machine import ETCD_IMAGE
 from .mishaps import Mishaps
 from .training import ALONE, NODES, SPEC, WORKS, Work, undisturbed
 
 TIMEOUT, ETCD_TIMEOUT = 5, 10  # host_timeout, in seconds; with etcd a leader must have been elected by then
+
+
+@dataclass(frozen=True)
+class JobKind:
+    """The job of a campaign."""
+
+    framework: str = "torch"
+    elastic: bool = False
+    etcd: bool = False
+    notify: bool = False
+
+    @property
+    def work(self) -> Work:
+        """What its nodes do."""
+        return WORKS[self.framework]
+
+    @property
+    def is_elastic(self) -> bool:
+        """Whether it has a range of nodes, and no spare."""
+        return self.elastic or self.work.regroups
+
+    @property
+    def with_etcd(self) -> bool:
+        """Whether an etcd runs beside it."""
+        return self.etcd or self.work.regroups
 
 
 class Campaign(Mishaps):
@@ -37,33 +69,38 @@ class Campaign(Mishaps):
         directory: Path,
         made: Fleet,
         seed: int,
-        *,
-        elastic: bool,
-        etcd: bool = False,
-        work: Work = WORKS["torch"],
+        kind: JobKind,
+        listener: Listener | None = None,
     ) -> None:
+        work, etcd, elastic = kind.work, kind.with_etcd, kind.is_elastic
         self.timeout, self.patience = ETCD_TIMEOUT if etcd else TIMEOUT, work.patience
         # No framework is in the image: the environment that this runs in, or another, is mounted into the containers.
         spec = (work.spec + work.start + SPEC).replace("PACKAGES", str(made.lent(work.environment or "packages")))
         spec = spec.replace("TIMEOUT", str(self.timeout)).replace("HANG", str(work.hang))
         if etcd:
             spec += f"etcd: {{{{managed: {{{{replicas: 3, image: {ETCD_IMAGE}}}}}}}}}\n"
-        self.etcd, self.elastic = etcd, elastic
+        if listener is not None:
+            spec += NOTIFY
+        self.etcd, self.elastic, self.listener = etcd, elastic, listener
         super().__init__(directory, made, spec.replace("NODES", f'"1:{NODES}"' if elastic else str(NODES)))
         (self.code / "counter.py").write_text(ALONE + work.train)
         lines = (self.code / "hosts.txt").read_text().splitlines()
         spares = [] if elastic else [lines[NODES] + " spare"]
         (self.code / "hosts.txt").write_text("\n".join([*lines[:NODES], *spares]) + "\n")
+        if listener is not None:
+            self.environ[VARIABLE] = listener.url
         self.chance = random.Random(seed)
         self.faults: collections.Counter[str] = collections.Counter()
-        self.seconds: list[float] = []
+        self.seconds, self.unwatched = list[float](), list[tuple[float, float]]()
+        self.hearing: Hearing | None = None
 
     def run_all(self, count: int, only: str = "") -> None:
         """Let `count` faults happen, one after the other; `only`: none but those whose names have this in them."""
         up = self.up()
         assert up.returncode == 0, up.stderr
         self.trains_on()
-        kinds = [kind for kind in self.kinds(etcd=self.etcd) if only in kind.__name__]
+        every = [*self.kinds(etcd=self.etcd), *([self.supervisor_killed_while_it_tells] if self.listener else [])]
+        kinds = [kind for kind in every if only in kind.__name__]
         for number in range(count):
             kind = self.chance.choice(kinds)
             host, node = self.chance.choice(self.homes(trainers=kind == self.rank_stands_still))
@@ -92,6 +129,26 @@ class Campaign(Mishaps):
         assert not (self.checkpoints / "TWICE").exists()
         down = self.run("down")
         assert (down.returncode, [c for c in self.containers() if c], self.files()) == (0, [], []), down.stderr
+        if self.listener is not None:
+            log = self.directory / "state/jobs" / self.name / "events.jsonl"
+            self.hearing = heard(log, self.listener.receipts, self.unwatched)
+            assert not self.hearing.lost, "\n".join(self.hearing.lost)
+            assert not self.hearing.often, self.hearing.often
+
+    def supervisor_killed_while_it_tells(self, host: Host, node: int) -> None:
+        """Kill it after the webhook has got a message, and before it has answered."""
+        assert self.listener is not None
+        told = threading.Event()
+
+        def interrupt() -> None:
+            self.kill_supervisor()
+            told.set()
+
+        eventually(self.is_supervised)
+        self.listener.interrupt = interrupt
+        self.container_killed(host, node)
+        assert told.wait(self.patience), "nobody is told that a container was killed"
+        self.supervisor = self.start("supervise")
 
     def step(self) -> int:
         """The newest checkpoint."""
@@ -107,31 +164,23 @@ class Campaign(Mishaps):
             raise AssertionError(f"stuck at step {step}") from None
 
 
-@dataclass(frozen=True)
-class JobKind:
-    """The job of a campaign."""
-
-    framework: str = "torch"
-    elastic: bool = False
-    etcd: bool = False
-
-
 def campaign(
     seed: int, count: int, kind: JobKind, *, only: str = "", hosts_of: Callable[[int], Fleet] | None = None
 ) -> Campaign:
     """Run a campaign, on a fleet of its own unless there are hosts for it, and return it."""
-    work = WORKS[kind.framework]
-    elastic, etcd = kind.elastic or work.regroups, kind.etcd or work.regroups
-    size = NODES + (0 if elastic else 1)
+    size = NODES + (0 if kind.is_elastic else 1)
     with contextlib.ExitStack() as stack:
-        made = hosts_of(size) if hosts_of else stack.enter_context(fleet(size, lends=work.lends()))
+        made = hosts_of(size) if hosts_of else stack.enter_context(fleet(size, lends=kind.work.lends()))
         directory = stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True))
-        one = Campaign(Path(directory), made, seed, elastic=elastic, etcd=etcd, work=work)
+        listener = Listener() if kind.notify else None
+        if listener is not None:
+            stack.enter_context(served(listener))
+        one = Campaign(Path(directory), made, seed, kind, listener)
         try:
             one.run_all(count, only)
         finally:
             if one.supervisor is not None and one.supervisor.poll() is None:
-                one.supervisor.terminate()
+                one.supervisor.kill()
         return one
 
 
@@ -142,6 +191,7 @@ def main() -> None:
     parser.add_argument("--faults", type=int, default=10)
     parser.add_argument("--elastic", action="store_true", help="a job of 1 to 3 nodes without a spare")
     parser.add_argument("--etcd", action="store_true", help="with an etcd of three members on the same hosts")
+    parser.add_argument("--notify", action="store_true", help="with a webhook, which must be told of each failure")
     parser.add_argument(
         "--framework",
         choices=sorted(WORKS),
@@ -150,10 +200,12 @@ def main() -> None:
     )
     parser.add_argument("--only", default="", metavar="WORD", help="nothing but what has this in its name")
     options = parser.parse_args()
-    kind = JobKind(options.framework, options.elastic, options.etcd)
+    kind = JobKind(options.framework, options.elastic, options.etcd, options.notify)
     one = campaign(options.seed, options.faults, kind, only=options.only)
     for fault, times in sorted(one.faults.items()):
         print(f"{times:4}  {fault}")
+    if one.hearing is not None:
+        print(one.hearing.line)
     middle = sorted(one.seconds)[len(one.seconds) // 2]
     print(f"{sum(one.faults.values()):4}  survived; ten steps further after {middle:.1f} s (median)", file=sys.stdout)
 

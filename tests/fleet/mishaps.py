@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import random
 import signal
@@ -27,6 +28,9 @@ class Mishaps(Jobs):
     elastic: bool
     change = 0  # how often the spec was edited
     supervisor: Command | None = None
+    unwatched: list[
+        tuple[float, float]
+    ]  # from when to when nobody here could watch; without end until a supervisor starts
 
     def kinds(self, *, etcd: bool) -> list[Mishap]:
         """Return all that can happen to this job."""
@@ -133,10 +137,15 @@ class Mishaps(Jobs):
 
     def supervisor_killed(self, host: Host, node: int) -> None:
         eventually(self.is_supervised)  # the one that was killed the last time may have no successor yet
-        holder = json.loads((self.directory / "state/jobs/counter/supervisor.lock").read_text())
-        self.kill(int(holder["pid"]))
+        self.kill_supervisor()
         time.sleep(self.chance.uniform(0.0, 2.0 * self.timeout))
         self.supervisor = self.start("supervise")
+
+    def kill_supervisor(self) -> None:
+        """Kill the process that supervises the job."""
+        holder = json.loads((self.directory / "state/jobs/counter/supervisor.lock").read_text())
+        self.unwatched.append((time.time(), math.inf))
+        self.kill(int(holder["pid"]))
 
     def is_supervised(self) -> bool:
         """Say whether a supervisor runs."""
@@ -149,12 +158,13 @@ class Mishaps(Jobs):
     @contextlib.contextmanager
     def without_controller(self) -> Iterator[None]:
         """Take this machine off the hosts' network."""
-        address = f"10.{self.fleet.network}.0.254/24"
+        address, begun = f"10.{self.fleet.network}.0.254/24", time.time()
         subprocess.run(["ip", "addr", "del", address, "dev", self.fleet.bridge], check=True)
         try:
             yield
         finally:
             subprocess.run(["ip", "addr", "add", address, "dev", self.fleet.bridge], check=True)
+            self.unwatched.append((begun, time.time()))
 
     def process_killed_without_controller(self, host: Host, node: int) -> None:
         with self.without_controller():

@@ -16,5 +16,5 @@ FAULTS, SEED = int(os.environ.get("JOBCTL_TEST_FAULTS", "3")), int(os.environ.ge
 @pytest.mark.parametrize("etcd", [False, True], ids=["alone", "etcd"])
 @pytest.mark.parametrize("elastic", [False, True], ids=["fixed", "elastic"])
 def test_whatever_happens_it_trains_on(hosts_of: Callable[[int], Fleet], elastic: bool, etcd: bool) -> None:
-    one = campaign(SEED, FAULTS, JobKind("light", elastic, etcd), hosts_of=hosts_of)
+    one = campaign(SEED, FAULTS, JobKind("light", elastic, etcd, notify=True), hosts_of=hosts_of)
     assert sum(one.faults.values()) == FAULTS

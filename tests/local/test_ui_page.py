@@ -144,6 +144,21 @@ def test_stacks_of_a_hang_are_shown_and_text_stays_text(jobs: Jobs, new_page: Ca
         _stays_at_home(page, url)
 
 
+def test_a_text_is_found_in_all_of_the_logs(jobs: Jobs, new_page: Callable[[], Page]) -> None:
+    _history(jobs.state)
+    (log,) = (jobs.state / "jobs").rglob("workerlog.0")
+    log.write_text("a needle\n" + "hay\n" * 30_000)
+    page = new_page()
+    with ui(jobs) as (url, _):
+        page.open(url)
+        assert "needle" not in page.shows("#logs", "hay")
+        page.press("/")
+        page.run("document.activeElement.value = 'needle'")
+        page.run("document.activeElement.dispatchEvent(new Event('input', {bubbles: true}))")
+        page.shows("#logs", "^node1 rank1 \\| a needle$")
+        page.shows("#trouble", "^$")  # no longer `searching`
+
+
 def test_another_job_is_chosen_with_the_keyboard(jobs: Jobs, new_page: Callable[[], Page]) -> None:
     for name in ("first", "second"):
         _history(jobs.state, name)

@@ -5,11 +5,8 @@ from __future__ import annotations
 import json
 import os
 import socketserver
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from email import message_from_bytes
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -17,65 +14,24 @@ import pytest
 
 from jobctl.jobspec.deploy.channels.send import send
 from jobctl.jobspec.deploy.model.notification import Channel, DeliveryResult, Notification
+from tests.tools.webhook import Webhook, served
 
 MESSAGE = Notification(
     "0123abcd", "demo", "demo-1f", "failed", 1_700_000_000.5, 3, "node 1: <!channel> said [x](y) & died: ü", (1,), 12.0
 )
 
 
-class Server(ThreadingHTTPServer):
-    """A webhook that keeps what it gets, and answers as it is told."""
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.got: list[tuple[str, dict[str, str], bytes]] = []
-        self.answer: tuple[int, dict[str, str]] = (200, {})
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}/hook/very-secret"
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: Server
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        self.server.got.append((self.path, dict(self.headers), body))
-        code, headers = self.server.answer
-        self.send_response(code)
-        for name, value in headers.items():
-            self.send_header(name, value)
-        self.end_headers()
-
-    do_GET = do_POST
-
-    def log_message(self, *args: Any) -> None:
-        pass
-
-
-@contextmanager
-def served(server: Any) -> Iterator[Any]:
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
-    thread.start()
-    try:
-        yield server
-    finally:
-        server.shutdown()
-        server.server_close()
-
-
 @pytest.fixture
-def server() -> Iterator[Server]:
-    with served(Server()) as found:
+def server() -> Iterator[Webhook]:
+    with served(Webhook()) as found:
         yield found
 
 
-def post(server: Server, form: str) -> DeliveryResult:
+def post(server: Webhook, form: str) -> DeliveryResult:
     return send(Channel("webhook", frozenset(), "webhook", {"url": server.url, "format": form}), MESSAGE)
 
 
-def test_json(server: Server) -> None:
+def test_json(server: Webhook) -> None:
     assert post(server, "json") == DeliveryResult()
     ((path, headers, body),) = server.got
     assert path == "/hook/very-secret"
@@ -94,12 +50,12 @@ def test_json(server: Server) -> None:
     }
 
 
-def test_slack_takes_no_markup_from_a_log(server: Server) -> None:
+def test_slack_takes_no_markup_from_a_log(server: Webhook) -> None:
     post(server, "slack")
     assert json.loads(server.got[0][2]) == {"text": "*demo failed*\nnode 1: &lt;!channel&gt; said [x](y) &amp; died: ü"}
 
 
-def test_teams_gets_an_adaptive_card(server: Server) -> None:
+def test_teams_gets_an_adaptive_card(server: Webhook) -> None:
     post(server, "teams")
     said = json.loads(server.got[0][2])
     (attachment,) = said["attachments"]
@@ -109,7 +65,7 @@ def test_teams_gets_an_adaptive_card(server: Server) -> None:
     assert text["text"] == "node 1: <!channel> said \\[x](y) & died: ü"
 
 
-def test_ntfy_gets_text_and_headers(server: Server) -> None:
+def test_ntfy_gets_text_and_headers(server: Webhook) -> None:
     post(server, "ntfy")
     _, headers, body = server.got[0]
     assert body.decode() == MESSAGE.text
@@ -127,7 +83,7 @@ def test_ntfy_gets_text_and_headers(server: Server) -> None:
         ((799, {"Retry-After": "soon"}), DeliveryResult("it answered 799")),
     ],
 )
-def test_what_a_webhook_answers(server: Server, answer: tuple[int, dict[str, str]], delivery: DeliveryResult) -> None:
+def test_what_a_webhook_answers(server: Webhook, answer: tuple[int, dict[str, str]], delivery: DeliveryResult) -> None:
     server.answer = answer
     assert post(server, "json") == delivery
     assert len(server.got) == 1  # no redirect is followed
@@ -150,7 +106,7 @@ def test_no_problem_quotes_the_url(url: str, problem: str) -> None:
     assert "very-secret" not in delivery.problem
 
 
-def test_https_needs_a_certificate_that_is_trusted(server: Server) -> None:
+def test_https_needs_a_certificate_that_is_trusted(server: Webhook) -> None:
     url = server.url.replace("http:", "https:")
     assert send(Channel("w", frozenset(), "webhook", {"url": url}), MESSAGE).problem
 

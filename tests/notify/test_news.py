@@ -87,6 +87,13 @@ def test_waiting_for_a_person_is_told_once_while_it_lasts() -> None:
     assert kinds(BEGINS, away, brief, LOST, STARTED, away, {**LOST, "time": 25.0}) == ["host-lost", "waiting"]
 
 
+def test_what_a_launcher_waited_for_that_nobody_reached_wakes_nobody() -> None:
+    """Its events are collected once it is reached again: the job has gone on, or the supervisor tells that it waits."""
+    alone = {**LOST, "message": "no supervisor is there: has no lease, and so begins nothing", "id": "1.0 waiting 1"}
+    assert kinds(BEGINS, FAILS, alone, AGAIN, RUNS, {**alone, "time": 90.0}) == ["recovered"]
+    assert kinds(BEGINS, alone, LOST) == ["host-lost", "waiting"]
+
+
 def test_a_host_that_comes_back_ends_the_waiting() -> None:
     back = line(80.0, "node", "node 1 on gpu02 runs generation 1", node=1, state="running", generation=1)
     found = told(BEGINS, LOST, back, {**LOST, "time": 90.0})

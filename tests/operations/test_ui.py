@@ -14,6 +14,7 @@ from jobctl.jobspec.deploy.model.log_lines import Line
 from jobctl.jobspec.deploy.model.sample import DeviceSample
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.operations.errors import NotYours
+from jobctl.jobspec.operations.inspect.as_json import iso
 from jobctl.jobspec.operations.inspect.listing import KnownJob, KnownJobs
 from jobctl.jobspec.operations.inspect.logs import Choice
 from jobctl.jobspec.operations.inspect.top import JobLoad
@@ -21,7 +22,7 @@ from jobctl.jobspec.operations.serve import ui_actions, ui_data, ui_logs
 from jobctl.jobspec.operations.serve.ui_access import PageAccess
 from jobctl.jobspec.operations.serve.ui_actions import PageActions, Wish
 from jobctl.jobspec.operations.serve.ui_data import UiData
-from jobctl.jobspec.operations.serve.ui_logs import LogWindow, LogWindows
+from jobctl.jobspec.operations.serve.ui_logs import SHOWN, LogSearch, LogWindow, LogWindows
 from jobctl.jobspec.operations.serve.ui_refresh import Refreshed
 from jobctl.jobspec.operations.serve.ui_server import TICKET_LIFE, TICKETS, Tickets
 from jobctl.jobspec.operations.serve.ui_view import POINTS, Samples
@@ -89,14 +90,19 @@ def _texts(found: dict[str, Any]) -> list[str]:
 
 def test_a_page_gets_only_the_lines_that_it_lacks() -> None:
     reader = _Reader()
-    windows = LogWindows(lambda choice: reader)
+    whole = _Reader()
+    windows = LogWindows(lambda choice: reader, lambda choice: whole)
     reader.new = ["one", "two", "three"]
     first = windows.read(Choice(), "", "")
     assert (_texts(first), first["more"]) == (["one", "two", "three"], False)
     reader.new = ["four"]
     second = windows.read(Choice(), "", first["at"])
     assert (_texts(second), second["more"]) == (["four"], True)
-    assert _texts(windows.read(Choice(), "t", "")) == ["two", "three"]
+    whole.new = ["to begin with", "one", "two", "three"]
+    searched = windows.read(Choice(), "t", "")
+    assert _texts(searched) == ["to begin with", "two", "three"]  # in what the window does not have, too
+    whole.new = ["five", "ten"]
+    assert _texts(windows.read(Choice(), "t", searched["at"])) == ["ten"]
     assert _texts(windows.read(Choice(), "", "of another server")) == ["one", "two", "three", "four"]
 
 
@@ -107,7 +113,7 @@ def test_windows_of_logs_are_few() -> None:
         opened.append(choice.node)
         return _Reader()
 
-    windows = LogWindows(open_)
+    windows = LogWindows(open_, open_)
     for node in (0, 1, 2, 3, 0, 4, 1):  # 1 was asked for longest ago when 4 came
         windows.read(Choice(node), "", "")
     assert opened == [0, 1, 2, 3, 4, 1]
@@ -120,12 +126,38 @@ def test_a_window_keeps_a_bounded_part_of_a_million_lines(monkeypatch: pytest.Mo
     window = LogWindow(reader)
     reader.new = [str(number) for number in range(1000)]
     window.read()
-    assert (len(window._lines), _texts(window.after(0, ""))[-1]) == (50, "999")
+    assert (len(window._lines), _texts(window.after(0))[-1]) == (50, "999")
     reader.new = ["x" * 600, "y" * 600, "z" * 5000]
     window.read()
     assert [line.text[:1] for _, line in window._lines] == [b"z"]
-    (shown,) = _texts(window.after(0, ""))
+    (shown,) = _texts(window.after(0))
     assert shown == "z" * 4096 + "… (904 more bytes)"
+
+
+def test_a_search_of_a_million_lines_keeps_few_and_goes_on_with_the_next_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ui_logs, "SEARCH", 2.0)
+    clock, reader = _Clock(), _Reader()
+    reader.new = [f"line {number}" for number in range(5 * 256)]
+
+    def tick() -> float:
+        clock.now += 1.0  # a second for each 256 lines
+        return clock.now
+
+    search = LogSearch(reader, "5", tick)
+    search.read()
+    first = search.after(0)
+    assert first["searched"] == iso(2 * 256)
+    assert _texts(first)[-1] == "line 511"
+    search.read()
+    search.read()
+    rest = search.after(first["last"])
+    assert (rest["searched"], _texts(rest)[0], _texts(rest)[-1]) == (None, "line 512", "line 1275")
+    reader.new = ["5"] * 2 * SHOWN
+    for _ in range(8):
+        search.read()
+    assert len(search.after(0)["lines"]) == SHOWN
 
 
 def _load(*uses: float | None) -> JobLoad:

@@ -34,7 +34,7 @@ def run(how: dict[str, Any], message: Notification) -> DeliveryResult:
     except OSError as error:
         return DeliveryResult(f"cannot run `{argv[0]}`: {error.strerror}")
     return (
-        DeliveryResult()
+        DeliveryResult(answer=f"`{argv[0]}` ended with code 0")
         if done.returncode == 0
         else DeliveryResult(f"`{argv[0]}` ended with code {done.returncode}", True)
     )

@@ -55,7 +55,9 @@ def _by_sendmail(mail: EmailMessage) -> DeliveryResult:
         return DeliveryResult(f"`sendmail` did not end within {TIMEOUT:g} s")
     except OSError as error:
         return DeliveryResult(f"cannot run `sendmail`: {error.strerror}")
-    return DeliveryResult() if done.returncode == 0 else DeliveryResult(f"`sendmail` ended with code {done.returncode}")
+    if done.returncode:
+        return DeliveryResult(f"`sendmail` ended with code {done.returncode}")
+    return DeliveryResult(answer="`sendmail` took it, and delivers it by itself")
 
 
 def _by_server(smtp: dict[str, Any], mail: EmailMessage) -> DeliveryResult:
@@ -84,9 +86,9 @@ def _by_server(smtp: dict[str, Any], mail: EmailMessage) -> DeliveryResult:
         return DeliveryResult(f"{host} did not take the mail ({type(error).__name__})")
     except OSError as error:
         return DeliveryResult(f"{host}: {error.strerror or type(error).__name__}")
+    if not refused:
+        return DeliveryResult(answer=f"{host} took it")
+    if len(refused) == len(mail["To"].split(",")):
+        return DeliveryResult(f"{host} refused it", True)
     # The others have it: a repeat would reach them again.
-    return (
-        DeliveryResult()
-        if not refused or len(refused) < len(mail["To"].split(","))
-        else DeliveryResult(f"{host} refused it", True)
-    )
+    return DeliveryResult(answer=f"{host} took it, but not for {', '.join(sorted(refused))}")

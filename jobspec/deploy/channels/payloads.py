@@ -30,6 +30,7 @@ TITLES = {
     "succeeded": "succeeded",
     "recovered": "recovered",
     "summary": "has had many events",
+    "test": "sends a test message",
 }
 
 

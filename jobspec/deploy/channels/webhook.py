@@ -31,7 +31,7 @@ def post(how: dict[str, Any], message: Notification) -> DeliveryResult:
         request = urllib.request.Request(url, data=body, headers=headers, method="POST")
         with _opener().open(request, timeout=TIMEOUT) as answer:
             answer.read(1 << 16)
-        return DeliveryResult()
+            return DeliveryResult(answer=f"it answered {_status(answer.status)}")
     except HTTPError as error:
         with error:
             return _answered(error.code, error.headers)
@@ -60,16 +60,19 @@ def _opener() -> Any:
     return urllib.request.build_opener(_Stay)
 
 
-def _answered(code: int, headers: Message | None) -> DeliveryResult:
+def _status(code: int) -> str:
     from http import HTTPStatus
 
     try:
-        name = f"{code} {HTTPStatus(code).phrase}"
+        return f"{code} {HTTPStatus(code).phrase}"
     except ValueError:
-        name = str(code)
+        return str(code)
+
+
+def _answered(code: int, headers: Message | None) -> DeliveryResult:
     asked = (headers.get("Retry-After") if headers else None) or ""
     wait = min(float(asked), _LONGEST_WAIT) if asked.isdecimal() and asked.isascii() else None
-    return DeliveryResult(f"it answered {name}", refused=code < 500 and code not in _LATER, wait=wait)
+    return DeliveryResult(f"it answered {_status(code)}", refused=code < 500 and code not in _LATER, wait=wait)
 
 
 def _words(error: object) -> str:

@@ -22,6 +22,7 @@ from jobctl.jobspec.deploy.model.log_lines import Line, LineSelection
 from jobctl.jobspec.deploy.model.untrusted import as_number, number_in, parse_object
 
 AT_ONCE = 4 << 20  # bytes of one file that are read at once
+TOGETHER = 128 << 20  # the same of all files of a job, unless that is less than a line for each
 INDEX_AT_ONCE = 4096 * RECORD.size  # the same of an index
 LONGEST = 256 << 10  # bytes of a line; what is longer comes in parts
 PACE = 0.5  # seconds between two states of a line that is written over and over, as progress bars are
@@ -214,9 +215,12 @@ class Logs:
     def _fill(self) -> None:
         """Read the next part of every log."""
         logs, indices = {}, {}
+        most = max(LONGEST, min(AT_ONCE, TOGETHER // max(1, len(self.tails))))
         for tail in self.tails.values():
+            if tail.more and tail.lines:
+                continue  # it is ahead of others: its lines have to wait for theirs, and would fill the memory
             size = self.known.get(tail.key)
-            count = min(size.bytes - tail.offset, AT_ONCE) if size else 0
+            count = min(size.bytes - tail.offset, most) if size else 0
             if size is None or count <= 0:
                 tail.more = False
                 continue

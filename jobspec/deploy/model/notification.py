@@ -101,12 +101,14 @@ class Channel:
 class DeliveryResult:
     """What became of a message: it was taken, or why not. `refused`: this message was, the next one may not be.
 
-    `wait` is how many seconds the other side asked to be left alone. `problem` holds no secret.
+    `wait` is how many seconds the other side asked to be left alone. `answer` says in words who took it. Neither that
+    nor `problem` holds a secret.
     """
 
     problem: str | None = None
     refused: bool = False
     wait: float | None = None
+    answer: str | None = field(default=None, compare=False)
 
     @property
     def done(self) -> bool:

@@ -33,6 +33,7 @@ from jobctl.jobspec.deploy.store.lock import break_lock, hold, read_holder
 from jobctl.jobspec.deploy.targets.job_on_host import Followed, J, Together
 from jobctl.jobspec.deploy.transport.base import Transport
 from jobctl.jobspec.deploy.transport.fanout import AT_ONCE, H, Outcome, T, fan_out
+from jobctl.jobspec.deploy.transport.live_fanout import LiveFanOut
 from jobctl.jobspec.deploy.transport.local import LocalTransport
 from jobctl.jobspec.deploy.transport.ssh import Ssh
 from jobctl.jobspec.plan.sent import Dataset
@@ -61,6 +62,7 @@ class Fleet(Generic[J]):
         self._held: Held | None = None
         self._following: Followed | None = None
         self._silent: dict[str, DeployError] = {}  # hosts that do not answer, and are not asked again
+        self._live: LiveFanOut | None = None
         self._others: dict[str, Transport] = {}  # hosts beside the job's that have data for it
         self._folders: dict[str, FolderOnHost] = {}  # data on hosts, which is looked at once
 
@@ -100,7 +102,7 @@ class Fleet(Generic[J]):
         # A host that could not even be locked a moment ago would cost its whole timeout once more.
         known = {**self._silent, **(self._held.failed if self._held else {})}
         asked = [host_job for host, host_job in self.host_jobs.items() if host not in known]
-        outcome = self._together.on(asked, self._look)
+        outcome = (self._live or self._together).on(asked, self._look)
         failed = {**known, **{host_job.host.name: error for host_job, error in outcome.failed.items()}}
         if failed and not outcome.done:
             self.seen, self.down = {}, failed
@@ -108,6 +110,10 @@ class Fleet(Generic[J]):
         self.seen = {host_job.host.name: seen for host_job, seen in outcome.done.items()}
         self.down = failed | unreadable(self.seen)
         return self.merge(self.seen, failed)
+
+    def look_on(self) -> None:
+        """From now on, let no look wait for a host that is silent: see LiveFanOut."""
+        self._live = LiveFanOut(lambda host_job: str(host_job.host.name))
 
     def newest(self) -> Control:
         """Return the newest generation and ledger. This command waits no more for a host that did not answer."""

@@ -11,20 +11,31 @@ from jobctl.jobspec.deploy.targets.hosts import Hosts
 from jobctl.jobspec.deploy.targets.local import Local
 from jobctl.jobspec.deploy.transport.base import Transport, checked
 from jobctl.jobspec.deploy.transport.fanout import fan_out
+from jobctl.jobspec.deploy.transport.live_fanout import LiveFanOut
 from jobctl.jobspec.deploy.transport.local import LocalTransport
 
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.apply.deployer import Handle
 
 
-def sample_hosts(handle: Handle, hosts: Iterable[str]) -> Mapping[str, HostSample]:
-    """Return a sample of each of the hosts that answers; of none where hosts are not jobctl's to ask, as in a cluster."""
+def sample_hosts(handle: Handle, hosts: Iterable[str], live: LiveFanOut | None = None) -> Mapping[str, HostSample]:
+    """Return a sample of each of the hosts that answers; of none where hosts are not jobctl's to ask, as in a cluster.
+
+    With `live`, which is to be the same each time, a host that is silent delays no other.
+    """
     if isinstance(handle, Local):
         return fan_out(handle.where(), lambda host: _sample(LocalTransport(host))).done
     if isinstance(handle, Hosts):
         jobs = handle.host_jobs
-        return fan_out([host for host in hosts if host in jobs], lambda host: _sample(jobs[host].transport)).done
+        on = live.on if live else fan_out
+        return on([host for host in hosts if host in jobs], lambda host: _sample(jobs[host].transport)).done
     return {}
+
+
+def look_on(handle: Handle) -> None:
+    """Let no look at the job wait for a host that is silent, where it runs on hosts."""
+    if isinstance(handle, Hosts):
+        handle.fleet.look_on()
 
 
 def _sample(transport: Transport) -> HostSample:

@@ -12,10 +12,14 @@ from jobctl.jobspec.deploy.store import processes
 from jobctl.jobspec.deploy.targets.hosts import Hosts
 from jobctl.jobspec.deploy.targets.local import Local
 from jobctl.jobspec.deploy.transport.fanout import fan_out
+from jobctl.jobspec.deploy.transport.live_fanout import LiveFanOut
 
 
-def usage_of(handle: Handle, observed: Observed) -> Mapping[int, NodeUsage]:
-    """Return what running nodes use; nothing of those whose host does not tell, or is not jobctl's to ask, as in a cluster."""
+def usage_of(handle: Handle, observed: Observed, live: LiveFanOut | None = None) -> Mapping[int, NodeUsage]:
+    """Return what running nodes use; nothing of those whose host does not tell, or is not jobctl's to ask, as in a cluster.
+
+    With `live`, which is to be the same each time, a host that is silent delays no other.
+    """
     if isinstance(handle, Local):
         running = [node.node for node in observed.nodes if node.alive]
         return {node: processes.usage(processes.marked(handle.work, node)) for node in running}
@@ -23,12 +27,12 @@ def usage_of(handle: Handle, observed: Observed) -> Mapping[int, NodeUsage]:
         return {}
     homes: dict[str, dict[int, str]] = {}
     for node in observed.nodes:
-        if node.container is not None and node.alive and node.host in handle.host_jobs:
+        if node.container is not None and node.alive and node.reachable and node.host in handle.host_jobs:
             homes.setdefault(node.host, {})[node.node] = node.container
 
     def ask(host_job: HostJob) -> dict[int, NodeUsage]:
         containers = homes[host_job.host.name]
         return {node: host_job.containers.usage(container) for node, container in containers.items()}
 
-    outcome = fan_out([handle.host_jobs[host] for host in homes], ask)
+    outcome = (live.on if live else fan_out)([handle.host_jobs[host] for host in homes], ask)
     return {node: used for found in outcome.done.values() for node, used in found.items()}

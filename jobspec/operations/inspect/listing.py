@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -39,10 +40,12 @@ class KnownJob:
 class KnownJobs:
     """The jobs that were started here and are up, to be looked at again and again.
 
-    Connections to their hosts stay open between two looks. Several threads may look at several jobs, one at each.
+    Connections to their hosts stay open between two looks. Several threads may look at several jobs, one at each. `live`:
+    no look waits for a host that is silent.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, live: bool = False) -> None:
+        self._live = live
         self._handles: dict[str, tuple[object, Handle]] = {}
 
     def directories(self) -> list[JobDir]:
@@ -77,13 +80,19 @@ class KnownJobs:
             return kept[1]
         self.drop(directory.name)
         handle = known_handle(directory)
+        if self._live:
+            from jobctl.jobspec.deploy.targets.sampling import look_on
+
+            look_on(handle)
         self._handles[directory.name] = stamp, handle
         return handle
 
     def drop(self, name: str) -> None:
         """Let go of the connections of a job: the next look makes others."""
         kept = self._handles.pop(name, None)
-        if kept is not None:
+        if kept is not None and self._live:  # a connection that is being made cannot be closed before that has failed
+            threading.Thread(target=kept[1].close, daemon=True, name="close").start()
+        elif kept is not None:
             kept[1].close()
 
     def close(self) -> None:

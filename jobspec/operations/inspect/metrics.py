@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from jobctl.jobspec.deploy.transport.live_fanout import LiveFanOut
 from jobctl.jobspec.operations.errors import OperationError
 from jobctl.jobspec.operations.inspect.listing import KnownJobs
 from jobctl.jobspec.operations.inspect.report import story_of
@@ -24,12 +25,16 @@ FRESH = 2.0  # seconds for which one look serves all who ask
 class MetricsSource:
     """Looks at jobs, and keeps the connections to their hosts open for the next look.
 
-    `chosen` are names of jobs; None: all that are up, whichever these are at the time.
+    `chosen` are names of jobs; None: all that are up, whichever these are at the time. `live`: who asks again and again
+    does not wait for hosts that are silent.
     """
 
-    def __init__(self, chosen: Sequence[str] | None, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, chosen: Sequence[str] | None, clock: Callable[[], float] = time.time, *, live: bool = False
+    ) -> None:
         self.chosen, self.clock = chosen, clock
-        self._jobs = KnownJobs()
+        self._jobs = KnownJobs(live=live)
+        self._samples: dict[str, LiveFanOut] = {}
         self._lock = threading.Lock()
         self._last: tuple[float, str] | None = None
 
@@ -73,13 +78,13 @@ class MetricsSource:
             story = story_of(directory)
         observed = job.observed
         hosts = sorted({node.host for node in observed.members if node.reachable and node.host})
-        samples = sample_hosts(job.handle, hosts)
+        samples = sample_hosts(job.handle, hosts, self._samples.setdefault(job.name, LiveFanOut(str, 0.0)))
         return JobMetrics(*known, observed, phase(observed)[0], story, read_progress(directory.progress), samples)
 
 
-def metrics_of(jobs: Sequence[str]) -> MetricsSource:
+def metrics_of(jobs: Sequence[str], *, live: bool = False) -> MetricsSource:
     """Return the source of metrics of some jobs, by name or spec file; of all that are up if none is named.
 
     Raises Refused for a job that is not known here.
     """
-    return MetricsSource([directory_of_running(job).name for job in jobs] if jobs else None)
+    return MetricsSource([directory_of_running(job).name for job in jobs] if jobs else None, live=live)

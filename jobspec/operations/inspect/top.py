@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.deploy.apply.clock import pause
+from jobctl.jobspec.deploy.transport.live_fanout import LiveFanOut
 from jobctl.jobspec.operations.inspect.status import ended, observe
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ class LoadWatch:
     def __init__(self, handle: Handle, clock: Callable[[], float] = time.monotonic) -> None:
         self._handle, self._clock = handle, clock
         self._courses: dict[int, _Course] = {}
+        self._usage, self._samples = LiveFanOut(lambda job: str(job.host.name), 0.0), LiveFanOut(str, 0.0)
 
     def look(self) -> JobLoad:
         """Look at the job, its hosts and their devices."""
@@ -82,9 +84,9 @@ class LoadWatch:
         from jobctl.jobspec.deploy.targets.usage import usage_of
 
         observed = observe(self._handle)
-        now, used = self._clock(), usage_of(self._handle, observed)
+        now, used = self._clock(), usage_of(self._handle, observed, self._usage)
         hosts = sorted({node.host for node in observed.nodes if node.reachable and node.host})
-        samples = sample_hosts(self._handle, hosts)
+        samples = sample_hosts(self._handle, hosts, self._samples)
         devices = {host: sample.devices for host, sample in samples.items()}
         nodes = tuple(self._load(now, node, used.get(node.node), devices.get(node.host, ())) for node in observed.nodes)
         return JobLoad(observed, nodes, ended(self._handle, observed))
@@ -99,6 +101,10 @@ class LoadWatch:
 
     def looks(self, *, once: bool) -> Iterator[JobLoad]:
         """Yield the job as it is seen until it ends; with `once` only as the second look sees it, which knows rates."""
+        from jobctl.jobspec.deploy.targets.sampling import look_on
+
+        if not once:
+            look_on(self._handle)
         load = self.look()
         if not once:
             yield load

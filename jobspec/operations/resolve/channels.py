@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from jobctl.jobspec.deploy.model.notification import Channel
     from jobctl.jobspec.operations.reporter import Reporter
     from jobctl.jobspec.operations.resolve.job import Compiled
-    from jobctl.jobspec.spec.model import Secret
+    from jobctl.jobspec.spec.model import Secret, Spec
     from jobctl.jobspec.spec.notify_part import Email, Notify, SecretReference
     from jobctl.jobspec.spec.user_config import UserConfig
 
@@ -26,14 +26,25 @@ HINT = "export it, or name a file: `webhook: {file: PATH}`; `notify: []` in the 
 
 
 def channels_of(compiled: Compiled, environ: Mapping[str, str], reporter: Reporter) -> tuple[Channel, ...]:
-    """Return the channels of a job. Raises Refused if a secret of the spec cannot be read.
+    """Return the channels of a job. Raises Refused if a secret of the spec cannot be read."""
+    return channels_in_spec(compiled.spec, compiled.directory, environ, reporter)
 
-    A secret of the configuration, which is for all jobs, keeps no job from starting: the user is warned.
+
+def channels_in_spec(
+    spec: Spec, directory: Path, environ: Mapping[str, str], reporter: Reporter
+) -> tuple[Channel, ...]:
+    """Return the channels of a spec in `directory`: those of the configuration if it has none. Raises Refused likewise."""
+    if spec.notify is None:
+        return channels_in_config(environ, reporter)
+    resolver = _Resolver(directory, environ, {secret.name: secret for secret in spec.secrets})
+    return _joined(resolver.channel(one) for one in spec.notify)
+
+
+def channels_in_config(environ: Mapping[str, str], reporter: Reporter) -> tuple[Channel, ...]:
+    """Return the channels of the user's configuration.
+
+    It is for all jobs, so a secret of it that cannot be read keeps no job from starting: the user is warned.
     """
-    if compiled.spec.notify is not None:
-        secrets = {secret.name: secret for secret in compiled.spec.secrets}
-        resolver = _Resolver(compiled.directory, environ, secrets)
-        return _joined(resolver.channel(one) for one in compiled.spec.notify)
     config = _config(environ, reporter)
     if config is None or config.notify is None:
         return ()

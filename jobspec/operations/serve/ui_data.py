@@ -26,7 +26,7 @@ class UiData:
     """Looks at jobs for a page. `known` finds the jobs that are up."""
 
     def __init__(self, known: KnownJobs | None = None, clock: Callable[[], float] = time.monotonic) -> None:
-        self._known, self._clock = known or KnownJobs(), clock
+        self._known, self._clock = known or KnownJobs(live=True), clock
         self._lock = threading.Lock()
         self._views: dict[str, JobView] = {}
         self._looks: dict[str, Future[Any]] = {}

@@ -1,12 +1,13 @@
-"""The last lines of a job's logs, kept while a page looks at them: it gets only those that it does not have yet."""
+"""Lines of a job's logs, kept while a page looks at them: the last ones, or those that hold a text."""
 
 from __future__ import annotations
 
+import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from jobctl.jobspec.operations.inspect.as_json import line_json
+from jobctl.jobspec.operations.inspect.as_json import iso, line_json
 
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.model.log_lines import Line, Reader
@@ -17,6 +18,9 @@ SHOWN = 1000  # lines that a page gets at once
 LONGEST = 4096  # bytes of a line
 TAIL = 500  # lines of each process at most with which a window begins
 WINDOWS = 4  # filters whose lines are kept at the same time
+SEARCH = 0.5  # seconds that one request searches
+
+Filter = tuple[int | None, int | None, str]  # node, rank and text
 
 
 class LogWindow:
@@ -36,16 +40,52 @@ class LogWindow:
             while len(self._lines) > KEPT or (self._bytes > BYTES and len(self._lines) > 1):
                 self._bytes -= len(self._lines.popleft()[1].text)
 
-    def after(self, number: int, text: str) -> dict[str, Any]:
-        """Return the last lines after line `number` that hold `text`, and the number of the last line that there is."""
-        wanted, found = text.encode(), deque[dict[str, Any]]()
+    def after(self, number: int) -> dict[str, Any]:
+        """Return the last lines after line `number`, and the number of the last line that there is."""
+        found = deque[dict[str, Any]]()
         for at, line in reversed(self._lines):
             if at <= number or len(found) == SHOWN:
                 break
-            if wanted in line.text:
-                found.appendleft(_shown(line))
-        problems = [str(error.message) for error in self._reader.problems.values()]
-        return {"lines": list(found), "last": self._last, "problems": problems}
+            found.appendleft(_shown(line))
+        return {"lines": list(found), "last": self._last, "problems": _problems(self._reader), "searched": None}
+
+
+class LogSearch:
+    """The last lines of whole logs that hold a text, numbered likewise. No request waits until all logs are searched."""
+
+    def __init__(self, reader: Reader, text: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._reader, self._wanted, self._clock = reader, text.encode(), clock
+        self._going: Iterator[Line] | None = None
+        self._found: deque[tuple[int, dict[str, Any]]] = deque(maxlen=SHOWN)
+        self._last = 0
+        self._searched: float | None = None
+
+    def read(self) -> None:
+        """Search on for SEARCH seconds, at most to where the logs end now."""
+        deadline = self._clock() + SEARCH
+        going = self._going or self._reader.lines()
+        for count, line in enumerate(going):
+            if self._wanted in line.text:
+                self._last += 1
+                self._found.append((self._last, _shown(line)))
+            if count % 256 == 255 and self._clock() >= deadline:
+                self._going, self._searched = going, line.time
+                return
+        self._going = self._searched = None
+
+    def after(self, number: int) -> dict[str, Any]:
+        """Return the last lines after line `number`; `searched` is up to when logs are searched, None for all of them."""
+        lines = [line for at, line in self._found if at > number]
+        return {
+            "lines": lines,
+            "last": self._last,
+            "problems": _problems(self._reader),
+            "searched": None if self._searched is None else iso(self._searched),
+        }
+
+
+def _problems(reader: Reader) -> list[str]:
+    return [str(error.message) for error in reader.problems.values()]
 
 
 def _shown(line: Line) -> dict[str, Any]:
@@ -57,23 +97,26 @@ def _shown(line: Line) -> dict[str, Any]:
 
 
 class LogWindows:
-    """The windows of one job, one for each choice of node and rank; the one that was asked for longest ago goes first."""
+    """The windows of one job, one for each choice of node, rank and text; the one that was asked for longest ago goes first.
 
-    def __init__(self, open_: Callable[[Choice], Reader]) -> None:
-        self._open = open_
-        self._windows: OrderedDict[tuple[int | None, int | None], LogWindow] = OrderedDict()
+    `open_` returns what reads the last lines, `open_whole` what reads all of them, in which a text is searched.
+    """
+
+    def __init__(self, open_: Callable[[Choice], Reader], open_whole: Callable[[Choice], Reader]) -> None:
+        self._open, self._open_whole = open_, open_whole
+        self._windows: OrderedDict[Filter, LogWindow | LogSearch] = OrderedDict()
         self._made = 0
-        self._names: dict[tuple[int | None, int | None], str] = {}
+        self._names: dict[Filter, str] = {}
 
     def read(self, choice: Choice, text: str, since: str) -> dict[str, Any]:
         """Return the lines that a page lacks. `since` is what the last answer named `at`; after any other text the page gets all.
 
         Raises Refused for a node that never was.
         """
-        key = choice.node, choice.rank
+        key = choice.node, choice.rank, text
         window = self._windows.pop(key, None)
         if window is None:
-            window = LogWindow(self._open(choice))
+            window = LogSearch(self._open_whole(choice), text) if text else LogWindow(self._open(choice))
             self._made += 1
             self._names[key] = str(self._made)
         self._windows[key] = window
@@ -82,10 +125,11 @@ class LogWindows:
         window.read()
         name, _, number = since.partition(":")
         same = name == self._names[key] and number.isdecimal()
-        found: Mapping[str, Any] = window.after(int(number) if same else 0, text)
+        found: Mapping[str, Any] = window.after(int(number) if same else 0)
         return {
             "lines": found["lines"],
             "problems": found["problems"],
+            "searched": found["searched"],
             "more": same,
             "at": f"{self._names[key]}:{found['last']}",
         }

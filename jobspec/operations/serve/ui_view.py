@@ -143,11 +143,17 @@ class JobView:
     def logs(self, choice: Choice, text: str, since: str) -> dict[str, Any]:
         """Return the lines that a page lacks; none while hosts do not answer. Raises OperationError or DeployError."""
         if not self._lock.acquire(timeout=PATIENCE):
-            return {"lines": [], "problems": ["the job's hosts have not answered yet"], "more": True, "at": since}
+            return {
+                "lines": [],
+                "problems": ["the job's hosts have not answered yet"],
+                "searched": None,
+                "more": True,
+                "at": since,
+            }
         try:
             self._follow(self._jobs.handle(self.directory))
             if self._logs is None:
-                self._logs = LogWindows(self._open)
+                self._logs = LogWindows(self._open, self._open_whole)
             return self._logs.read(choice, text, since)
         finally:
             self._lock.release()
@@ -161,6 +167,12 @@ class JobView:
         count = TAIL if one else max(20, min(TAIL, KEPT // self._processes))
         assert self._handle is not None
         return open_logs(self._handle, replace(choice, tail=count))
+
+    def _open_whole(self, choice: Choice) -> Reader:
+        from jobctl.jobspec.operations.inspect.logs import open_logs
+
+        assert self._handle is not None
+        return open_logs(self._handle, choice)
 
 
 ROW = ("job", "framework", "target", "phase", "reason", "generation", "replicas", "supervised", "step")

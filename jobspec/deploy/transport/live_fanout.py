@@ -1,0 +1,110 @@
+"""The same question to many hosts again and again, for somebody who looks on: a host that is silent delays no other."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from jobctl.jobspec.deploy.model.errors import UNHEARD, DeployError, HostError
+from jobctl.jobspec.deploy.transport.fanout import AT_ONCE, H, Outcome, T
+
+FIRST = 5.0  # seconds that the first answer of all may take
+QUIET = 2.0  # seconds without any answer, after which a round ends without the hosts that are missing
+STALE = 5.0  # seconds for which the last answer of a host counts while the next one is under way
+
+
+@dataclass
+class _Line:
+    """What is known of one host. `since` is when it answered last, or was asked first, in seconds since the epoch."""
+
+    since: float
+    busy: bool = False
+    given_up: bool = False  # a round has ended without it
+    heard: float = float("-inf")  # when it answered last, by the clock of rounds
+    value: Any = None
+    problem: Exception | None = None
+
+
+class LiveFanOut:
+    """Asks hosts in rounds, and never waits in a second round for a host that the previous one has given up.
+
+    `name` returns the name of a host. A host is asked once at a time, even by several threads. In what is returned, one
+    that does not answer has an error of code `silent`, which says since when. `stale` is for how many seconds its last
+    answer counts instead.
+    """
+
+    def __init__(
+        self, name: Callable[[Any], str], stale: float | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._name, self._clock = name, clock
+        self._stale = STALE if stale is None else stale
+        self._lines: dict[Any, _Line] = {}
+        self._changed = threading.Condition()
+        self._slots = threading.BoundedSemaphore(AT_ONCE)
+
+    def on(self, hosts: Iterable[H], task: Callable[[H], T]) -> Outcome[H, T]:
+        """Do `task` for all hosts; return once all have answered, or those that are missing have been quiet for long."""
+        every = list(hosts)
+        with self._changed:
+            lines = {host: self._lines.setdefault(host, _Line(time.time())) for host in every}
+            for host, line in lines.items():
+                if not line.busy:
+                    line.busy, line.given_up = True, False
+                    threading.Thread(target=self._ask, args=(host, task), daemon=True, name="look").start()
+            self._wait([line for line in lines.values() if not line.given_up])
+            return self._outcome(lines)
+
+    def _ask(self, host: H, task: Callable[[H], T]) -> None:
+        value, problem = None, None
+        with self._slots:
+            try:
+                value = task(host)
+            except Exception as error:
+                problem = error
+        with self._changed:
+            line = self._lines[host]
+            line.busy, line.value, line.problem = False, value, problem
+            if problem is None:
+                line.heard, line.since = self._clock(), time.time()
+            self._changed.notify_all()
+
+    def _wait(self, asked: list[_Line]) -> None:
+        """Wait for those that were asked in this round, as long as one after the other answers."""
+        ever = any(line.heard > float("-inf") for line in self._lines.values())
+        missing = len(asked)
+        deadline = self._clock() + (QUIET if ever else FIRST)
+        while (left := sum(line.busy for line in asked)) and self._clock() < deadline:
+            if left < missing:
+                missing, deadline = left, self._clock() + QUIET
+            self._changed.wait(min(0.5, max(0.0, deadline - self._clock())))
+        for line in asked:
+            line.given_up = line.busy
+
+    def _outcome(self, lines: Mapping[H, _Line]) -> Outcome[H, T]:
+        done: dict[H, T] = {}
+        failed: dict[H, DeployError] = {}
+        for host, line in lines.items():
+            problem = line.problem
+            if problem is not None and not isinstance(problem, DeployError):
+                raise problem
+            if problem is not None:
+                failed[host] = _since(problem, line.since)
+            elif not line.busy or self._clock() - line.heard <= self._stale:
+                done[host] = line.value
+            else:
+                silent = HostError(self._name(host), "silent", "it does not answer", "look at the host and its network")
+                failed[host] = _since(silent, line.since)
+        return Outcome(done, failed)
+
+
+def _since(problem: DeployError, since: float) -> DeployError:
+    """Return why a host does not answer, and since when."""
+    if not isinstance(problem, HostError) or problem.code not in UNHEARD:
+        return problem
+    at = datetime.fromtimestamp(since)
+    words = f"{problem.cause}; unreachable since {at:%H:%M:%S}"
+    return HostError(problem.host, problem.code, words, problem.hint)

@@ -1,0 +1,239 @@
+"""Somebody who looks on sees each host at its own pace, although another one does not answer."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobctl.jobspec.deploy.model.container import SeenContainer
+from jobctl.jobspec.deploy.model.control import Ledger
+from jobctl.jobspec.deploy.model.errors import HostError
+from jobctl.jobspec.deploy.model.inventory import Inventory
+from jobctl.jobspec.deploy.model.observed import Observed
+from jobctl.jobspec.deploy.store import events
+from jobctl.jobspec.deploy.store.jobdir import JobDir
+from jobctl.jobspec.deploy.targets.hosts import Hosts
+from jobctl.jobspec.deploy.targets.sampling import look_on
+from jobctl.jobspec.deploy.transport import live_fanout
+from jobctl.jobspec.deploy.transport.base import Result
+from jobctl.jobspec.deploy.transport.live_fanout import LiveFanOut
+from jobctl.jobspec.deploy.transport.local import LocalTransport
+from jobctl.jobspec.operations.inspect import top
+from jobctl.jobspec.operations.inspect.metrics import MetricsSource
+from jobctl.jobspec.operations.inspect.top import LoadWatch
+from jobctl.jobspec.plan.generation import first_generation
+from jobctl.jobspec.spec.hosts import Host
+from jobctl.options import Format
+from jobctl.views import events as events_view
+from jobctl.views import status as status_view
+from jobctl.views.events import EventChoice, show_events
+from jobctl.views.failure import Failed
+from jobctl.views.status import watch_status
+
+from .test_executor import TWO
+
+ROUNDS = 300  # looks after which a test gives up
+
+
+class GoesSilent(LocalTransport):
+    """A host that answers until `silent`, and then not before `over`."""
+
+    def __init__(self, host: str, over: threading.Event) -> None:
+        super().__init__(host)
+        self.silent, self.over = False, over
+
+    def run(self, argv: Sequence[str], *args: Any, **how: Any) -> Result:
+        if self.silent:
+            self.over.wait()
+            raise HostError(self.host, "silent", "it does not answer")
+        return super().run(argv, *args, **how)
+
+
+class Enough(Exception):
+    """The test has seen what it wanted."""
+
+
+class Watched(Hosts):
+    """Two hosts, a node on each, whose progress the test writes; the second may go silent."""
+
+    interval = 0.0
+
+    def __init__(self, tmp_path: Path, over: threading.Event) -> None:
+        known = tuple(Host(name, dir=str(tmp_path / name)) for name in ("h0", "h1"))
+        super().__init__(JobDir(tmp_path / "jobs" / "job"), "ssh", Inventory(known), TWO)
+        self.job.create()
+        self.transports = {name: GoesSilent(name, over) for name in ("h0", "h1")}
+        for name, host_job in self.host_jobs.items():
+            host_job.transport = self.transports[name]
+            running = SeenContainer(int(name[1]), "trainer", name, True, "hash", "me@here")
+            host_job.containers.seen = lambda running=running: (running,)  # type: ignore[method-assign]
+            host_job.send([], ["run", f"node-{name[1]}"])
+        self.observe()
+        with self.lock("up"):
+            self.begin(first_generation(TWO), Ledger(1.0, "code"))
+
+    def step(self, node: int, step: int) -> None:
+        """Have a node report how far it is."""
+        report = {"node": node, "generation": 1, "state": "running", "progress": step, "processes": []}
+        path = self.host_jobs[f"h{node}"].work / f"node-{node}" / "report.json"
+        Path(path).write_text(json.dumps(report))
+
+
+@pytest.fixture
+def hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watched]:
+    for name in ("FIRST", "QUIET", "STALE"):
+        monkeypatch.setattr(live_fanout, name, 0.3)
+    over = threading.Event()
+    yield Watched(tmp_path, over)
+    over.set()
+
+
+def silence(hosts: Watched, is_it: Callable[[str], bool], shown: Callable[[], str]) -> Callable[[float], None]:
+    """Return what is done between two looks: the second host goes silent, the first one trains on until that is seen."""
+    rounds = 0
+
+    def between(seconds: float) -> None:
+        nonlocal rounds
+        rounds += 1
+        text = shown()
+        assert rounds < ROUNDS, text
+        hosts.transports["h1"].silent = True
+        hosts.step(0, 1000 + rounds)
+        if is_it(text):
+            raise Enough
+
+    return between
+
+
+def test_status_watch(hosts: Watched, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    seen: list[int] = []
+
+    def is_it(text: str) -> bool:
+        rows = [line.split() for line in text.splitlines()]
+        first = next((row for row in rows if row[:3] == ["0", "trainer", "h0"]), None)
+        if first is None or "h1: it does not answer; unreachable since " not in text:
+            return False
+        seen.append(int(first[-3]))
+        return len(set(seen)) == 3  # the row of the other one goes on
+
+    pause = silence(hosts, is_it, lambda: capsys.readouterr().out)
+    monkeypatch.setattr(status_view, "pause", pause)
+    for node in (0, 1):
+        hosts.step(node, 5)
+    with pytest.raises(Enough):
+        watch_status(hosts, False, Format.text)
+    assert seen == sorted(seen)
+
+
+def test_top(hosts: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    for node in (0, 1):
+        hosts.step(node, 5)
+    watch = LoadWatch(hosts)
+    monkeypatch.setattr(top, "pause", silence(hosts, lambda text: False, str))
+    seen: set[int | None] = set()
+    for load in watch.looks(once=False):
+        by_host = {one.node.host: one.node for one in load.nodes}
+        if not by_host["h1"].reachable:
+            assert "unreachable since" in hosts.failures["h1"].message
+            seen.add(by_host["h0"].progress)
+        if len(seen) == 3:
+            break
+
+
+def test_metrics_that_are_served(hosts: Watched, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JOBCTL_STATE_DIR", str(tmp_path))
+    (hosts.job.root / "job.json").write_text(json.dumps({"target": "ssh", "spec": None}))
+    source = MetricsSource(["job"], live=True)
+    now = 0.0
+    source.clock = lambda: now
+    look_on(hosts)
+    source._jobs._handles["job"] = hosts.job.stamp(), hosts
+    hosts.step(0, 5)
+    assert " 5\n" in source.text()
+    hosts.transports["h1"].silent = True
+    for round_ in range(ROUNDS):
+        now += 60.0
+        hosts.step(0, 2000 + round_)
+        if f"{2000 + round_}" in source.text() and "h1" in hosts.failures:
+            return
+    pytest.fail("a host that is silent delays the others")
+
+
+def test_events_that_are_known_here_do_not_wait_for_hosts(
+    hosts: Watched, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    events.record(hosts.job.events, 1.0, "step", "known here")
+    hosts.fleet.seen, printed = {}, list[str]()
+    hosts.transports["h1"].silent = True
+    observe = hosts.fleet.observe
+
+    def late() -> Observed:
+        printed.append("")
+        for _ in range(ROUNDS):  # all of them, if it came after what hosts tell
+            printed[-1] += capsys.readouterr().out
+            if "known here" in printed[-1]:
+                break
+            time.sleep(0.02)
+        return observe()
+
+    monkeypatch.setattr(hosts.fleet, "observe", late)
+    monkeypatch.setattr(events_view, "AT_ONCE", 0.0)
+    show_events(hosts, EventChoice(), Format.text, follow=False)
+    told = capsys.readouterr()
+    assert (len(printed), told.out) == (1, "")
+    assert told.err.startswith("warning: h1: it does not answer; unreachable since ")
+
+
+def test_events_of_a_job_of_which_nobody_knows_anything(hosts: Watched) -> None:
+    hosts.fleet.seen = {}
+    hosts.job.events.unlink(missing_ok=True)
+    for transport in hosts.transports.values():
+        transport.silent = True
+    with pytest.raises(Failed) as failed:
+        show_events(hosts, EventChoice(), Format.text, follow=False)
+    assert failed.value.exit_code == 3
+
+
+def test_a_host_that_is_silent_is_not_waited_for_again_until_it_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    over, asked = threading.Event(), list[str]()
+
+    def ask(host: str) -> str:
+        asked.append(host)
+        if host == "b":
+            over.wait()
+        return host.upper()
+
+    live = LiveFanOut(str)
+    monkeypatch.setattr(live_fanout, "QUIET", 0.1)
+    first = live.on(["a", "b"], ask)
+    assert first.done == {"a": "A"}
+    assert first.failed["b"].message.startswith("b: it does not answer; unreachable since ")
+    monkeypatch.setattr(live_fanout, "QUIET", 30.0)
+    begun = time.monotonic()
+    assert live.on(["a", "b"], ask).done == {"a": "A"}
+    assert time.monotonic() - begun < 15
+    assert asked.count("b") == 1  # not twice at a time
+    over.set()
+    while "b" not in live.on(["a", "b"], ask).done:
+        pass
+
+
+def test_what_fails_is_told_with_the_time_since_when() -> None:
+    answers = [
+        HostError("a", "no-route", "no route to its address", "hint"),
+        HostError("a", "docker-down", "no engine"),
+    ]
+
+    def ask(host: str) -> str:
+        raise answers.pop(0)
+
+    live = LiveFanOut(str)
+    first, second = (live.on(["a"], ask).failed["a"] for _ in range(2))
+    assert first.message.startswith("a: no route to its address; unreachable since ")
+    assert (first.hint, second.message) == ("hint", "a: no engine")
