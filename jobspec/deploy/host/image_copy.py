@@ -42,6 +42,7 @@ class ImageSources:
         if not any(isinstance(engine.transport, LocalTransport) for engine in self._engines.values()):
             self._engines[HERE] = Engine(LocalTransport(HERE))
         self._found: dict[str, dict[str, Engine]] = {}
+        self._current: dict[str, set[str]] = {}
         self._busy: Counter[str] = Counter()
         self._changed = threading.Condition()
 
@@ -63,6 +64,17 @@ class ImageSources:
         """Take note that a host has an image by now."""
         with self._changed:
             self._found.setdefault(image, {})[host_job.host.name] = host_job.engine
+
+    def note_current(self, image: str, hosts: Iterable[str]) -> None:
+        """Take note that hosts have what the registry gives under this name."""
+        with self._changed:
+            self._current.setdefault(image, set()).update(hosts)
+
+    def is_current(self, image: str, host: str | None = None) -> bool:
+        """Say whether a host, or any, is known to have what the registry gives under this name."""
+        with self._changed:
+            hosts = self._current.get(image, set())
+            return bool(hosts) if host is None else host in hosts
 
     def copy(self, host_job: HostJob, image: str) -> bool:
         """Copy an image to a host; say whether anybody had it. Raises HostError if the host cannot take it."""

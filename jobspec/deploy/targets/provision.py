@@ -106,16 +106,14 @@ class Transfer:
 
         Return the hosts that have stopped to answer meanwhile.
         """
-        needed: dict[str, set[str]] = {}
         container = self.plan.nodes[0].container
-        if container.pull != "always":
-            needed[container.image] = set(nodes)
+        needed = {(container.image, container.pull): set(nodes)}
         for service in self.plan.services:
-            if service.container.pull != "always" and service.host.name in services:
-                needed.setdefault(service.container.image, set()).add(service.host.name)
+            if service.host.name in services:
+                needed.setdefault((service.container.image, service.container.pull), set()).add(service.host.name)
         spread = ImageSpread(fleet.host_jobs.values(), self.images, container.python)
-        for image, hosts in needed.items():
-            spread.bring(image, sorted(hosts - set(fleet.down) - set(spread.gone)))
+        for (image, pull), hosts in needed.items():
+            spread.bring(image, sorted(hosts - set(fleet.down) - set(spread.gone)), pull)
         return spread.gone
 
     def to_node(self, host_job: HostJob) -> Image:
