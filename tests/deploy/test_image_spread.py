@@ -42,6 +42,7 @@ class Cluster:
             "layers_of": lambda engine, image: self.having[engine.name],
             "layers_there": lambda engine: [],
             "can_be_used": lambda job, image: True,
+            "size_of": lambda engine, image: 1,
             "name_to_save": lambda engine, image: image,
         }.items():
             monkeypatch.setattr(image_spread, name, value)

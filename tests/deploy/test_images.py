@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import tarfile
 from collections import Counter
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -158,7 +159,8 @@ class Ways:
         self.tried: list[str] = []
         self.told: list[str] = []
         self.works, self.found, self.current = works, cast("Image | None", None), current or set()
-        self.job: Any = SimpleNamespace(host=SimpleNamespace(name="h1"), tell=self.told.append)
+        self.job: Any = SimpleNamespace(host=SimpleNamespace(name="h1"), tell=self.told.append, own=Path("/work"))
+        self.job.remove = lambda paths: None
         monkeypatch.setattr(images, "look", lambda job, image: self.found)
         monkeypatch.setattr(images, "pull", lambda job, image: self._way("pull"))
 

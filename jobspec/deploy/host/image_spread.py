@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from hashlib import sha256
 from typing import Literal
 
 from jobctl.jobspec.deploy.host import images
@@ -22,6 +23,7 @@ from jobctl.jobspec.deploy.host.image_copy import (
     name_to_save,
     saved,
     shared_layers,
+    size_of,
 )
 from jobctl.jobspec.deploy.host.scripts.hand_on import without_layers
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
@@ -36,11 +38,13 @@ Pull = Literal["missing", "always", "never"]
 class ImageSpread:
     """Brings images to those of a job's hosts that lack them. `sources` are all that may have them.
 
-    `python` is what Python is called in the images.
+    `python` is what Python is called in the images. `keeps`: a transfer that does not end leaves what hosts have got.
     """
 
-    def __init__(self, host_jobs: Iterable[HostJob], sources: ImageSources, python: str = "python3") -> None:
-        self._python = python
+    def __init__(
+        self, host_jobs: Iterable[HostJob], sources: ImageSources, python: str = "python3", *, keeps: bool = False
+    ) -> None:
+        self._python, self._keeps = python, keeps
         self._jobs = {job.host.name: job for job in host_jobs if not isinstance(job.transport, LocalTransport)}
         self._sources = sources
         self.gone: dict[str, HostError] = {}  # hosts that have stopped to answer meanwhile
@@ -158,6 +162,8 @@ class ImageSpread:
             without,
             lambda: without_layers(saved(engine, image), without),
             self._python,
+            size_of(engine, image),
+            sha256(image.encode()).hexdigest()[:16] if self._keeps else "",
         )
 
     def _verify(self, image: str, layers: Sequence[str], host: str) -> None:

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from jobctl.jobspec.deploy.host.engine import patient
+from jobctl.jobspec.deploy.host.handing_on import ARRIVING
 from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.host.image_copy import ImageSources
 from jobctl.jobspec.deploy.model.control import Image
@@ -44,6 +45,7 @@ def _fetch(host_job: HostJob, container: Container, sources: ImageSources) -> Im
         try:
             way()
             if (found := look(host_job, image)) is not None:
+                host_job.remove([str(host_job.own / ARRIVING)])  # what it may have got of it from other hosts
                 return found
         except HostError as error:
             in_vain.append(error)

@@ -111,7 +111,7 @@ class Transfer:
         for service in self.plan.services:
             if service.host.name in services:
                 needed.setdefault((service.container.image, service.container.pull), set()).add(service.host.name)
-        spread = ImageSpread(fleet.host_jobs.values(), self.images, container.python)
+        spread = ImageSpread(fleet.host_jobs.values(), self.images, container.python, keeps=True)
         for (image, pull), hosts in needed.items():
             spread.bring(image, sorted(hosts - set(fleet.down) - set(spread.gone)), pull)
         return spread.gone
