@@ -32,6 +32,7 @@ class Cluster:
         self.unable: set[str] = set()
         self.silent: set[str] = set()
         self.arrives: Sequence[str] = LAYERS
+        self.full: set[str] = set()
         self.pulled: list[str] = []
         self.refuses: dict[str, str] = {}  # with which code the registry refuses a host
         self.ids: dict[str, Image] = {}
@@ -43,6 +44,8 @@ class Cluster:
             "layers_there": lambda engine: [],
             "can_be_used": lambda job, image: True,
             "size_of": lambda engine, image: 1,
+            "bytes_missing": lambda engine, image, layers, shared: 5_000_000_000,
+            "check_room": self._room,
             "name_to_save": lambda engine, image: image,
         }.items():
             monkeypatch.setattr(image_spread, name, value)
@@ -63,6 +66,10 @@ class Cluster:
             return lost
 
         return SimpleNamespace(run=run, unable=self.unable, silent=self.silent)
+
+    def _room(self, job: Any, image: str, missing: int) -> None:
+        if job.host.name in self.full:
+            raise HostError(job.host.name, "disk-full", "no room")
 
     def _ask(self, job: Any, image: str) -> str:
         if job.host.name in self.refuses:
@@ -203,3 +210,10 @@ def test_always_has_one_host_pull_what_is_new(monkeypatch: pytest.MonkeyPatch) -
     cluster.ids = {"h1": OLD, "h2": OLD}
     assert cluster.bring("always") == [("h1", ["h2"])]
     assert cluster.pulled == ["h1"]
+
+
+def test_nothing_is_sent_to_a_host_that_has_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(monkeypatch, {"h1": None, "h2": None, "h3": None, HERE: LAYERS})
+    cluster.full = {"h2"}
+    assert cluster.bring() == [(HERE, ["h1", "h3"])]
+    assert {host: error.code for host, error in cluster.spread.gone.items()} == {"h2": "disk-full"}

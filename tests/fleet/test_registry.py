@@ -99,9 +99,8 @@ def test_an_image_is_pulled_with_the_users_credentials(jobs: Jobs) -> None:
     up, hosts = jobs.up(), jobs.fleet.hosts
     assert up.returncode == 0, up.stderr
     here = [json.loads(host.docker("image", "inspect", "--format", "{{json .RepoDigests}}", NAME)) for host in hosts]
-    (digest,) = next(digests for digests in here if digests)  # one host has pulled it, and handed it on
+    ((digest,),) = [digests for digests in here if digests]  # one host has pulled it, and handed it on
     assert digest.startswith(f"{REGISTRY}/lab/torch@sha256:")
-    assert sum(f"pulls {NAME}, to hand it on" in line for line in up.stderr.splitlines()) == 1, up.stderr
     for host in hosts:
         ledger = host.home / ".jobctl" / host.name / "counter" / "run" / "ledger.json"
         assert json.loads(ledger.read_text())["image"]["digests"] == [digest]

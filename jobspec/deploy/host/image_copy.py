@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from jobctl.jobspec.deploy.host.engine import Engine, patient
 from jobctl.jobspec.deploy.host.host_job import HostJob
+from jobctl.jobspec.deploy.host.room import bytes_missing, check_room
 from jobctl.jobspec.deploy.host.scripts.frames import PIECE
 from jobctl.jobspec.deploy.host.scripts.hand_on import without_layers
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
@@ -154,6 +155,7 @@ def _copy(name: str, source: Engine, host_job: HostJob, image: str) -> None:
     if layers is None:
         raise NotSaved(image)
     shared = shared_layers(layers, layers_there(host_job.engine))
+    check_room(host_job, image, bytes_missing(source, image, layers, shared))
     for left_out in dict.fromkeys((shared, frozenset[str]())):  # an engine that has lost a layer gets all of them
         error = _load(name, source, host_job, image, left_out)
         if error is None and layers_of(host_job.engine, image) == layers and can_be_used(host_job, image):

@@ -25,6 +25,7 @@ from jobctl.jobspec.deploy.host.image_copy import (
     shared_layers,
     size_of,
 )
+from jobctl.jobspec.deploy.host.room import bytes_missing, check_room
 from jobctl.jobspec.deploy.host.scripts.hand_on import without_layers
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.transport.fanout import fan_out
@@ -47,7 +48,7 @@ class ImageSpread:
         self._python, self._keeps = python, keeps
         self._jobs = {job.host.name: job for job in host_jobs if not isinstance(job.transport, LocalTransport)}
         self._sources = sources
-        self.gone: dict[str, HostError] = {}  # hosts that have stopped to answer meanwhile
+        self.gone: dict[str, HostError] = {}  # hosts that have stopped to answer meanwhile, or have no room
 
     def bring(self, image: str, hosts: Iterable[str], pull: Pull = "missing") -> None:
         """Bring an image to `hosts`, as far as they can hand it on; nothing happens where no two machines could.
@@ -137,7 +138,13 @@ class ImageSpread:
         if layers is None:
             return list(lacking)
         jobs = {host: self._jobs[host] for host in lacking}
-        transfer = HandingOn(image, self._source(image, name, engine, self._left_out(layers, jobs)), jobs)
+        shared = fan_out(jobs, lambda host: shared_layers(layers, layers_there(jobs[host].engine))).done
+        shared = {host: shared.get(host, frozenset[str]()) for host in jobs}
+        for host in self._without_room(image, engine, layers, shared):
+            del jobs[host], shared[host]
+        if not jobs:
+            return []
+        transfer = HandingOn(image, self._source(image, name, engine, frozenset.intersection(*shared.values())), jobs)
         lost = transfer.run()
         fan_out([host for host in jobs if host not in lost], lambda host: self._verify(image, layers, host))
         for host in lost:
@@ -147,11 +154,16 @@ class ImageSpread:
                 self.gone[host] = HostError(host, "silent", f"it has stopped to answer while it got {image}", hint)
         return [host for host in lost if host not in transfer.unable | transfer.silent]
 
-    def _left_out(self, layers: Sequence[str], jobs: Mapping[str, HostJob]) -> frozenset[str]:
-        """Return the layers that all hosts have."""
-        there = fan_out(jobs, lambda host: shared_layers(layers, layers_there(jobs[host].engine)))
-        every = [*there.done.values(), *(frozenset[str]() for _ in there.failed)]
-        return frozenset.intersection(*every)
+    def _without_room(
+        self, image: str, engine: Engine, layers: Sequence[str], shared: Mapping[str, frozenset[str]]
+    ) -> list[str]:
+        """Return the hosts that have no room for the layers that they lack."""
+        missing = {known: bytes_missing(engine, image, layers, known) for known in set(shared.values())}
+        asked = fan_out(shared, lambda host: check_room(self._jobs[host], image, missing[shared[host]]))
+        full = {host: error for host, error in asked.failed.items() if isinstance(error, HostError)}
+        full = {host: error for host, error in full.items() if error.code == "disk-full"}
+        self.gone |= full
+        return list(full)
 
     def _source(self, image: str, name: str, engine: Engine, without: frozenset[str]) -> ImageSource:
         whole = name_to_save(engine, image)

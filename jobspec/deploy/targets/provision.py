@@ -104,7 +104,7 @@ class Transfer:
     def spread(self, fleet: HostFleet, nodes: Iterable[str], services: Iterable[str]) -> Mapping[str, HostError]:
         """Let hosts hand images on to each other, before what is left comes to each by itself.
 
-        Return the hosts that have stopped to answer meanwhile.
+        Return the hosts that have stopped to answer meanwhile, and those that have no room.
         """
         container = self.plan.nodes[0].container
         needed = {(container.image, container.pull): set(nodes)}
