@@ -68,6 +68,24 @@ def test_all_are_lost_with_their_source_but_those_that_have_all() -> None:
     assert chain.links == links("h3<h2", "h4<h3")
 
 
+def test_a_slow_host_becomes_the_last() -> None:
+    chain = Chain("h1", ["h2", "h3", "h4", "h5"])
+    assert chain.move_last("h3") == links("h4<h2", "h3<h5")
+    assert chain.links == links("h2<h1", "h3<h5", "h4<h2", "h5<h4")
+    assert chain.move_last("h3") == []  # it is the last
+    assert chain.move_last("h2") == links("h4<h1", "h2<h3")
+
+
+def test_a_host_that_has_all_gives_it_to_a_slow_one() -> None:
+    chain = Chain("h1", ["h2", "h3", "h4"])
+    chain.has_all("h4")
+    chain.has_all("h2")
+    assert chain.move_last("h3") == []
+    chain = Chain("h1", ["h2", "h3", "h4"])
+    chain.lose("h4")
+    assert chain.move_last("h2") == links("h3<h1", "h2<h3")
+
+
 def test_a_frame_of_somebody_without_the_key_is_refused() -> None:
     frame = sealed(KEY, "D", 7, b"body")
     assert receive(KEY, io.BytesIO(frame.head + frame.body)) == frame

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 
 from jobctl.jobspec.deploy.host.chain import Chain, Link
 from jobctl.jobspec.deploy.host.host_job import HostJob
+from jobctl.jobspec.deploy.host.pace import Pace
 from jobctl.jobspec.deploy.host.scripts import SCRIPTS, joined
 from jobctl.jobspec.deploy.host.scripts.frames import PIECE, Frame, Window, feed, fill, sealed
 from jobctl.jobspec.deploy.model.errors import DeployError
@@ -86,6 +87,7 @@ class HandingOn:
         self._hosts: dict[str, HandingHost] = {}
         self._chain = Chain(source.name, list(host_jobs))
         self._window = Window(waits=True)  # of what this machine feeds hosts with
+        self._pace = Pace()
         self._beaten = 0.0
         self._left: set[str] = set()
         self._cuts: dict[str, str] = {}  # why hosts could not go on the last time
@@ -190,6 +192,15 @@ class HandingOn:
             elif beats:
                 with contextlib.suppress(OSError, EOFError):
                     host.send(sealed(self._key, "K", 0), patient=False)
+        self._keep_pace(now)
+
+    def _keep_pace(self, now: float) -> None:
+        """Move a host to the end that makes others wait."""
+        places = {self.source.name: self._window.end} | {name: host.at for name, host in self._hosts.items()}
+        slow = self._pace.slow(now, self._chain.links, places)
+        if slow is not None:
+            self._hosts[slow].tell(f"{slow} is slow, or the way to it: the others do not wait for it")
+            self._link(self._chain.move_last(slow))
 
     def _hear(self, wait: float, *, quietly: bool = False) -> None:
         try:
