@@ -63,9 +63,17 @@ class HandingHost:
                 self.writes.release()
 
 
+def image_load(job: HostJob) -> tuple[list[str], bytes]:
+    """Return the command that takes an image on a host, and what comes before the archive in its input."""
+    return [*job.docker, "load"], b""
+
+
 @dataclass(frozen=True)
 class ImageSource:
-    """Where the image comes from: a host, with the command that saves it there, or this machine, with the bytes."""
+    """Where the image comes from: a host, with the command that saves it there, or this machine, with the bytes.
+
+    Other archives travel in the same way, with another command that takes them.
+    """
 
     name: str
     host_job: HostJob | None
@@ -75,6 +83,7 @@ class ImageSource:
     python: str = "python3"  # in the image
     size: int = 0  # bytes that it may be, layers that are left out included
     keep: str = ""  # the name by which hosts keep what they have got, where they do
+    load: Callable[[HostJob], tuple[list[str], bytes]] = image_load
 
 
 class HandingOn:
@@ -137,7 +146,8 @@ class HandingOn:
         program, container = joined("kept", "frames", "hand_on"), ""
         argv = ["python3", "-c", program]
         if job is not self.source.host_job:
-            order |= {"load": [*job.docker, "load"], "size": self.source.size}
+            load, before = self.source.load(job)
+            order |= {"load": load, "before": before.hex(), "size": self.source.size}
             if self.source.keep:
                 order |= {"keep": [str(job.own / ARRIVING), self.source.keep]}
         else:

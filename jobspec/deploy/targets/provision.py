@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from jobctl.jobspec.deploy.apply.deployer import Failures, RuntimeInputs
 from jobctl.jobspec.deploy.host import images
+from jobctl.jobspec.deploy.host.code_spread import spread_code
 from jobctl.jobspec.deploy.host.data_source import version_on_host
 from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.host.image_copy import ImageSources
@@ -102,10 +103,12 @@ class Transfer:
     images: ImageSources
 
     def spread(self, fleet: HostFleet, nodes: Iterable[str], services: Iterable[str]) -> Mapping[str, HostError]:
-        """Let hosts hand images on to each other, before what is left comes to each by itself.
+        """Let hosts hand images and much code on to each other, before what is left comes to each by itself.
 
         Return the hosts that have stopped to answer meanwhile, and those that have no room.
         """
+        if self.code is not None:
+            spread_code(self.code, [fleet.host_jobs[name] for name in nodes if name not in fleet.down])
         container = self.plan.nodes[0].container
         needed = {(container.image, container.pull): set(nodes)}
         for service in self.plan.services:
