@@ -43,7 +43,6 @@ class Cluster:
             "layers_of": lambda engine, image: self.having[engine.name],
             "layers_there": lambda engine: [],
             "can_be_used": lambda job, image: True,
-            "size_of": lambda engine, image: 1,
             "bytes_missing": lambda engine, image, layers, shared: 5_000_000_000,
             "check_room": self._room,
             "name_to_save": lambda engine, image: image,

@@ -129,3 +129,17 @@ def test_a_piece_that_has_changed_since_it_was_looked_at_is_not_used(tmp_path: P
     relay.kept.write(0, b"as kept")
     relay._put(same(KEY, sealed(KEY, "D", 0, b"as kept")))
     assert (relay.window.end, relay.got) == (7, 0)
+
+
+def test_a_program_waits_for_one_that_was_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which notices only then that nobody needs it."""
+    order = {"keep": [str(tmp_path), "image"]}
+    holder = KeptArchive(str(tmp_path), "image")
+    holder.write(0, b"abc")
+    monkeypatch.setattr(hand_on, "LOCKED", 0.0)
+    assert hand_on.kept(order) is None
+    monkeypatch.setattr(hand_on, "LOCKED", 60.0)
+    monkeypatch.setattr(hand_on.time, "sleep", lambda seconds: os.close(holder._file))
+    found = hand_on.kept(order)
+    assert found is not None
+    assert found.size == 3

@@ -81,7 +81,7 @@ class ImageSource:
     without: frozenset[str]
     pieces: Callable[[], Iterator[bytes]]
     python: str = "python3"  # in the image
-    size: int = 0  # bytes that it may be, layers that are left out included
+    size: int = 0  # bytes that it may be; 0: not known
     keep: str = ""  # the name by which hosts keep what they have got, where they do
     load: Callable[[HostJob], tuple[list[str], bytes]] = image_load
 

@@ -122,14 +122,6 @@ def layers_of(engine: Engine, image: str) -> tuple[str, ...] | None:
     return texts((data.get("RootFS") or {}).get("Layers"))
 
 
-def size_of(engine: Engine, image: str) -> int:
-    """Return about how many bytes an image is, unpacked; 0 if that is not known."""
-    with engine.asked() as client:
-        data = engine.answer(client.inspect_image(image), dict)
-    size = data.get("Size")
-    return size if isinstance(size, int) else 0
-
-
 def layers_there(engine: Engine) -> list[tuple[str, ...]]:
     """Return the layers of each image that an engine has."""
     with engine.asked() as client:

@@ -23,7 +23,6 @@ from jobctl.jobspec.deploy.host.image_copy import (
     name_to_save,
     saved,
     shared_layers,
-    size_of,
 )
 from jobctl.jobspec.deploy.host.room import bytes_missing, check_room
 from jobctl.jobspec.deploy.host.scripts.hand_on import without_layers
@@ -144,7 +143,9 @@ class ImageSpread:
             del jobs[host], shared[host]
         if not jobs:
             return []
-        transfer = HandingOn(image, self._source(image, name, engine, frozenset.intersection(*shared.values())), jobs)
+        without = frozenset.intersection(*shared.values())
+        source = self._source(image, name, without, bytes_missing(engine, image, layers, without))
+        transfer = HandingOn(image, source, jobs)
         lost = transfer.run()
         fan_out([host for host in jobs if host not in lost], lambda host: self._verify(image, layers, host))
         for host in lost:
@@ -165,7 +166,8 @@ class ImageSpread:
         self.gone |= full
         return list(full)
 
-    def _source(self, image: str, name: str, engine: Engine, without: frozenset[str]) -> ImageSource:
+    def _source(self, image: str, name: str, without: frozenset[str], size: int) -> ImageSource:
+        engine = self._sources.engine_of(name)
         whole = name_to_save(engine, image)
         return ImageSource(
             name,
@@ -174,7 +176,7 @@ class ImageSpread:
             without,
             lambda: without_layers(saved(engine, image), without),
             self._python,
-            size_of(engine, image),
+            size,
             sha256(image.encode()).hexdigest()[:16] if self._keeps else "",
         )
 

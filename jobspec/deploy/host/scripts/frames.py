@@ -142,7 +142,7 @@ class Window:
     def is_stuck(self, taker: int | None) -> bool:
         """Say whether this one is so far behind that all others wait for it."""
         with self._changed:
-            return self._store is None and self.end - self._takers.get(taker or 0, self.end) >= self._ahead
+            return self.end - self._takers.get(taker or 0, self.end) >= self._ahead
 
     def _forget(self) -> None:
         needed = min([self.end - self._kept, *(() if self._store is not None else self._takers.values())])

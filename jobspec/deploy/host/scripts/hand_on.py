@@ -44,6 +44,8 @@ from jobctl.jobspec.deploy.host.scripts.kept import KeptArchive
 STALL = 8.0  # seconds of silence after which the other side is given up
 REACH = 5.0  # seconds in which a host is reached, or cannot be
 HANGS = 30.0  # seconds in which an engine takes nothing, after which others do not wait for it
+HANGS_ALONE = 300.0  # the same, where others do not wait: an engine may unpack much without a word
+LOCKED = 10.0  # seconds in which a program of an earlier transfer, which was cut off, lets go of the file
 MANY = 1 << 22  # pieces of an archive
 ALONE = 120.0  # seconds without an order or a byte after which it ends
 BLOBS = "blobs/sha256/"
@@ -130,7 +132,10 @@ class Relay:
                 self.end()
             if not self.window.is_stuck(self._loads):
                 self._took = time.monotonic()
-            elif time.monotonic() - self._took > HANGS and self._child is not None:
+            elif (
+                time.monotonic() - self._took > (HANGS if self.kept is None else HANGS_ALONE)
+                and self._child is not None
+            ):
                 self._child.kill()
         self.end()
 
@@ -330,12 +335,21 @@ def kept(order: dict[str, Any]) -> KeptArchive | None:
     """Return the file for what comes, None where nothing is to be kept, or cannot be."""
     if not order.get("keep"):
         return None
-    with contextlib.suppress(OSError):
-        made = KeptArchive(*order["keep"])
-        if made.has_room(order.get("size", 0)):
-            return made
-        made.remove()
-    return None
+    deadline = time.monotonic() + LOCKED
+    while True:
+        try:
+            made = KeptArchive(*order["keep"])
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                return None
+            time.sleep(0.2)
+        except OSError:
+            return None
+        else:
+            if made.has_room(order.get("size", 0)):
+                return made
+            made.remove()
+            return None
 
 
 def listen(address: str) -> socket.socket:
