@@ -56,7 +56,7 @@ def contents(tmp_path: Path, host: str, version: str) -> dict[str, bytes]:
 
 def test_much_code_goes_from_host_to_host(tmp_path: Path, jobs: dict[str, Any]) -> None:
     package = packed(tmp_path)
-    spread_code(package, jobs.values())
+    assert spread_code(package, jobs.values()) == {}
     wanted = {path.name: path.read_bytes() for path in (tmp_path / "src").iterdir()}
     assert [contents(tmp_path, host, package.code.version) for host in HOSTS] == [wanted] * 3
     assert not any((tmp_path / host / "arriving").exists() for host in HOSTS)
@@ -80,5 +80,8 @@ def test_little_code_is_sent_to_each_host_by_itself(tmp_path: Path, jobs: dict[s
     spread_code(packed(tmp_path), jobs.values())
     (tmp_path / "src" / "train.py").write_text("print(3)\n")
     package = packed(tmp_path)
-    spread_code(package, jobs.values())
+    there = spread_code(package, jobs.values())
     assert all(package.look(job) is not None for job in jobs.values())
+    for name, job in jobs.items():
+        package.send(job, there[name])
+        assert contents(tmp_path, name, package.code.version)["train.py"] == b"print(3)\n"

@@ -12,7 +12,7 @@ from contextlib import suppress
 from jobctl.jobspec.deploy.host.handing_on import HandingOn, ImageSource
 from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.host.image_copy import HERE
-from jobctl.jobspec.deploy.host.send_code import Package
+from jobctl.jobspec.deploy.host.send_code import CodeThere, Package
 from jobctl.jobspec.deploy.model.errors import DeployError
 from jobctl.jobspec.deploy.transport.fanout import fan_out
 from jobctl.jobspec.deploy.transport.local import LocalTransport
@@ -20,17 +20,20 @@ from jobctl.jobspec.deploy.transport.local import LocalTransport
 MUCH = 32_000_000  # bytes from which on hosts hand code on
 
 
-def spread_code(package: Package, host_jobs: Iterable[HostJob]) -> None:
-    """Bring a version of the code to hosts, as far as they can hand it on."""
+def spread_code(package: Package, host_jobs: Iterable[HostJob]) -> dict[str, CodeThere]:
+    """Bring a version of the code to hosts, as far as they can hand it on.
+
+    Return what hosts have of it, by their names, where that was looked at and nothing was sent.
+    """
     jobs = {job.host.name: job for job in host_jobs if not isinstance(job.transport, LocalTransport)}
     if sum(file.size for file in package.files) < MUCH or len(jobs) < 2:
-        return
+        return {}
     there = {name: seen for name, seen in fan_out(jobs, lambda name: package.look(jobs[name])).done.items() if seen}
     if len(there) < 2:
-        return
+        return there
     parcel = package.parcel(frozenset.intersection(*(seen.same for seen in there.values())))
     if parcel.tar.size < MUCH:
-        return
+        return there
 
     def load(job: HostJob) -> tuple[list[str], bytes]:
         return package.argv(job, there[job.host.name].base, parcel), parcel.names
@@ -42,3 +45,4 @@ def spread_code(package: Package, host_jobs: Iterable[HostJob]) -> None:
         lost = HandingOn("the code", source, {name: jobs[name] for name in there}).run()
         for name, why in lost.items():
             jobs[name].tell(f"{name} cannot take the code from other hosts: {why}")
+    return {}

@@ -54,9 +54,12 @@ class Package:
         """Kind and SHA-256 of each plain file, by its name."""
         return known_of(self.files)
 
-    def send(self, host_job: HostJob) -> None:
-        """Put this version beside those that the host has; what it has of them already is copied there, not sent."""
-        there = self.look(host_job)
+    def send(self, host_job: HostJob, there: CodeThere | None = None) -> None:
+        """Put this version beside those that the host has; what it has of them already is copied there, not sent.
+
+        `there` is what it has, if that was looked at.
+        """
+        there = there or self.look(host_job)
         if there is None:
             return
         parcel = self.parcel(there.same)
