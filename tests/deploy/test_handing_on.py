@@ -11,20 +11,20 @@ import signal
 import socket
 import subprocess
 import sys
-import tarfile
 import threading
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from jobctl.jobspec.deploy.host import handing_on
 from jobctl.jobspec.deploy.host.chain import Chain, Link
-from jobctl.jobspec.deploy.host.handing_on import HandingOn, ImageSource
+from jobctl.jobspec.deploy.host.handing_on import HandingOn
 from jobctl.jobspec.deploy.host.scripts import frames, hand_on, joined
 from jobctl.jobspec.deploy.host.scripts.frames import Unmarked, Window, feed, receive, sealed
 from jobctl.jobspec.deploy.transport.local import LocalTransport
+
+from .handing import Gated, Played
 
 KEY = b"k" * 32
 
@@ -68,6 +68,24 @@ def test_all_are_lost_with_their_source_but_those_that_have_all() -> None:
     assert chain.links == links("h3<h2", "h4<h3")
 
 
+def test_a_slow_host_becomes_the_last() -> None:
+    chain = Chain("h1", ["h2", "h3", "h4", "h5"])
+    assert chain.move_last("h3") == links("h4<h2", "h3<h5")
+    assert chain.links == links("h2<h1", "h3<h5", "h4<h2", "h5<h4")
+    assert chain.move_last("h3") == []  # it is the last
+    assert chain.move_last("h2") == links("h4<h1", "h2<h3")
+
+
+def test_a_host_that_has_all_gives_it_to_a_slow_one() -> None:
+    chain = Chain("h1", ["h2", "h3", "h4"])
+    chain.has_all("h4")
+    chain.has_all("h2")
+    assert chain.move_last("h3") == []
+    chain = Chain("h1", ["h2", "h3", "h4"])
+    chain.lose("h4")
+    assert chain.move_last("h2") == links("h3<h1", "h2<h3")
+
+
 def test_a_frame_of_somebody_without_the_key_is_refused() -> None:
     frame = sealed(KEY, "D", 7, b"body")
     assert receive(KEY, io.BytesIO(frame.head + frame.body)) == frame
@@ -90,7 +108,7 @@ def test_a_window_keeps_what_a_host_may_ask_for_and_no_more() -> None:
     put(window, 20)
     window.put(sealed(KEY, "D", 100, b"x" * 10))  # of another one that sends it too
     assert window.end == 200
-    assert [window.join(at) is not None for at in (100, 150, 200, 210)] == [False, True, True, False]
+    assert [window.join(at) is not None for at in (100, 150, 200, 210)] == [False, True, True, True]
 
 
 def test_a_window_waits_for_the_slowest() -> None:
@@ -127,47 +145,6 @@ def test_a_host_whose_place_has_gone_is_told() -> None:
 
 
 # Whole transfers.
-
-
-class Played:
-    """Hosts that are folders of this machine. Their engine is a file: it is loaded by writing it."""
-
-    def __init__(self, folder: Path, names: list[str], size: int = 5_000_000) -> None:
-        self.folder = folder
-        self.image = image(size)
-        self.told: list[str] = []
-        self.jobs: dict[str, Any] = {name: self._job(name) for name in names}
-
-    def _job(self, name: str) -> Any:
-        load = ("sh", "-c", 'cat > "$0"', str(self.folder / name))
-        host = SimpleNamespace(name=name, address="127.0.0.1")
-        return SimpleNamespace(host=host, transport=LocalTransport(name), tell=self.told.append, docker=load)
-
-    def source(self, name: str = "h1", save: list[str] | None = None) -> ImageSource:
-        (self.folder / "saved").write_bytes(self.image)
-        save = save or ["cat", str(self.folder / "saved")]
-        return ImageSource(name, self._job(name), save, frozenset(), lambda: iter([]))
-
-    def here(self) -> ImageSource:
-        pieces = [self.image[at : at + 300_000] for at in range(0, len(self.image), 300_000)]
-        return ImageSource("this machine", None, [], frozenset(), lambda: iter(pieces))
-
-    def loaded(self) -> dict[str, bool]:
-        wanted = hashlib.sha256(self.image).digest()
-        found = {name: self.folder / name for name in self.jobs if (self.folder / name).exists()}
-        return {name: hashlib.sha256(path.read_bytes()).digest() == wanted for name, path in found.items()}
-
-
-def image(size: int) -> bytes:
-    """Return a tar as `without_layers` leaves it."""
-    made = io.BytesIO()
-    with tarfile.open(fileobj=made, mode="w", format=tarfile.PAX_FORMAT) as archive:
-        member = tarfile.TarInfo("layer.tar")
-        member.size = size
-        archive.addfile(member, io.BytesIO(os.urandom(size)))
-    with tarfile.open(fileobj=io.BytesIO(made.getvalue())) as archive:
-        end = archive.getmembers()[-1].offset_data + size + -size % 512
-    return made.getvalue()[:end] + bytes(1024)
 
 
 @pytest.fixture
@@ -210,36 +187,6 @@ def test_a_source_that_cannot_save_it_is_the_end(played: Played) -> None:
     assert not any(played.loaded().values())
 
 
-class Gated:
-    """A source that stops in the middle until it is let go on, and the programs that were started."""
-
-    def __init__(self, played: Played, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.go, self.programs = played.folder / "go", dict[str, Any]()
-        begin = "head -c 3000000 $0; while [ ! -e $1 ]; do sleep 0.02; done; tail -c +3000001 $0"
-        self.source = played.source(save=["sh", "-c", begin, str(played.folder / "saved"), str(self.go)])
-        start = LocalTransport.start
-
-        def kept(transport: LocalTransport, argv: list[str], terminal: Any = None) -> Any:
-            self.programs[transport.host] = made = start(transport, argv, terminal)
-            return made
-
-        monkeypatch.setattr(LocalTransport, "start", kept)
-        quicker = joined("frames", "hand_on").replace("BEAT = 1.0", "BEAT = 0.2")
-        quicker = quicker.replace("AHEAD = 16 *", "AHEAD = 2 *")
-        monkeypatch.setattr(handing_on, "joined", lambda *names: quicker)
-
-    def signal(self, played: Played, name: str, number: int) -> None:
-        """Send a signal to the program of a host as soon as a part of the image is there, and let the source go on."""
-        host = played.jobs[name]
-
-        def tell(text: str) -> None:
-            if f"{name} gets" in text and not self.go.exists():
-                os.killpg(self.programs[name]._process.pid, number)
-                self.go.touch()
-
-        host.tell = tell
-
-
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 def test_one_that_ends_or_hangs_in_the_middle_is_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
@@ -275,7 +222,7 @@ def test_a_program_ends_with_its_input_and_with_what_it_has_started(played: Play
     """As it does when the connection to its host is lost."""
     order = {"key": KEY.hex(), "addr": "127.0.0.1", "load": ["sh", "-c", "echo $$ > $0; exec cat > /dev/null"]}
     order["load"].append(str(played.folder / "pid"))  # type: ignore[attr-defined]
-    argv = [sys.executable, "-c", joined("frames", "hand_on")]
+    argv = [sys.executable, "-c", joined("kept", "frames", "hand_on")]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as program:
         assert program.stdin is not None
         assert program.stdout is not None
@@ -300,6 +247,7 @@ def test_who_does_not_prove_to_have_the_key_gets_nothing() -> None:
         giving.start()
         with ours, ours.makefile("rb") as stream:
             nonce = stream.readline().decode().strip()
-            ours.sendall(f"0 {frames.proof(key, f'get {nonce} 0')}\n".encode())
+            words = f"0 0 {hashlib.sha256().hexdigest()}"
+            ours.sendall(f"{words} {frames.proof(key, f'get {nonce} {words}')}\n".encode())
             answers.append(stream.readline() != b"")
     assert answers == [False, True]

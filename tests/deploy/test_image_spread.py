@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from jobctl.jobspec.deploy.host import image_spread
+from jobctl.jobspec.deploy.host import image_spread, images
 from jobctl.jobspec.deploy.host.image_copy import HERE
-from jobctl.jobspec.deploy.host.image_spread import ImageSpread
+from jobctl.jobspec.deploy.host.image_spread import ImageSpread, Pull
+from jobctl.jobspec.deploy.model.control import Image
+from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.transport.local import LocalTransport
 
 LAYERS = ("sha256:aa", "sha256:bb")
+OLD, NEW = Image("app:1", ("sha256:1",), ()), Image("app:1", ("sha256:2",), ("app@sha256:new",))
 
 
 class Cluster:
@@ -29,15 +32,25 @@ class Cluster:
         self.unable: set[str] = set()
         self.silent: set[str] = set()
         self.arrives: Sequence[str] = LAYERS
+        self.full: set[str] = set()
+        self.pulled: list[str] = []
+        self.refuses: dict[str, str] = {}  # with which code the registry refuses a host
+        self.ids: dict[str, Image] = {}
+        self.current: set[str] = set()
         self.jobs = {name: self._job(name) for name in having if name != HERE}
         for name, value in {
             "HandingOn": self._transfer,
             "layers_of": lambda engine, image: self.having[engine.name],
             "layers_there": lambda engine: [],
             "can_be_used": lambda job, image: True,
+            "bytes_missing": lambda engine, image, layers, shared: 5_000_000_000,
+            "check_room": self._room,
             "name_to_save": lambda engine, image: image,
         }.items():
             monkeypatch.setattr(image_spread, name, value)
+        monkeypatch.setattr(images, "pull", self._pull)
+        monkeypatch.setattr(images, "look", lambda job, image: self.ids.get(job.host.name))
+        monkeypatch.setattr(images, "digest_in_registry", self._ask)
 
     def _job(self, name: str) -> Any:
         transport = LocalTransport(name) if name == "localhost" else None
@@ -53,6 +66,27 @@ class Cluster:
 
         return SimpleNamespace(run=run, unable=self.unable, silent=self.silent)
 
+    def _room(self, job: Any, image: str, missing: int) -> None:
+        if job.host.name in self.full:
+            raise HostError(job.host.name, "disk-full", "no room")
+
+    def _ask(self, job: Any, image: str) -> str:
+        if job.host.name in self.refuses:
+            raise HostError(job.host.name, self.refuses[job.host.name], "no")
+        return "sha256:new"
+
+    def _pull(self, job: Any, image: str) -> None:
+        self._ask(job, image)
+        self.pulled.append(job.host.name)
+        self.having[job.host.name] = LAYERS
+        self.ids[job.host.name] = NEW
+
+    def note_current(self, image: str, hosts: Iterable[str]) -> None:
+        self.current.update(hosts)
+
+    def is_current(self, image: str, host: str | None = None) -> bool:
+        return bool(self.current) if host is None else host in self.current
+
     def have(self, image: str) -> list[str]:
         return [name for name, layers in self.having.items() if layers is not None]
 
@@ -62,10 +96,10 @@ class Cluster:
     def received(self, image: str, job: Any) -> None:
         self.noted.append(job.host.name)
 
-    def bring(self) -> list[tuple[str, list[str]]]:
+    def bring(self, pull: Pull = "never", image: str = "app:1") -> list[tuple[str, list[str]]]:
         sources: Any = self
         self.spread = ImageSpread(self.jobs.values(), sources)
-        self.spread.bring("app:1", list(self.jobs))
+        self.spread.bring(image, list(self.jobs), pull)
         return self.made
 
 
@@ -125,3 +159,60 @@ def test_a_host_that_has_stopped_to_answer_is_not_asked_again(monkeypatch: pytes
     cluster.fails, cluster.silent = {(HERE, "h2"): "it has said nothing"}, {"h2"}
     assert cluster.bring() == [(HERE, ["h1", "h2"])]
     assert {host: error.code for host, error in cluster.spread.gone.items()} == {"h2": "silent"}
+
+
+def test_one_host_pulls_what_only_the_registry_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(monkeypatch, {"h1": None, "h2": None, "h3": None, HERE: None})
+    assert cluster.bring("missing") == [("h1", ["h2", "h3"])]
+    assert (cluster.pulled, cluster.current) == (["h1"], {"h1", "h2", "h3"})
+
+
+def test_another_host_pulls_where_the_first_does_not_reach_the_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(monkeypatch, {"h1": None, "h2": None, "h3": None, HERE: None})
+    cluster.refuses = {"h1": "registry-unreachable"}
+    assert cluster.bring("missing") == [("h2", ["h1", "h3"])]
+
+
+def test_a_registry_that_refuses_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each host asks it later, and says what is wrong."""
+    cluster = Cluster(monkeypatch, {"h1": None, "h2": None, HERE: None})
+    cluster.refuses = {"h1": "image-unknown"}
+    assert (cluster.bring("missing"), cluster.pulled) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("pull", "image", "having"),
+    [
+        ("never", "app:1", {"h1": None, "h2": None, HERE: None}),
+        ("missing", "app:1", {"h1": None, "localhost": None, HERE: None}),
+        ("missing", "app@sha256:new", {"h1": None, "h2": None, HERE: None}),
+        ("always", "app@sha256:new", {"h1": None, "h2": None, HERE: None}),
+    ],
+)
+def test_each_host_pulls_by_itself_what_cannot_be_handed_on(
+    monkeypatch: pytest.MonkeyPatch, pull: Pull, image: str, having: dict[str, Sequence[str] | None]
+) -> None:
+    cluster = Cluster(monkeypatch, having)
+    assert (cluster.bring(pull, image), cluster.pulled) == ([], [])
+
+
+def test_always_brings_what_the_registry_has_to_those_that_lack_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(monkeypatch, dict.fromkeys(["h1", "h2", "h3", "h4", HERE], LAYERS))
+    handed_on = Image("app:1", NEW.ids, ())
+    cluster.ids = {"h1": OLD, "h2": NEW, "h3": handed_on}
+    assert cluster.bring("always") == [("h2", ["h1", "h4"])]
+    assert (cluster.pulled, cluster.current) == ([], {"h1", "h2", "h3", "h4"})
+
+
+def test_always_has_one_host_pull_what_is_new(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(monkeypatch, dict.fromkeys(["h1", "h2", HERE], LAYERS))
+    cluster.ids = {"h1": OLD, "h2": OLD}
+    assert cluster.bring("always") == [("h1", ["h2"])]
+    assert cluster.pulled == ["h1"]
+
+
+def test_nothing_is_sent_to_a_host_that_has_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(monkeypatch, {"h1": None, "h2": None, "h3": None, HERE: LAYERS})
+    cluster.full = {"h2"}
+    assert cluster.bring() == [(HERE, ["h1", "h3"])]
+    assert {host: error.code for host, error in cluster.spread.gone.items()} == {"h2": "disk-full"}

@@ -5,15 +5,18 @@ from __future__ import annotations
 import io
 import tarfile
 from collections import Counter
+from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from jobctl.jobspec.deploy.host import image_copy
+from jobctl.jobspec.deploy.host import image_copy, images
 from jobctl.jobspec.deploy.host.image_copy import ImageSources, shared_layers
 from jobctl.jobspec.deploy.host.images import PullProgress
 from jobctl.jobspec.deploy.host.scripts.hand_on import without_layers
+from jobctl.jobspec.deploy.model.control import Image
+from jobctl.jobspec.deploy.model.errors import HostError
 
 
 def test_layers_add_up() -> None:
@@ -147,3 +150,59 @@ def test_nobody_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
     copies = Copies(monkeypatch, {"h1": False, "h2": True}, broken="h2")
     assert not copies.sources.copy(copies.jobs["h1"], "app:1")
     assert not copies.sources.copy(copies.jobs["h1"], "app@sha256:0123")  # what is loaded has no digest
+
+
+class Ways:
+    """A host that lacks an image, and ways to it that a test plays: those in `works` bring it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, works: set[str], current: set[str] | None = None) -> None:
+        self.tried: list[str] = []
+        self.told: list[str] = []
+        self.works, self.found, self.current = works, cast("Image | None", None), current or set()
+        self.job: Any = SimpleNamespace(host=SimpleNamespace(name="h1"), tell=self.told.append, own=Path("/work"))
+        self.job.remove = lambda paths: None
+        monkeypatch.setattr(images, "look", lambda job, image: self.found)
+        monkeypatch.setattr(images, "pull", lambda job, image: self._way("pull"))
+
+    def copy(self, job: Any, image: str) -> bool:
+        return self._way("copy")
+
+    def is_current(self, image: str, host: str | None = None) -> bool:
+        return bool(self.current) if host is None else host in self.current
+
+    def _way(self, name: str) -> bool:
+        self.tried.append(name)
+        if name not in self.works:
+            raise HostError("h1", f"no-{name}", f"{name} fails")
+        self.found = FOUND
+        return True
+
+    def ensure(self, pull: str) -> list[str]:
+        container: Any = SimpleNamespace(image="app:1", pull=pull)
+        assert images.ensure(self.job, container, cast(ImageSources, self)) == FOUND
+        return self.tried
+
+
+FOUND = Image("app:1", ("sha256:1",), ())
+
+
+def test_a_host_that_cannot_take_it_from_others_pulls_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    ways = Ways(monkeypatch, {"pull"})
+    assert ways.ensure("missing") == ["copy", "pull"]
+    assert ways.told == ["h1: copy fails: jobctl tries another way"]
+    with pytest.raises(HostError, match="copy fails"):
+        Ways(monkeypatch, {"pull"}).ensure("never")
+    with pytest.raises(HostError, match="copy fails"):
+        Ways(monkeypatch, set()).ensure("missing")
+
+
+def test_what_has_just_been_pulled_comes_from_the_registry_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Ways(monkeypatch, {"pull", "copy"}, {"h2"}).ensure("missing") == ["pull"]
+    assert Ways(monkeypatch, {"copy"}, {"h2"}).ensure("missing") == ["pull", "copy"]
+
+
+def test_always_asks_the_registry_unless_that_was_done_for_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Ways(monkeypatch, {"pull"}, {"h2"}).ensure("always") == ["pull"]
+    ways = Ways(monkeypatch, {"pull"}, {"h1"})
+    ways.found = FOUND
+    assert ways.ensure("always") == []

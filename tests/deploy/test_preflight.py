@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from jobctl.jobspec.deploy.check.preflight import Preflight
-from jobctl.jobspec.deploy.host import facts
+from jobctl.jobspec.deploy.check.survey import CheckedHost
+from jobctl.jobspec.deploy.host import facts, images
 from jobctl.jobspec.deploy.host.host_job import HostJob
+from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.transport.local import LocalTransport
 from jobctl.jobspec.spec.hosts import parse_hosts
 
@@ -60,3 +64,24 @@ def test_what_a_host_says_of_itself_may_be_anything() -> None:
     found = facts._parse(text, 100.0, 101.0)
     assert (found.skew, found.mtu, found.number("free"), found.busy) == (0.0, {"lo": 65536}, None, {0: "1 python"})
     assert facts._parse("now 90.500000000\n", 100.0, 101.0).skew == -9.5
+
+
+def test_one_host_that_reaches_the_registry_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It hands the image on. Other answers of a registry are the same for all hosts."""
+    answers = {"h1": "registry-unreachable", "h2": "", "h3": "image-unknown"}
+
+    def ask(job: Any, image: str) -> str:
+        if answers[job]:
+            raise HostError(job, answers[job], "no")
+        return "sha256:new"
+
+    monkeypatch.setattr(images, "digest_in_registry", ask)
+    seats: list[Any] = [CheckedHost(cast(HostJob, name), (), ()) for name in answers]
+    preflight: Any = SimpleNamespace(seats=seats)
+    Preflight._ask_registry(preflight, seats[0], "app:1")
+    for seat, image in ((seats[0], "app@sha256:new"), (seats[2], "app:1")):
+        with pytest.raises(HostError):
+            Preflight._ask_registry(preflight, seat, image)
+    answers["h2"] = "registry-unreachable"
+    with pytest.raises(HostError):
+        Preflight._ask_registry(preflight, seats[0], "app:1")

@@ -70,8 +70,12 @@ def test_an_image_leaves_this_machine_once(jobs: Jobs) -> None:
     assert count(jobs.fleet.bridge, "tx") - sent < 1.2 * SIZE
     third.plug_cable()
     second.slow_link(None)
-    sent = count(jobs.fleet.bridge, "tx")
+    (kept,) = third.home.glob(".jobctl/*/*/arriving/*")
+    part = kept.stat().st_size
+    sent, arrived = count(jobs.fleet.bridge, "tx"), count(third.cable, "tx")
     jobs.ok("prepare", *jobs.where, "--skip-check")
+    assert count(third.cable, "tx") - arrived < 1.1 * SIZE - part  # it goes on where it was
+    assert [list(host.home.glob(".jobctl/*/*/arriving")) for host in jobs.fleet.hosts] == [[], [], []]
     assert [has(host) for host in jobs.fleet.hosts] == [True, True, True]
     assert count(jobs.fleet.bridge, "tx") - sent < 0.2 * SIZE
     assert [programs(host) for host in jobs.fleet.hosts] == ["", "", ""]

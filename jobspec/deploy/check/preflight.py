@@ -14,11 +14,12 @@ from importlib.resources import files
 
 from jobctl.jobspec.deploy.check import checks, comparisons
 from jobctl.jobspec.deploy.check.survey import CheckedHost, Survey, binds, of_error
-from jobctl.jobspec.deploy.host import facts, images
+from jobctl.jobspec.deploy.host import facts, image_spread, images
 from jobctl.jobspec.deploy.host.devices import devices_in_use
 from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.host.image_copy import ImageSources
 from jobctl.jobspec.deploy.host.ports import used_ports
+from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.finding import Finding
 from jobctl.jobspec.deploy.model.untrusted import Json, parse_object
 from jobctl.jobspec.deploy.transport.base import checked
@@ -129,8 +130,19 @@ class Preflight:
         if container.pull == "never" and found is None and not sources:
             raise images.missing(seat.name, container.image)
         if container.pull == "always" or (found is None and not sources):
-            images.can_be_pulled(seat.host_job, container.image)
+            self._ask_registry(seat, container.image)
         return found.ids[0] if found else None, sources
+
+    def _ask_registry(self, seat: CheckedHost, image: str) -> None:
+        """Ask whether the registry would give an image. One host that reaches it can hand it on. Raises HostError if not."""
+        try:
+            images.digest_in_registry(seat.host_job, image)
+        except HostError as error:
+            others = [other for other in self.seats if other is not seat][: image_spread.ROUNDS]
+            if error.code != "registry-unreachable" or "@" in image:
+                raise
+            if not fan_out(others, lambda other: images.digest_in_registry(other.host_job, image)).done:
+                raise
 
     def _in_use(self, seat: CheckedHost) -> None:
         seat.busy = devices_in_use(seat.host_job) if seat.nodes else {}

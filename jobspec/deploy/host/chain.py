@@ -19,7 +19,7 @@ class Chain:
     """The hosts of one transfer. Each takes the image from its predecessor, while that one still gets it.
 
     A host that cannot take it from one takes it from another; one that cannot from any is lost, and what it would have
-    handed on comes from elsewhere. A host that has all of it needs nobody any more, and can still hand it on.
+    handed on comes from elsewhere. A slow one becomes the last. A host that has all of it needs nobody any more, and can still hand it on.
     """
 
     def __init__(self, source: str, hosts: Sequence[str]) -> None:
@@ -59,6 +59,15 @@ class Chain:
         self.lost.add(host)
         self._source_of.pop(host, None)
         return [link for taker in self.takers_of(host) for link in self._link_again(taker)]
+
+    def move_last(self, host: str) -> list[Link]:
+        """Return the new links after a host that is slow has become the last one: none wait for it then."""
+        takers = self.takers_of(host)
+        if host not in self._source_of or not takers:
+            return []
+        self._order.remove(host)
+        self._order.append(host)
+        return [link for one in (*takers, host) for link in self._link_again(one)]
 
     def _link_again(self, host: str) -> list[Link]:
         for source in self._others(host):

@@ -18,8 +18,9 @@ from dataclasses import dataclass, field
 
 from jobctl.jobspec.deploy.host.chain import Chain, Link
 from jobctl.jobspec.deploy.host.host_job import HostJob
+from jobctl.jobspec.deploy.host.pace import Pace
 from jobctl.jobspec.deploy.host.scripts import SCRIPTS, joined
-from jobctl.jobspec.deploy.host.scripts.frames import Frame, Window, feed, fill, sealed
+from jobctl.jobspec.deploy.host.scripts.frames import PIECE, Frame, Window, feed, fill, sealed
 from jobctl.jobspec.deploy.model.errors import DeployError
 from jobctl.jobspec.deploy.model.untrusted import Json, parse_object
 from jobctl.jobspec.deploy.transport.base import RunningCommand
@@ -29,6 +30,7 @@ READY = 15.0  # seconds in which a host begins to take part
 SILENT = 12.0  # seconds without a word of a host, which speaks twice a second, after which it is lost
 BEAT = 5.0  # seconds between two words to a host
 STUCK = 600.0  # seconds without a byte after which a host is lost: engines may take long before they save anything
+ARRIVING = "arriving"  # the folder of a host's own where parts of images are kept, until they are whole
 LOADS = 3600.0  # seconds in which an engine makes of the archive what it needs
 
 
@@ -43,6 +45,8 @@ class HandingHost:
     container: str = ""  # in which it runs, if it does
     port: int | None = None
     at: int = 0
+    got: int = 0  # bytes of it that it got over the network
+    have: list[bytes] = field(default_factory=list)  # SHA-256 of the pieces that it has kept of an earlier transfer
     over: float | None = None  # when all had arrived
     loaded: bool | None = None  # whether its engine has the image; None: not known yet
     heard: float = field(default_factory=time.monotonic)
@@ -59,9 +63,17 @@ class HandingHost:
                 self.writes.release()
 
 
+def image_load(job: HostJob) -> tuple[list[str], bytes]:
+    """Return the command that takes an image on a host, and what comes before the archive in its input."""
+    return [*job.docker, "load"], b""
+
+
 @dataclass(frozen=True)
 class ImageSource:
-    """Where the image comes from: a host, with the command that saves it there, or this machine, with the bytes."""
+    """Where the image comes from: a host, with the command that saves it there, or this machine, with the bytes.
+
+    Other archives travel in the same way, with another command that takes them.
+    """
 
     name: str
     host_job: HostJob | None
@@ -69,6 +81,9 @@ class ImageSource:
     without: frozenset[str]
     pieces: Callable[[], Iterator[bytes]]
     python: str = "python3"  # in the image
+    size: int = 0  # bytes that it may be; 0: not known
+    keep: str = ""  # the name by which hosts keep what they have got, where they do
+    load: Callable[[HostJob], tuple[list[str], bytes]] = image_load
 
 
 class HandingOn:
@@ -81,6 +96,7 @@ class HandingOn:
         self._hosts: dict[str, HandingHost] = {}
         self._chain = Chain(source.name, list(host_jobs))
         self._window = Window(waits=True)  # of what this machine feeds hosts with
+        self._pace = Pace()
         self._beaten = 0.0
         self._left: set[str] = set()
         self._cuts: dict[str, str] = {}  # why hosts could not go on the last time
@@ -115,11 +131,10 @@ class HandingOn:
             threading.Thread(target=self._listen, args=(host,), daemon=True).start()
         for name, error in started.failed.items():
             self._lose(name, error.message, quietly=True)
-        deadline = time.monotonic() + READY
-        while any(host.port is None for host in self._present()):
+        while waiting := [host for host in self._present() if host.port is None]:
             self._hear(1.0, quietly=True)
-            if time.monotonic() > deadline:
-                for host in [host for host in self._present() if host.port is None]:
+            for host in waiting:
+                if host.port is None and time.monotonic() - host.heard > READY:
                     self._lose(host.name, "it does not begin", quietly=True)
 
     def _present(self) -> list[HandingHost]:
@@ -128,15 +143,19 @@ class HandingOn:
 
     def _start_on(self, job: HostJob) -> HandingHost:
         order: dict[str, object] = {"key": self._key.hex(), "addr": job.host.address}
-        argv, container = ["python3", "-c", joined("frames", "hand_on")], ""
+        program, container = joined("kept", "frames", "hand_on"), ""
+        argv = ["python3", "-c", program]
         if job is not self.source.host_job:
-            order |= {"load": [*job.docker, "load"]}
+            load, before = self.source.load(job)
+            order |= {"load": load, "before": before.hex(), "size": self.source.size}
+            if self.source.keep:
+                order |= {"keep": [str(job.own / ARRIVING), self.source.keep]}
         else:
             order |= {"save": self.source.save, "without": sorted(self.source.without)}
             if job.transport.run(["python3", "-c", ""]).code != 0:
                 order["save"], container = None, f"jobctl-{job.job}-hand-on"
                 self._remove(job, container)  # left by a command that was killed
-                how = (container, job.job, self.source.save[-1], self.source.python, joined("frames", "hand_on"))
+                how = (container, job.job, self.source.save[-1], self.source.python, program)
                 argv = SCRIPTS.argv("hand_out", *how, *job.docker)
         command = job.transport.start(argv)
         made = HandingHost(job.host.name, job.tell, command, job.host.address, container)
@@ -183,6 +202,15 @@ class HandingOn:
             elif beats:
                 with contextlib.suppress(OSError, EOFError):
                     host.send(sealed(self._key, "K", 0), patient=False)
+        self._keep_pace(now)
+
+    def _keep_pace(self, now: float) -> None:
+        """Move a host to the end that makes others wait."""
+        places = {self.source.name: self._window.end} | {name: host.at for name, host in self._hosts.items()}
+        slow = self._pace.slow(now, self._chain.links, places)
+        if slow is not None:
+            self._hosts[slow].tell(f"{slow} is slow, or the way to it: the others do not wait for it")
+            self._link(self._chain.move_last(slow))
 
     def _hear(self, wait: float, *, quietly: bool = False) -> None:
         try:
@@ -202,6 +230,11 @@ class HandingOn:
         """Take note of what a host has told."""
         if isinstance(port := told.get("port"), int):
             host.port = port
+            with contextlib.suppress(ValueError):
+                have = bytes.fromhex(str(told.get("have") or ""))
+                host.have = [have[at : at + 32] for at in range(0, len(have), 32)]
+        if isinstance(got := told.get("got"), int):
+            host.got = got
         if isinstance(at := told.get("at"), int) and at != host.at:
             host.at, host.moved = at, time.monotonic()
             source = self._chain.source_of(host.name)
@@ -267,7 +300,7 @@ class HandingOn:
             host.send(frame)
 
         with contextlib.suppress(OSError, EOFError):
-            feed(self._window, self._key, host.at, send)
+            feed(self._window, self._key, host.at, send, host.have[host.at // PIECE :])
 
     def _end(self, host: HandingHost) -> None:
         """End the program on a host."""

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from jobctl.jobspec.deploy.host.engine import Engine, patient
 from jobctl.jobspec.deploy.host.host_job import HostJob
+from jobctl.jobspec.deploy.host.room import bytes_missing, check_room
 from jobctl.jobspec.deploy.host.scripts.frames import PIECE
 from jobctl.jobspec.deploy.host.scripts.hand_on import without_layers
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
@@ -42,6 +43,7 @@ class ImageSources:
         if not any(isinstance(engine.transport, LocalTransport) for engine in self._engines.values()):
             self._engines[HERE] = Engine(LocalTransport(HERE))
         self._found: dict[str, dict[str, Engine]] = {}
+        self._current: dict[str, set[str]] = {}
         self._busy: Counter[str] = Counter()
         self._changed = threading.Condition()
 
@@ -63,6 +65,17 @@ class ImageSources:
         """Take note that a host has an image by now."""
         with self._changed:
             self._found.setdefault(image, {})[host_job.host.name] = host_job.engine
+
+    def note_current(self, image: str, hosts: Iterable[str]) -> None:
+        """Take note that hosts have what the registry gives under this name."""
+        with self._changed:
+            self._current.setdefault(image, set()).update(hosts)
+
+    def is_current(self, image: str, host: str | None = None) -> bool:
+        """Say whether a host, or any, is known to have what the registry gives under this name."""
+        with self._changed:
+            hosts = self._current.get(image, set())
+            return bool(hosts) if host is None else host in hosts
 
     def copy(self, host_job: HostJob, image: str) -> bool:
         """Copy an image to a host; say whether anybody had it. Raises HostError if the host cannot take it."""
@@ -134,6 +147,7 @@ def _copy(name: str, source: Engine, host_job: HostJob, image: str) -> None:
     if layers is None:
         raise NotSaved(image)
     shared = shared_layers(layers, layers_there(host_job.engine))
+    check_room(host_job, image, bytes_missing(source, image, layers, shared))
     for left_out in dict.fromkeys((shared, frozenset[str]())):  # an engine that has lost a layer gets all of them
         error = _load(name, source, host_job, image, left_out)
         if error is None and layers_of(host_job.engine, image) == layers and can_be_used(host_job, image):

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from hashlib import sha256
+from typing import Literal
 
+from jobctl.jobspec.deploy.host import images
 from jobctl.jobspec.deploy.host.engine import Engine
 from jobctl.jobspec.deploy.host.handing_on import HandingOn, ImageSource
 from jobctl.jobspec.deploy.host.host_job import HostJob
@@ -21,46 +24,111 @@ from jobctl.jobspec.deploy.host.image_copy import (
     saved,
     shared_layers,
 )
+from jobctl.jobspec.deploy.host.room import bytes_missing, check_room
 from jobctl.jobspec.deploy.host.scripts.hand_on import without_layers
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.transport.fanout import fan_out
 from jobctl.jobspec.deploy.transport.local import LocalTransport
 
-ROUNDS = 3  # sources that are tried
+ROUNDS = 3  # sources that are tried, and hosts that ask the registry
+ELSEWHERE = frozenset({"registry-unreachable", "disk-full"})  # where another host may pull what this one cannot
+Pull = Literal["missing", "always", "never"]
 
 
 class ImageSpread:
     """Brings images to those of a job's hosts that lack them. `sources` are all that may have them.
 
-    `python` is what Python is called in the images.
+    `python` is what Python is called in the images. `keeps`: a transfer that does not end leaves what hosts have got.
     """
 
-    def __init__(self, host_jobs: Iterable[HostJob], sources: ImageSources, python: str = "python3") -> None:
-        self._python = python
+    def __init__(
+        self, host_jobs: Iterable[HostJob], sources: ImageSources, python: str = "python3", *, keeps: bool = False
+    ) -> None:
+        self._python, self._keeps = python, keeps
         self._jobs = {job.host.name: job for job in host_jobs if not isinstance(job.transport, LocalTransport)}
         self._sources = sources
-        self.gone: dict[str, HostError] = {}  # hosts that have stopped to answer meanwhile
+        self.gone: dict[str, HostError] = {}  # hosts that have stopped to answer meanwhile, or have no room
 
-    def bring(self, image: str, hosts: Iterable[str]) -> None:
-        """Bring an image to `hosts`, as far as they can hand it on; nothing happens where no two machines could."""
-        asked = fan_out([name for name in hosts if name in self._jobs], self._layers(image)).done
+    def bring(self, image: str, hosts: Iterable[str], pull: Pull = "missing") -> None:
+        """Bring an image to `hosts`, as far as they can hand it on; nothing happens where no two machines could.
+
+        Where only the registry has it, or is asked with `always`, one host pulls it for all.
+        """
+        able = [name for name in hosts if name in self._jobs]
+        asked = fan_out(able, lambda name: layers_of(self._jobs[name].engine, image)).done
         lacking = [name for name, layers in asked.items() if layers is None]
+        with suppress(DeployError):  # what is wrong shows where hosts get the image by themselves
+            if pull == "always":
+                lacking = self._outdated(image, able)
+            elif pull == "missing" and len(lacking) > 1 and "@" not in image and not self._sources.have(image):
+                self._pull(image, lacking)
+                lacking = [name for name in lacking if not self._sources.is_current(image, name)]
+        self._hand_on(image, lacking)
+
+    def _hand_on(self, image: str, lacking: list[str]) -> None:
         tried: set[str] = set()
         for _ in range(ROUNDS):
             source = self._next_source(image, tried) if lacking else None
             if source is None or (source not in self._jobs and len(lacking) < 2):
                 return
             tried.add(source)
-            with suppress(DeployError):  # what is wrong shows where hosts get the image by themselves
+            with suppress(DeployError):
                 lacking = self._round(image, source, lacking)
-
-    def _layers(self, image: str) -> Callable[[str], tuple[str, ...] | None]:
-        return lambda name: layers_of(self._jobs[name].engine, image)
 
     def _next_source(self, image: str, tried: set[str]) -> str | None:
         """Return who has the image and was not asked for it yet, a host rather than this machine; None if nobody."""
         having = [name for name in self._sources.have(image) if name not in tried]
+        if self._sources.is_current(image):
+            having = [name for name in having if self._sources.is_current(image, name)]
         return min(having, key=lambda name: name not in self._jobs, default=None)
+
+    # What the registry has.
+
+    def _outdated(self, image: str, able: Sequence[str]) -> list[str]:
+        """Ask the registry once for all hosts; return those that lack what it has. Raises HostError.
+
+        Each host asks by itself, and none is returned, for a name by digest, which loaded images do not have, and where
+        there is one host only.
+        """
+        if len(able) < 2 or "@" in image:
+            return []
+        digest = self._ask(able, lambda job: images.digest_in_registry(job, image))
+        seen = dict(fan_out(able, lambda name: images.look(self._jobs[name], image)).done)
+        known = [name for name, found in seen.items() if found and _has_digest(found.digests, digest)]
+        if known:
+            self._sources.received(image, self._jobs[known[0]])
+            self._sources.note_current(image, known)
+        else:
+            known = [self._pull(image, able)]
+            seen[known[0]] = images.look(self._jobs[known[0]], image)
+        pulled = seen[known[0]]
+        # One that was handed on bears no digest of the registry, but the same id.
+        same = [name for name, found in seen.items() if found and pulled and found.ids == pulled.ids]
+        self._sources.note_current(image, same)
+        return [name for name in able if not self._sources.is_current(image, name)]
+
+    def _pull(self, image: str, hosts: Sequence[str]) -> str:
+        """Let one of the hosts pull an image; return its name. Raises HostError."""
+
+        def pull(job: HostJob) -> str:
+            job.tell(f"{job.host.name} pulls {image}, to hand it on")
+            images.pull(job, image)
+            return job.host.name
+
+        name = self._ask(hosts, pull)
+        self._sources.received(image, self._jobs[name])
+        self._sources.note_current(image, [name])
+        return name
+
+    def _ask(self, hosts: Sequence[str], ask: Callable[[HostJob], str]) -> str:
+        """Return the answer of the first host that reaches the registry. Raises HostError."""
+        for name in hosts[: ROUNDS - 1]:
+            try:
+                return ask(self._jobs[name])
+            except HostError as error:
+                if error.code not in ELSEWHERE:
+                    raise
+        return ask(self._jobs[hosts[:ROUNDS][-1]])
 
     def _round(self, image: str, name: str, lacking: Sequence[str]) -> list[str]:
         """Let hosts hand an image on; return those that may get it from another source."""
@@ -69,7 +137,15 @@ class ImageSpread:
         if layers is None:
             return list(lacking)
         jobs = {host: self._jobs[host] for host in lacking}
-        transfer = HandingOn(image, self._source(image, name, engine, self._left_out(layers, jobs)), jobs)
+        shared = fan_out(jobs, lambda host: shared_layers(layers, layers_there(jobs[host].engine))).done
+        shared = {host: shared.get(host, frozenset[str]()) for host in jobs}
+        for host in self._without_room(image, engine, layers, shared):
+            del jobs[host], shared[host]
+        if not jobs:
+            return []
+        without = frozenset.intersection(*shared.values())
+        source = self._source(image, name, without, bytes_missing(engine, image, layers, without))
+        transfer = HandingOn(image, source, jobs)
         lost = transfer.run()
         fan_out([host for host in jobs if host not in lost], lambda host: self._verify(image, layers, host))
         for host in lost:
@@ -79,13 +155,19 @@ class ImageSpread:
                 self.gone[host] = HostError(host, "silent", f"it has stopped to answer while it got {image}", hint)
         return [host for host in lost if host not in transfer.unable | transfer.silent]
 
-    def _left_out(self, layers: Sequence[str], jobs: Mapping[str, HostJob]) -> frozenset[str]:
-        """Return the layers that all hosts have."""
-        there = fan_out(jobs, lambda host: shared_layers(layers, layers_there(jobs[host].engine)))
-        every = [*there.done.values(), *(frozenset[str]() for _ in there.failed)]
-        return frozenset.intersection(*every)
+    def _without_room(
+        self, image: str, engine: Engine, layers: Sequence[str], shared: Mapping[str, frozenset[str]]
+    ) -> list[str]:
+        """Return the hosts that have no room for the layers that they lack."""
+        missing = {known: bytes_missing(engine, image, layers, known) for known in set(shared.values())}
+        asked = fan_out(shared, lambda host: check_room(self._jobs[host], image, missing[shared[host]]))
+        full = {host: error for host, error in asked.failed.items() if isinstance(error, HostError)}
+        full = {host: error for host, error in full.items() if error.code == "disk-full"}
+        self.gone |= full
+        return list(full)
 
-    def _source(self, image: str, name: str, engine: Engine, without: frozenset[str]) -> ImageSource:
+    def _source(self, image: str, name: str, without: frozenset[str], size: int) -> ImageSource:
+        engine = self._sources.engine_of(name)
         whole = name_to_save(engine, image)
         return ImageSource(
             name,
@@ -94,6 +176,8 @@ class ImageSpread:
             without,
             lambda: without_layers(saved(engine, image), without),
             self._python,
+            size,
+            sha256(image.encode()).hexdigest()[:16] if self._keeps else "",
         )
 
     def _verify(self, image: str, layers: Sequence[str], host: str) -> None:
@@ -102,6 +186,12 @@ class ImageSpread:
         found = layers_of(job.engine, image)
         if found == tuple(layers) and can_be_used(job, image):
             self._sources.received(image, job)
+            if self._sources.is_current(image):
+                self._sources.note_current(image, [host])
         elif found is not None:  # an engine may list what it cannot use
             with job.engine.asked() as client:
                 client.remove_image(image, force=True)
+
+
+def _has_digest(digests: Iterable[str], digest: str) -> bool:
+    return any(one.rpartition("@")[2] == digest for one in digests)

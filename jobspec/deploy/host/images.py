@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
 from jobctl.jobspec.deploy.host.engine import patient
+from jobctl.jobspec.deploy.host.handing_on import ARRIVING
 from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.host.image_copy import ImageSources
 from jobctl.jobspec.deploy.model.control import Image
@@ -18,18 +19,41 @@ from jobctl.jobspec.plan.types import Container
 def ensure(host_job: HostJob, container: Container, sources: ImageSources) -> Image:
     """Have the container's image on the host, as its `pull` says; return what its name means there. Raises HostError.
 
-    An engine among the `sources` that has the image comes before the registry, except with `pull: always`.
+    An engine among the `sources` that has the image comes before the registry, except with `pull: always`, and except
+    where one of them has just pulled it: then the registry comes first, since handing on has failed.
     """
     image = container.image
     found = look(host_job, image)
-    if found is None and container.pull != "always" and sources.copy(host_job, image):
-        found = look(host_job, image)
-    if container.pull == "always" or (found is None and container.pull == "missing"):
-        _pull(host_job, image)
-        found = look(host_job, image)
+    if container.pull == "always":
+        if found is None or not sources.is_current(image, host_job.host.name):
+            pull(host_job, image)
+            found = look(host_job, image)
+    elif found is None:
+        found = _fetch(host_job, container, sources)
     if found is None:
         raise missing(host_job.host.name, image)
     return found
+
+
+def _fetch(host_job: HostJob, container: Container, sources: ImageSources) -> Image | None:
+    """Bring an image that is not there, by one way or the other; None if no way has it. Raises HostError."""
+    image, in_vain = container.image, list[HostError]()
+    ways: list[Callable[[], object]] = [lambda: sources.copy(host_job, image)]
+    if container.pull == "missing":
+        ways.insert(0 if sources.is_current(image) else 1, lambda: pull(host_job, image))
+    for way in ways:
+        try:
+            way()
+            if (found := look(host_job, image)) is not None:
+                host_job.remove([str(host_job.own / ARRIVING)])  # what it may have got of it from other hosts
+                return found
+        except HostError as error:
+            in_vain.append(error)
+            if way is not ways[-1]:
+                host_job.tell(f"{error.message}: jobctl tries another way")
+    if in_vain:
+        raise in_vain[0]
+    return None
 
 
 def missing(host: str, image: str) -> HostError:
@@ -66,7 +90,7 @@ def instead(host_job: HostJob, container: Container, pinned: Image | None) -> st
         if look(host_job, reference) is not None:
             return reference
     for digest in pinned.digests if container.pull != "never" else ():
-        _pull(host_job, digest)
+        pull(host_job, digest)
         return digest
     raise HostError(
         host_job.host.name,
@@ -91,10 +115,11 @@ def look(host_job: HostJob, image: str) -> Image | None:
     return Image(image, (str(data.get("Id")),), texts(data.get("RepoDigests")))
 
 
-def can_be_pulled(host_job: HostJob, image: str) -> None:
-    """Ask the registry, through the host's engine, whether it would give the image. Raises HostError if not."""
+def digest_in_registry(host_job: HostJob, image: str) -> str:
+    """Ask the registry, through the host's engine, what an image's name means there. Raises HostError if it gives none."""
     with host_job.engine.asked(partial(_refused, host_job, image)) as client:
-        client.inspect_distribution(image, auth_config=_credentials(host_job, image))
+        told = client.inspect_distribution(image, auth_config=_credentials(host_job, image))
+    return str((host_job.engine.answer(told, dict).get("Descriptor") or {}).get("digest"))
 
 
 def _credentials(host_job: HostJob, image: str) -> dict[str, str] | None:
@@ -116,7 +141,8 @@ def _credentials(host_job: HostJob, image: str) -> dict[str, str] | None:
     return found or None
 
 
-def _pull(host_job: HostJob, image: str) -> None:
+def pull(host_job: HostJob, image: str) -> None:
+    """Have a host's engine pull an image. Raises HostError."""
     from docker.utils import parse_repository_tag
 
     repository, tag = parse_repository_tag(image)

@@ -26,6 +26,22 @@ if TYPE_CHECKING:
     from jobctl.jobspec.deploy.host.host_job import HostJob
 
 
+@dataclass(frozen=True, slots=True)
+class CodeThere:
+    """What a host has of a version of the code: its newest other version, and which files are the same in that one."""
+
+    base: str
+    same: frozenset[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    """What is sent of a version of the code: the names of files that hosts have, each with a zero byte, and the others."""
+
+    names: bytes
+    tar: Tar
+
+
 @dataclass(frozen=True)
 class Package:
     """One version of the code, ready to be sent to any number of hosts."""
@@ -38,25 +54,44 @@ class Package:
         """Kind and SHA-256 of each plain file, by its name."""
         return known_of(self.files)
 
-    def send(self, host_job: HostJob) -> None:
-        """Put this version beside those that the host has; what it has of them already is copied there, not sent."""
+    def send(self, host_job: HostJob, there: CodeThere | None = None) -> None:
+        """Put this version beside those that the host has; what it has of them already is copied there, not sent.
+
+        `there` is what it has, if that was looked at.
+        """
+        there = there or self.look(host_job)
+        if there is None:
+            return
+        parcel = self.parcel(there.same)
+        argv = self.argv(host_job, there.base, parcel)
+        timeout = TIMEOUT + sum(file.size for file in self.files) / SLOW
+        what = f"write code into {host_job.work / 'code'}"
+        checked(host_job.transport, argv, what, chain([parcel.names], parcel.tar), timeout=timeout)
+
+    def look(self, host_job: HostJob) -> CodeThere | None:
+        """Return what a host has of this version, None if it has all of it. Raises HostError."""
         top = str(host_job.work / "code")
-        version = self.code.version or ""
-        argv = SCRIPTS.argv("list_code", top, version)
+        argv = SCRIPTS.argv("list_code", top, self.code.version or "")
         answer = checked(host_job.transport, argv, f"look for code in {top}")
         if answer.startswith(b"here"):
-            return
+            return None
         base, _, listing = answer.partition(b"\n")
         there = parse_listing(listing) if base else {}
-        same = sorted(name for name, known in self.known.items() if there.get(name) == known)
-        tar = Tar([file for file in self.files if os.fsencode(file.name) not in set(same)])
-        kept = b"".join(name + b"\0" for name in same)
+        same = frozenset(name for name, known in self.known.items() if there.get(name) == known)
+        return CodeThere(os.fsdecode(base), same)
+
+    def parcel(self, same: frozenset[bytes]) -> Parcel:
+        """Return what is sent to hosts that have some of the files."""
+        names = b"".join(name + b"\0" for name in sorted(same))
+        return Parcel(names, Tar([file for file in self.files if os.fsencode(file.name) not in same]))
+
+    def argv(self, host_job: HostJob, base: str, parcel: Parcel) -> list[str]:
+        """Return the command that makes this version on a host, from version `base` and what it is sent."""
         folders = [f"./{path}" for path in self.code.outputs]
-        sizes = [str(len(kept)), str(tar.size), str(len(folders))]
+        sizes = [str(len(parcel.names)), str(parcel.tar.size), str(len(folders))]
         results = [f"./{path}" for path in self.code.results]
-        argv = SCRIPTS.argv("send_code", top, version, os.fsdecode(base), *sizes, *folders, *results)
-        timeout = TIMEOUT + sum(file.size for file in self.files) / SLOW
-        checked(host_job.transport, argv, f"write code into {top}", chain([kept], tar), timeout=timeout)
+        top, version = str(host_job.work / "code"), self.code.version or ""
+        return SCRIPTS.argv("send_code", top, version, base, *sizes, *folders, *results)
 
     def compressed(self) -> bytes:
         """Return all of it as a compressed tar file: the same bytes for the same names, kinds and contents.

@@ -6,17 +6,18 @@ import contextlib
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import TypeVar
 
 from jobctl.jobspec.deploy.apply.deployer import Failures, RuntimeInputs
 from jobctl.jobspec.deploy.host import images
+from jobctl.jobspec.deploy.host.code_spread import spread_code
 from jobctl.jobspec.deploy.host.data_source import version_on_host
 from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.host.image_copy import ImageSources
 from jobctl.jobspec.deploy.host.image_spread import ImageSpread
-from jobctl.jobspec.deploy.host.send_code import Package, pack_code
+from jobctl.jobspec.deploy.host.send_code import CodeThere, Package, pack_code
 from jobctl.jobspec.deploy.host.send_data import DataPackage, pack_data
 from jobctl.jobspec.deploy.model.control import Image
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
@@ -100,28 +101,30 @@ class Transfer:
     code: Package | None
     data: tuple[DataPackage, ...]
     images: ImageSources
+    code_there: dict[str, CodeThere] = field(default_factory=dict)  # on hosts that were asked for it
 
     def spread(self, fleet: HostFleet, nodes: Iterable[str], services: Iterable[str]) -> Mapping[str, HostError]:
-        """Let hosts hand images on to each other, before what is left comes to each by itself.
+        """Let hosts hand images and much code on to each other, before what is left comes to each by itself.
 
-        Return the hosts that have stopped to answer meanwhile.
+        Return the hosts that have stopped to answer meanwhile, and those that have no room.
         """
-        needed: dict[str, set[str]] = {}
+        if self.code is not None:
+            jobs = [fleet.host_jobs[name] for name in nodes if name not in fleet.down]
+            self.code_there.update(spread_code(self.code, jobs))
         container = self.plan.nodes[0].container
-        if container.pull != "always":
-            needed[container.image] = set(nodes)
+        needed = {(container.image, container.pull): set(nodes)}
         for service in self.plan.services:
-            if service.container.pull != "always" and service.host.name in services:
-                needed.setdefault(service.container.image, set()).add(service.host.name)
-        spread = ImageSpread(fleet.host_jobs.values(), self.images, container.python)
-        for image, hosts in needed.items():
-            spread.bring(image, sorted(hosts - set(fleet.down) - set(spread.gone)))
+            if service.host.name in services:
+                needed.setdefault((service.container.image, service.container.pull), set()).add(service.host.name)
+        spread = ImageSpread(fleet.host_jobs.values(), self.images, container.python, keeps=True)
+        for (image, pull), hosts in needed.items():
+            spread.bring(image, sorted(hosts - set(fleet.down) - set(spread.gone)), pull)
         return spread.gone
 
     def to_node(self, host_job: HostJob) -> Image:
         """Bring a host what its nodes need; return what their image means there."""
         if self.code is not None:
-            self.code.send(host_job)
+            self.code.send(host_job, self.code_there.get(host_job.host.name))
         for data in self.data:
             data.send(host_job)
         return images.ensure(host_job, self.plan.nodes[0].container, self.images)

@@ -119,7 +119,7 @@ class FitnessCheck:
         container = self.plan.nodes[0].container if self.plan else None
         if container is not None and container.pull != "always":
             jobs = [seat.host_job for seat in self.seats.values()]
-            ImageSpread(jobs, self.images, container.python).bring(container.image, lacking)
+            ImageSpread(jobs, self.images, container.python).bring(container.image, lacking, container.pull)
 
     def _session(self, host: str) -> ProbeSession | None:
         seat = self.seats[host]

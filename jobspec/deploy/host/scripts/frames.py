@@ -1,7 +1,8 @@
 """An archive on its way between hosts, in frames; the other programs of hosts that hand it on are joined to this one.
 
 A frame is a line of text (kind, place in the archive, size, SHA-256, and an HMAC of these) and its content. Nothing that does
-not bear the key's mark gets to an engine.
+not bear the key's mark gets to an engine. All but the last one have the same size, so that a piece has the same place in
+each transfer. A host that has kept a piece of an earlier transfer gets its SHA-256 only.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ import hashlib
 import hmac
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import IO, NamedTuple
+
+from jobctl.jobspec.deploy.host.scripts.kept import KeptArchive
 
 PIECE = 1 << 20  # bytes of a frame
 AHEAD = 16 * PIECE  # bytes that wait for the slowest of those that take them
@@ -20,12 +23,22 @@ BEAT = 1.0  # seconds after which a side that has nothing to send says so
 
 
 class Frame(NamedTuple):
-    """A part of the archive (kind D), its end (E), an order (C), `still there` (K) or `not any more` (X)."""
+    """A part of the archive (kind D; S: which the other side has kept), its end (E), an order (C), `still there` (K) or `gone` (X)."""
 
     kind: str
     at: int
     body: bytes
     head: bytes  # the line before the body
+
+    @property
+    def size(self) -> int:
+        """How many bytes of the archive this part is."""
+        return int(self.head.split(b" ")[2])
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of the content."""
+        return self.head.split(b" ")[3].decode()
 
 
 class Unmarked(Exception):
@@ -43,6 +56,12 @@ def sealed(key: bytes, kind: str, at: int, body: bytes = b"") -> Frame:
     return Frame(kind, at, body, f"{words} {proof(key, words)}\n".encode())
 
 
+def same(key: bytes, frame: Frame) -> Frame:
+    """Return the frame for one that has kept the content of `frame`."""
+    words = f"S {frame.at} {frame.size} {frame.digest}"
+    return Frame("S", frame.at, b"", f"{words} {proof(key, words)}\n".encode())
+
+
 def receive(key: bytes, stream: IO[bytes]) -> Frame:
     """Return the next frame. Raises EOFError at the end, Unmarked where it is nobody's who has the key."""
     line = stream.readline(400)
@@ -52,6 +71,8 @@ def receive(key: bytes, stream: IO[bytes]) -> Frame:
     if not hmac.compare_digest(mark.encode(), proof(key, words).encode()):
         raise Unmarked("what comes is not marked as it should be")
     kind, at, size, digest = words.split(" ")
+    if kind == "S":
+        return Frame(kind, int(at), b"", line)
     body = stream.read(int(size))
     if len(body) < int(size):
         raise EOFError
@@ -63,11 +84,15 @@ def receive(key: bytes, stream: IO[bytes]) -> Frame:
 class Window:
     """The part of an archive that has come last. For several threads: one puts frames in, others take them.
 
-    It waits for the slowest of those that take them. Where there is none, it `waits` for one, or for nobody.
+    It waits for the slowest of those that take them. Where there is none, it `waits` for one, or for nobody. With a file
+    (`store`) it waits for nobody, and has all that has come.
     """
 
-    def __init__(self, *, waits: bool = False, ahead: int = AHEAD, kept: int = KEPT) -> None:
-        self._waits, self._ahead, self._kept = waits, ahead, kept
+    def __init__(
+        self, *, waits: bool = False, ahead: int = AHEAD, kept: int = KEPT, store: KeptArchive | None = None
+    ) -> None:
+        self._waits, self._ahead, self._kept, self._store = waits, ahead, kept if store is None else ahead, store
+        self._stored: list[Frame] = []  # those in the file, without their content
         self._changed = threading.Condition()
         self._frames: deque[Frame] = deque()
         self._takers: dict[int, int] = {}  # how far each is
@@ -77,8 +102,13 @@ class Window:
         self.end = 0  # bytes that have come
         self.over = False  # nothing comes after them
 
-    def put(self, frame: Frame) -> None:
-        """Add what comes next; wait for those that take it. A frame that it has already is left out. Raises EOFError if closed."""
+    def put(self, frame: Frame, *, kept: bool = False) -> None:
+        """Add what comes next; wait for those that take it. A frame that it has already is left out. Raises EOFError if closed.
+
+        `kept`: it is in the file already.
+        """
+        if self._store is not None and not kept and frame.at == self.end and not self.over:
+            self._write(self._store, frame)
         with self._changed:
             while not self._closed and self._is_full():
                 self._changed.wait()
@@ -87,12 +117,25 @@ class Window:
             if self.over or frame.at != self.end:
                 return
             self._frames.append(frame)
+            if self._store is not None:
+                self._stored.append(frame._replace(body=b""))
             self.end += len(frame.body)
             self.over = frame.kind == "E"
             self._forget()
             self._changed.notify_all()
 
+    def _write(self, store: KeptArchive, frame: Frame) -> None:
+        """Write a frame into the file. Where the disk is full, go on without it."""
+        try:
+            store.write(frame.at, frame.body)
+        except OSError:
+            store.remove()
+            with self._changed:
+                self._store, self._stored = None, []
+
     def _is_full(self) -> bool:
+        if self._store is not None:
+            return False
         nobody = self._furthest if self._waits else self.end
         return self.end - min(self._takers.values(), default=nobody) >= self._ahead
 
@@ -102,14 +145,15 @@ class Window:
             return self.end - self._takers.get(taker or 0, self.end) >= self._ahead
 
     def _forget(self) -> None:
-        needed = min([self.end - self._kept, *self._takers.values()])
+        needed = min([self.end - self._kept, *(() if self._store is not None else self._takers.values())])
         while self._frames and self._frames[0].at + len(self._frames[0].body) < needed:
             self._frames.popleft()
 
     def join(self, at: int) -> int | None:
-        """Return the number of one more that takes frames, from `at` on; None where these have gone, or not come yet."""
+        """Return the number of one more that takes frames, from `at` on; None where these have gone, or cannot come any more."""
         with self._changed:
-            if at > self.end or at < (self._frames[0].at if self._frames else self.end):
+            oldest = next(iter(self._stored or self._frames), None)
+            if at < (self.end if oldest is None else oldest.at) or (at > self.end and self.over):
                 return None
             self._last += 1
             self._takers[self._last] = at
@@ -127,11 +171,23 @@ class Window:
             at = self._takers[taker]
             if not self._changed.wait_for(lambda: self.end > at or self.over, wait):
                 return None
-            frame = next(one for one in self._frames if one.at >= at)
-            self._takers[taker] = frame.at + len(frame.body)
+            frame = self._frame(at)
+            if frame is None:
+                return Frame("X", at, b"", b"")
+            self._takers[taker] = frame.at + frame.size
             self._furthest = max(self._furthest, self._takers[taker])
             self._changed.notify_all()
-            return frame
+            store = self._store
+        if frame.size and not frame.body and store is not None:
+            return frame._replace(body=store.read(frame.at, frame.size))
+        return frame
+
+    def _frame(self, at: int) -> Frame | None:
+        """Return the frame at a place, without its content where that is in the file only; None if it has gone."""
+        if self._frames and self._frames[0].at <= at:
+            return next((one for one in self._frames if one.at >= at), None)
+        place = -(-at // PIECE)
+        return self._stored[place] if place < len(self._stored) else None
 
     def close(self) -> None:
         """Take no more frames."""
@@ -141,21 +197,24 @@ class Window:
 
 
 def fill(window: Window, key: bytes, pieces: Iterable[bytes]) -> None:
-    """Put an archive into a window, in frames of about the same size."""
-    at, parts, size = 0, [], 0
+    """Put an archive into a window, in frames of the same size."""
+    at, held = 0, bytearray()
     for piece in pieces:
-        parts.append(piece)
-        size += len(piece)
-        if size >= PIECE:
-            window.put(sealed(key, "D", at, b"".join(parts)))
-            at, parts, size = at + size, [], 0
-    if parts:
-        window.put(sealed(key, "D", at, b"".join(parts)))
-    window.put(sealed(key, "E", at + size))
+        held += piece
+        while len(held) >= PIECE:
+            window.put(sealed(key, "D", at, bytes(held[:PIECE])))
+            at += PIECE
+            del held[:PIECE]
+    if held:
+        window.put(sealed(key, "D", at, bytes(held)))
+    window.put(sealed(key, "E", at + len(held)))
 
 
-def feed(window: Window, key: bytes, at: int, send: Callable[[Frame], None]) -> None:
-    """Send all from `at` on to one that takes it. What `send` raises, is raised."""
+def feed(window: Window, key: bytes, at: int, send: Callable[[Frame], None], have: Sequence[bytes] = ()) -> None:
+    """Send all from `at` on to one that takes it; no content of pieces of which it has the SHA-256, in `have` from `at` on.
+
+    What `send` raises, is raised.
+    """
     taker = window.join(at)
     if taker is None:
         send(sealed(key, "X", at))
@@ -163,8 +222,16 @@ def feed(window: Window, key: bytes, at: int, send: Callable[[Frame], None]) -> 
     try:
         while True:
             frame = window.next(taker, BEAT)
-            send(frame or sealed(key, "K", window.end))
-            if frame is not None and frame.kind == "E":
+            if frame is None:
+                send(sealed(key, "K", window.end))
+                continue
+            if frame.kind == "X":
+                send(sealed(key, "X", frame.at))
+                return
+            place, odd = divmod(frame.at - at, PIECE)
+            is_there = not odd and place < len(have) and have[place].hex() == frame.digest
+            send(same(key, frame) if is_there and frame.kind == "D" else frame)
+            if frame.kind == "E":
                 return
     finally:
         window.leave(taker)

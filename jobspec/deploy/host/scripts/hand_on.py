@@ -1,10 +1,11 @@
 """Hands an image on from host to host while it arrives: it runs on each host that has the image or gets it.
 
 It reads one line of JSON on its input: the key that all hosts of this transfer share, the address to listen at, and either a
-command that saves the image (`save`, with the layers to leave out in `without`), or one that loads it (`load`). Then it reads
+command that saves the image (`save`, with the layers to leave out in `without`), or one that loads it (`load`; `before`, in hex, comes first in its input). Then it reads
 frames: orders, and the archive where it comes from the user's machine. Where `save` is null, the rest of its input is the
 saved image. It prints a JSON object a line: `port`, then once in a while how far it is. It ends with its input, when it is told
-to, or when nobody needs it any more. It stores nothing on disk.
+to, or when nobody needs it any more. One that loads an image of about `size` bytes keeps what has come in a file (kept.py), if
+`keep` says in which folder and by what name, until its engine has all.
 
 The key is never sent between hosts: who asks for the archive proves to have it. Every frame (frames.py) bears its mark.
 """
@@ -12,6 +13,7 @@ The key is never sent between hosts: who asks for the archive proves to have it.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import hmac
 import json
 import os
@@ -35,11 +37,16 @@ from jobctl.jobspec.deploy.host.scripts.frames import (
     fill,
     proof,
     receive,
+    sealed,
 )
+from jobctl.jobspec.deploy.host.scripts.kept import KeptArchive
 
 STALL = 8.0  # seconds of silence after which the other side is given up
 REACH = 5.0  # seconds in which a host is reached, or cannot be
 HANGS = 30.0  # seconds in which an engine takes nothing, after which others do not wait for it
+HANGS_ALONE = 300.0  # the same, where others do not wait: an engine may unpack much without a word
+LOCKED = 10.0  # seconds in which a program of an earlier transfer, which was cut off, lets go of the file
+MANY = 1 << 22  # pieces of an archive
 ALONE = 120.0  # seconds without an order or a byte after which it ends
 BLOBS = "blobs/sha256/"
 
@@ -80,7 +87,10 @@ class Relay:
 
     def __init__(self, order: dict[str, Any]) -> None:
         self.order, self.key = order, bytes.fromhex(order["key"])
-        self.window = Window(waits="load" not in order)
+        self.kept = kept(order)
+        self.have: list[bytes] = []  # the SHA-256 of pieces of an earlier transfer
+        self.window = Window(waits="load" not in order, store=self.kept)
+        self.got = 0  # bytes of the archive that have come over the network
         self.heard = time.monotonic()
         self._link: socket.socket | None = None
         self._turn = 0  # how often it was told where to take the archive from
@@ -107,7 +117,8 @@ class Relay:
     def run(self) -> None:
         """Take part to the end."""
         listener = listen(self.order["addr"])
-        self.tell(port=listener.getsockname()[1])
+        self._look()
+        self.tell(port=listener.getsockname()[1], have=b"".join(self.have).hex())
         work = self._load if "load" in self.order else self._save if self.order["save"] else self._read
         for task in (
             lambda: self._serve(listener),
@@ -116,14 +127,26 @@ class Relay:
         ):
             threading.Thread(target=task, daemon=True).start()
         while not self._ends.wait(BEAT / 2):
-            self.tell(at=self.window.end, over=self.window.over)
+            self.tell(at=self.window.end, over=self.window.over, got=self.got)
             if time.monotonic() - self.heard > ALONE:
                 self.end()
             if not self.window.is_stuck(self._loads):
                 self._took = time.monotonic()
-            elif time.monotonic() - self._took > HANGS and self._child is not None:
+            elif (
+                time.monotonic() - self._took > (HANGS if self.kept is None else HANGS_ALONE)
+                and self._child is not None
+            ):
                 self._child.kill()
         self.end()
+
+    def _look(self) -> None:
+        """Look at what an earlier transfer has left."""
+        told = time.monotonic()
+        for digest in self.kept.digests(PIECE) if self.kept is not None else ():
+            self.have.append(digest)
+            if time.monotonic() - told > BEAT:
+                told = time.monotonic()
+                self.tell(looked=len(self.have))
 
     # What the engine does.
 
@@ -171,6 +194,7 @@ class Relay:
         assert child.stdin is not None
         assert child.stdout is not None
         try:
+            child.stdin.write(bytes.fromhex(self.order.get("before", "")))
             while True:
                 frame = self.window.next(taker, BEAT)
                 if frame is not None and frame.kind == "E":
@@ -186,6 +210,8 @@ class Relay:
             child.stdin.close()
         said = child.stdout.read().decode("utf-8", "replace").strip()
         code = child.wait()
+        if self.kept is not None and (code == 0 or "no space" in said):
+            self.kept.remove()
         self.tell(loaded=code == 0, said=said[-1000:] if code >= 0 else "its engine takes nothing")
 
     # Where it comes from.
@@ -197,8 +223,8 @@ class Relay:
             while True:
                 frame = receive(self.key, stream)
                 self.heard = time.monotonic()
-                if frame.kind in "DE":
-                    self.window.put(frame)
+                if frame.kind in "DES":
+                    self._put(frame)
                 elif frame.kind == "X":
                     self.tell(lost="that place of the archive is gone", source="")
                 elif frame.kind == "C":
@@ -238,8 +264,20 @@ class Relay:
                 self.heard = time.monotonic()
                 if frame.kind == "X":
                     raise Unmarked("it has that place of the archive no more")
-                if frame.kind in "DE":
-                    self.window.put(frame)
+                if frame.kind in "DES":
+                    self._put(frame)
+
+    def _put(self, frame: Frame) -> None:
+        """Take a frame; the content of one that was kept is here."""
+        if frame.kind != "S":
+            self.got += len(frame.body)
+            self.window.put(frame)
+        elif frame.at == self.window.end and not self.window.over:
+            there = sealed(self.key, "D", frame.at, self.kept.read(frame.at, frame.size) if self.kept else b"")
+            if there.digest != frame.digest:
+                self.have = []
+                raise Unmarked("what was kept of it has changed")
+            self.window.put(there, kept=True)
 
     def _live(self, link: socket.socket, turn: int) -> None:
         """Tell the one that it takes the archive from that it lives, also while it takes nothing."""
@@ -250,7 +288,10 @@ class Relay:
 
     def _greet(self, link: socket.socket, stream: IO[bytes]) -> None:
         nonce = stream.readline(200).decode("ascii", "replace").strip()
-        link.sendall(f"{self.window.end} {proof(self.key, f'get {nonce} {self.window.end}')}\n".encode())
+        at = self.window.end
+        have = b"".join(self.have[at // PIECE :])
+        words = f"{at} {len(have) // 32} {hashlib.sha256(have).hexdigest()}"
+        link.sendall(f"{words} {proof(self.key, f'get {nonce} {words}')}\n".encode() + have)
 
     # Where it goes to.
 
@@ -266,9 +307,11 @@ class Relay:
             nonce = os.urandom(16).hex()
             link.sendall(f"{nonce}\n".encode())
             with link.makefile("rb") as stream:
-                at, mark = stream.readline(200).decode("ascii", "replace").split()
-            if not hmac.compare_digest(mark.encode(), proof(self.key, f"get {nonce} {int(at)}").encode()):
-                return
+                words, _, mark = stream.readline(300).decode("ascii", "replace").rstrip("\n").rpartition(" ")
+                if not hmac.compare_digest(mark.encode(), proof(self.key, f"get {nonce} {words}").encode()):
+                    return
+                at, count, _ = words.split(" ")
+                told = stream.read(32 * min(int(count), MANY))
             link.settimeout(None)
             watching = threading.Thread(target=self._watch, args=(link,), daemon=True)
             watching.start()
@@ -277,7 +320,7 @@ class Relay:
                 link.sendall(frame.head + frame.body)
                 self.heard = time.monotonic()
 
-            feed(self.window, self.key, int(at), send)
+            feed(self.window, self.key, int(at), send, [told[one : one + 32] for one in range(0, len(told), 32)])
             watching.join()  # to close it before the other side does would throw away what is on its way
 
     def _watch(self, link: socket.socket) -> None:
@@ -286,6 +329,27 @@ class Relay:
             while select.select([link], [], [], STALL)[0] and link.recv(4096):
                 pass
             link.shutdown(socket.SHUT_RDWR)
+
+
+def kept(order: dict[str, Any]) -> KeptArchive | None:
+    """Return the file for what comes, None where nothing is to be kept, or cannot be."""
+    if not order.get("keep"):
+        return None
+    deadline = time.monotonic() + LOCKED
+    while True:
+        try:
+            made = KeptArchive(*order["keep"])
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                return None
+            time.sleep(0.2)
+        except OSError:
+            return None
+        else:
+            if made.has_room(order.get("size", 0)):
+                return made
+            made.remove()
+            return None
 
 
 def listen(address: str) -> socket.socket:

@@ -1,0 +1,59 @@
+"""Whether a host's engine has room for an image, found out before anything is sent."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from jobctl.jobspec.deploy.host.engine import Engine
+from jobctl.jobspec.deploy.host.host_job import HostJob
+from jobctl.jobspec.deploy.host.scripts import SCRIPTS
+from jobctl.jobspec.deploy.model.errors import HostError
+from jobctl.jobspec.deploy.transport.base import FIRST_ANSWER
+
+TIMES = 2  # an engine that loads an image unpacks the archive first, and then each layer
+CONTAINERD = "/var/lib/containerd"  # where images are if the engine leaves them to the system's containerd
+HINT = "make room there (`docker system df` shows what takes it, `docker system prune` removes what nothing uses)"
+
+
+def bytes_missing(engine: Engine, image: str, layers: Sequence[str], shared: frozenset[str]) -> int:
+    """Return how many bytes the layers that are not `shared` are, unpacked; 0 if the engine that has them does not tell."""
+    with engine.asked() as client:
+        size = engine.answer(client.inspect_image(image), dict).get("Size")
+        told = client.history(image) if shared else []
+    if not shared:
+        return size if isinstance(size, int) else 0
+    sizes = [step["Size"] for step in reversed(told) if step.get("Size")]  # steps that only set something have no layer
+    if len(sizes) != len(layers):
+        return 0
+    return sum(size for layer, size in zip(layers, sizes, strict=True) if layer not in shared)
+
+
+def check_room(host_job: HostJob, image: str, missing: int) -> None:
+    """Raise HostError if a host's engine has no room for so many bytes of layers."""
+    if not missing:
+        return
+    with host_job.engine.asked() as client:
+        info = host_job.engine.answer(client.info(), dict)
+    argv = SCRIPTS.argv("free", *_places(info))
+    words = host_job.transport.run(argv, timeout=FIRST_ANSWER).out.decode("utf-8", "replace").strip()
+    free, _, place = words.partition(" ")
+    if (
+        not free.isdigit() or int(free) * 1024 >= TIMES * missing
+    ):  # an engine in a virtual machine is not known to the host
+        return
+    needed, there = (f"{count / 1e9:.1f} GB" for count in (TIMES * missing, int(free) * 1024))
+    message = (
+        f"no room for image `{image}`: its engine needs {needed} in {place} while it loads it, and {there} are free"
+    )
+    raise HostError(host_job.host.name, "disk-full", message, HINT)
+
+
+def _places(info: dict[str, Any]) -> list[str]:
+    """Return the directories where an engine may keep layers, the likeliest first."""
+    root = str(info.get("DockerRootDir") or "")
+    status = info.get("DriverStatus") or []
+    if not any("io.containerd" in str(line) for line in status):
+        return [root]
+    return [os.path.join(root, "containerd", "daemon"), CONTAINERD, root]

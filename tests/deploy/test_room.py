@@ -1,0 +1,77 @@
+"""Whether an engine has room for an image: on engines that a test plays."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from jobctl.jobspec.deploy.host.room import bytes_missing, check_room
+from jobctl.jobspec.deploy.model.errors import HostError
+from jobctl.jobspec.deploy.transport.local import LocalTransport
+
+LAYERS = ("sha256:aa", "sha256:bb", "sha256:cc")
+STEPS = [{"Size": 3}, {"Size": 0}, {"Size": 20}, {"Size": 100}]  # the newest first
+
+
+class PlayedEngine:
+    """An engine that answers as a test says."""
+
+    def __init__(self, **answers: Any) -> None:
+        self.answers = answers
+
+    @contextlib.contextmanager
+    def asked(self) -> Iterator[Any]:
+        yield SimpleNamespace(
+            inspect_image=lambda image: {"Size": 123},
+            history=lambda image: self.answers["steps"],
+            info=lambda: self.answers["info"],
+        )
+
+    def answer(self, value: Any, kind: type) -> Any:
+        return value
+
+
+@pytest.mark.parametrize(
+    ("shared", "steps", "missing"),
+    [
+        ((), STEPS, 123),
+        (LAYERS[:1], STEPS, 23),
+        (LAYERS[:2], STEPS, 3),
+        (LAYERS, STEPS, 0),
+        (LAYERS[:1], STEPS[:1], 0),  # which layer is how large is not known
+    ],
+)
+def test_only_layers_that_are_missing_need_room(shared: tuple[str, ...], steps: list[Any], missing: int) -> None:
+    engine: Any = PlayedEngine(steps=steps)
+    assert bytes_missing(engine, "app:1", LAYERS, frozenset(shared)) == missing
+
+
+def job(info: dict[str, Any]) -> Any:
+    engine = PlayedEngine(info=info)
+    return SimpleNamespace(host=SimpleNamespace(name="h1"), engine=engine, transport=LocalTransport("h1"))
+
+
+def test_an_engine_without_room_is_an_error_that_says_how_much(tmp_path: Path) -> None:
+    check_room(job({"DockerRootDir": str(tmp_path)}), "app:1", 1000)
+    with pytest.raises(HostError) as caught:
+        check_room(job({"DockerRootDir": str(tmp_path)}), "app:1", 10**18)
+    assert (caught.value.code, caught.value.host) == ("disk-full", "h1")
+    assert f"needs 2000000000.0 GB in {tmp_path} while it loads it, and " in caught.value.message
+    assert "docker system prune" in str(caught.value.hint)
+
+
+def test_the_place_of_containerds_layers_counts(tmp_path: Path) -> None:
+    (tmp_path / "containerd" / "daemon").mkdir(parents=True)
+    info = {"DockerRootDir": str(tmp_path), "DriverStatus": [["driver-type", "io.containerd.snapshotter.v1"]]}
+    with pytest.raises(HostError, match="containerd/daemon"):
+        check_room(job(info), "app:1", 10**18)
+
+
+def test_an_engine_whose_place_the_host_does_not_know_is_asked_nothing(tmp_path: Path) -> None:
+    check_room(job({"DockerRootDir": str(tmp_path / "elsewhere")}), "app:1", 10**18)
+    check_room(job({}), "app:1", 10**18)
