@@ -122,7 +122,8 @@ class Generation:
 
     `command` says what launchers do now: `run` this generation, `stop` (end the processes and stay), `finish`
     (end and exit). `grace` is how long processes of an earlier generation get between SIGTERM and SIGKILL; launchers
-    that were unanswered for `host_timeout` seconds end theirs: their node may be started elsewhere. `began` is when the
+    that were unanswered for `host_timeout` seconds end theirs: their node may be started elsewhere. On hosts without etcd
+    that is the plan's `recovery.lease`, a second less than the `host_timeout` of the spec. `began` is when the
     job was brought up from nothing (seconds since the epoch): numbers begin at 1 again then. `alone` is None
     where launchers begin nothing by themselves, `moves` where no node may still run at an old place. `why` is the reason
     where launchers have ended the job as failed, `cause` that for which a command or a supervisor has begun it.
