@@ -67,6 +67,7 @@ bit supervised;      /* whether there is a supervisor */
 bit second;          /* whether it has taken over from another, which may still be there: it needs more than half */
 bit by_second;       /* whether X is of such a one */
 byte known;          /* the order that it knows */
+bit knew_m;          /* whether it knew M before E: it has written down where the node is since */
 byte told_a = CAP;   /* since it, or one before it, last answered A */
 bit sup_a;           /* whether that was in the order that A has now */
 bit ran_b;           /* whether B has begun since it moved there, and since its container was started */
@@ -208,9 +209,14 @@ inline take_over(x) {
   if :: 2 * votes > N -> supervised = 1; second = 1; known = order[x] :: else fi
 }
 
+inline learn(o) {
+  knew_m = (o == E && (known == M || knew_m));
+  known = o
+}
+
 inline make_x(move, stop) {
   number = known + 2;
-  there[X] = 1; moves = (moved_by_launchers(known) || move); stops = stop;
+  there[X] = 1; moves = (moved_by_launchers(known) || knew_m || move); stops = stop; knew_m = 0;
   after_m = (moved_by_launchers(known) && ran_b); known = X; by_second = is_second
 }
 
@@ -312,7 +318,7 @@ inline heal() {
       for (i : 0 .. N) { if :: order[i] == p -> good = 1 :: else fi };
       if :: there[p] && good && newer(p, newest) -> newest = p :: else fi
     };
-    if :: supervised && newer(newest, known) -> known = newest :: else fi;
+    if :: supervised && newer(newest, known) -> learn(newest) :: else fi;
     for (p : 0 .. N) {
 #ifdef BUG_NO_GOSSIP
       good = supervised;
@@ -348,7 +354,7 @@ inline forget() {
   left_b[A] = 0; left_b[B] = 0;
   age_a[A] = 0; age_a[B] = 0; age_b[A] = 0; age_b[B] = 0; age_s[A] = 0; age_s[B] = 0; vote_a[A] = 0; vote_a[B] = 0;
   if :: told_a > T -> sup_a = 0 :: else fi;
-  if :: supervised :: else -> known = 0 fi;
+  if :: supervised :: else -> known = 0; knew_m = 0 fi;
   for (p : 1 .. N - 1) {
     for (q : 1 .. N - 2) {
       if
@@ -383,7 +389,7 @@ inline forget() {
   STEP(can_answer(x, B) && age_b[x], answer(x, B)) \
   STEP(HOT && !there[M] && order[x] < M, move_0(x)) \
   STEP(HOT && ENDS && !there[E] && order[x] < M, give_up_lost(x)) \
-  STEP(supervised && newer(order[x], known), known = order[x]) \
+  STEP(supervised && newer(order[x], known), learn(order[x])) \
   STEP(SUPERVISOR && OTHERS && !supervised, take_over(x))
 
 active proctype world() {
@@ -426,7 +432,7 @@ active proctype world() {
   d_step { /* What follows is certain: all of it is one state. */
     for (p : 0 .. N) { order[p] = 0; state[p] = 0; age_a[p] = 0; age_b[p] = 0; age_s[p] = 0; vote_a[p] = 0; left_b[p] = 0 };
     for (p : 0 .. ORDERS - 1) { there[p] = 0 };
-    moves = 0; after_m = 0; stops = 0; ends_moved = 0; number = 0; supervised = 0; second = 0; by_second = 0; known = 0; told_a = 0; told_b = 0; ran_b = 0; sup_a = 0; p = 0
+    moves = 0; after_m = 0; stops = 0; ends_moved = 0; knew_m = 0; number = 0; supervised = 0; second = 0; by_second = 0; known = 0; told_a = 0; told_b = 0; ran_b = 0; sup_a = 0; p = 0
   }
 #endif
 }
