@@ -41,7 +41,14 @@ class Part:
 def parts(seed: int, faults: int) -> Iterator[Part]:
     """Yield all parts; `seed` chooses the faults, `faults` is how many a job without a framework has."""
     for number, (kind, options) in enumerate(
-        {"fixed": (), "elastic": ("--elastic",), "etcd": ("--etcd",), "elastic-etcd": ("--elastic", "--etcd")}.items()
+        {
+            "fixed": (),
+            "elastic": ("--elastic",),
+            "etcd": ("--etcd",),
+            "elastic-etcd": ("--elastic", "--etcd"),
+            "alone": ("--alone",),
+            "elastic-alone": ("--elastic", "--alone"),
+        }.items()
     ):
         yield _fleet(f"fleet-{kind}", "light", seed + number, faults, "--notify", *options)
     for framework in ("torch", "torch-ps", "mindspore", "paddle", "paddle-ps", "paddle-elastic"):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from jobctl.jobspec.launcher.failure import NodeFailure
 from jobctl.jobspec.launcher.files import note
-from jobctl.jobspec.launcher.lease import UNSUPERVISED
+from jobctl.jobspec.launcher.lease import TICK, UNSUPERVISED
 from jobctl.jobspec.launcher.network import free_port
 from jobctl.jobspec.launcher.order import Rendezvous
 from jobctl.jobspec.launcher.peer_orders import LEFT_ALONE
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
 
 SETTLE = 0.5  # seconds before launchers begin anything: the failure that is the cause of others comes first
+LAST = SETTLE + TICK  # the same before they end the job: by then all others have said how they failed
 
 
 class FailedNode:
@@ -194,7 +195,7 @@ class Autonomy:
             session.propose(failed.end(order, final or "a rule says not to retry here"))
         elif waits or leaves:
             session.say_once(waits or "a rule has it leave its host; waits for the supervisor")
-        elif now - failed.since >= (SETTLE if final else failed.delay(order)) and not failed.waits_for_etcd(now):
+        elif now - failed.since >= (LAST if final else failed.delay(order)) and not failed.waits_for_etcd(now):
             failed.proposed = now
             self.propose(order, failed, final)
 

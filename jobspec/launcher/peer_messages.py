@@ -8,7 +8,7 @@ from jobctl.jobspec.launcher.order_news import OrderNews
 from jobctl.jobspec.launcher.records import record
 
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional
+    from typing import Any, Dict, List, Optional, Tuple
 
     from jobctl.jobspec.launcher.files import Json
 
@@ -42,6 +42,7 @@ class PeerMessage:
     spare: Optional[str] = None  # beside a tick: the host of the idle launcher that sends it
     begun: bool = False  # beside a tick: the node has begun in this lease
     paces: Optional[Dict[int, float]] = None  # beside a tick: see Run.paces_of_ranks
+    failed: Optional[Tuple[str, float]] = None  # beside a tick: how its node has failed in this order (kind), and when
 
     def to_json(self) -> Json:
         """Return it without what is not set."""
@@ -59,6 +60,7 @@ class PeerMessage:
         stacks = None
         if "hung" in data:
             stacks = StacksMessage(int(data["hung"]), float(data["limit"]), bool(data["asks"]))
+        kind, at = data.get("failed") or ("", 0.0)
         return cls(
             generation=data["generation"],
             node=int(data["node"]),
@@ -73,6 +75,7 @@ class PeerMessage:
             spare=data.get("spare"),
             begun=bool(data.get("begun")),
             paces={int(rank): float(seconds) for rank, seconds in (data.get("paces") or {}).items()} or None,
+            failed=(str(kind), float(at)) if kind else None,
         )
 
 

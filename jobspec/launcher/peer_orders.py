@@ -12,7 +12,7 @@ from jobctl.jobspec.launcher.processes import boot_time
 from jobctl.jobspec.launcher.records import record
 
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Optional, Sequence
+    from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
     from jobctl.jobspec.launcher.autonomy_terms import HotSpare
     from jobctl.jobspec.launcher.lease import MajorityLease
@@ -32,6 +32,7 @@ class PeerOrder:
     tick: str
     begun: bool = False  # whether its node has begun in this lease
     paces: Optional[Dict[int, float]] = None  # how long its processes need by themselves in each step, by their ranks
+    failed: Optional[Tuple[str, float]] = None  # how its node has failed in that order, and when
 
 
 @record
@@ -60,6 +61,7 @@ class PeerOrders:
         self.heard: Dict[int, PeerOrder] = {}
         self.on_adopted: Callable[[], None] = lambda: None  # called with each new order of launchers
         self.said: Optional[str] = None
+        self.failed: Callable[[], Optional[Tuple[str, float]]] = lambda: None  # how this node has failed in the order
         self.places = OldPlaces(boot_time())
         self.spares: Dict[str, PeerSpare] = {}  # hosts whose idle launchers were heard
 
@@ -107,8 +109,23 @@ class PeerOrders:
     @property
     def missing(self) -> Optional[str]:
         """What this launcher waits for before it may begin a generation of launchers, None for nothing."""
-        gone = sorted(self.gone)
-        return "waits for node %s, which is not heard" % ", ".join(map(str, gone)) if gone else None
+        gone, first = sorted(self.gone), self.failed_first
+        if gone:
+            return "waits for node %s, which is not heard" % ", ".join(map(str, gone))
+        return None if first is None else "leaves it to node %d, which failed first" % first
+
+    @property
+    def failed_first(self) -> Optional[int]:
+        """The node whose failure is the cause of this one's, None if there is none: a supervisor chooses the same.
+
+        A launcher that was killed cannot say when; what others say of themselves then is a consequence.
+        """
+        mine = self.failed()
+        if mine is None:
+            return None
+        found = [(node, heard.failed) for node, heard in self.heard.items() if heard.failed and self.is_there(node)]
+        causes = [(kind != "launcher", at, node) for node, (kind, at) in [*found, (self.lease.me, mine)]]
+        return None if min(causes)[2] == self.lease.me else min(causes)[2]
 
     def propose(self, order: Order, after: Optional[str] = None) -> None:
         """Begin `order` if the generation `after` still runs here."""

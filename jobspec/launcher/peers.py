@@ -127,7 +127,8 @@ class PeerLinks:
             for peer in self.peers.values():
                 run = self.launcher.run_
                 paces = run.paces_of_ranks() if run is not None else None
-                self.send(self.message(tick=name, begun=self.majority.validity.had, paces=paces), peer)
+                failed = self.launcher.recovery.failed
+                self.send(self.message(tick=name, begun=self.majority.validity.had, paces=paces, failed=failed), peer)
         if self.greeted is not None:
             for peer in self.peers.values():
                 idle = self.message(tick=name, spare=self.launcher.launch.host)
@@ -187,7 +188,8 @@ class PeerLinks:
         elif self.majority.asked(message.generation, node, boot_time()):
             self.orders.places.note_answer(node, boot_time())
             self.peers[node] = sender  # it may have been started again, at another port
-            self.orders.hear(node, message.tick, message.age, begun=message.begun, paces=message.paces)
+            more = {"begun": message.begun, "paces": message.paces, "failed": message.failed}
+            self.orders.hear(node, message.tick, message.age, **more)
             self.send(self.message(answer=message.tick, news=self.orders.news(message.age)), sender)
             # The other one may not have run yet when that tick was sent. Only a launcher that misses an answer asks, so
             # two launchers do not ask each other for ever.

@@ -15,7 +15,7 @@ from jobctl.jobspec.launcher.run import FAILED_GRACE
 from jobctl.jobspec.launcher.stragglers import slow_processes
 
 if TYPE_CHECKING:
-    from typing import Callable, List, Optional
+    from typing import Callable, List, Optional, Tuple
 
     from jobctl.jobspec.launcher.agent import Launcher
     from jobctl.jobspec.launcher.autonomy import OrderKeeper
@@ -34,7 +34,17 @@ class SelfRecovery:
         self.launcher = launcher
         self.autonomy = Autonomy(launcher.launch, launcher.report, keeper, supervised)
         self.replacement = Replacement(keeper) if isinstance(keeper, PeerOrders) else None
+        if isinstance(keeper, PeerOrders):
+            keeper.failed = lambda: self.failed
         self.judged = 0.0  # when it was looked last which nodes make the others wait
+
+    @property
+    def failed(self) -> Optional[Tuple[str, float]]:
+        """How this node has failed in the newest order, and when; None if it has not."""
+        report, order = self.launcher.report, self.launcher.orders.order
+        found = report.fields.failure
+        ended = report.state in ("failed", "fenced") and order is not None and report.is_of(order)
+        return (found.kind, found.at) if ended and found is not None else None
 
     def act(self) -> Optional[int]:
         """Do what is due; return an exit code when it is time to go."""

@@ -38,7 +38,7 @@ from jobctl.jobspec.supervise.recorder import Recorder
 from jobctl.jobspec.supervise.replan import moved_by_launchers
 
 LOOK = 0.5  # seconds between two looks where nothing is heard of any change: silence has to be noticed too
-SOON = 0.1  # the same while something has failed, and settles
+SOON = 0.1  # the same while something has failed, and settles, or a node is lost, and moves as soon as it may
 STEADY = 10.0  # seconds, `host_timeout` at most, that a host has to answer before nodes are started on it again
 BEHIND = 5.0  # seconds in which hosts say that they have what they were given
 
@@ -74,7 +74,7 @@ class Supervisor:
         self._waiting: float | None = None  # since when there is nothing to do but wait
         self._behind: float | None = None  # since when less was heard of than is known
         self._steady = Steady()
-        self._settles = False  # whether something has failed, and it is not clear yet what was first
+        self._settles = False  # whether it is clear in a moment what was first, or that a lost node cannot run any more
         self._retry = Retry()
         self._gathered: object = None  # what was known of the job when launchers' events were collected last
         self._unwritten: str | None = None  # what this machine's own files refused last, since something could be done
@@ -117,7 +117,7 @@ class Supervisor:
         if isinstance(decision, Leave):
             return decision if self._is_left(feed) else None
         if isinstance(decision, Wait):
-            self._settles = False
+            self._settles = not decision.lasting
             self._retry.done()
             self._wait(decision, observed)
             return None

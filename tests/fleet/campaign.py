@@ -1,11 +1,14 @@
 """A job of real nodes that one thing after another happens to, and the page of what it survived.
 
-    python -m tests.fleet.campaign --seed 1 --faults 100 [--elastic] [--etcd] [--notify] [--framework NAME]
+    python -m tests.fleet.campaign --seed 1 --faults 100 [--elastic] [--etcd] [--notify] [--alone] [--framework NAME]
 
 Faults come one at a time, two within two seconds, and in the middle of a hand-over; between them users run commands. After
 each the job has to train on by itself; at the end its loss must be, bit for bit, that of a run which nothing
 disturbed, no node may ever have trained twice at a time, and `down` must leave nothing behind. With `--notify` a webhook
 must have been told of each failure, once or twice.
+
+With `--alone` the controller is off from the first minute until the job has ended: faults are all that happens then, and
+nobody helps.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,6 +34,7 @@ from .listening import SPEC as NOTIFY
 from .listening import VARIABLE, Hearing, Listener, heard
 from .machine import ETCD_IMAGE
 from .mishaps import Mishaps
+from .mishaps_alone import MishapsAlone
 from .training import ALONE, NODES, SPEC, WORKS, Work, undisturbed
 
 TIMEOUT, ETCD_TIMEOUT = 5, 10  # host_timeout, in seconds; with etcd a leader must have been elected by then
@@ -44,6 +48,7 @@ class JobKind:
     elastic: bool = False
     etcd: bool = False
     notify: bool = False
+    alone: bool = False
 
     @property
     def work(self) -> Work:
@@ -63,6 +68,8 @@ class JobKind:
 
 class Campaign(Mishaps):
     """The job, and what can happen to it. `faults` counts what did."""
+
+    how: tuple[str, ...] = ()  # further options of `up`
 
     def __init__(
         self,
@@ -96,9 +103,25 @@ class Campaign(Mishaps):
 
     def run_all(self, count: int, only: str = "") -> None:
         """Let `count` faults happen, one after the other; `only`: none but those whose names have this in them."""
-        up = self.up()
+        up = self.up(*self.how)
         assert up.returncode == 0, up.stderr
         self.trains_on()
+        try:
+            with self.nobody_watching():
+                self.play(count, only)
+                self.end()
+                eventually(self.has_ended)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.run('events').stdout}") from error
+        self.finish()
+
+    @contextlib.contextmanager
+    def nobody_watching(self) -> Iterator[None]:
+        """Change nothing: this job is watched."""
+        yield
+
+    def play(self, count: int, only: str) -> None:
+        """Let the faults happen."""
         every = [*self.kinds(etcd=self.etcd), *([self.supervisor_killed_while_it_tells] if self.listener else [])]
         kinds = [kind for kind in every if only in kind.__name__]
         for number in range(count):
@@ -109,19 +132,18 @@ class Campaign(Mishaps):
                 kind(host, node)
                 self.trains_on()
             except AssertionError as error:
-                story = self.run("events").stdout
-                raise AssertionError(
-                    f"{number}: {kind.__name__} of node {node} on {host.name}: {error}\n{story}"
-                ) from error
+                raise AssertionError(f"{number}: {kind.__name__} of node {node} on {host.name}: {error}") from error
             self.faults[kind.__name__.replace("_", " ")] += 1
             self.seconds.append(time.monotonic() - began)
             print(f"{number:4}  {kind.__name__} of node {node} on {host.name}: {self.seconds[-1]:.1f} s", flush=True)
             assert not (self.checkpoints / "TWICE").exists(), (self.checkpoints / "TWICE").read_text()
-        self.finish()
+
+    def has_ended(self) -> bool:
+        """Say whether all nodes have ended well, as far as a job that is watched needs somebody to see that."""
+        return True
 
     def finish(self) -> None:
-        """Let it end, and see that it ends well and leaves nothing."""
-        self.end()
+        """See that it has ended well and leaves nothing."""
         done = self.run("wait", "--timeout", "300s", timeout=330)
         assert done.returncode == 0, f"{done.stderr}\n{self.run('events').stdout}"
         kept = (self.checkpoints / "checkpoint").read_text()
@@ -164,6 +186,23 @@ class Campaign(Mishaps):
             raise AssertionError(f"stuck at step {step}") from None
 
 
+class CampaignAlone(MishapsAlone, Campaign):
+    """The same with the controller off, from the first minute until the job has ended."""
+
+    how = ("--no-supervise",)
+
+    @contextlib.contextmanager
+    def nobody_watching(self) -> Iterator[None]:
+        """Take this machine off the hosts' network."""
+        with self.without_controller():
+            yield
+
+    def has_ended(self) -> bool:
+        """Say whether all nodes have ended well."""
+        reports = self.reports()
+        return reports != [] and all(one["state"] == "succeeded" for one in reports)
+
+
 def campaign(
     seed: int, count: int, kind: JobKind, *, only: str = "", hosts_of: Callable[[int], Fleet] | None = None
 ) -> Campaign:
@@ -175,12 +214,13 @@ def campaign(
         listener = Listener() if kind.notify else None
         if listener is not None:
             stack.enter_context(served(listener))
-        one = Campaign(Path(directory), made, seed, kind, listener)
+        play = CampaignAlone if kind.alone else Campaign
+        one = play(Path(directory), made, seed, kind, listener)
         try:
             one.run_all(count, only)
         finally:
             if one.supervisor is not None and one.supervisor.poll() is None:
-                one.supervisor.kill()
+                one.supervisor.terminate()
         return one
 
 
@@ -192,6 +232,7 @@ def main() -> None:
     parser.add_argument("--elastic", action="store_true", help="a job of 1 to 3 nodes without a spare")
     parser.add_argument("--etcd", action="store_true", help="with an etcd of three members on the same hosts")
     parser.add_argument("--notify", action="store_true", help="with a webhook, which must be told of each failure")
+    parser.add_argument("--alone", action="store_true", help="the controller is off until the job has ended")
     parser.add_argument(
         "--framework",
         choices=sorted(WORKS),
@@ -200,7 +241,7 @@ def main() -> None:
     )
     parser.add_argument("--only", default="", metavar="WORD", help="nothing but what has this in its name")
     options = parser.parse_args()
-    kind = JobKind(options.framework, options.elastic, options.etcd, options.notify)
+    kind = JobKind(options.framework, options.elastic, options.etcd, options.notify, options.alone)
     one = campaign(options.seed, options.faults, kind, only=options.only)
     for fault, times in sorted(one.faults.items()):
         print(f"{times:4}  {fault}")

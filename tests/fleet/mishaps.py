@@ -82,10 +82,15 @@ class Mishaps(Jobs):
         """The number of the newest generation."""
         return int(self.order()["number"])
 
+    def container(self, host: Host, node: int) -> str:
+        """The container of a node: that of the spare, if its launcher has taken the node over."""
+        spare, own = "jobctl-counter-spare", f"jobctl-counter-{node}"
+        return spare if spare in host.containers() and own not in host.containers() else own
+
     # One at a time.
 
     def process_killed(self, host: Host, node: int) -> None:
-        inside = host.docker("top", f"jobctl-counter-{node}", "-eo", "pid,args", check=False).splitlines()
+        inside = host.docker("top", self.container(host, node), "-eo", "pid,args", check=False).splitlines()
         pids = [int(line.split()[0]) for line in inside if line.split()[1:2] != [] and "counter.py" in line]
         # Not what waits beside it, which has the same command.
         reports = (host.home / ".jobctl").glob(f"*/counter/node-{node}/report.json")
@@ -103,10 +108,10 @@ class Mishaps(Jobs):
 
     def launcher_killed(self, host: Host, node: int) -> None:
         kill = "import os; os.kill(next(int(p) for p in os.listdir('/proc') if p.isdigit() and int(p) > 1), 9)"
-        host.docker("exec", f"jobctl-counter-{node}", "python3", "-c", kill, check=False)
+        host.docker("exec", self.container(host, node), "python3", "-c", kill, check=False)
 
     def container_killed(self, host: Host, node: int) -> None:
-        host.docker("kill", f"jobctl-counter-{node}", check=False)
+        host.docker("kill", self.container(host, node), check=False)
 
     def engine_killed(self, host: Host, node: int) -> None:
         host.kill_engine()
@@ -215,7 +220,7 @@ class Mishaps(Jobs):
         return [self.process_killed, self.launcher_killed, self.container_killed, self.container_removed, self.blink]
 
     def container_removed(self, host: Host, node: int) -> None:
-        host.docker("rm", "-f", f"jobctl-counter-{node}", check=False)
+        host.docker("rm", "-f", self.container(host, node), check=False)
 
     def blink(self, host: Host, node: int) -> None:
         """Take its cable out for longer than a lease."""

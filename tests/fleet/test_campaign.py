@@ -13,8 +13,14 @@ from .fleet import Fleet
 FAULTS, SEED = int(os.environ.get("JOBCTL_TEST_FAULTS", "3")), int(os.environ.get("JOBCTL_TEST_SEED", "1"))
 
 
-@pytest.mark.parametrize("etcd", [False, True], ids=["alone", "etcd"])
+@pytest.mark.parametrize("etcd", [False, True], ids=["leases", "etcd"])
 @pytest.mark.parametrize("elastic", [False, True], ids=["fixed", "elastic"])
 def test_whatever_happens_it_trains_on(hosts_of: Callable[[int], Fleet], elastic: bool, etcd: bool) -> None:
     one = campaign(SEED, FAULTS, JobKind("light", elastic, etcd, notify=True), hosts_of=hosts_of)
+    assert sum(one.faults.values()) == FAULTS
+
+
+def test_it_trains_on_while_the_controller_is_off(hosts_of: Callable[[int], Fleet]) -> None:
+    """From the first minute until the job has ended."""
+    one = campaign(SEED, FAULTS, JobKind("light", alone=True), hosts_of=hosts_of)
     assert sum(one.faults.values()) == FAULTS

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from jobctl.jobspec.launcher import autonomy
-from jobctl.jobspec.launcher.autonomy import SETTLE, FailedNode
+from jobctl.jobspec.launcher.autonomy import LAST, SETTLE, FailedNode
 from jobctl.jobspec.launcher.failure import Failure
 from jobctl.jobspec.launcher.lease import UNSUPERVISED
 from jobctl.jobspec.launcher.order import Order
@@ -136,6 +136,9 @@ def decided(
     mine.go_on(given)
     assert not keeper.proposed or supervised is None  # the failure that is the cause of others may come yet
     now[0] += SETTLE
+    mine.go_on(given)
+    assert not [end for end, _ in keeper.proposed if end.why] or supervised is None  # nor has everybody been heard
+    now[0] += LAST - SETTLE
     mine.go_on(given)
     mine.go_on(given)
     return keeper

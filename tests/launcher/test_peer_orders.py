@@ -56,7 +56,7 @@ class Job:
                 name = self.leases[sender].tick(self.now)
                 if other != sender and self.leases[other].asked("g1", sender, self.now):
                     known = self.nodes[sender].age
-                    self.nodes[other].hear(sender, name, known)
+                    self.nodes[other].hear(sender, name, known, failed=self.nodes[sender].failed())
                     news = self.nodes[other].news(known)
                     if self.leases[sender].answered(name, other) and news is not None:
                         self.nodes[sender].take(news)
@@ -186,3 +186,25 @@ def test_a_launcher_that_was_told_to_stop_does_not_enter_what_others_begin(job: 
     assert job.nodes[0].order == order(command="stop")
     assert job.numbers() == [1, 2, 2]
     assert job.nodes[1].missing == "waits for node 0, which is not heard"
+
+
+@pytest.mark.parametrize("cause", [("fenced", 104.0), ("launcher", 109.0), ("exit", 105.0)])
+def test_a_node_leaves_it_to_the_one_that_failed_first(job: Job, cause: tuple[str, float]) -> None:
+    """What its peers say of themselves when a launcher was killed is a consequence, whenever they say it."""
+    job.pass_time(UNSUPERVISED + 1, 0, 1, 2)
+    job.nodes[1].failed = lambda: ("exit", 105.0)
+    job.nodes[0].failed = lambda: cause
+    job.talk(0, 1, 2)
+    assert job.fail(1) == "leaves it to node 0, which failed first"
+    assert job.fail(0) is None
+    job.talk(0, 1, 2)
+    assert job.numbers() == [2, 2, 2]
+
+
+def test_a_node_that_is_not_heard_has_failed_after_all_others(job: Job) -> None:
+    job.pass_time(UNSUPERVISED + 1, 0, 1, 2)
+    job.nodes[0].failed = lambda: ("exit", 104.0)
+    job.talk(0, 1, 2)
+    job.nodes[1].failed = lambda: ("exit", 105.0)
+    job.pass_time(SILENT + 1, 1, 2)
+    assert job.fail(1) == "waits for node 0, which is not heard"

@@ -28,9 +28,14 @@
 #define Y1 1 /* begun by launchers after G */
 #define Y2 2 /* begun by launchers after Y1 */
 #define M 3  /* begun by launchers after G, Y1 or Y2: a move of node 0 to B */
-#define X 4  /* the next of a supervisor, whatever it knew: a move of node 0 to B, a restart in place, or a stop */
-#define Z 5  /* begun by launchers after X */
-#define ORDERS 6
+#define E 4  /* begun by launchers after any of these: the end of a job that is beyond help */
+#define X 5  /* the next of a supervisor, whatever it knew: a move of node 0 to B, a restart in place, or a stop */
+#define Z 6  /* begun by launchers after X */
+#define F 7  /* likewise: the end of the job */
+#define ORDERS 8
+#ifndef ENDS
+#define ENDS 0 /* whether launchers may begin E and F */
+#endif
 #ifndef HOT
 #define HOT 0 /* whether B is a hot spare, so that launchers may begin M */
 #endif
@@ -47,7 +52,8 @@ bit there[ORDERS]; /* which orders were ever made */
 bit moves;         /* whether X has node 0 at B */
 bit after_m;       /* whether that is because its author knew that node 0 had begun there in M */
 bit stops;         /* whether X is a stop */
-byte number = 4;   /* BUG_NUMBER: the number of X */
+bit ends_moved;    /* whether E has node 0 at B, as the order that it ends had */
+byte number = 5;   /* BUG_NUMBER: the number of X */
 
 byte order[PLACES];
 byte state[PLACES];
@@ -61,6 +67,7 @@ bit supervised;      /* whether there is a supervisor */
 bit second;          /* whether it has taken over from another, which may still be there: it needs more than half */
 bit by_second;       /* whether X is of such a one */
 byte known;          /* the order that it knows */
+bit knew_m;          /* whether it knew M before E: it has written down where the node is since */
 byte told_a = CAP;   /* since it, or one before it, last answered A */
 bit sup_a;           /* whether that was in the order that A has now */
 bit ran_b;           /* whether B has begun since it moved there, and since its container was started */
@@ -69,14 +76,21 @@ byte told_b = CAP;   /* since it, or one before it, last answered B in the order
 byte p, q, i, rounds, votes, newest, following; /* of the step that is being made */
 bit good;
 
-#define moved(o) (o == M || (o >= X && moves))
+#define ends(o) (o == E || o == F)
+#define moved_by_launchers(o) (o == M || (o == E && ends_moved))
+#define moved(o) (moved_by_launchers(o) || (o >= X && moves))
 #define home(o) (moved(o) -> B : A)
-#define takes_part(x, o) (!(o == X && stops) && (x == home(o) || (x > A && x < B)))
+#define takes_part(x, o) (!(o == X && stops) && !ends(o) && (x == home(o) || (x > A && x < B)))
 #ifdef BUG_NUMBER
 #define rank(o) (o < X -> o + 1 : (o == X -> number : number + 1))
 #define newer(x, y) (rank(x) > rank(y) || (rank(x) == rank(y) && x > y))
 #else
+#ifdef BUG_END_LOSES
+#define rank(o) (o == E -> 1 : 2 * o)
+#define newer(x, y) (rank(x) > rank(y))
+#else
 #define newer(x, y) (x > y)
+#endif
 #endif
 #define after(o) (o == G -> Y1 : (o == Y1 -> Y2 : (o == X && !stops -> Z : o))) /* what launchers begin after it */
 
@@ -122,7 +136,7 @@ inline hold(x) {
 }
 
 inline enter(x, o) {
-  left_b[x] = (o != order[x] && !moved(o) && order[x] == M) || (left_b[x] && age_b[x] < CAP && !moved(o));
+  left_b[x] = (o != order[x] && !moved(o) && moved_by_launchers(order[x])) || (left_b[x] && age_b[x] < CAP && !moved(o));
   order[x] = o;
   state[x] = (takes_part(x, o) -> (x == A || x == B -> WAITS : TRAINS) : IDLE);
   drop_votes(x)
@@ -195,9 +209,15 @@ inline take_over(x) {
   if :: 2 * votes > N -> supervised = 1; second = 1; known = order[x] :: else fi
 }
 
+inline learn(o) {
+  knew_m = (o == E && (known == M || knew_m));
+  known = o
+}
+
 inline make_x(move, stop) {
   number = known + 2;
-  there[X] = 1; moves = (known == M || move); stops = stop; after_m = (known == M && ran_b); known = X; by_second = is_second
+  there[X] = 1; moves = (moved_by_launchers(known) || knew_m || move); stops = stop; knew_m = 0;
+  after_m = (moved_by_launchers(known) && ran_b); known = X; by_second = is_second
 }
 
 /* Processes begin with a lease; a generation of launchers, once all members have gone over to it. */
@@ -231,6 +251,27 @@ inline move_0(p) {
   good = age_a[p] >= CAP && age_s[p] >= CAP;
   for (i : 1 .. N - 1) { if :: order[i] != order[p] -> good = 0 :: else fi };
   if :: good -> there[M] = 1; enter(p, M) :: else fi
+}
+
+/* Where launchers would begin another order, and the policy allows none, they end the job. The order before says where. */
+inline end(x) {
+  following = (order[x] < E -> E : F);
+  if
+  :: good && !there[following] ->
+    there[following] = 1; if :: following == E -> ends_moved = moved(order[x]) :: else fi;
+    enter(x, following)
+  :: else
+  fi
+}
+inline give_up(x) {
+  good = state[x] == FAILED;
+  for (i : 0 .. N) { if :: takes_part(i, order[x]) && order[i] != order[x] -> good = 0 :: else fi };
+  end(x)
+}
+inline give_up_lost(x) {
+  good = age_a[x] >= CAP && age_s[x] >= CAP;
+  for (i : 1 .. N - 1) { if :: order[i] != order[x] -> good = 0 :: else fi };
+  end(x)
 }
 
 /* A container is started again. Its launcher knows what it has written down: its order. Whom it has answered it does not
@@ -272,19 +313,19 @@ inline heal() {
   :: rounds < 2 * CAP + 4 ->
     rounds++;
     newest = G;
-    for (p : Y1 .. Z) { /* An order that its author alone knew is gone with it. */
+    for (p : Y1 .. F) { /* An order that its author alone knew is gone with it. */
       good = supervised && known == p;
       for (i : 0 .. N) { if :: order[i] == p -> good = 1 :: else fi };
       if :: there[p] && good && newer(p, newest) -> newest = p :: else fi
     };
-    if :: supervised && newer(newest, known) -> known = newest :: else fi;
+    if :: supervised && newer(newest, known) -> learn(newest) :: else fi;
     for (p : 0 .. N) {
 #ifdef BUG_NO_GOSSIP
       good = supervised;
 #else
       good = 1;
 #endif
-      if :: good && newer(newest, order[p]) && (p != B || moved(newest) || order[B] == M) -> enter(p, newest) :: else fi
+      if :: good && newer(newest, order[p]) && (p != B || moved(newest) || moved_by_launchers(order[B])) -> enter(p, newest) :: else fi
     };
     for (q : 1 .. N - 1) { answer(q, A); answer(q, B) };
     supervisor_answers_a((1 << N) - 1);
@@ -300,7 +341,8 @@ inline heal() {
 #if N == 2 /* One launcher is not most of two: a move that no supervisor completes waits for the next one. */
   if :: moved(newest) && !supervised && !ran_b -> good = 1 :: else fi;
 #endif
-  for (p : 0 .. N) { if :: newest == X && stops && state[p] != IDLE -> good = 0 :: else fi };
+  for (p : 0 .. N) { if :: ((newest == X && stops) || ends(newest)) && state[p] != IDLE -> good = 0 :: else fi };
+  if :: there[E] && newest < E -> good = 0 :: else fi; /* It counts for good: only a supervisor has the job go on. */
 }
 
 /* What makes no difference is forgotten, and the launchers of the nodes that stay are put in order, as they are alike:
@@ -312,7 +354,7 @@ inline forget() {
   left_b[A] = 0; left_b[B] = 0;
   age_a[A] = 0; age_a[B] = 0; age_b[A] = 0; age_b[B] = 0; age_s[A] = 0; age_s[B] = 0; vote_a[A] = 0; vote_a[B] = 0;
   if :: told_a > T -> sup_a = 0 :: else fi;
-  if :: supervised :: else -> known = 0 fi;
+  if :: supervised :: else -> known = 0; knew_m = 0 fi;
   for (p : 1 .. N - 1) {
     for (q : 1 .. N - 2) {
       if
@@ -333,9 +375,10 @@ inline forget() {
     assert(!(stops && state[A] == TRAINS && order[A] >= X)) \
   }
 
-#define ENTER(x, o) STEP(there[o] && newer(o, order[x]) && (x != B || moved(o) || order[B] == M), enter(x, o))
+#define ENTER(x, o) STEP(there[o] && newer(o, order[x]) && (x != B || moved(o) || moved_by_launchers(order[B])), enter(x, o))
 #define OF_PLACE(x) \
-  ENTER(x, Y1) ENTER(x, Y2) ENTER(x, M) ENTER(x, X) ENTER(x, Z) \
+  ENTER(x, Y1) ENTER(x, Y2) ENTER(x, M) ENTER(x, E) ENTER(x, X) ENTER(x, Z) ENTER(x, F) \
+  STEP(ENDS && state[x] == FAILED, give_up(x)) \
   STEP(state[x] == FAILED, propose(x)) \
   STEP(state[x] == TRAINS && !last(order[x]), state[x] = FAILED) \
   STEP(x != B || moved(order[B]), come_back(x))
@@ -345,7 +388,8 @@ inline forget() {
   STEP(can_answer(x, A) && (age_a[x] || !vote_a[x]), answer(x, A)) \
   STEP(can_answer(x, B) && age_b[x], answer(x, B)) \
   STEP(HOT && !there[M] && order[x] < M, move_0(x)) \
-  STEP(supervised && newer(order[x], known), known = order[x]) \
+  STEP(HOT && ENDS && !there[E] && order[x] < M, give_up_lost(x)) \
+  STEP(supervised && newer(order[x], known), learn(order[x])) \
   STEP(SUPERVISOR && OTHERS && !supervised, take_over(x))
 
 active proctype world() {
@@ -388,7 +432,7 @@ active proctype world() {
   d_step { /* What follows is certain: all of it is one state. */
     for (p : 0 .. N) { order[p] = 0; state[p] = 0; age_a[p] = 0; age_b[p] = 0; age_s[p] = 0; vote_a[p] = 0; left_b[p] = 0 };
     for (p : 0 .. ORDERS - 1) { there[p] = 0 };
-    moves = 0; after_m = 0; stops = 0; number = 0; supervised = 0; second = 0; by_second = 0; known = 0; told_a = 0; told_b = 0; ran_b = 0; sup_a = 0; p = 0
+    moves = 0; after_m = 0; stops = 0; ends_moved = 0; knew_m = 0; number = 0; supervised = 0; second = 0; by_second = 0; known = 0; told_a = 0; told_b = 0; ran_b = 0; sup_a = 0; p = 0
   }
 #endif
 }

@@ -22,7 +22,7 @@ class Instance:
 
     `supervisor`: it has one at first; `others`: another one may take over from it. `progress`: it is also checked that
     all nodes train again once nothing fails any more. `bug`: which BUG_ of the model is planted. `hot`: launchers may
-    move a node to a hot spare.
+    move a node to a hot spare. `ends`: they may end the job.
     """
 
     nodes: int
@@ -31,12 +31,14 @@ class Instance:
     progress: bool = False
     bug: str | None = None
     hot: bool = False
+    ends: bool = False
     options: tuple[str, ...] = field(default=("-O1",))  # of the compiler
 
     @property
     def definitions(self) -> list[str]:
         """Return what the model asks for."""
         values = {"N": self.nodes, "SUPERVISOR": int(self.supervisor), "OTHERS": int(self.others), "HOT": int(self.hot)}
+        values["ENDS"] = int(self.ends)
         flags = [name for name, given in (("PROGRESS", self.progress), (f"BUG_{self.bug}", self.bug)) if given]
         return [f"-D{name}={value}" for name, value in values.items()] + [f"-D{flag}" for flag in flags]
 

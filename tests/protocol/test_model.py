@@ -20,6 +20,8 @@ JOBS = {
     "two nodes go on": Instance(2, others=False, progress=True),
     "three nodes without a supervisor go on": Instance(3, supervisor=False, progress=True),
     "three nodes without a supervisor, and a hot spare": Instance(3, supervisor=False, progress=True, hot=True),
+    "two nodes that may end": Instance(2, others=False, progress=True, ends=True),
+    "three nodes without a supervisor that may end": Instance(3, supervisor=False, progress=True, hot=True, ends=True),
 }
 LARGE_JOBS = {
     "three nodes go on": Instance(3, others=False, progress=True),
@@ -27,6 +29,9 @@ LARGE_JOBS = {
     "four nodes without a supervisor go on": Instance(4, supervisor=False, progress=True),
     "three nodes and a hot spare": Instance(3, others=False, hot=True, options=("-O2", "-DCOLLAPSE")),
     "four nodes without a supervisor, and a hot spare": Instance(4, supervisor=False, progress=True, hot=True),
+    "three nodes and a hot spare that may end": Instance(
+        3, others=False, hot=True, ends=True, options=("-O2", "-DCOLLAPSE")
+    ),
     "four nodes": Instance(4, others=False, progress=True, options=("-O2", "-DCOLLAPSE")),
 }
 # Each with the smallest job that shows it.
@@ -46,6 +51,7 @@ BUGS = {
         3, others=False, hot=True
     ),  # a launcher forgets it, as the next supervisor did not know it
     "SUPERVISOR_AT_ONCE": Instance(3, others=False, hot=True),  # a supervisor that did not know it answers at once
+    "END_LOSES": Instance(3, supervisor=False, progress=True, hot=True, ends=True),  # it gives way to a later `run`
 }
 QUICK = ("AT_ONCE", "NUMBER", "NO_GOSSIP")
 

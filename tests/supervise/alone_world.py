@@ -103,6 +103,7 @@ class AloneLauncher(Launcher):
         host.containers.add(node)
         self.orders = PeerOrders(self.lease, lambda text: None)
         self.orders.places = self.places
+        self.orders.failed = lambda: ("launcher", self.at) if self.failed or self.fenced else None
         before = host.entered.get(node)
         self.orders.order = before if before is not None and before.is_of_launchers else None
         self.places.left |= host.left.get(node, set())
@@ -194,15 +195,15 @@ class AloneLauncher(Launcher):
 
     def tick(self) -> None:
         now, name = self.sim.now, self.lease.tick(self.sim.now)
-        generation, age = self.lease.generation, self.orders.age
+        generation, age, failed = self.lease.generation, self.orders.age, self.orders.failed()
         for other in self.sim.hosts.values():
             if other is not self.host and generation is not None:
-                self.sim.datagram(self.host, other, lambda x: x.hears(self, name, generation, age))
+                self.sim.datagram(self.host, other, lambda x: x.hears(self, name, generation, age, failed))
         line = {"node": self.node, "tick": name, "generation": generation, "progress": None, "echo": self.echo}
         unheard = {str(n): a for n, a in self.lease.unheard(now).items()}
         self.host.send({**line, "unheard": unheard, "clear": self.places.clear_of(now), "kept": self.places.kept(now)})
 
-    def hears(self, by: AloneLauncher, name: str, generation: str, age: Any) -> None:
+    def hears(self, by: AloneLauncher, name: str, generation: str, age: Any, failed: Any = None) -> None:
         now = self.sim.now
         if isinstance(by, IdleSpare) or generation != self.lease.generation:
             if isinstance(by, IdleSpare):
@@ -216,7 +217,7 @@ class AloneLauncher(Launcher):
             return
         if self.lease.asked(generation, by.node, now):
             self.places.note_answer(by.node, now)
-            self.orders.hear(by.node, name, age, begun=by.lease.validity.had)
+            self.orders.hear(by.node, name, age, begun=by.lease.validity.had, failed=failed)
             news = self.orders.news(age)
             self.sim.datagram(self.host, by.host, lambda x: x.answered(name, self.node, news) if x is by else None)
 
@@ -265,7 +266,7 @@ class IdleSpare(AloneLauncher):
                 if other is not self.host:
                     self.sim.datagram(self.host, other, lambda x: x.hears(self, name, order.lease, age))
 
-    def hears(self, by: AloneLauncher, name: str, generation: str, age: Any) -> None:
+    def hears(self, by: AloneLauncher, name: str, generation: str, age: Any, failed: Any = None) -> None:
         """Answer nobody."""
 
     def answered(self, name: str, by: int, news: Any) -> None:

@@ -12,8 +12,8 @@ import pytest
 from jobctl.jobspec.deploy.store import events
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.notify.news import News
-from jobctl.jobspec.supervise.decisions import Rejoin, Restart, Wait
-from jobctl.jobspec.supervise.loop import Supervisor
+from jobctl.jobspec.supervise.decisions import Leave, Rejoin, Restart, Wait
+from jobctl.jobspec.supervise.loop import LOOK, SOON, Supervisor
 
 from .test_loss import HOST_FAILURE, failed, job, lost, node
 from .test_recorder import ByHand
@@ -55,6 +55,19 @@ def test_a_person_is_told_when_the_job_cannot_go_on_without_one(watched: Watched
     watched.begin()
     watched.supervisor._wait(FOR_A_PERSON, LOST)
     assert watched.told == [("host-lost", (1,)), ("waiting", (1,))]
+
+
+def test_a_node_that_is_about_to_move_is_looked_at_often(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It moves the moment that it may; whatever lasts is not that urgent."""
+    decisions = [Wait("node 1: h1 is not heard; moves …", lasting=False), FOR_A_PERSON, Leave("the job is down")]
+    supervisor, waits = watched.supervisor, list[float]()
+    for name in ("_is_behind", "_gather", "_plan"):
+        monkeypatch.setattr(supervisor, name, lambda *args: None)
+    monkeypatch.setattr(supervisor, "_decide", lambda *args: decisions.pop(0))
+    monkeypatch.setattr(supervisor, "_is_left", lambda feed: True)
+    feed: Any = SimpleNamespace(observe=lambda: LOST, wait=waits.append)
+    assert supervisor.run(feed) == "the job is down"
+    assert waits == [SOON, LOOK]
 
 
 @pytest.mark.parametrize("kind", ["hang", "host"])
