@@ -154,6 +154,12 @@ def standby(spec: Spec, *groups: tuple[str, ...], launcher: str = "") -> Standby
     return Standby((groups[0], *further), launcher)
 
 
+def no_standby(spec: Spec, why: str) -> Standby | None:
+    """Return that nothing waits, and why."""
+    wanted = standby(spec, ())
+    return wanted if wanted is None or wanted.off else Standby((), "", why)
+
+
 def framework(name: str) -> Framework:
     """Return the framework called `name` (a value of the spec's key `framework`), which is what its module is called."""
     return cast("Framework", import_module(f"jobctl.jobspec.frameworks.{name}").FRAMEWORK)

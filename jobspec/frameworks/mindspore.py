@@ -26,7 +26,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from jobctl.jobspec.frameworks.base import ALIKE, Programs, Role, Seat, Start
+from jobctl.jobspec.frameworks.base import ALIKE, Programs, Role, Seat, Start, no_standby, standby
 from jobctl.jobspec.plan.recovery import Rule
 from jobctl.jobspec.plan.types import Need, Slot, Value
 from jobctl.jobspec.spec.framework_parts import MindsporeOptions
@@ -59,6 +59,8 @@ _INSTEAD = {
     "RANK_SIZE": "`nodes`, with `devices`,",
     "DEVICE_ID": "`devices`",
 }
+
+_MSRUN = "msrun starts its processes in a way of its own"
 
 _NATIVE = Need(
     "native-recovery-gone",
@@ -138,6 +140,7 @@ class MindSpore:
             apart=msrun,
             elsewhere=("MS_ROLE", "MS_SCHED") if msrun else (),
             equal=msrun,
+            standby=no_standby(spec, _MSRUN) if msrun else standby(spec, ("mindspore",)),
         )
 
     def under(self, spec: Spec, seat: Seat, operator: str) -> Start:

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import TYPE_CHECKING
 
-from jobctl.jobspec.frameworks.base import Programs, Role, Seat, Start, served
+from jobctl.jobspec.frameworks.base import Programs, Role, Seat, Start, no_standby, served, standby
 from jobctl.jobspec.frameworks.paddle_problems import RULES, installed
 from jobctl.jobspec.frameworks.paddle_variables import DECIDED as _DECIDED
 from jobctl.jobspec.frameworks.paddle_variables import INSTEAD
@@ -65,6 +65,10 @@ _STALL = (r"Waiting peer start", r"Run Pod", 40.0)
 ELASTIC_TIMEOUT = 30.0  # seconds, Paddle's default
 
 
+_IMPORTS = ("paddle",)
+_LAUNCHER = "paddle.distributed.launch.main:launch"
+_ELASTIC = "Paddle's elastic launcher goes on with processes of its own"
+
 _PROGRAMS = Programs(sum="paddle_sum")
 
 
@@ -100,6 +104,7 @@ class Paddle:
             rejoin=spec.recovery.max_restarts if elastic else None,
             lost=_LOST if elastic else "",
             stall=_STALL if elastic else None,
+            standby=no_standby(spec, _ELASTIC) if elastic else standby(spec, _IMPORTS, launcher=_LAUNCHER),
         )
 
     def under(self, spec: Spec, seat: Seat, operator: str) -> Start:
@@ -156,6 +161,7 @@ def _trainers(spec: Spec, seat: Seat) -> Start:
         scrub=_SCRUBBED,
         process_env=(*_PROCESS_ENV[:2], *_selected(spec, seat)),
         listens=True,
+        standby=standby(spec, _IMPORTS),
     )
 
 
@@ -264,6 +270,7 @@ def _role(spec: Spec, ps: Ps, seat: Seat) -> Start:
         # What synchronous trainers or servers hold of the model is lost with one of them; who has met through gloo has
         # met once and for all.
         rejoin=None if server or ps.sync or ps.gloo else spec.recovery.max_restarts,
+        standby=standby(spec, _IMPORTS),
     )
 
 

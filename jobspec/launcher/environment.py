@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from jobctl.jobspec.launcher.agent import Launcher
     from jobctl.jobspec.launcher.launch import Value
     from jobctl.jobspec.launcher.order import Member, Order
+SCRIPT = [os.path.abspath(__file__), "process"]  # this program as a script: the guard of one process
 
 
 class Folders:
@@ -136,12 +137,16 @@ class Environment:
     def argv(self, values: Sequence[Value]) -> List[str]:
         """Return an argv of the plan; the slot `process` becomes the guard of one process."""
         # A launcher that chooses the interpreter by itself does so by the name's ending: that gets the source.
-        prefixes = {"process": self.shim(), "process_script": [os.path.abspath(__file__), "process"]}
+        prefixes = {"process": self.shim(), "process_script": SCRIPT}
         argv: List[str] = []
         for value in values:
             slot = value.slot if isinstance(value, Slot) else ""
             argv += prefixes[slot] if slot in prefixes else [self.value(value)]
         return argv
+
+    def guard(self) -> List[str]:
+        """Return what the framework's launcher starts for each process, begun with nothing where that is its own interpreter."""
+        return ["", "-u", *SCRIPT] if Slot("process_script") in self.launch.start else self.shim()
 
     def shim(self) -> List[str]:
         """Return the argv that runs one process under a guard of its own; what it runs is in JOBCTL_PROCESS.

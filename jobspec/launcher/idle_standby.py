@@ -47,7 +47,7 @@ class Expected:
     def surroundings(self) -> Tuple[List[Dict[str, str]], bool, Optional[Trial]]:
         """Return what the framework's launcher does where it is tried."""
         argv = self.environment.argv(self.launch.start)
-        return [], False, Trial(argv[3:], self.environment.shim(), self.launch.nproc)
+        return [], False, Trial(argv[3:], self.environment.guard(), self.launch.nproc)
 
     def footprint(self) -> int:
         """Return how much memory the framework's launcher may take, or the first process where there is none, in bytes."""

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from jobctl.jobspec.launcher.node_guard import guard
 from jobctl.jobspec.launcher.process_guard import process_guard
 from jobctl.jobspec.launcher.process_task import ProcessTask
-from jobctl.jobspec.launcher.standby_guard import parked_guard, parked_launcher
+from jobctl.jobspec.launcher.standby_guard import parked_guard
+from jobctl.jobspec.launcher.standby_launcher import parked_launcher
 from jobctl.jobspec.launcher.standby_messages import GuardPreparation
 
 if TYPE_CHECKING:

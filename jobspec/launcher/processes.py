@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import struct
 import time
 from typing import TYPE_CHECKING
 
@@ -32,12 +33,31 @@ def _from_libc(name: str) -> Optional[Callable[..., int]]:
 # walking /proc only.
 _PRCTL = _from_libc("prctl")
 _TGKILL = _from_libc("tgkill")
+_SIGACTION = _from_libc("sigaction")
+# `struct sigaction` of 64 bits: handler, mask (of which the kernel knows 8 bytes of 128; the others are anything), flags, and
+# what libc adds by itself.
+_ACTION = struct.Struct("=8s8s120xI12x")
+_BY_LIBC = 0x04000000  # the flag for that
 
 
 def prctl(option: int, value: int) -> None:
     """Call prctl(2) with one argument, where there is one."""
     if _PRCTL is not None:
         _PRCTL(option, value, 0, 0, 0)
+
+
+def signal_action(number: int, action: Optional[bytes] = None) -> Optional[bytes]:
+    """Return how this process handles a signal, as C has it, after it was set to `action`; None where that is not known."""
+    if _SIGACTION is None or struct.calcsize("P") != 8:
+        return None
+    import ctypes
+
+    found = ctypes.create_string_buffer(_ACTION.size)
+    if action is not None:
+        _SIGACTION(number, ctypes.create_string_buffer(action, _ACTION.size), None)
+    _SIGACTION(number, None, found)
+    handler, mask, flags = _ACTION.unpack(found.raw)
+    return _ACTION.pack(handler, mask, flags & ~_BY_LIBC)
 
 
 def adopt_orphans() -> None:

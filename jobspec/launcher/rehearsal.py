@@ -10,7 +10,6 @@ import os
 import select
 import signal
 import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.launcher.processes import PR_SET_PDEATHSIG, prctl
@@ -18,7 +17,7 @@ from jobctl.jobspec.launcher.standby_messages import TrialOutcome
 from jobctl.jobspec.launcher.standby_rank import hear, tell
 
 if TYPE_CHECKING:
-    from typing import Any, Dict, List
+    from typing import Any, Callable, Dict, List
 
     from jobctl.jobspec.launcher.standby_messages import Trial
 REHEARSED = 60.0  # seconds that it may take
@@ -38,7 +37,7 @@ class Rehearsal:
             self.end(TrialOutcome([], off="the framework's launcher starts processes in a way of its own"))
         self.noted.append(dict(how.get("env") or os.environ))
         if len(self.noted) == self.trial.nproc:
-            self.end(TrialOutcome(self.noted, bool(how.get("start_new_session"))))
+            self.end(TrialOutcome(self.noted, leads_session(how)))
 
     def end(self, outcome: TrialOutcome) -> None:
         """Tell the outcome, and end this process at once."""
@@ -46,8 +45,13 @@ class Rehearsal:
         os._exit(0)
 
 
-def rehearse(module: Any, trial: Trial) -> TrialOutcome:
-    """Try the framework's launcher, whose module is imported already."""
+def leads_session(how: Dict[str, Any]) -> bool:
+    """Say whether `subprocess` is asked for a process that leads a session."""
+    return bool(how.get("start_new_session")) or how.get("preexec_fn") is os.setsid
+
+
+def rehearse(run: Callable[[List[str]], Any], trial: Trial) -> TrialOutcome:
+    """Try the framework's launcher, which is imported already."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -57,8 +61,7 @@ def rehearse(module: Any, trial: Trial) -> TrialOutcome:
             os.environ.pop("JOBCTL_PROCESS", None)  # so that what is started all the same does nothing
             # Not another class in its place: modules that were imported before may have this one.
             subprocess.Popen.__init__ = lambda process, args, *rest, **how: rehearsal.start(process, args, *rest, **how)  # type: ignore
-            sys.argv = [module.__file__, *trial.argv]
-            module.main(trial.argv)
+            run(trial.argv)
         except BaseException as error:
             why = "the framework's launcher fails when it is tried: %s" % type(error).__name__
             rehearsal.end(TrialOutcome([], off=why))

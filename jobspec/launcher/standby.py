@@ -41,7 +41,7 @@ AGAIN = 10.0  # seconds after which it is begun again then
 ROOM = 1.5  # times what the framework's launcher takes is what a rank may take: it has imported more
 FIRST = 1 << 30  # bytes that the first import takes at most, where nothing tells yet; frameworks take 0.15 to 0.4 GB
 LEAST = 0.05  # of all memory: with less left a standby ends
-UNSUITABLE = "there is none for `command`, nor for processes that the launchers of Paddle and MindSpore start"
+UNSUITABLE = "there is none for `command`"
 
 
 class Parked:
@@ -69,7 +69,8 @@ class Parked:
         theirs.close()
         self.ticks = start_ticks(self.pid)
         guard = [*environment.shim()[:-1], "parked"]
-        node = NodePreparation(environs, guard, launch.command, hook, wanted.imports, apart, wanted.launcher, trial)
+        names = (wanted.launcher, environment.rank_names[1])
+        node = NodePreparation(environs, guard, launch.command, hook, wanted.imports, apart, *names, trial)
         self.pipe.send(node.to_json())
 
     @property
@@ -95,7 +96,7 @@ class Parked:
 
     def hand_over(self, argv: Sequence[str], environment: Environment, log: str) -> bool:
         """Have it run; say whether it could be told."""
-        return send(self.pipe, FrameworkStart(argv[3:], environment.shim(), environment.environ, log))
+        return send(self.pipe, FrameworkStart(argv[3:], environment.guard(), environment.environ, log))
 
     def pids(self) -> List[int]:
         """Return its pid: all else is below it."""

@@ -1,12 +1,10 @@
-"""The guard of a rank that waits, and the framework's launcher that waits with the guards of its node.
+"""The guard of a rank that waits.
 
-    I
-    └─ T  the framework's launcher, imported, waits for its argv
-       └─ S_k  guard of process k, waits for its task
-          └─ W_k  the rank's interpreter, in `park`
+    S_k  guard of process k, waits for its task
+    └─ W_k  the rank's interpreter, in `park`
 
-It is the tree of a running generation (launcher/__init__.py), started early: no process gets another parent, session or way
-to end when the generation begins. When T would start the guard of process k by `subprocess`, it finds the one that waits.
+They are part of the tree of a running generation (launcher/__init__.py), started early: no process gets another parent,
+session or way to end when the generation begins.
 """
 
 from __future__ import annotations
@@ -19,7 +17,6 @@ import select
 import signal
 import socket
 import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.launcher.process_guard import (
@@ -30,13 +27,9 @@ from jobctl.jobspec.launcher.process_guard import (
 )
 from jobctl.jobspec.launcher.process_task import ProcessTask
 from jobctl.jobspec.launcher.processes import PR_SET_PDEATHSIG, SIGNALS, adopt_orphans, prctl
-from jobctl.jobspec.launcher.records import changed
-from jobctl.jobspec.launcher.rehearsal import rehearse
 from jobctl.jobspec.launcher.standby_messages import (
-    FrameworkStart,
     GuardPreparation,
     GuardStart,
-    NodePreparation,
     RankPreparation,
     RankStart,
     StandbyNews,
@@ -51,11 +44,10 @@ from jobctl.jobspec.launcher.standby_rank import (
     hear_news,
     take_cores,
     tell,
-    yield_cores,
 )
 
 if TYPE_CHECKING:
-    from typing import Any, ClassVar, Dict, List, NoReturn, Optional, Tuple
+    from typing import Dict, List, Optional, Tuple
 PROBED = 60.0  # seconds that an interpreter may take to begin
 PATIENT = 30.0  # seconds in which an import gets what cores others leave
 ANSWERED = 5.0  # seconds in which a rank that waits has to answer
@@ -78,6 +70,12 @@ CHANGING = frozenset(
         *("GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK", "ROLE_WORLD_SIZE"),
         *("TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_RUN_ID"),
         *("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID"),
+        *("PADDLE_MASTER", "PADDLE_TRAINER_ID", "PADDLE_TRAINERS_NUM", "PADDLE_TRAINERS", "PADDLE_TRAINER_ENDPOINTS"),
+        *("PADDLE_CURRENT_ENDPOINT", "PADDLE_CURRENT_IP", "PADDLE_PORT", "PADDLE_GLOBAL_RANK", "PADDLE_GLOBAL_SIZE"),
+        *("PADDLE_NNODES", "PADDLE_PSERVERS_IP_PORT_LIST", "PADDLE_PSERVER_IPS", "PADDLE_PSERVER_PORT"),
+        *("PADDLE_GLOO_FS_PATH", "PADDLE_LOG_DIR", "PADDLE_BACKUP_ENV_PATH"),
+        *("COLLECTIVE_MASTER_IP", "POD_NAME", "POD_IP", "PORT_RANGE"),
+        *("MS_SCHED_HOST", "MS_SCHED_PORT", "MS_WORKER_NUM", "MS_NODE_ID", "MS_WORKER_IP", "RANK_ID", "RANK_SIZE"),
     )
 )
 
@@ -249,125 +247,3 @@ def append_to(log: str) -> None:
     os.dup2(handle, 1)
     os.dup2(handle, 2)
     os.close(handle)
-
-
-class ParkedGuard:
-    """The guard of a rank that waits, as its parent has it."""
-
-    def __init__(self, node: NodePreparation, environ: Dict[str, str]) -> None:
-        ours, theirs = socket.socketpair()
-        self.channel, self.environ = ours, environ
-        task = GuardPreparation(node.hook, node.imports, node.command, theirs.fileno())
-        self.process = subprocess.Popen(
-            node.guard,
-            env={**self.environ, "JOBCTL_STANDBY": json.dumps(task.to_json())},
-            stdin=subprocess.DEVNULL,
-            pass_fds=[theirs.fileno()],
-            start_new_session=node.apart,
-        )
-        theirs.close()
-
-    def hand_over(self, environ: Dict[str, str], log: str) -> None:
-        """Tell it its task. Raises OSError."""
-        self.channel.sendall(json.dumps(GuardStart(environ, log).to_json()).encode() + b"\n")
-        self.channel.close()
-        self.process.returncode = 0  # from now on another object waits for it: this one must not
-
-
-class Adopting(subprocess.Popen):  # type: ignore[type-arg]
-    """Starts a process; where that is a guard that waits already, it is that one."""
-
-    guards: ClassVar[Dict[str, ParkedGuard]] = {}  # by local rank, once they may be used
-    argv: ClassVar[List[str]] = []  # what starts a guard
-    apart = False
-    log = ""
-
-    def __init__(self, args: Any, *rest: Any, **how: Any) -> None:
-        self.waiting = self.find(args, rest, how)
-        self.wanted: Dict[str, str] = dict(how.get("env") or {})
-        super().__init__(args, *rest, **how)
-
-    @classmethod
-    def find(cls, args: Any, rest: Any, how: Dict[str, Any]) -> Optional[ParkedGuard]:
-        """Return the guard that waits for this start, None where it is for something else, or has to be another way."""
-        if isinstance(args, (str, bytes)) or [*args] != cls.argv:
-            return None
-        guard = cls.guards.pop((how.get("env") or {}).get("LOCAL_RANK", ""), None)
-        further = {name for name, value in how.items() if value} - {"env", "start_new_session", "close_fds"}
-        if guard is not None and (rest or further or bool(how.get("start_new_session")) != cls.apart):
-            guard.channel.close()  # it ends
-            return None
-        return guard
-
-    def _execute_child(self, *args: Any) -> None:
-        if self.waiting is not None:
-            try:
-                self.waiting.hand_over(self.wanted, self.log)
-            except OSError:
-                self.waiting.process.kill()  # and what is below it with it
-                self.waiting.process.wait()
-            else:
-                self.pid: int = self.waiting.process.pid
-                self._child_created = True
-                return
-        super()._execute_child(*args)  # type: ignore[misc]
-
-
-def import_late(name: str) -> Any:
-    """Import the framework's launcher, behind all that runs. What is started from here must not inherit that."""
-    import importlib
-
-    sys.path[0] = os.getcwd()
-    cores = yield_cores(idle=False)
-    module = importlib.import_module(name)
-    take_cores(*cores)
-    return module
-
-
-def give_up(channel: int, why: str) -> NoReturn:
-    """Say why there is no standby, and end."""
-    tell(channel, StandbyNews(off=why))
-    os._exit(0)
-
-
-def parked_launcher(channel: int) -> NoReturn:
-    """Be the framework's launcher: start the guards of all ranks, import, and wait for what to run."""
-    os.set_inheritable(channel, False)
-    told = hear(channel)
-    if told is None:
-        os._exit(0)
-    node = NodePreparation.from_json(told)
-    subprocess.Popen = Adopting  # type: ignore[misc]
-    module: Any = None
-    if node.trial is not None:  # nobody knows yet what the guards begin with
-        module = import_late(node.module)
-        found = rehearse(module, node.trial)
-        if found.off is not None:
-            give_up(channel, found.off)
-        node = changed(node, environs=found.environs, apart=found.apart)
-    guards = {}
-    for environ in node.environs:
-        one = guards[environ["LOCAL_RANK"]] = ParkedGuard(node, environ)
-        said = hear_news(one.channel.fileno()) or StandbyNews(off="the guard of a rank that waits has ended")
-        if said.off is not None:
-            give_up(channel, said.off)
-    module = module or import_late(node.module)
-    tell(channel, StandbyNews(ready=True))
-    start = wait_for_start(channel, guards)
-    os.close(channel)
-    append_to(start.log)
-    os.environ.clear()
-    os.environ.update(start.environ)
-    Adopting.guards, Adopting.argv, Adopting.log = guards, start.guard, start.log
-    Adopting.apart = node.apart
-    sys.argv = [module.__file__, *start.argv]
-    sys.exit(module.main(start.argv))
-
-
-def wait_for_start(channel: int, guards: Dict[str, ParkedGuard]) -> FrameworkStart:
-    """Return what to run; end where there will be nothing, or where a rank that waits has ended."""
-    ready, _, _ = select.select([channel, *(guard.channel.fileno() for guard in guards.values())], [], [])
-    said = hear(channel) if channel in ready else None
-    if said is None:
-        os._exit(0)
-    return FrameworkStart.from_json(said)

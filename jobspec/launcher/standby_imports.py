@@ -13,6 +13,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.launcher.processes import kill_descendants
+from jobctl.jobspec.launcher.standby_effects import Effects, state_of_process
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -68,14 +69,14 @@ class Readings(dict):  # type: ignore[type-arg]
 
 
 class Batch:
-    """What one group of imports has brought: its modules, and the variables that they have read and changed."""
+    """What one group of imports has brought: its modules, variables that they have read and changed, and other effects."""
 
     def __init__(self, names: Sequence[str], number: int) -> None:
         self.number = number
         variables: Any = os.environ
         kept = variables._data  # os.environb has the same one
         readings = variables._data = Readings(kept)
-        before, environ, path = set(sys.modules), dict(kept), list(sys.path)
+        before, environ, path, state = set(sys.modules), dict(kept), list(sys.path), state_of_process()
         try:
             for name in names:
                 import_(name)
@@ -87,6 +88,7 @@ class Batch:
         self.top, self.changes = names[0].partition(".")[0], {os.fsdecode(n): readings.get(n) for n in changed}
         if sys.path != path:
             raise NotClean("importing %s changes sys.path" % names[0])
+        self.effects = Effects(state, state_of_process())
         self.read = {os.fsdecode(name) for name in readings.names} | set(self.changes)
         added = [name for name in sys.modules if name not in before]
         tops = {top: is_installed(top) for top in {name.partition(".")[0] for name in added}}
@@ -138,6 +140,8 @@ class Preloaded:
         for path in self.files():
             if path.startswith(self.first + os.sep) and not any(part in PACKAGES for part in path.split(os.sep)):
                 raise NotClean("an import loads %s, which is the job's own code" % path)
+        for batch in reversed(self.batches):
+            batch.effects.undo()
         unclean(task.fd)
 
     @contextlib.contextmanager
@@ -195,12 +199,17 @@ class Preloaded:
         batch, module = self.hidden[name]
         top = name.partition(".")[0]
         why = self.difference(batch, top)
+        if not why:
+            what = batch.effects.conflict(growing=top != batch.top)
+            why = "the script changes %s before it imports %s" % (what, top) if what else None
         if why:
             self.refuse(batch, why)
         for other in [o for o, (b, _) in self.hidden.items() if b is batch and o.partition(".")[0] == top]:
             given_back = self.hidden.pop(other)[1]
             if other != name:
                 sys.modules[other] = given_back
+        # What other packages of the batch have added is not told apart: all of it comes with the first of them.
+        batch.effects.repeat(growing=top != batch.top)
         if top == batch.top:
             self.change(batch)
         if not self.hidden:

@@ -80,7 +80,8 @@ class NodePreparation:
     hook: str
     imports: Sequence[Sequence[str]]
     apart: bool  # whether each guard leads a session
-    module: str  # of the framework's launcher
+    module: str  # of the framework's launcher, or module and function of it
+    local: str = "LOCAL_RANK"  # the variable that has the local rank
     trial: Optional[Trial] = None
 
     def to_json(self) -> Json:

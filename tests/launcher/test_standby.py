@@ -44,6 +44,29 @@ if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))
 """
 
+# Starts processes as Paddle's launcher does: by an interpreter, script and log that it chooses, in sessions of their own.
+LAUNCH = """\
+import os, subprocess, sys
+import framework
+
+os.environ["MADE"] = "by the import"
+
+def launch():
+    count, script = int(sys.argv[1]), sys.argv[2:]
+    started = []
+    for local in range(count):
+        own = {"PADDLE_TRAINER_ID": str(local), "PADDLE_RANK_IN_NODE": str(local), "PADDLE_MASTER": str(os.getpid())}
+        log = open("launched.%d" % local, "a")
+        argv = [sys.executable, "-u", *script]
+        started.append(
+            subprocess.Popen(argv, env={**os.environ, **own}, stdout=log, stderr=log, preexec_fn=os.setsid)
+        )
+    return max(child.wait() for child in started)
+
+if __name__ == "__main__":
+    sys.exit(launch())
+"""
+
 TRAIN = """\
 import os, time
 import framework
@@ -56,11 +79,15 @@ time.sleep(600)
 
 @pytest.fixture(params=["torchrun"])
 def standby(node: Any, tmp_path: Path, request: pytest.FixtureRequest) -> Any:
-    """A node whose framework is the stand-in; its launcher starts the processes, or jobctl does (`itself`)."""
+    """A node whose framework is the stand-in; its launcher starts the processes, or jobctl does (`itself`).
+
+    `script`: a launcher as Paddle's is.
+    """
     packages = tmp_path / "site-packages"
     (packages / "framework").mkdir(parents=True)
     (packages / "framework" / "__init__.py").write_text(FRAMEWORK)
     (packages / "framework" / "run.py").write_text(RUN)
+    (packages / "framework" / "launch.py").write_text(LAUNCH)
     (packages / "later.py").write_text("import os\nlevel = os.environ.get('LEVEL')\n")
     (tmp_path / "train.py").write_text(TRAIN)
     node.launch.update(
@@ -70,11 +97,16 @@ def standby(node: Any, tmp_path: Path, request: pytest.FixtureRequest) -> Any:
         env=[["PYTHONPATH", str(packages)]],
         standby={"imports": [["framework"], ["later"]], "launcher": "framework.run", "off": ""},
     )
+    if request.param == "script":
+        node.launch["start"] = [node.python, "-m", "framework.launch", "2", {"slot": "process_script"}]
+        node.launch["standby"]["launcher"] = "framework.launch:launch"
+        node.launch["rank_env"] = ["PADDLE_TRAINER_ID", "PADDLE_RANK_IN_NODE"]
     if request.param == "itself":
         node.launch.update(start=[], process_env=[["MASTER_PORT", {"slot": "master_port"}]])
     return node
 
 
+ALL = pytest.mark.parametrize("standby", ["torchrun", "script", "itself"], indirect=True)
 BOTH = pytest.mark.parametrize("standby", ["torchrun", "itself"], indirect=True)
 ITSELF = pytest.mark.parametrize("standby", ["itself"], indirect=True)
 
@@ -104,7 +136,7 @@ def begin_again(node: Any) -> dict[str, Any]:
     return found
 
 
-@BOTH
+@ALL
 def test_a_rank_that_has_imported_before_does_not_import_again(standby: Any) -> None:
     begin(standby)
     assert standby.report()["start"] == {"standby": False, "cold_because": "it is the first start of this launcher"}
@@ -124,7 +156,7 @@ def seen(node: Any, generation: int) -> dict[str, Any]:
     return found
 
 
-@BOTH
+@ALL
 @pytest.mark.every_python
 def test_a_rank_sees_from_standby_what_it_sees_after_a_cold_start(standby: Any) -> None:
     standby.launch["command"][2:] = [str(SEEN), "--rate", "0.1", ""]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +13,7 @@ from jobctl.jobspec.launcher import standby as module
 from jobctl.jobspec.launcher.agent import Launcher
 from jobctl.jobspec.launcher.node_report import StandbyState
 from jobctl.jobspec.launcher.standby import AGAIN, LONGEST, MISSED, UNSUITABLE, Standby
-from jobctl.jobspec.launcher.standby_guard import Adopting
+from jobctl.jobspec.launcher.standby_launcher import Adopting
 from jobctl.jobspec.launcher.standby_messages import GuardStart, StandbyNews
 from jobctl.jobspec.launcher.standby_processes import ParkedProcesses
 from tests.tools.launches import launch_of
@@ -335,3 +336,21 @@ def test_a_guard_that_waits_takes_the_place_of_the_very_start_it_waits_for(
     monkeypatch.setattr(Adopting, "apart", True)
     found = Adopting.find(args, (), {"env": {"LOCAL_RANK": "0"}, **how})
     assert (found is guard, len(Adopting.guards), bool(closed)) == (used, left, not used and not left)
+
+
+def test_a_guard_that_waits_prints_where_the_frameworks_launcher_wants_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Paddle's launcher opens a log for each process, and makes it lead a session by a function."""
+    guard: Any = SimpleNamespace(channel=SimpleNamespace(close=lambda: None), process=SimpleNamespace(pid=7))
+    told = list[tuple[dict[str, str], str]]()
+    guard.hand_over = lambda environ, log: told.append((environ, log))
+    monkeypatch.setattr(Adopting, "guards", {"1": guard})
+    monkeypatch.setattr(Adopting, "argv", ["guard", "process"])
+    monkeypatch.setattr(Adopting, "local", "PADDLE_RANK_IN_NODE")
+    monkeypatch.setattr(Adopting, "apart", True)
+    environ = {"PADDLE_RANK_IN_NODE": "1"}
+    with (tmp_path / "workerlog.1").open("a") as log:
+        started = Adopting(["guard", "process"], env=environ, stdout=log, stderr=log, preexec_fn=os.setsid)
+    started.returncode = 0
+    assert (started.pid, told) == (7, [(environ, str(tmp_path / "workerlog.1"))])

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from jobctl.jobspec.launcher import standby_guard
 from jobctl.jobspec.launcher.standby_guard import CannotWait, ParkedRank, write_hook
 from jobctl.jobspec.launcher.standby_messages import GuardPreparation
 from jobctl.jobspec.render.launcher import launcher
@@ -61,6 +63,7 @@ def hook(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def place(tmp_path: Path, python: str, hook: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(standby_guard, "PATIENT", 1.0)  # else it stands behind other tests, with all of this session
     return Place(tmp_path, python, hook)
 
 
@@ -211,3 +214,56 @@ def test_each_package_is_given_back_by_its_own_import(place: Place) -> None:
     place.install("framework", "import parts.inner")
     script = "import sys\nfrom parts.inner import sys as s\nprint('framework' in sys.modules, 'parts' in sys.modules)\nimport framework"
     assert place.run(place.park(script)) == ("inner\nFalse True\n", 0)
+
+
+EFFECTS = """\
+import logging, signal, sys, warnings
+logging.getLogger().addHandler(logging.NullHandler())
+logging.getLogger().setLevel(5)
+sys.setrecursionlimit(5000)
+sys.excepthook = lambda *of: None
+sys.meta_path.append(type("Finder", (), {"find_spec": staticmethod(lambda name, path=None, target=None: None)}))
+warnings.filterwarnings("ignore", "of the framework")
+signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+"""
+SHOW = """\
+import logging, signal, sys, warnings
+def show():
+    with open("/proc/self/status") as file:
+        ignored = [line.split()[1] for line in file if line.startswith("SigIgn")]
+    finders = [getattr(finder, "__name__", "-") for finder in sys.meta_path][-1]
+    hooked, words = sys.excepthook is not sys.__excepthook__, [of[1].pattern for of in warnings.filters if of[1]]
+    found = [logging.root.handlers, logging.root.level, sys.getrecursionlimit(), hooked, finders, words]
+    print(found, ignored, signal.getsignal(signal.SIGUSR1), flush=True)
+show()
+"""
+
+
+@pytest.mark.every_python
+def test_what_an_import_does_to_its_process_is_done_by_the_scripts_import(place: Place) -> None:
+    place.install("framework", EFFECTS)
+    script = SHOW + "warnings.filterwarnings('ignore', 'my own')\nimport framework\nshow()"
+    warm, code = place.run(place.park(script))
+    assert (code, (place.root / "0.cold").exists()) == (0, False)
+    cold = subprocess.run(place.argv, env=place.environ, capture_output=True, text=True, check=True).stdout
+    assert warm.splitlines() == cold.splitlines()
+    first, second = warm.splitlines()
+    assert first.startswith("[[], 30, 1000, False, 'PathFinder', []]")
+    assert second.startswith("[[<NullHandler (NOTSET)>], 5, 5000, True, 'Finder', ['of the framework', 'my own']]")
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        ("logging.basicConfig()", "the handlers of the root logger"),
+        ("logging.root.setLevel(40)", "the level of the root logger"),
+        ("sys.excepthook = print", "sys.excepthook"),
+        ("signal.signal(signal.SIGUSR1, lambda *of: None)", "the handler of signal 10"),
+    ],
+)
+def test_a_script_that_does_the_same_to_its_process_first_starts_again_cold(place: Place, line: str, what: str) -> None:
+    """The import might find that it has nothing to do, or keep what was there before."""
+    place.install("framework", EFFECTS)
+    said = place.run(place.park(f"import logging, signal, sys\nprint('begins')\n{line}\nimport framework"))
+    assert said == ("begins\nbegins\n", 0)
+    assert (place.root / "0.cold").read_text() == f"the script changes {what} before it imports framework"

@@ -112,12 +112,32 @@ def test_what_waits_for_the_next_generation(text: str, standby: Standby | None) 
     assert {node.launch.standby for node in make(text, "a\n").nodes} == {standby}
 
 
-def test_processes_that_jobctl_starts_wait_without_a_launcher() -> None:
-    text = "name: job\nframework: jax\nimage: img\nscript: t.py\n"
-    spec = load_text(Path("/specs/job.yaml"), text, environ={}).spec
+PADDLE, MINDSPORE = (("paddle",),), (("mindspore",),)
+
+
+@pytest.mark.parametrize(
+    ("text", "standby"),
+    [
+        ("framework: jax", Standby((("jax",),), "")),
+        ("framework: paddle", Standby(PADDLE, "paddle.distributed.launch.main:launch")),
+        ("framework: paddle\npaddle: {launcher: legacy}", Standby(PADDLE, "")),
+        ("framework: paddle\nmode: ps\nps: {servers: 1, trainers: 1}", Standby(PADDLE, "")),
+        ("framework: mindspore", Standby(MINDSPORE, "")),
+        (
+            "framework: mindspore\nmindspore: {launcher: msrun}",
+            Standby((), "", "msrun starts its processes in a way of its own"),
+        ),
+        (
+            "framework: mindspore\nmindspore: {launcher: msrun}\nrecovery: {standby: off}",
+            Standby((), "", "`recovery.standby` is off"),
+        ),
+    ],
+)
+def test_what_waits_with_each_framework(text: str, standby: Standby) -> None:
+    spec = load_text(Path("/specs/job.yaml"), f"name: job\nimage: img\nscript: t.py\n{text}\n", environ={}).spec
     assert spec is not None
     plan = planner.plan(spec, (), Context("local", "/specs", "me@here", "1.0"))
-    assert plan.nodes[0].launch.standby == Standby((("jax",),), "")
+    assert plan.nodes[0].launch.standby == standby
 
 
 def test_what_a_command_starts_nobody_knows() -> None:
