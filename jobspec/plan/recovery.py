@@ -7,8 +7,6 @@ from typing import Literal
 
 STRAGGLER = "straggler"  # the kind of a failure that is none: its node was moved, since it made the others wait
 
-SOONER, SOONER_SHARE = 1.0, 0.2  # seconds, or that part of `host_timeout`, by which a lease on hosts ends before it
-
 
 @dataclass(frozen=True, slots=True)
 class Rule:
@@ -62,8 +60,3 @@ class Recovery:
     max_duration: float | None
     rules: tuple[Rule, ...]
     exclude_stragglers: bool = False
-
-    @property
-    def lease(self) -> float:
-        """How many seconds a launcher on a host may run processes without an answer: its node moves a margin later."""
-        return self.host_timeout - min(SOONER, SOONER_SHARE * self.host_timeout)

@@ -33,6 +33,7 @@ def decide_loss(
     observed: Observed, lost: Sequence[ObservedNode], policy: Recovery, now: float, world: World
 ) -> Decision:
     generation = observed.control.generation
+    timeout = generation.host_timeout if generation else policy.host_timeout
     words = "; ".join(f"node {node.node}: {node.host} is not heard" for node in lost)
     open_ = [node for node in lost if node.node not in world.cleared]
     waited_long = policy.wait_timeout is not None and world.waited > policy.wait_timeout
@@ -41,7 +42,7 @@ def decide_loss(
     if open_ and world.too_few:
         return Wait(f"{words}; so is half of the job or more, so nobody can tell who is cut off: nothing is moved")
     if open_:
-        return Wait(f"{words}; moves once it cannot run there any more ({policy.host_timeout:g} s)", lasting=False)
+        return Wait(f"{words}; moves once it cannot run there any more ({timeout:g} s)", lasting=False)
     first = min(lost, key=lambda node: node.node)
     failure = Failure(
         generation=generation.number if generation else 0,

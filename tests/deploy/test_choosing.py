@@ -12,7 +12,7 @@ from jobctl.jobspec.deploy.model.control import Control
 from jobctl.jobspec.deploy.model.errors import DeployError
 from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode
 from jobctl.jobspec.plan.generation import FIRST_PORT, PORTS, Generation, Moves, OldPlace, first_generation
-from jobctl.jobspec.plan.types import Checkpoint, Etcd, Plan, Rendezvous
+from jobctl.jobspec.plan.types import Checkpoint, Plan, Rendezvous
 
 from .test_executor import TWO
 
@@ -31,21 +31,6 @@ def test_each_generation_has_a_meeting_of_its_own() -> None:
     assert len({first.rendezvous.id, again.rendezvous.id, second.rendezvous.id}) == 3
     assert (first.number, second.number, second.grace) == (1, 2, 5.0)
     assert [member.port for member in first.members] == [7000, None]
-
-
-@pytest.mark.parametrize(("timeout", "lease"), [(30.0, 29.0), (5.0, 4.0), (2.0, 1.6)])
-def test_a_lease_ends_before_the_host_counts_as_lost(timeout: float, lease: float) -> None:
-    """So its node begins elsewhere that much sooner. With etcd, which waits for nothing else, it lasts as long."""
-    plan = replace(TWO, recovery=replace(TWO.recovery, host_timeout=timeout))
-    nodes = [
-        replace(node, launch=replace(node.launch, etcd=Etcd(("etcd:2379",), "/job", None, None, None)))
-        for node in TWO.nodes
-    ]
-    with_etcd = replace(plan, nodes=tuple(nodes))
-    assert [choose(one, last).host_timeout for one in (plan, with_etcd) for last in (None, choose(TWO))] == [
-        *(lease, lease),
-        *(timeout, timeout),
-    ]
 
 
 def test_a_port_that_is_taken_is_not_chosen() -> None:

@@ -43,15 +43,14 @@ def choose_generation(
     # Its number alone does not name it: two who are cut off from each other may both begin one of that number.
     meeting = replace(made.rendezvous, id=f"{made.rendezvous.id}-{token_hex(4)}")
     members = tuple(replace(member, port=ports.of_nodes.get(member.node)) for member in made.members)
-    etcd = any(node.launch.etcd is not None for node in plan.nodes)
-    lease = plan.recovery.host_timeout if etcd else plan.recovery.lease
-    return replace(made, rendezvous=meeting, members=members, host_timeout=lease)
+    return replace(made, rendezvous=meeting, members=members)
 
 
 def _next(plan: Plan, last: Generation | None, grace: float, nodes: Sequence[Node], ports: KnownPorts) -> Generation:
     is_free = ports.is_free
     if last is not None:
-        again = replace(last, checkpoint_dir=checkpoint_dir(plan, last), moves=None)
+        timeout = plan.recovery.host_timeout
+        again = replace(last, checkpoint_dir=checkpoint_dir(plan, last), host_timeout=timeout, moves=None)
         return next_generation(again, nodes, grace=grace, free=is_free)
     first = first_generation(replace(plan, nodes=tuple(nodes)))
     host, port = first.members[0].host, first.rendezvous.port
