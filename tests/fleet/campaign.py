@@ -27,7 +27,7 @@ from pathlib import Path
 
 from tests.tools.webhook import served
 
-from .fleet import Fleet, fleet
+from .fleet import Fleet
 from .host import Host
 from .jobs import eventually
 from .listening import SPEC as NOTIFY
@@ -35,6 +35,7 @@ from .listening import VARIABLE, Hearing, Listener, heard
 from .machine import ETCD_IMAGE
 from .mishaps import Mishaps
 from .mishaps_alone import MishapsAlone
+from .podman import ENGINES, fleet_of
 from .training import ALONE, NODES, SPEC, WORKS, Work, undisturbed
 
 TIMEOUT, ETCD_TIMEOUT = 5, 10  # host_timeout, in seconds; with etcd a leader must have been elected by then
@@ -49,6 +50,7 @@ class JobKind:
     etcd: bool = False
     notify: bool = False
     alone: bool = False
+    engine: str = "docker"
 
     @property
     def work(self) -> Work:
@@ -209,7 +211,8 @@ def campaign(
     """Run a campaign, on a fleet of its own unless there are hosts for it, and return it."""
     size = NODES + (0 if kind.is_elastic else 1)
     with contextlib.ExitStack() as stack:
-        made = hosts_of(size) if hosts_of else stack.enter_context(fleet(size, lends=kind.work.lends()))
+        lends = kind.work.lends()
+        made = hosts_of(size) if hosts_of else stack.enter_context(fleet_of(kind.engine, size, lends))
         directory = stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True))
         listener = Listener() if kind.notify else None
         if listener is not None:
@@ -239,9 +242,12 @@ def main() -> None:
         default="torch",
         help="what trains; `light` needs no framework, and starts at once; only it and torch can be elastic",
     )
+    parser.add_argument("--engine", choices=sorted(ENGINES), default="docker", help="what the hosts have")
     parser.add_argument("--only", default="", metavar="WORD", help="nothing but what has this in its name")
     options = parser.parse_args()
-    kind = JobKind(options.framework, options.elastic, options.etcd, options.notify, options.alone)
+    kind = JobKind(
+        options.framework, options.elastic, options.etcd, options.notify, options.alone, options.engine
+    )
     one = campaign(options.seed, options.faults, kind, only=options.only)
     for fault, times in sorted(one.faults.items()):
         print(f"{times:4}  {fault}")
