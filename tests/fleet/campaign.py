@@ -245,9 +245,7 @@ def main() -> None:
     parser.add_argument("--engine", choices=sorted(ENGINES), default="docker", help="what the hosts have")
     parser.add_argument("--only", default="", metavar="WORD", help="nothing but what has this in its name")
     options = parser.parse_args()
-    kind = JobKind(
-        options.framework, options.elastic, options.etcd, options.notify, options.alone, options.engine
-    )
+    kind = JobKind(options.framework, options.elastic, options.etcd, options.notify, options.alone, options.engine)
     one = campaign(options.seed, options.faults, kind, only=options.only)
     for fault, times in sorted(one.faults.items()):
         print(f"{times:4}  {fault}")
