@@ -41,7 +41,7 @@ def show_events(handle: Handle, choice: EventChoice, output: Format, *, follow: 
     answer.
     Raises Failed if none of them answers, and nothing is known here.
     """
-    from jobctl.jobspec.deploy.targets.sampling import look_on
+    from jobctl.jobspec.operations.inspect.status import look_on
 
     look_on(handle)
     shown = _Shown(handle, choice, output)

@@ -12,7 +12,7 @@ from jobctl import console
 from jobctl.jobspec.deploy.apply.clock import pause
 from jobctl.jobspec.deploy.model.stragglers import stragglers
 from jobctl.jobspec.operations.inspect.as_json import state_json
-from jobctl.jobspec.operations.inspect.status import ended, observe, tail_of
+from jobctl.jobspec.operations.inspect.status import ended, look_on, observe, tail_of
 from jobctl.options import Format
 from jobctl.views.live import draw_live
 
@@ -119,8 +119,6 @@ def _age(started: str | None) -> str:
 
 def watch_status(handle: Handle, wide: bool, output: Format) -> None:
     """Show the state until the job ends: a live table on a terminal, a line (of JSON) for each change elsewhere."""
-    from jobctl.jobspec.deploy.targets.sampling import look_on
-
     look_on(handle)
     if output is Format.text and sys.stdout.isatty():
         _watch_live(handle, wide)

@@ -151,7 +151,9 @@ def test_devices_and_step_rates_are_sampled(jobs: Jobs, eventually: Callable[...
     with ui(jobs) as (url, _):
         client = UiClient(url)
         client.meet()
-        job = eventually(lambda: (found := client.data("/api/job", job="counter"))["loads"]["0"]["rate"] and found)
+        job = eventually(
+            lambda: (found := client.data("/api/job", job="counter"))["loads"].get("0", {}).get("rate") and found
+        )
         used = {"device": "gpu:0", "name": "NVIDIA H100", "use": 0.75, "used": 60 * 2**30, "memory": 80 * 2**30}
         assert job["loads"]["0"]["devices"] == [used]
         assert job["samples"][-1]["busy"] == {"0": [[75, 75]], "1": [[75, 75]]}

@@ -105,6 +105,10 @@ class Hosts:
         """Read what runs now from all hosts. Raises the first host's error if none answers."""
         return self.fleet.observe()
 
+    def look_on(self) -> None:
+        """From now on, let no look wait for a host that is silent."""
+        self.fleet.look_on()
+
     def newest(self) -> Control:
         """Return the newest generation and ledger. This command waits no more for a host that did not answer."""
         return self.fleet.newest()

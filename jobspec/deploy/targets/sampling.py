@@ -32,12 +32,6 @@ def sample_hosts(handle: Handle, hosts: Iterable[str], live: LiveFanOut | None =
     return {}
 
 
-def look_on(handle: Handle) -> None:
-    """Let no look at the job wait for a host that is silent, where it runs on hosts."""
-    if isinstance(handle, Hosts):
-        handle.fleet.look_on()
-
-
 def _sample(transport: Transport) -> HostSample:
     printed = checked(transport, SCRIPTS.argv("sample"), "read how busy it is")
     return parse_sample(printed.decode("utf-8", "replace"))

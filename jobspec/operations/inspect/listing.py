@@ -81,7 +81,7 @@ class KnownJobs:
         self.drop(directory.name)
         handle = known_handle(directory)
         if self._live:
-            from jobctl.jobspec.deploy.targets.sampling import look_on
+            from jobctl.jobspec.operations.inspect.status import look_on
 
             look_on(handle)
         self._handles[directory.name] = stamp, handle

@@ -51,6 +51,13 @@ def observe(handle: Handle) -> Observed:
         return nothing.observed
 
 
+def look_on(handle: Handle) -> None:
+    """Let no look at the job wait for a host that is silent. Only a job on hosts has some: nothing is imported for others."""
+    look_at_hosts = getattr(handle, "look_on", None)
+    if look_at_hosts is not None:
+        look_at_hosts()
+
+
 def restarts(observed: Observed, node: ObservedNode | None = None) -> int:
     """Return how often the processes (those of `node`) were started again because of failures."""
     generation, failures = observed.control.generation, observed.control.ledger.failures

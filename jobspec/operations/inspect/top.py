@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from jobctl.jobspec.deploy.apply.clock import pause
 from jobctl.jobspec.deploy.transport.live_fanout import LiveFanOut
-from jobctl.jobspec.operations.inspect.status import ended, observe
+from jobctl.jobspec.operations.inspect.status import ended, look_on, observe
 
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.apply.deployer import Handle
@@ -101,8 +101,6 @@ class LoadWatch:
 
     def looks(self, *, once: bool) -> Iterator[JobLoad]:
         """Yield the job as it is seen until it ends; with `once` only as the second look sees it, which knows rates."""
-        from jobctl.jobspec.deploy.targets.sampling import look_on
-
         if not once:
             look_on(self._handle)
         load = self.look()
