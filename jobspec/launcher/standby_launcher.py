@@ -104,11 +104,10 @@ class Adopting(subprocess.Popen):  # type: ignore[type-arg]
 
 def output_of(how: Dict[str, Any]) -> Optional[str]:
     """Return the file that is to get all that a process prints; None where it is not one file on a disk."""
-    file: Any = how.get("stdout")
-    if file is None or file is not how.get("stderr"):
+    if how.get("stdout") is None or how["stdout"] is not how.get("stderr"):
         return None
     try:
-        number: int = file.fileno()
+        number: int = how["stdout"].fileno()
         return os.readlink("/proc/self/fd/%d" % number) if stat.S_ISREG(os.fstat(number).st_mode) else None
     except (AttributeError, OSError):
         return None
