@@ -104,10 +104,12 @@ class Adopting(subprocess.Popen):  # type: ignore[type-arg]
 
 def output_of(how: Dict[str, Any]) -> Optional[str]:
     """Return the file that is to get all that a process prints; None where it is not one file on a disk."""
-    if how.get("stdout") is None or how["stdout"] is not how.get("stderr"):
+    file: Any = how.get("stdout")
+    together = file is how.get("stderr")
+    if file is None or not together:
         return None
     try:
-        number: int = how["stdout"].fileno()
+        number: int = file.fileno()
         return os.readlink("/proc/self/fd/%d" % number) if stat.S_ISREG(os.fstat(number).st_mode) else None
     except (AttributeError, OSError):
         return None
