@@ -105,7 +105,8 @@ class Adopting(subprocess.Popen):  # type: ignore[type-arg]
 def output_of(how: Dict[str, Any]) -> Optional[str]:
     """Return the file that is to get all that a process prints; None where it is not one file on a disk."""
     file: Any = how.get("stdout")
-    if file is None or file is not how.get("stderr"):
+    together = file is how.get("stderr")
+    if file is None or not together:
         return None
     try:
         number: int = file.fileno()
