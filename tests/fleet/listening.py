@@ -61,7 +61,7 @@ class Hearing:
         float, ...
     ]  # from each event, or when somebody watched again, to its first message; the shortest first
     unwatched: int  # messages about what happened while nobody watched
-    late: tuple[str, ...]  # what took longer than LATE
+    late: tuple[str, ...]  # what took longer than LATE, and failures that only a look at the log can explain
 
     def within(self, share: float) -> float:
         """Return the seconds within which so many of the messages came."""
@@ -81,8 +81,8 @@ class Hearing:
 def heard(log: Path, receipts: Sequence[Receipt], unwatched: Sequence[tuple[float, float]] = ()) -> Hearing:
     """Compare what a webhook got with the job's events.
 
-    Which messages there must be follows from the log, read at once. That each failure is among them is looked at
-    without jobctl's own rules: some message must count the time of it, or a command has ended it. `unwatched`: from when
+    Which messages there must be follows from the log, read at once. Failures whose time no message counts, and that no
+    command has ended, are listed: that is found without jobctl's own rules. `unwatched`: from when
     to when nobody could tell, without end until a supervisor starts.
     """
     story = events_of(json.loads(line) for line in log.read_text().splitlines())
@@ -109,7 +109,9 @@ def heard(log: Path, receipts: Sequence[Receipt], unwatched: Sequence[tuple[floa
             if seconds[-1] > LATE:
                 late.append(f"{seconds[-1]:.1f} s late: {same[0].event}: {same[0].text}")
     failures = [event for event in story if event.kind == "failure"]
-    lost += [f"failure: {one.message}" for one in failures if not _is_counted(one, story, receipts)]
+    late += [
+        f"no message counts the time of: {one.message}" for one in failures if not _is_counted(one, story, receipts)
+    ]
     often = tuple(ident for ident, count in times.items() if count > 2)
     twice = sum(1 for count in times.values() if count == 2)
     return Hearing(len(failures), len(times), twice, often, tuple(lost), tuple(sorted(seconds)), alone, tuple(late))
