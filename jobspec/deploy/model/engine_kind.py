@@ -85,7 +85,7 @@ class EngineKind:
 
     @property
     def login(self) -> str:
-        """Who in a container is the user who logs in to the host, UID:GID; empty: who has their numbers."""
+        """The UID:GID in containers of the user who logs in to the host; empty: the same as on the host."""
         return "0:0" if self.rootless else ""
 
     def lacks(self) -> Iterator[Lack]:
