@@ -44,6 +44,8 @@ def parts(seed: int, faults: int) -> Iterator[Part]:
         {"fixed": (), "elastic": ("--elastic",), "etcd": ("--etcd",), "elastic-etcd": ("--elastic", "--etcd")}.items()
     ):
         yield _fleet(f"fleet-{kind}", "light", seed + number, faults, *options)
+    yield _fleet("fleet-podman", "light", seed, faults, "--engine", "podman")
+    yield _tests("engines", "tests/contract", {"JOBCTL_TEST_ENGINES": "all"})
     for framework in ("torch", "torch-ps", "mindspore", "paddle", "paddle-ps", "paddle-elastic"):
         yield _fleet(f"fleet-{framework}", framework, seed, max(1, faults // 5))
     often = {"JOBCTL_TEST_SEED": str(seed), "JOBCTL_TEST_SCHEDULES": "30", "JOBCTL_TEST_KILLS": "30"}

@@ -26,6 +26,10 @@ DATA = ".data"  # beside the work directories of a host's jobs; no job has such 
 LOG_OPTIONS = (("max-file", "3"), ("max-size", "10m"))
 
 _RESTART = re.compile(r"""^( +(?:restart: "|--restart ))unless-stopped""", re.MULTILINE)
+_SELF = (
+    "${JOBCTL_USER:-$(id -u):$(id -g)}",
+    "$(id -u):$(id -g)",
+)  # as scripts say it, and as those of earlier versions did
 _USERS = {"root": "0:0"}  # by number, because an image need not know the name
 
 
@@ -180,6 +184,7 @@ def labels(node: Node | Service) -> Pairs:
 def uncovered_labels(node: Node | Service, artefact: str) -> Pairs:
     """Return the labels that the hash of `artefact`, the rest of what starts the node, does not cover."""
     version = tuple(label for label in node.container.labels if label[0] == VERSION_LABEL)
+    artefact = artefact.replace(*_SELF)
     if isinstance(node, Node):  # containers of earlier versions have no other policy, and are not replaced for that
         artefact = _RESTART.sub(r"\1no", artefact)
     return (*version, (SPEC_LABEL, sha256(artefact.encode(errors="surrogatepass")).hexdigest()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from fleet.fleet import Fleet, fleet
 from fleet.jobs import COUNTER
 from fleet.machine import IMAGE, missing
+from fleet.podman import fleet_of, missing_podman
 
 from jobctl.jobspec import planner
 from jobctl.jobspec.deploy.apply.clock import SystemClock
@@ -52,8 +54,6 @@ def plan_of(directory: Path, target: str, hosts: tuple[Host, ...]) -> Plan:
 
 @pytest.fixture(scope="module")
 def two_hosts() -> Iterator[Fleet]:
-    import os
-
     problem = missing()
     if problem:
         (pytest.fail if os.environ.get("JOBCTL_FLEET") == "required" else pytest.skip)(problem)
@@ -61,7 +61,33 @@ def two_hosts() -> Iterator[Fleet]:
         yield made
 
 
-@pytest.fixture(params=["local", *(pytest.param(target, marks=pytest.mark.long) for target in ("compose", "ssh"))])
+@pytest.fixture(scope="module")
+def two_with_podman(can_have_fleet: None) -> Iterator[Fleet]:
+    yield from with_podman("podman")
+
+
+@pytest.fixture(scope="module")
+def two_with_rootless(can_have_fleet: None) -> Iterator[Fleet]:
+    yield from with_podman("rootless")
+
+
+def with_podman(engine: str) -> Iterator[Fleet]:
+    """Two hosts with an engine of a kind."""
+    if problem := missing_podman(engine):
+        (pytest.fail if os.environ.get("JOBCTL_FLEET") == "required" else pytest.skip)(problem)
+    with fleet_of(engine, 2) as made:
+        yield made
+
+
+# A deployer, and what its hosts are. A job on Podman lives in any run: fleet/test_podman.py.
+HOSTS = {"compose": "two_hosts", "ssh": "two_hosts"}
+if os.environ.get("JOBCTL_TEST_ENGINES") == "all":
+    HOSTS |= {
+        f"{target}-{engine}": f"two_with_{engine}" for engine in ("podman", "rootless") for target in ("compose", "ssh")
+    }
+
+
+@pytest.fixture(params=["local", *(pytest.param(name, marks=pytest.mark.long) for name in HOSTS)])
 def deployer(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Deployer]:
     job = JobDir(tmp_path / "state" / "jobs" / "contract")
     job.create()
@@ -69,10 +95,10 @@ def deployer(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Deploye
     if request.param == "local":
         made = Local(job, plan_of(tmp_path, "local", ()))
     else:
-        there = request.getfixturevalue("two_hosts")
+        there, target = request.getfixturevalue(HOSTS[request.param]), request.param.partition("-")[0]
         hosts = tuple(Host(host.name, addr=host.address) for host in there.hosts)
         inventory = Inventory(hosts, SshOptions(there.ssh_config))
-        made = Hosts(job, request.param, inventory, plan_of(tmp_path, request.param, hosts))
+        made = Hosts(job, target, inventory, plan_of(tmp_path, target, hosts))
     yield made
     assert made.take_down(1.0)[1] == {}
     assert not made.observe().nodes
@@ -92,8 +118,6 @@ def eventually(look: Callable[[], bool]) -> None:
 def bring_up(deployer: Deployer) -> None:
     plan = deployer.plan
     assert plan is not None
-    import os
-
     observed = deployer.observe()
     with deployer.lock("test"):
         assert deployer.prepare(plan, RuntimeInputs(dict(os.environ), {})) == {}

@@ -18,6 +18,7 @@ from jobctl.jobspec.deploy.check.checks import OF_ONE
 from jobctl.jobspec.deploy.check.comparisons import OF_ALL
 from jobctl.jobspec.deploy.check.survey import CheckedHost, Survey
 from jobctl.jobspec.deploy.host.facts import Facts
+from jobctl.jobspec.deploy.model.engine_kind import EngineKind, engine_kind
 from jobctl.jobspec.deploy.model.finding import Finding
 from jobctl.jobspec.plan.types import Node
 from jobctl.jobspec.planner.context import Context
@@ -272,7 +273,7 @@ def test_the_few_whose_clock_differs_are_to_blame(skews: dict[str, float], said:
 
 def test_two_names_of_one_machine() -> None:
     def seat(name: str, engine: str | None, boot: str, root: str = "/var/lib/docker") -> CheckedHost:
-        told = {"ID": engine, "DockerRootDir": root}
+        told = engine_kind({"ID": engine, "DockerRootDir": root, "ServerVersion": "26.1.5"})
         return CheckedHost(cast(Any, Place(name)), (), facts=facts_of(boot=boot), engine=told)
 
     # c is a clone of a (the same engine's id), d another engine on the same machine, e and f cannot tell.
@@ -283,14 +284,24 @@ def test_two_names_of_one_machine() -> None:
 
 
 @pytest.mark.parametrize(
-    ("engine", "code"),
+    ("engine", "said"),
     [
-        ({"Version": "26.1.5", "Components": [{"Name": "Engine"}]}, None),
-        ({"Version": "5.4.0", "Components": [{"Name": "Podman Engine"}, {"Name": "Conmon"}]}, "engine-podman"),
-        ({"Version": "19.3.0"}, "engine-old"),
+        (EngineKind("docker", "26.1.5", "layers"), ["Docker Engine 26.1.5 (image store: layers)"]),
+        (EngineKind("docker", "29.0.1", "containerd"), ["Docker Engine 29.0.1 (image store: containerd)"]),
+        (EngineKind("docker", "19.3.0", "layers"), ["engine-old"]),
+        (
+            EngineKind("docker", "26.1.5", "layers", rootless=True),
+            ["Docker Engine 26.1.5 (image store: layers, rootless)", "engine-rootless", "engine-ends-with-session"],
+        ),
+        (
+            EngineKind("podman", "4.3.1", "podman", selinux=True),
+            ["Podman 4.3.1 (image store: Podman's, SELinux)", "engine-no-restart"],
+        ),
+        (EngineKind("podman", "5.8.0", "podman"), ["Podman 5.8.0 (image store: Podman's)"]),
+        (EngineKind("podman", "3.4.4", "podman"), ["engine-old"]),
     ],
 )
-def test_what_the_engine_is(engine: dict[str, Any], code: str | None) -> None:
+def test_what_the_engine_is(engine: EngineKind, said: list[str]) -> None:
     seat = CheckedHost(cast(Any, Place("a")), (), engine=engine)
     (check,) = (check for check in OF_ONE if check.__name__ == "_engine_version")
-    assert [finding.code for finding in check(Survey(None, [seat]), seat)] == [code]
+    assert [finding.code or finding.message for finding in check(Survey(None, [seat]), seat)] == said

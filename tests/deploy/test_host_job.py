@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from jobctl.jobspec.deploy.host.engine import Engine as HostEngine
 from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.host.scripts import SCRIPTS
+from jobctl.jobspec.deploy.model.engine_kind import EngineKind
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.transport.base import Result
 from jobctl.jobspec.deploy.transport.local import LocalTransport
@@ -17,6 +19,12 @@ from jobctl.jobspec.render.environment import shell_template
 from jobctl.jobspec.spec.hosts import Host
 
 REFUSED = b"docker: Error response from daemon: OCI runtime create failed: error setting rlimit type %d: not permitted"
+
+
+@pytest.fixture(autouse=True)
+def usual(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let engines be Docker Engine without asking them."""
+    monkeypatch.setattr(HostEngine, "kind", lambda engine: EngineKind("docker", "26.1.5", "layers"))
 
 
 class Engine:

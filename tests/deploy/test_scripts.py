@@ -113,7 +113,7 @@ def said(environ: dict[str, str], script: str, *argv: str) -> str:
 
 
 def composes(environ: dict[str, str], *argv: str) -> str:
-    return said(environ, SCRIPTS.text("compose"), f"{environ['HOME']}/compose.env", "", *argv)
+    return said(environ, SCRIPTS.text("compose"), f"{environ['HOME']}/compose.env", "", "", *argv)
 
 
 def test_the_compose_plugin_is_run_without_docker(environ: dict[str, str]) -> None:
@@ -134,6 +134,7 @@ def test_compose_files_are_told_of_the_host_in_a_file() -> None:
             "sh",
             f"{folder}/env",
             "65536",
+            "",
             "env",
             "-i",
             "cat",
@@ -150,6 +151,7 @@ def test_compose_files_are_told_of_the_host_in_a_file() -> None:
         (None, ["docker", "-H", "tcp://x", "compose", "up"], "-H tcp://x compose up"),
         ("docker", ["docker", "compose", "up"], "docker, a script: compose up"),
         ("sudo", ["sudo", "-n", "docker", "compose", "up"], "sudo, a script: -n docker compose up"),
+        (None, ["podman", "--url", "unix:///d.sock", "compose", "up"], "plugin up"),
     ],
 )
 def test_docker_runs_its_compose_plugin_where_it_may_mean_more(
@@ -179,17 +181,23 @@ def test_the_socket_of_the_engine_is_found(
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(f"{home}/socket")
         given = environ | {name: value.replace("HOME", home) for name, value in variables.items()}
-        found = said(given, SCRIPTS.text("socket"), *(word.replace("HOME", home) for word in argv))
+        found = socket_of(given, *(word.replace("HOME", home) for word in argv))
     assert found == expected.replace("HOME", home)
+
+
+def socket_of(environ: dict[str, str], *argv: str) -> str:
+    """Return the socket that is found on a host, whichever clients it has."""
+    lines = said(environ, SCRIPTS.text("socket"), *argv).splitlines()
+    return next((line for line in lines if line.startswith("/")), "")
 
 
 def test_only_docker_knows_where_the_engine_is(environ: dict[str, str]) -> None:
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(f"{environ['HOME']}/socket")
         there = environ | {"DOCKER_HOST": f"unix://{environ['HOME']}/socket"}
-        assert said(there, SCRIPTS.text("socket"))
+        assert socket_of(there)
         script_instead(environ, "docker")
-        assert said(there, SCRIPTS.text("socket")) == ""
+        assert socket_of(there) == ""
         (Path(environ["HOME"]) / "bin" / "docker").unlink()
         assert said(there | {"PATH": f"{environ['HOME']}/bin"}, SCRIPTS.text("socket")) == ""
 
@@ -202,7 +210,10 @@ def test_docker_that_is_a_link_to_podman_is_podmans_business(environ: dict[str, 
     docker.symlink_to(podman)
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(f"{environ['HOME']}/socket")
-        assert said(environ | {"DOCKER_HOST": f"unix://{environ['HOME']}/socket"}, SCRIPTS.text("socket")) == ""
+        url = f"unix://{environ['HOME']}/socket"
+        assert said(environ | {"DOCKER_HOST": url}, SCRIPTS.text("socket")) == "podman"
+        assert said(environ | {"CONTAINER_HOST": url}, SCRIPTS.text("socket")) == f"podman\n{environ['HOME']}/socket"
+        assert said(environ, SCRIPTS.text("socket"), url) == f"podman\n{environ['HOME']}/socket"
     assert composes(environ, "docker", "compose", "up") == "compose up"
 
 
@@ -213,7 +224,7 @@ def test_a_context_that_is_in_use_is_dockers_business(environ: dict[str, str], c
         server.bind(f"{environ['HOME']}/socket")
         usual = SCRIPTS.text("socket").replace("/var/run/docker.sock", f"{environ['HOME']}/socket")
         assert usual != SCRIPTS.text("socket")
-        assert bool(said(environ, usual)) == found
+        assert (said(environ, usual).splitlines()[-1][0] == "/") == found
 
 
 def began(work: Path, name: str, *argv: str) -> tuple[subprocess.Popen[str], str]:

@@ -20,10 +20,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from .fleet import Fleet, fleet
+from .fleet import Fleet
 from .jobs import eventually
 from .machine import ETCD_IMAGE
 from .mishaps import Mishaps
+from .podman import ENGINES, fleet_of
 from .training import ALONE, NODES, SPEC, WORKS, Work, undisturbed
 
 TIMEOUT, ETCD_TIMEOUT = 5, 10  # host_timeout, in seconds; with etcd a leader must have been elected by then
@@ -114,6 +115,7 @@ class JobKind:
     framework: str = "torch"
     elastic: bool = False
     etcd: bool = False
+    engine: str = "docker"
 
 
 def campaign(
@@ -124,7 +126,7 @@ def campaign(
     elastic, etcd = kind.elastic or work.regroups, kind.etcd or work.regroups
     size = NODES + (0 if elastic else 1)
     with contextlib.ExitStack() as stack:
-        made = hosts_of(size) if hosts_of else stack.enter_context(fleet(size, lends=work.lends()))
+        made = hosts_of(size) if hosts_of else stack.enter_context(fleet_of(kind.engine, size, work.lends()))
         directory = stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True))
         one = Campaign(Path(directory), made, seed, elastic=elastic, etcd=etcd, work=work)
         try:
@@ -148,9 +150,10 @@ def main() -> None:
         default="torch",
         help="what trains; `light` needs no framework, and starts at once; only it and torch can be elastic",
     )
+    parser.add_argument("--engine", choices=sorted(ENGINES), default="docker", help="what the hosts have")
     parser.add_argument("--only", default="", metavar="WORD", help="nothing but what has this in its name")
     options = parser.parse_args()
-    kind = JobKind(options.framework, options.elastic, options.etcd)
+    kind = JobKind(options.framework, options.elastic, options.etcd, options.engine)
     one = campaign(options.seed, options.faults, kind, only=options.only)
     for fault, times in sorted(one.faults.items()):
         print(f"{times:4}  {fault}")

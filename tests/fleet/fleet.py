@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from tests.tools import standins
 
@@ -26,6 +26,8 @@ MAKER = "maker"  # a file in the fleet's folder that its maker holds a lock of
 
 class Fleet:
     """Hosts h1, h2 … (or of other `numbers`) at 10.N.0.1 …, with a key and an ssh configuration that reach them."""
+
+    kind: ClassVar[type[Host]] = Host  # what its hosts are
 
     def __init__(
         self,
@@ -46,7 +48,7 @@ class Fleet:
 
     def _host(self, number: int) -> Host:
         address, folder = f"10.{self.network}.0.{number}", self.dir / f"h{number}"
-        return Host(f"h{number}", address, folder, self.bridge, self.dir / "keys", called=self.called)
+        return self.kind(f"h{number}", address, folder, self.bridge, self.dir / "keys", called=self.called)
 
     def __getitem__(self, index: int) -> Host:
         return self.hosts[index]
@@ -134,11 +136,13 @@ class Fleet:
             f"UserKnownHostsFile {self.dir}/known_hosts",
             f"IdentityFile {self.dir}/key",
             "IdentitiesOnly yes",
-            "User root",
             "ConnectTimeout 8",  # of a dead host; any other may stand still for some seconds
         ]
         blocks = [
-            [f"Host {host.name}", f"HostName {host.behind or host.address}", *common, *self._jump(host)]
+            [
+                *(f"Host {host.name}", f"HostName {host.behind or host.address}", f"User {host.user}"),
+                *(*common, *self._jump(host)),
+            ]
             for host in self.hosts
         ]
         self.ssh_config.write_text("".join("\n  ".join(block) + "\n" for block in blocks))
@@ -211,9 +215,9 @@ def _free_network() -> int:
 
 
 @contextlib.contextmanager
-def fleet(size: int, **how: Any) -> Iterator[Fleet]:
+def fleet(size: int, of: type[Fleet] = Fleet, **how: Any) -> Iterator[Fleet]:
     """Have a fleet for the length of the `with` block."""
-    made = Fleet(Path(tempfile.mkdtemp(prefix="jobctl-fleet-")), size, **how)
+    made = of(Path(tempfile.mkdtemp(prefix="jobctl-fleet-")), size, **how)
     with in_use(made.dir, made.network):
         made.up()
         try:

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
 from . import engine
 from .machine import compose_plugin, engine_root, sh
@@ -28,6 +29,8 @@ class Host:
     Its home is `dir`/home, bound over /root in a mount namespace of its own, as each real host has one.
     """
 
+    user: ClassVar[str] = "root"  # who logs in
+    own_files: ClassVar[tuple[str, ...]] = ("passwd", "group", "hosts")  # of /etc
     name: str
     address: str
     dir: Path
@@ -103,7 +106,7 @@ class Host:
     def inside(self, *argv: str) -> list[str]:
         """Return the argv that runs a command on the host: its network, its name, its home."""
         # dockerd under `ip netns exec` fails (it remounts /sys), hence nsenter.
-        mounts = [f'mount --bind "{self.dir}/etc/{name}" /etc/{name}' for name in ("passwd", "group", "hosts")]
+        mounts = [f'mount --bind "{self.dir}/etc/{name}" /etc/{name}' for name in self.own_files]
         own = " && ".join([f"hostname {self.called or self.name}", f'mount --bind "{self.home}" /root', *mounts])
         script = f'{own} && cd /root && exec "$@"'
         return [

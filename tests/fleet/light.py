@@ -86,10 +86,8 @@ class _Engine(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         """Answer a question."""
         path, query = urlsplit(self.path).path, parse_qs(urlsplit(self.path).query)
-        if path.endswith("/version"):
-            self._answer({"Version": "99.0.0", "ApiVersion": "1.41"})
-        elif path.endswith("/info"):
-            self._answer({"SecurityOptions": []})
+        if path.endswith("/info"):
+            self._answer({"ServerVersion": "99.0.0", "SecurityOptions": []})
         elif "/images/" in path:
             self._answer({"Id": "sha256:" + "0" * 64})
         elif path.endswith("/containers/json"):

@@ -17,7 +17,7 @@ def _codes() -> Iterator[str]:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call):
                 name = node.func.id if isinstance(node.func, ast.Name) else ""
-                at = {"HostError": 1, "Finding": 4, "Problem": 0, "Need": 0, "Metric": 4}.get(name)
+                at = {"HostError": 1, "Finding": 4, "Problem": 0, "Need": 0, "Metric": 4, "Lack": 0}.get(name)
                 if at is not None and len(node.args) > at:
                     yield from _text(node.args[at])
             elif isinstance(node, ast.Assign | ast.AnnAssign) and "_CAUSES" in ast.unparse(node).split("=")[0]:

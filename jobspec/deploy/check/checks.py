@@ -12,6 +12,7 @@ from typing import Any
 
 from jobctl.jobspec.deploy.check.survey import CheckedHost, Found, Survey, binds
 from jobctl.jobspec.deploy.host.ports import used_ports
+from jobctl.jobspec.deploy.host.scripts import SCRIPTS
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.finding import Finding, Verdict
 from jobctl.jobspec.frameworks.base import framework
@@ -24,7 +25,6 @@ LITTLE, TOO_LITTLE = 2 << 20, 100 << 10  # KiB of disk
 IMPORTED = (
     256 << 10
 )  # KiB that a process takes which has imported its framework: PyTorch, JAX 150 to 220 MiB, more with further modules
-OLDEST_ENGINE = (20, 10)  # host-gateway, device requests, API 1.41
 
 # Each check yields one finding at least, where it can tell anything.
 
@@ -56,37 +56,25 @@ def _ssh(run: Survey, seat: CheckedHost) -> Found:
 def _engine_version(run: Survey, seat: CheckedHost) -> Found:
     if seat.engine is None:
         return
-    version = str(seat.engine.get("Version", "?"))
-    parts = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
-    if any("podman" in str(part).lower() for part in seat.engine.get("Components") or ()):
-        text = f"its `docker` is Podman {version}, with which jobctl is not tested"
-        hint = "name a Docker Engine: `docker=unix:///var/run/docker.sock` in the hosts file"
-        yield Finding(seat.name, "engine", "warning", text, "engine-podman", hint)
-    elif parts < OLDEST_ENGINE:
-        text = f"Docker Engine {version} is older than {'.'.join(map(str, OLDEST_ENGINE))}"
-        yield Finding(seat.name, "engine", "error", text, "engine-old", "install a newer Docker Engine there")
-    elif any("rootless" in option for option in seat.engine.get("SecurityOptions") or ()):
-        yield Finding(
-            seat.name,
-            "engine",
-            "error",
-            "its Docker Engine is rootless: a container's host network is not the host's",
-            "engine-rootless",
-            "use the system's engine: `docker=unix:///var/run/docker.sock` in the hosts file",
-        )
-    else:
-        yield Finding(seat.name, "engine", "ok", f"Docker Engine {version}")
+    if seat.engine.too_old:
+        text = f"{seat.engine.name} {seat.engine.version} is older than {seat.engine.too_old}"
+        yield Finding(seat.name, "engine", "error", text, "engine-old", "install a newer one there")
+        return
+    yield Finding(seat.name, "engine", "ok", str(seat.engine))
+    for lack in seat.engine.lacks():
+        yield Finding(seat.name, "engine", "warning", lack.text, lack.code, lack.hint)
 
 
 def _compose(run: Survey, seat: CheckedHost) -> Found:
     if seat.engine is None or not traits_of(seat.host_job.target).uses_compose:
         return
-    result = seat.host_job.transport.run([*seat.host_job.docker, "compose", "version", "--short"])
+    version = ("compose", "version", "--short")
+    result = seat.host_job.transport.run(SCRIPTS.argv("compose", "/dev/null", "", "", *seat.host_job.docker, *version))
     if result.code == 0:
         yield Finding(seat.name, "compose", "ok", f"Compose {result.out.decode().strip()}")
     else:
         hint = "install the Compose plugin there (https://docs.docker.com/compose/install/), or use `--target ssh`"
-        yield Finding(seat.name, "compose", "error", "its docker has no Compose plugin", "compose-missing", hint)
+        yield Finding(seat.name, "compose", "error", "it has no Compose plugin", "compose-missing", hint)
 
 
 def _image_there(run: Survey, seat: CheckedHost) -> Found:

@@ -47,10 +47,10 @@ def _same_machine(run: Survey, seats: Sequence[CheckedHost]) -> Found:
     """
     first: dict[tuple[str, ...], str] = {}
     for seat in seats:
-        engine, boot = seat.engine or {}, seat.facts.values.get("boot", "") if seat.facts else ""
-        machine = (str(engine.get("ID") or ""), str(engine.get("DockerRootDir") or ""), boot)
+        boot = seat.facts.values.get("boot", "") if seat.facts else ""
+        machine = (seat.engine.identity, seat.engine.root, boot) if seat.engine else ("",)
         if all(machine) and (other := first.setdefault(machine, seat.name)) != seat.name:
-            text = f"it is the same machine as {other}: both names lead to one Docker Engine"
+            text = f"it is the same machine as {other}: both names lead to one {seat.engine.name if seat.engine else 'engine'}"
             hint = "name it once in the hosts file; `nodes=2` lets one host take two nodes"
             yield Finding(seat.name, "engine", "error", text, "same-machine", hint)
 
@@ -85,10 +85,14 @@ def _images_alike(run: Survey, seats: Sequence[CheckedHost]) -> Found:
         return
     for name, image in found.items():
         if image != ids[0]:
-            text = f"its image is {image[7:19] if image else ''}, that of most others {(ids[0] or '')[7:19]}"
+            text = f"its image is {_short(image)}, that of most others {_short(ids[0])}"
             yield Finding(
                 name, "image", "warning", text, "image-differs", "`pull: always`, or load the same one everywhere"
             )
+
+
+def _short(image: str) -> str:
+    return image.rpartition(":")[2][:12]
 
 
 def _mtus(run: Survey, seats: Sequence[CheckedHost]) -> Found:

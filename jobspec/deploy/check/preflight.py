@@ -107,9 +107,7 @@ class Preflight:
         seat.facts = facts.ask(seat.host_job, self._mine(seat), paths, [name for name in names if not is_address(name)])
 
     def _engine(self, seat: CheckedHost) -> None:
-        engine = seat.host_job.engine
-        with engine.asked() as client:
-            seat.engine = {**engine.answer(client.info(), dict), **engine.answer(client.version(), dict)}
+        seat.engine = seat.host_job.engine.kind()
 
     def _image(self, seat: CheckedHost) -> None:
         if seat.nodes:
@@ -118,7 +116,7 @@ class Preflight:
             self._can_be_had(seat, service.container)
 
     def _can_be_had(self, seat: CheckedHost, container: Container) -> tuple[str | None, Sequence[str]]:
-        """Return the id of the container's image on a host, None if it is not there yet, and who else has it then.
+        """Return what tells the content of the container's image on a host from others, None if it is not there yet, and who else has it then.
 
         Raises HostError if it cannot be had.
         """
@@ -130,7 +128,7 @@ class Preflight:
             raise images.missing(seat.name, container.image)
         if container.pull == "always" or (found is None and not sources):
             images.can_be_pulled(seat.host_job, container.image)
-        return found.ids[0] if found else None, sources
+        return found.ids[-1] if found else None, sources
 
     def _in_use(self, seat: CheckedHost) -> None:
         seat.busy = devices_in_use(seat.host_job) if seat.nodes else {}

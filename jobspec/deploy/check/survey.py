@@ -9,6 +9,7 @@ from typing import Any
 from jobctl.jobspec.deploy.host.facts import Facts
 from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.host.image_copy import ImageSources
+from jobctl.jobspec.deploy.model.engine_kind import EngineKind
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.model.finding import Finding
 from jobctl.jobspec.plan.types import Need, Node, Plan, Service
@@ -25,7 +26,7 @@ class CheckedHost:
     nodes: tuple[Node, ...]
     services: tuple[Service, ...] = ()
     facts: Facts | None = None
-    engine: Json | None = None
+    engine: EngineKind | None = None
     image: str | None = None
     image_sources: Sequence[str] = ()  # who has an image that is not here
     probe: Json | None = None

@@ -11,7 +11,6 @@ from jobctl.jobspec.deploy.host.engine import Engine
 from jobctl.jobspec.deploy.host.scripts import SCRIPTS
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.transport.base import Result, Transport
-from jobctl.jobspec.spec.hosts import Host
 from jobctl.jobspec.spec.targets import traits_of
 
 LEAST_MEMLOCK = 65536  # bytes, which every engine may give
@@ -22,14 +21,17 @@ STARTING = 600.0  # seconds of silence that starting a container may take
 class ContainerStarter:
     """Starts containers on one host, from the artefacts in the job's work directory there."""
 
-    def __init__(self, host: Host, transport: Transport, target: Literal["compose", "ssh"], engine: Engine) -> None:
-        self.host, self.transport, self.target, self.engine = host, transport, target, engine
+    def __init__(self, transport: Transport, target: Literal["compose", "ssh"], engine: Engine) -> None:
+        self.transport, self.target, self.engine = transport, target, engine
         self._memlock = ""  # bytes, where its engine may not lift the limit
 
     def start(
         self, work: PurePosixPath, name: str, report: PurePosixPath | None = None, image: str | None = None
     ) -> Result:
-        """Run the command that starts the container called `name` in artefacts; wait for its launcher's `report`."""
+        """Run the command that starts the container called `name` in artefacts; wait for its launcher's `report`.
+
+        Raises HostError.
+        """
         argv, other = self._command(work, name, image)
         wait = argv if report is None else SCRIPTS.argv("start", str(report), *argv)
         return self.transport.run(wait, other, timeout=STARTING)
@@ -52,21 +54,24 @@ class ContainerStarter:
         given = str(work / "compose.env")
         # A docker without the plugin takes `-f` for its own, and says so in the words that _CAUSES knows.
         files, other = ["-f", str(work / "compose.yaml"), "--env-file", given], b""
-        if image:
+        kind = self.engine.kind()
+        labels = kind.security_options
+        keys = {**({"image": image} if image else {}), **({"security_opt": labels} if labels else {})}
+        if keys:
             files += ["-f", "-"]
-            other = json.dumps({"services": {name: {"image": image}}}).encode()
+            other = json.dumps({"services": {name: keys}}).encode()
         words = [*self.engine.command, "compose", *files, "up", "-d", "--no-recreate", "--quiet-pull", name]
-        return SCRIPTS.argv("compose", given, self._memlock, *words), other
+        return SCRIPTS.argv("compose", given, self._memlock, kind.login, *words), other
 
     def _variables(self) -> list[str]:
-        """Return what jobctl's scripts ask of the host, as words for `env`: how to call `docker`, and a limit that it sets."""
-        setting = self.host.docker
-        docker = (
-            []
-            if setting is None
-            else ["JOBCTL_DOCKER=sudo -n docker" if setting == "sudo" else f"DOCKER_HOST={setting}"]
-        )
-        return [*docker, f"JOBCTL_MEMLOCK={self._memlock}"]
+        """Return what jobctl's scripts ask of the host, as words for `env`: how to call `docker`, and what its engine needs."""
+        kind = self.engine.kind()
+        return [
+            f"JOBCTL_DOCKER={' '.join(self.engine.command)}",
+            f"JOBCTL_MEMLOCK={self._memlock}",
+            *(f"JOBCTL_SECURITY={option}" for option in kind.security_options),
+            *([f"JOBCTL_USER={kind.login}"] if kind.login else []),
+        ]
 
     def error(self, what: str, result: Result) -> HostError:
         """Return why a container could not be started, with the remedy where the cause is a common one."""
@@ -74,8 +79,8 @@ class ContainerStarter:
         for sign, code, hint in _CAUSES:
             line = next((line.strip() for line in text.splitlines() if sign in line or sign in line.lower()), None)
             if line is not None:
-                return HostError(self.host.name, code, f"cannot {what}: {line}", hint)
-        return HostError(self.host.name, "cannot-start", f"cannot {what}: {result.words}", None)
+                return HostError(self.transport.host, code, f"cannot {what}: {line}", hint)
+        return HostError(self.transport.host, "cannot-start", f"cannot {what}: {result.words}", None)
 
     def run_script(self, script: bytes, timeout: float = STARTING) -> Result:
         """Run a shell script there whose `docker` is the host's."""
@@ -97,7 +102,9 @@ _CAUSES = (
     ("Cannot connect to the Docker daemon", *_DOWN),
     ("failed to connect to the docker API", *_DOWN),  # Docker 28 and later
     ("error during connect", *_DOWN),  # it ended in between
+    ("Cannot connect to Podman", "docker-down", "`systemctl enable --now podman.socket` there"),
     ("is not a docker command", "compose-missing", "install the Compose plugin there, or use `--target ssh`"),
+    ("there is no Compose plugin", "compose-missing", "install the Compose plugin there, or use `--target ssh`"),
     ("unknown shorthand flag", "compose-missing", "install the Compose plugin there, or use `--target ssh`"),
     ("No such image", "image-missing", "`pull: missing` pulls it; or load it there with `docker load`"),
     (
@@ -110,6 +117,7 @@ _CAUSES = (
         "python-missing",
         "the image has no such interpreter: `container.python` names another",
     ),
+    ("catatonit", "init-missing", "install the package catatonit there: Podman's `--init` needs it"),
     ("[FATAL tini", "python-missing", "the image has no such interpreter: `container.python` names another"),
     ("could not select device driver", "no-gpu-runtime", "install the NVIDIA Container Toolkit there"),
     ("bind source path does not exist", "no-such-path", "make it there: jobctl creates nothing in its place"),

@@ -81,13 +81,15 @@ class Containers:
         """Run Python code as root in a container of `image` that has `folders` at /at/0 …; say whether it went well."""
         from docker.errors import APIError, NotFound
 
-        name = f"jobctl-{self.job}-root"
+        name, labels = f"jobctl-{self.job}-root", self.engine.kind().security_options
         with self.engine.asked() as client:
             try:
                 with suppress(NotFound):  # left by a command that was killed
                     client.remove_container(name, force=True)
                 config = client.create_host_config(
-                    binds=[f"{path}:/at/{number}" for number, path in enumerate(folders)], network_mode="none"
+                    binds=[f"{path}:/at/{number}" for number, path in enumerate(folders)],
+                    network_mode="none",
+                    security_opt=list(labels) or None,
                 )
                 made = client.create_container(
                     image,
@@ -118,6 +120,9 @@ def labels_of(container: Any) -> dict[str, str]:
     return {str(name): value for name, value in labels.items() if isinstance(value, str)}
 
 
+_RUNNING = ("running", "restarting", "paused", "stopping")  # the last is Podman's: it was told to end, and has not
+
+
 def _seen(container: dict[str, Any]) -> SeenContainer:
     labels = labels_of(container)
     name = labels.get("jobctl.node")
@@ -126,7 +131,7 @@ def _seen(container: dict[str, Any]) -> SeenContainer:
         node=-1 if node is None else node,
         role=labels.get("jobctl.role", "trainer"),
         id=str(container["Id"]),
-        running=container.get("State") in ("running", "restarting", "paused"),
+        running=container.get("State") in _RUNNING,
         artefact=labels.get("jobctl.spec"),
         owner=labels.get("jobctl.owner"),
         image=container.get("ImageID") or container.get("Image") or "",

@@ -1,4 +1,4 @@
-"""A host's Docker Engine, spoken to through the Docker SDK over the host's own connection.
+"""A host's engine (Docker Engine, or Podman behind the same API), spoken to through the Docker SDK over the host's own connection.
 
 Its Unix socket is reached through sshd, otherwise by `docker system dial-stdio`, so that contexts, DOCKER_HOST and groups
 of the user there hold, and nothing listens anywhere. Text of the command-line client is read for errors only.
@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from jobctl.jobspec.deploy.host.scripts import SCRIPTS
+from jobctl.jobspec.deploy.model.engine_kind import NAMES, EngineKind, Kind, engine_kind, speaks
 from jobctl.jobspec.deploy.model.errors import AWAY, HostError
 from jobctl.jobspec.deploy.transport.base import FIRST_ANSWER, Result, Transport
 
@@ -33,6 +35,14 @@ DIAL = ("system", "dial-stdio")
 LOOK = 0.5  # seconds between two looks at an engine that is waited for
 
 
+def podman_command(setting: str | None, socket: str) -> tuple[str, ...]:
+    """Return how Podman's client is called on a host that has an engine at `socket` (empty: where it expects it)."""
+    if setting == "sudo":
+        return ("sudo", "-n", "podman")
+    url = setting or (f"unix://{socket}" if socket else None)
+    return ("podman", "--url", url) if url else ("podman",)
+
+
 def docker_command(setting: str | None) -> tuple[str, ...]:
     """Return how `docker` is called on a host, given `docker=` of the hosts file: `sudo`, an engine's URL, or None."""
     if setting is None:
@@ -41,12 +51,31 @@ def docker_command(setting: str | None) -> tuple[str, ...]:
 
 
 class Engine:
-    """The Docker Engine of one host."""
+    """The engine of one host."""
 
     def __init__(self, transport: Transport, setting: str | None = None) -> None:
-        self.transport, self.command = transport, docker_command(setting)
+        self.transport, self._setting = transport, setting
         self._client: docker.APIClient | None = None
-        self._socket: str | None = None  # where it listens, nothing if only `docker` knows; None: not asked yet
+        self._place: _Place | None = None  # None: the host was not asked yet
+        self._speaks: Kind | None = None  # which kind has answered
+        self._kind: EngineKind | None = None
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """How its command-line client is called on the host: `docker`, or Podman's own where the engine is Podman.
+
+        Podman's is used where there is no other, too. An engine that nobody has talked to yet is taken for Docker Engine.
+        """
+        place = self._place
+        own = place is not None and place.podman and (self._speaks == "podman" or not place.docker)
+        return podman_command(self._setting, place.socket if place else "") if own else docker_command(self._setting)
+
+    def kind(self) -> EngineKind:
+        """Return which engine it is, by what it says of itself. Raises HostError."""
+        if self._kind is None:
+            with self.asked() as client:
+                self._kind = engine_kind(self.answer(client.info(), dict))
+        return self._kind
 
     @contextmanager
     def asked(self, refused: Callable[[str], HostError] | None = None) -> Iterator[Any]:
@@ -59,7 +88,7 @@ class Engine:
 
         try:
             if self._client is None:
-                self._client = _client(self.dial)
+                self._client = _client(self.dial, self._hear)
             yield self._client
         except HostError:
             raise
@@ -70,8 +99,8 @@ class Engine:
                 refused(words) if refused else HostError(host, "engine-refused", f"its engine refuses: {words}")
             ) from error
         except _on_the_way() as error:
-            self._client = self._socket = None
-            raise diagnose(self.transport, self.command, str(error)) from error
+            command, self._client, self._place = self.command, None, None
+            raise diagnose(self.transport, command, str(error)) from error
 
     def wait(self, patience: float) -> None:
         """Return when it answers. Raises HostError if it does not within `patience` seconds."""
@@ -90,7 +119,7 @@ class Engine:
         """Return what the engine answered if it is a `kind`. Raises HostError."""
         if isinstance(value, kind):
             return value
-        message = "its Docker Engine answers what none does: is something else behind its socket?"
+        message = "its engine answers what none does: is something else behind its socket?"
         raise HostError(self.transport.host, "engine-failed", message, "try `docker version` there")
 
     def dial(self) -> Any:
@@ -98,19 +127,32 @@ class Engine:
 
         The latter works wherever `docker` does, and costs a process of it on the host, some 40 ms of CPU time each.
         """
-        if self._socket is None:
-            self._socket = self._find_socket()
-        if self._socket and (found := self.transport.open_socket(self._socket)) is not None:
+        if self._place is None:
+            self._place = self._find()
+        if self._place.socket and (found := self.transport.open_socket(self._place.socket)) is not None:
             return found
-        self._socket = ""
+        self._place = replace(self._place, socket="")
         return self.transport.dial([*self.command, *DIAL])
 
-    def _find_socket(self) -> str:
-        if self.command[0] != "docker":
-            return ""  # sudo: who logs in may not use it
-        argv = SCRIPTS.argv("socket", *self.command[2:])
-        lines = self.transport.run(argv, timeout=FIRST_ANSWER).out.decode("utf-8", "replace").splitlines()
-        return lines[-1] if lines and lines[-1].startswith("/") else ""
+    def _find(self) -> _Place:
+        setting = "" if self._setting in (None, "sudo") else str(self._setting)
+        result = self.transport.run(SCRIPTS.argv("socket", setting), timeout=FIRST_ANSWER)
+        lines = result.out.decode("utf-8", "replace").splitlines()
+        socket = next((line for line in reversed(lines) if line.startswith("/")), "")
+        # With sudo, who logs in may not use it.
+        return _Place("docker" in lines, "podman" in lines, "" if self._setting == "sudo" else socket)
+
+    def _hear(self, server: str | None) -> None:
+        self._speaks = speaks(server) or self._speaks
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Which clients a host has, and where its engine listens: nothing if only a client knows."""
+
+    docker: bool
+    podman: bool
+    socket: str
 
 
 @contextmanager
@@ -135,11 +177,12 @@ def _on_the_way() -> tuple[type[Exception], ...]:
     return (DockerException, RequestException, HTTPError, HTTPException, SSHException, EOFError, OSError)
 
 
-def _client(dial: Callable[[], Any]) -> docker.APIClient:
+def _client(dial: Callable[[], Any], hear: Callable[[str | None], None]) -> docker.APIClient:
+    """Return the SDK's client; `hear` gets the header `Server` of each answer."""
     import docker
 
     client: Any = docker.APIClient(base_url="http://localhost:2375", version=API, timeout=TIMEOUT)
-    adapter = _adapter(dial, client)
+    adapter = _adapter(dial, client, hear)
     client.mount("http+docker://", adapter)
     client.base_url = "http+docker://ssh"  # how the SDK knows that raw streams are channels
     client.trust_env = (
@@ -169,7 +212,7 @@ def _as_known(send: Callable[..., Any], client: Any, request: Any) -> Any:
     return send(request)
 
 
-def _adapter(dial: Callable[[], Any], client: Any) -> Any:
+def _adapter(dial: Callable[[], Any], client: Any, hear: Callable[[str | None], None]) -> Any:
     from docker.transport import sshconn
 
     sdk: Any = sshconn
@@ -194,7 +237,9 @@ def _adapter(dial: Callable[[], Any], client: Any) -> Any:
 
         def send(self, request: Any, *args: Any, **how: Any) -> Any:
             """Send a request in a version of the API that the engine knows."""
-            return _as_known(partial(super().send, *args, **how), client, request)
+            answer = _as_known(partial(super().send, *args, **how), client, request)
+            hear(answer.headers.get("Server"))
+            return answer
 
         def get_connection(self, url: str, proxies: Any = None) -> Any:
             # One pool for all: by URL, as the SDK has it, every request would dial, and leave its session behind.
@@ -212,37 +257,50 @@ def diagnose(transport: Transport, command: Sequence[str], error: str) -> HostEr
     host = transport.host
     result = transport.run([*command, "version", "--format", "{{.Server.Version}}"], timeout=TIMEOUT)
     text = (result.err or result.out).decode("utf-8", "replace")
-    for matches, code, message, hint in _CAUSES:
+    # Nothing has answered: only names tell which kind was to.
+    kind: Kind = "podman" if "podman" in " ".join(command) else "docker"
+    for matches, code, message in _CAUSES:
         if matches(result, text):
-            return HostError(host, code, message, hint)
-    return HostError(
-        host, "engine-failed", f"its Docker Engine does not answer: {result.words if result.code else error}"
-    )
+            return HostError(host, code, message.format(NAMES[kind]), _REMEDIES[kind][code])
+    said = result.words if result.code else error
+    return HostError(host, "engine-failed", f"its {NAMES[kind]} does not answer: {said}")
 
 
-_CAUSES: tuple[tuple[Callable[[Result, str], bool], str, str, str], ...] = (
+_CAUSES: tuple[tuple[Callable[[Result, str], bool], str, str], ...] = (
     (
         lambda result, text: "sudo" in text and ("password" in text or "not allowed" in text),
         "sudo-refused",
         "sudo asks for a password there",
-        "allow `docker` without one in sudoers, or add the user to the group docker and leave out `docker=sudo`",
     ),
     (
         lambda result, text: result.code == 127 or "not found" in text,
         "docker-missing",
-        "there is no `docker` on its PATH",
-        "install Docker Engine there (https://docs.docker.com/engine/install/)",
+        "there is no `docker` on its PATH, and no `podman`",
     ),
     (
         lambda result, text: "permission denied" in text.lower(),
         "docker-no-permission",
-        "its user may not talk to the Docker Engine",
-        "`sudo usermod -aG docker USER` there and log in again, or `docker=sudo` in the hosts file",
+        "its user may not talk to its {}",
     ),
     (
         lambda result, text: "Cannot connect" in text or "daemon running" in text,
         "docker-down",
-        "its Docker Engine does not run",
-        "`sudo systemctl start docker` there",
+        "its {} does not run",
     ),
 )
+_REMEDIES: Mapping[Kind, Mapping[str, str]] = {
+    "docker": {
+        "sudo-refused": "allow `docker` without one in sudoers, or add the user to the group docker and leave out `docker=sudo`",
+        "docker-missing": "install Docker Engine there (https://docs.docker.com/engine/install/), or Podman and its socket",
+        "docker-no-permission": "`sudo usermod -aG docker USER` there and log in again, or `docker=sudo` in the hosts file",
+        "docker-down": "`sudo systemctl start docker` there",
+    },
+    "podman": {
+        "sudo-refused": "allow `podman` without one in sudoers, or use the user's own: `docker=unix:///run/user/UID/podman/podman.sock`",
+        "docker-missing": "install Podman there, and `systemctl enable --now podman.socket`",
+        "docker-no-permission": "only root may talk to the system's: use `docker=sudo`, or the user's own, "
+        "`docker=unix:///run/user/UID/podman/podman.sock`",
+        "docker-down": "`sudo systemctl enable --now podman.socket` there, or `systemctl --user enable --now podman.socket` for "
+        "the user's own",
+    },
+}

@@ -56,7 +56,7 @@ class HostJob:
         self.containers = Containers(self.engine, job)
         # Not functools.cached_property: up to Python 3.11 that lets one instance at a time look, of all hosts.
         self._directories: tuple[PurePosixPath, PurePosixPath] | None = None
-        self.starter = ContainerStarter(host, transport, target, self.engine)
+        self.starter = ContainerStarter(transport, target, self.engine)
 
     @property
     def folder(self) -> str:

@@ -110,7 +110,9 @@ def layers_of(engine: Engine, image: str) -> tuple[str, ...] | None:
 
 
 def layers_there(engine: Engine) -> list[tuple[str, ...]]:
-    """Return the layers of each image that an engine has."""
+    """Return the layers of each image that an engine has; none where it would not load an image that lacks some."""
+    if not engine.kind().loads_parts:
+        return []
     with engine.asked() as client:
         return [layers_of(engine, str(found["Id"])) or () for found in client.images()]
 

@@ -10,6 +10,7 @@ from jobctl.jobspec.deploy.host.engine import patient
 from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.host.image_copy import ImageSources
 from jobctl.jobspec.deploy.model.control import Image
+from jobctl.jobspec.deploy.model.engine_kind import CONTENT, image_content
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.untrusted import texts
 from jobctl.jobspec.plan.types import Container
@@ -62,7 +63,7 @@ def instead(host_job: HostJob, container: Container, pinned: Image | None) -> st
     now = look(host_job, container.image)
     if now is not None and set(now.ids) & set(pinned.ids):
         return None
-    for reference in (*pinned.ids, *pinned.digests):
+    for reference in (*(one for one in pinned.ids if not one.startswith(CONTENT)), *pinned.digests):
         if look(host_job, reference) is not None:
             return reference
     for digest in pinned.digests if container.pull != "never" else ():
@@ -88,7 +89,7 @@ def look(host_job: HostJob, image: str) -> Image | None:
             data = host_job.engine.answer(client.inspect_image(image), dict)
         except ImageNotFound:
             return None
-    return Image(image, (str(data.get("Id")),), texts(data.get("RepoDigests")))
+    return Image(image, (str(data.get("Id")), image_content(data)), texts(data.get("RepoDigests")))
 
 
 def can_be_pulled(host_job: HostJob, image: str) -> None:

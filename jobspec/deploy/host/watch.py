@@ -290,7 +290,7 @@ class HostFollowed:
 
     def _note_event(self, event: Mapping[str, Any]) -> None:
         """Take note of containers that have died: the engine says so a moment before its list of containers does."""
-        if event.get("Action") == "die":
+        if event.get("Action") in ("die", "died"):
             self._dead.add(str(event.get("id")))
         elif event.get("Action") == "start":
             self._dead.discard(str(event.get("id")))
@@ -343,7 +343,8 @@ def _rank(holder: Mapping[str, Any]) -> tuple[float, str, int]:
     return as_moment(holder.get("since")) or 0.0, str(holder.get("host")), as_number(holder.get("pid")) or 0
 
 
-_EVENTS = ("create", "start", "die", "destroy", "oom", "pause", "unpause")
+# Podman's own names of two of them: before 4.4 it knows an event by another name where it looks for it than where it tells it.
+_EVENTS = ("create", "start", "die", "died", "destroy", "remove", "oom", "pause", "unpause")
 
 
 class HostFeed:

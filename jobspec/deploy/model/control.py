@@ -33,7 +33,8 @@ class JobResult:
 class Image:
     """What the name of the job's image meant when `up` looked: restarts and spares use no other.
 
-    `ids` are those of the hosts' engines (several, where hosts have built it themselves), `digests` how registries
+    `ids` are those of the hosts' engines (several, where hosts have built it themselves, or store it in different ways), and
+    of its content, by which all engines know it (`image_content`). `digests` how registries
     know it (`repository@sha256:…`; none for an image that was never pushed or pulled).
     """
 

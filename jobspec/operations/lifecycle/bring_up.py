@@ -80,7 +80,7 @@ def observe_patiently(deployer: Deployer, reporter: Reporter) -> Observed:
     away &= set(observed.control.placement.values())
     if not away:
         return observed
-    reporter.say(f"waits for the Docker Engine of {', '.join(sorted(away))}, for {ENGINES:g} s at most")
+    reporter.say(f"waits for the engine of {', '.join(sorted(away))}, for {ENGINES:g} s at most")
     return deployer.observe() if away - set(deployer.engines(away, ENGINES)) else observed
 
 

@@ -1,10 +1,24 @@
 #!/bin/sh
-# Prints the Unix socket at which `docker` finds its engine, of which $1 may be the address. Nothing where only `docker` knows: by
-# a context, at an address of another kind, or because it is Podman or somebody's script, which may mean anything.
-cli=$(command -v docker) && read -r head < "$cli" || exit 0
-case $head in "#!"*) exit 0 ;; esac
-case $(readlink -f -- "$cli") in */podman*) exit 0 ;; esac
-url=${1:-$DOCKER_HOST}
+# Prints which clients of engines a host has, `docker` and `podman`, one a line; then the Unix socket at which the engine listens,
+# of which $1 may be the address. No socket where only a client knows: by a context, at an address of another kind, or because
+# `docker` is Podman or somebody's script, which may mean anything.
+head="#!" url=$1
+if cli=$(command -v docker) && read -r head < "$cli"; then
+  case $(readlink -f -- "$cli") in
+  */podman*) head="#!" cli= ;;
+  *) echo docker ;;
+  esac
+fi
+if command -v podman >/dev/null; then echo podman; else [ -n "$cli" ] || exit 0; fi
+if [ -z "$cli" ]; then
+  # There is only Podman, whose service has a socket for each user. DOCKER_HOST, which it does not read, may be Docker's.
+  url=${url:-$CONTAINER_HOST}
+  [ "$(id -u)" = 0 ] && own=/run/podman/podman.sock || own=${XDG_RUNTIME_DIR:-/run/user/$(id -u)}/podman/podman.sock
+  url=${url:-unix://$own}
+else
+  case $head in "#!"*) exit 0 ;; esac
+  url=${url:-$DOCKER_HOST}
+fi
 if [ -z "$url" ]; then
   url=unix:///var/run/docker.sock config=${DOCKER_CONFIG:-$HOME/.docker}/config.json
   [ -z "$DOCKER_CONTEXT" ] || exit 0

@@ -31,14 +31,14 @@ set -- \
   --env 'JOBCTL_LAUNCH={"node":0,"host":"gpu01","role":"trainer","nproc":2,"start":["python3","-m","torch.distributed.run","--nnodes",{"slot":"nnodes"},"--node-rank",{"slot":"node_rank"},"--nproc-per-node","2","--master-addr",{"slot":"master_addr"},"--master-port",{"slot":"master_port"},"--no-python",{"slot":"process"}],"command":["python3","-u","train.py","--epochs","3"],"env":[["JOBCTL_CHECKPOINT_KEEP","2"],["OMP_NUM_THREADS","1"]],"log_name":"workerlog","devices":["cpu:0","cpu:1"],"setup":[],"secrets":[],"workdir":null,"interface":null,"interface_env":["NCCL_SOCKET_IFNAME","GLOO_SOCKET_IFNAME"],"stop_grace":45.0,"hang_timeout":null}' \
   -- "${JOBCTL_IMAGE:-$image}" python3 /jobctl/launcher.py --control /jobctl/run/control.json --dir /jobctl/node
 
-docker() { ${JOBCTL_DOCKER:-command docker} "$@"; } # jobctl sets it where the engine is reached by sudo
+docker() { command ${JOBCTL_DOCKER:-docker} "$@"; } # jobctl sets it where the engine is reached in another way, or is Podman
 name=jobctl-resnet-0
 spec=744dc28e05157103a72dfaa45957e9db05c68cb155a60314a3ff95b45a16a465
 found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
 case $found in
 none)
   mkdir -p -- "$dir/"node-0
-  docker run --detach --label jobctl.version=0.1.0 --label jobctl.spec=744dc28e05157103a72dfaa45957e9db05c68cb155a60314a3ff95b45a16a465 "$@"
+  docker run --detach ${JOBCTL_SECURITY:+--security-opt "$JOBCTL_SECURITY"} --label jobctl.version=0.1.0 --label jobctl.spec=744dc28e05157103a72dfaa45957e9db05c68cb155a60314a3ff95b45a16a465 "$@"
   ;;
 "$spec") docker start -- "$name" ;;
 *)

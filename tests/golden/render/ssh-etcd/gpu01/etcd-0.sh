@@ -27,14 +27,14 @@ set -- \
   --log-opt max-size=10m \
   -- "${JOBCTL_IMAGE:-$image}" etcd
 
-docker() { ${JOBCTL_DOCKER:-command docker} "$@"; } # jobctl sets it where the engine is reached by sudo
+docker() { command ${JOBCTL_DOCKER:-docker} "$@"; } # jobctl sets it where the engine is reached in another way, or is Podman
 name=jobctl-resnet-etcd-0
 spec=48be7d6d9e0a9dd9a275418d68e2359b1276540b54a642557851e73996e19596
 found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
 case $found in
 none)
   mkdir -p -- "$dir/"etcd-0
-  docker run --detach --label jobctl.version=0.1.0 --label jobctl.spec=48be7d6d9e0a9dd9a275418d68e2359b1276540b54a642557851e73996e19596 "$@"
+  docker run --detach ${JOBCTL_SECURITY:+--security-opt "$JOBCTL_SECURITY"} --label jobctl.version=0.1.0 --label jobctl.spec=48be7d6d9e0a9dd9a275418d68e2359b1276540b54a642557851e73996e19596 "$@"
   ;;
 "$spec") docker start -- "$name" ;;
 *)

@@ -27,14 +27,14 @@ set -- \
   --log-opt max-size=10m \
   -- "${JOBCTL_IMAGE:-$image}" etcd
 
-docker() { ${JOBCTL_DOCKER:-command docker} "$@"; } # jobctl sets it where the engine is reached by sudo
+docker() { command ${JOBCTL_DOCKER:-docker} "$@"; } # jobctl sets it where the engine is reached in another way, or is Podman
 name=jobctl-resnet-etcd-1
 spec=1c4a85fba47e0840c7ae7f5eea28a607cbf5d0cb22a0d1e461a2f43d00876ab5
 found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
 case $found in
 none)
   mkdir -p -- "$dir/"etcd-1
-  docker run --detach --label jobctl.version=0.1.0 --label jobctl.spec=1c4a85fba47e0840c7ae7f5eea28a607cbf5d0cb22a0d1e461a2f43d00876ab5 "$@"
+  docker run --detach ${JOBCTL_SECURITY:+--security-opt "$JOBCTL_SECURITY"} --label jobctl.version=0.1.0 --label jobctl.spec=1c4a85fba47e0840c7ae7f5eea28a607cbf5d0cb22a0d1e461a2f43d00876ab5 "$@"
   ;;
 "$spec") docker start -- "$name" ;;
 *)

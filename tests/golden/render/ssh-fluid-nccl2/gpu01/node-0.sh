@@ -38,14 +38,14 @@ set -- \
   -- "${JOBCTL_IMAGE:-$image}" /opt/python3.11/bin/python3 /jobctl/launcher.py --control /jobctl/run/control.json --dir /jobctl/node
 [ ! -d /dev/infiniband ] || set -- --device /dev/infiniband "$@"
 
-docker() { ${JOBCTL_DOCKER:-command docker} "$@"; } # jobctl sets it where the engine is reached by sudo
+docker() { command ${JOBCTL_DOCKER:-docker} "$@"; } # jobctl sets it where the engine is reached in another way, or is Podman
 name=jobctl-fluid-0
 spec=670cb044aacc37cef7d131f760e385b93b812a9facbb753e8743ee7652f8fbf1
 found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
 case $found in
 none)
   mkdir -p -- "$dir/"node-0
-  docker run --detach --label jobctl.version=1.0 --label jobctl.spec=670cb044aacc37cef7d131f760e385b93b812a9facbb753e8743ee7652f8fbf1 "$@"
+  docker run --detach ${JOBCTL_SECURITY:+--security-opt "$JOBCTL_SECURITY"} --label jobctl.version=1.0 --label jobctl.spec=670cb044aacc37cef7d131f760e385b93b812a9facbb753e8743ee7652f8fbf1 "$@"
   ;;
 "$spec") docker start -- "$name" ;;
 *)

@@ -46,14 +46,14 @@ set -- \
   -- "${JOBCTL_IMAGE:-$image}" python3 /jobctl/launcher.py --control /jobctl/run/control.json --dir /jobctl/node
 [ ! -d /dev/infiniband ] || set -- --device /dev/infiniband "$@"
 
-docker() { ${JOBCTL_DOCKER:-command docker} "$@"; } # jobctl sets it where the engine is reached by sudo
+docker() { command ${JOBCTL_DOCKER:-docker} "$@"; } # jobctl sets it where the engine is reached in another way, or is Podman
 name=jobctl-lenet-1
 spec=87250ae8c140e896b54122443f8ac0c51f5f8b2851e2eab1cd70bfddcac50b56
 found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
 case $found in
 none)
   mkdir -p -- "$dir/"node-1
-  docker run --detach --label jobctl.version=1.0 --label jobctl.spec=87250ae8c140e896b54122443f8ac0c51f5f8b2851e2eab1cd70bfddcac50b56 "$@"
+  docker run --detach ${JOBCTL_SECURITY:+--security-opt "$JOBCTL_SECURITY"} --label jobctl.version=1.0 --label jobctl.spec=87250ae8c140e896b54122443f8ac0c51f5f8b2851e2eab1cd70bfddcac50b56 "$@"
   ;;
 "$spec") docker start -- "$name" ;;
 *)

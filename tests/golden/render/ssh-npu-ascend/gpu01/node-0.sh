@@ -34,14 +34,14 @@ set -- \
   -- "${JOBCTL_IMAGE:-$image}" python3 /jobctl/launcher.py --control /jobctl/run/control.json --dir /jobctl/node
 [ ! -d /dev/infiniband ] || set -- --device /dev/infiniband "$@"
 
-docker() { ${JOBCTL_DOCKER:-command docker} "$@"; } # jobctl sets it where the engine is reached by sudo
+docker() { command ${JOBCTL_DOCKER:-docker} "$@"; } # jobctl sets it where the engine is reached in another way, or is Podman
 name=jobctl-resnet-0
 spec=7a6fda667813a28b34eb0dfb5319e0306b75b07ee60e269e1498e779445fa616
 found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
 case $found in
 none)
   mkdir -p -- "$dir/"node-0
-  docker run --detach --label jobctl.version=0.1.0 --label jobctl.spec=7a6fda667813a28b34eb0dfb5319e0306b75b07ee60e269e1498e779445fa616 "$@"
+  docker run --detach ${JOBCTL_SECURITY:+--security-opt "$JOBCTL_SECURITY"} --label jobctl.version=0.1.0 --label jobctl.spec=7a6fda667813a28b34eb0dfb5319e0306b75b07ee60e269e1498e779445fa616 "$@"
   ;;
 "$spec") docker start -- "$name" ;;
 *)

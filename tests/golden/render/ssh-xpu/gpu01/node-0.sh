@@ -35,14 +35,14 @@ set -- \
   -- "${JOBCTL_IMAGE:-$image}" python3 /jobctl/launcher.py --control /jobctl/run/control.json --dir /jobctl/node
 [ ! -d /dev/infiniband ] || set -- --device /dev/infiniband "$@"
 
-docker() { ${JOBCTL_DOCKER:-command docker} "$@"; } # jobctl sets it where the engine is reached by sudo
+docker() { command ${JOBCTL_DOCKER:-docker} "$@"; } # jobctl sets it where the engine is reached in another way, or is Podman
 name=jobctl-resnet-0
 spec=d5b81e47c13cf0e89238fbe886f43b809e7c8058ebbecc22a838375a96458b92
 found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
 case $found in
 none)
   mkdir -p -- "$dir/"node-0
-  docker run --detach --label jobctl.version=0.1.0 --label jobctl.spec=d5b81e47c13cf0e89238fbe886f43b809e7c8058ebbecc22a838375a96458b92 "$@"
+  docker run --detach ${JOBCTL_SECURITY:+--security-opt "$JOBCTL_SECURITY"} --label jobctl.version=0.1.0 --label jobctl.spec=d5b81e47c13cf0e89238fbe886f43b809e7c8058ebbecc22a838375a96458b92 "$@"
   ;;
 "$spec") docker start -- "$name" ;;
 *)
