@@ -34,8 +34,18 @@ def function_of(name: str) -> Callable[..., None]:
     return function
 
 
-def application(names: Iterable[str]) -> typer.Typer:
-    """Return the command with those of its commands that are named."""
+def listed(name: str) -> Callable[..., None]:
+    """Return what stands for a command in `--help`: what it does. To read the options of all would take longer."""
+
+    def command() -> None:
+        pass
+
+    command.__doc__ = function_of(name).__doc__
+    return command
+
+
+def application(names: Iterable[str], find: Callable[[str], Callable[..., None]] = function_of) -> typer.Typer:
+    """Return the command with those of its commands that are named; `find` returns the function of each."""
     app = typer.Typer(
         name="jobctl",
         help="Distributed training on bare metal: one YAML job spec, compiled, started and kept alive.",
@@ -46,7 +56,7 @@ def application(names: Iterable[str]) -> typer.Typer:
     )
     app.callback()(_root)
     for name in names:
-        app.command(name)(function_of(name))
+        app.command(name)(find(name))
     return app
 
 
@@ -126,16 +136,25 @@ def main(argv: list[str] | None = None) -> None:
         at = given.index("--")
         given, rest = given[:at], given[at + 1 :]
     color, given = _take_color(_fill_fitness(given))
-    # Reading the signatures of all commands takes longer than most of them.
-    alone: Sequence[str] = given[:1] if given and given[0] in COMMANDS else COMMANDS
+    app = _application(given)
+    if wants_json(given):
+        _end_with_json(app, [*color, *given], rest)
+    else:
+        app(args=[*color, *given], prog_name="jobctl", obj=rest)
+
+
+def _application(given: Sequence[str]) -> typer.Typer:
+    """Return the command with as much as these arguments need: to read all options takes longer than most commands."""
     if "_JOBCTL_COMPLETE" in os.environ:
         from jobctl.completion import command_in
 
-        alone = command_in(os.environ, COMMANDS)
-    if wants_json(given):
-        _end_with_json(application(alone), [*color, *given], rest)
-    else:
-        application(alone)(args=[*color, *given], prog_name="jobctl", obj=rest)
+        return application(command_in(os.environ, COMMANDS))
+    first = given[0] if given else ""
+    if first in COMMANDS:
+        return application([first])
+    if first == "--":  # then a command may follow
+        return application(COMMANDS)
+    return application(()) if first == "--version" else application(COMMANDS, listed)
 
 
 def wants_json(arguments: Sequence[str]) -> bool:

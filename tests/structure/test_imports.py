@@ -228,6 +228,30 @@ def test_help_imports_nothing_heavy() -> None:
     assert done.stdout.splitlines()[-1] == "HEAVY []"
 
 
+def test_version_imports_no_command_and_help_reads_no_options() -> None:
+    code = (
+        "import sys\n"
+        "from jobctl.main import main\n"
+        "try:\n    main(['--version'])\nexcept SystemExit:\n    pass\n"
+        "print('COMMANDS', sum(name.startswith('jobctl.commands.') for name in sys.modules))\n"
+        "import typer.main\n"
+        "typer.main.get_params_from_function = lambda function: print('READS', function.__name__) or {}\n"
+        "try:\n    main(['--help'])\nexcept SystemExit:\n    pass\n"
+    )
+    lines = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.splitlines()
+    assert "COMMANDS 0" in lines
+    assert {line for line in lines if line.startswith("READS")} == {"READS _root", "READS command"}
+
+
+def test_help_without_options_is_that_of_the_whole_command() -> None:
+    from typer.testing import CliRunner
+
+    from jobctl.main import COMMANDS, application, listed
+
+    whole, short = (CliRunner().invoke(application(COMMANDS, *find), ["--help"]).output for find in ((), (listed,)))
+    assert short == whole != ""
+
+
 def test_importers_stand_on_the_language_alone() -> None:
     wrong = [
         f"{path.relative_to(ROOT)}:{line}: {module}"
