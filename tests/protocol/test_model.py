@@ -29,9 +29,6 @@ LARGE_JOBS = {
     "four nodes without a supervisor go on": Instance(4, supervisor=False, progress=True),
     "three nodes and a hot spare": Instance(3, others=False, hot=True, options=("-O2", "-DCOLLAPSE")),
     "four nodes without a supervisor, and a hot spare": Instance(4, supervisor=False, progress=True, hot=True),
-    "three nodes and a hot spare that may end": Instance(
-        3, others=False, hot=True, ends=True, options=("-O2", "-DCOLLAPSE")
-    ),
     "four nodes": Instance(4, others=False, progress=True, options=("-O2", "-DCOLLAPSE")),
 }
 # Each with the smallest job that shows it.
