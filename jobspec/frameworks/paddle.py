@@ -67,6 +67,7 @@ ELASTIC_TIMEOUT = 30.0  # seconds, Paddle's default
 
 _IMPORTS = ("paddle",)
 _LAUNCHER = "paddle.distributed.launch.main:launch"
+_BY_ITSELF = "a process that Paddle's launcher does not start has not been tried from standby"
 _ELASTIC = "Paddle's elastic launcher goes on with processes of its own"
 
 _PROGRAMS = Programs(sum="paddle_sum")
@@ -161,7 +162,7 @@ def _trainers(spec: Spec, seat: Seat) -> Start:
         scrub=_SCRUBBED,
         process_env=(*_PROCESS_ENV[:2], *_selected(spec, seat)),
         listens=True,
-        standby=standby(spec, _IMPORTS),
+        standby=no_standby(spec, _BY_ITSELF),
     )
 
 
@@ -270,7 +271,7 @@ def _role(spec: Spec, ps: Ps, seat: Seat) -> Start:
         # What synchronous trainers or servers hold of the model is lost with one of them; who has met through gloo has
         # met once and for all.
         rejoin=None if server or ps.sync or ps.gloo else spec.recovery.max_restarts,
-        standby=standby(spec, _IMPORTS),
+        standby=no_standby(spec, _BY_ITSELF),
     )
 
 

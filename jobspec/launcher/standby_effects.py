@@ -18,7 +18,6 @@ from jobctl.jobspec.launcher.processes import signal_action
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional, Tuple
 
-    State = Dict[str, Any]  # by what it is called in what users read
 # Lists to whose ends imports add: a script that has changed them too gets the same at the ends of its own.
 GROWING = ("sys.meta_path", "sys.path_hooks", "the filters of warnings")
 HANDLERS, LEVEL = "the handlers of the root logger", "the level of the root logger"
@@ -40,12 +39,12 @@ def lists() -> Dict[str, List[Any]]:
     }
 
 
-def state_of_process() -> State:
+def state_of_process() -> Dict[str, Any]:
     """Return all that is looked at."""
-    state: State = {name: list(items) for name, items in lists().items()}
+    state: Dict[str, Any] = {name: list(items) for name, items in lists().items()}
     state[LEVEL], state[DEPTH] = logging.root.level, sys.getrecursionlimit()
     state.update((hook_name(*hook), getattr(*hook)) for hook in HOOKS)
-    state.update((signal_name(number), (signal_action(number), signal.getsignal(number))) for number in NUMBERS)
+    state.update((name_of_handler(number), (signal_action(number), signal.getsignal(number))) for number in NUMBERS)
     return state
 
 
@@ -54,7 +53,7 @@ def hook_name(module: Any, name: str) -> str:
     return "%s.%s" % (module.__name__, name)
 
 
-def signal_name(number: int) -> str:
+def name_of_handler(number: int) -> str:
     """Return what users read."""
     return "the handler of signal %d" % number
 
@@ -80,14 +79,14 @@ def set_state(name: str, value: Any) -> None:
         setattr(module, attribute, value)
 
 
-SIGNALS_BY_NAME = {signal_name(number): number for number in NUMBERS}
+SIGNALS_BY_NAME = {name_of_handler(number): number for number in NUMBERS}
 HOOKS_BY_NAME = {hook_name(*hook): hook for hook in HOOKS}
 
 
 class Effects:
     """What an import has changed, from one state to another."""
 
-    def __init__(self, before: State, after: State) -> None:
+    def __init__(self, before: Dict[str, Any], after: Dict[str, Any]) -> None:
         names = [name for name in before if before[name] != after[name]]
         self.changes: Dict[str, Tuple[Any, Any]] = {name: (before[name], after[name]) for name in names}
 

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from jobctl.jobspec import planner
+from jobctl.jobspec.planner import job as planner
 from jobctl.jobspec.planner.context import Context, PlanError
 from tests.plan.made import spec_of
 

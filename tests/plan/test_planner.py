@@ -113,6 +113,7 @@ def test_what_waits_for_the_next_generation(text: str, standby: Standby | None) 
 
 
 PADDLE, MINDSPORE = (("paddle",),), (("mindspore",),)
+NOT_TRIED = Standby((), "", "a process that Paddle's launcher does not start has not been tried from standby")
 
 
 @pytest.mark.parametrize(
@@ -120,8 +121,8 @@ PADDLE, MINDSPORE = (("paddle",),), (("mindspore",),)
     [
         ("framework: jax", Standby((("jax",),), "")),
         ("framework: paddle", Standby(PADDLE, "paddle.distributed.launch.main:launch")),
-        ("framework: paddle\npaddle: {launcher: legacy}", Standby(PADDLE, "")),
-        ("framework: paddle\nmode: ps\nps: {servers: 1, trainers: 1}", Standby(PADDLE, "")),
+        ("framework: paddle\npaddle: {launcher: legacy}", NOT_TRIED),
+        ("framework: paddle\nmode: ps\nps: {servers: 1, trainers: 1}", NOT_TRIED),
         ("framework: mindspore", Standby(MINDSPORE, "")),
         (
             "framework: mindspore\nmindspore: {launcher: msrun}",

@@ -240,7 +240,8 @@ def test_version_imports_no_command_and_help_reads_no_options() -> None:
     )
     lines = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.splitlines()
     assert "COMMANDS 0" in lines
-    assert {line for line in lines if line.startswith("READS")} == {"READS _root", "READS command"}
+    typers_own = {"READS install_callback", "READS show_callback"}  # of its options for completion
+    assert {line for line in lines if line.startswith("READS")} - typers_own == {"READS _root", "READS command"}
 
 
 def test_help_without_options_is_that_of_the_whole_command() -> None:
