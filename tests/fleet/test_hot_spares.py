@@ -81,7 +81,7 @@ def test_a_node_moves_into_the_container_that_waits_on_a_spare(job: Run) -> None
     state = job.status()
     assert [(node["host"], node["state"]) for node in state["nodes"]] == [("h1", "running"), ("h3", "running")]
     assert (container(job), state["nodes"][1]["container"]) == (waits, waits.split()[1])
-    assert (state["generation"], spares(job)) == (2, None)
+    assert (state["generation"], spares(job)) == (2, [])
     assert not [e for e in job.events() if e["event"] == "step" and e.get("host") == "h3" and e.get("node") == 1]
     job.fleet[1].power_on()
     assert job.run("exec", "--node", "1", "--", "sh", "-c", "echo $JOBCTL_LAUNCH").stdout.count('"spare":2') == 1
@@ -103,7 +103,7 @@ def test_launchers_move_a_node_to_a_spare_and_the_next_up_leaves_it_there(three:
     eventually(lambda: [one.get("state") for one in read(report)] == ["running"])
     state = three.status()
     assert [(node["host"], node["state"]) for node in state["nodes"]] == [(h, "running") for h in ("h1", "h2", "h4")]
-    assert (state["phase"], state["supervised"], state.get("spares")) == ("running", False, None), state["reason"]
+    assert (state["phase"], state["supervised"], state["spares"]) == ("running", False, []), state["reason"]
     generation = state["generation"]
     up = three.up()
     assert up.returncode == 0, up.stderr
