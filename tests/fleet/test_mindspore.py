@@ -28,7 +28,7 @@ code: .
 nodes: 2
 checkpoint: {{checkpoints}}
 stop_grace_period: 5s
-recovery: {{{{host_timeout: 12s, max_restarts: 9}}}}
+recovery: {{{{host_timeout: 12s, max_restarts: 9, standby: off}}}}
 volumes: ["PACKAGES:/packages:ro", "STANDINS:/standins:ro"]
 env: {{{{PYTHONPATH: "/standins:/packages", OMP_NUM_THREADS: "1", DELAY: "0.05"}}}}
 """

@@ -31,7 +31,7 @@ code: .
 nodes: 2
 checkpoint: CHECKPOINTS
 stop_grace_period: 5s
-recovery: {{host_timeout: 20s, max_restarts: 9}}
+recovery: {{host_timeout: 20s, max_restarts: 9, standby: off}}
 volumes: ["PACKAGES:/packages:ro", "STANDINS:/standins:ro"]
 env:
   PYTHONPATH: /standins:/packages
