@@ -123,7 +123,7 @@ def test_a_host_without_docker(hosts: Fleet) -> None:
     command.write_text("#!/bin/sh\necho docker: not found >&2\nexit 127\n")
     command.chmod(0o755)
     try:
-        assert no_engine(ssh(hosts)) == ("docker-missing", "h1: there is no `docker` on its PATH")
+        assert no_engine(ssh(hosts)) == ("docker-missing", "h1: there is no `docker` on its PATH, and no `podman`")
     finally:
         hosts[0].install_docker()
 
