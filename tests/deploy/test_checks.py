@@ -138,7 +138,13 @@ ADDRESSES = {"a": "127.0.0.2", "b": "127.0.0.3"}
             "standby takes about 256 MiB of the 128 MiB of memory that are free: it will be off",
         ),
         ("torch", "devices: cpu\nrecovery: {standby: off}\n", 8 << 20, None),
-        ("paddle", "devices: cpu\n", 8 << 20, None),
+        (
+            "paddle",
+            "devices: cpu\n",
+            8 << 20,
+            "standby takes about 512 MiB of the 8192 MiB of memory that are free",
+        ),
+        ("paddle", "devices: cpu\nmode: ps\nps: {servers: 1, trainers: 1}\n", 8 << 20, None),
     ],
 )
 def test_the_price_of_standby(framework: str, text: str, free: int, said: str | None) -> None:

@@ -14,6 +14,7 @@ from jobctl.jobspec.deploy.host.scripts import SCRIPTS
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.store.files import append_line, told_of
 from jobctl.jobspec.deploy.transport.base import Result, problem
+from jobctl.jobspec.deploy.transport.local import LocalTransport
 from jobctl.jobspec.spec.hosts import Host
 from jobctl.views.failure import command
 
@@ -58,7 +59,7 @@ def test_a_lock_that_cannot_be_made_says_why() -> None:
 @pytest.mark.parametrize("words", [FULL, FULL.lower()])
 def test_engines_and_tools_say_it_in_their_way(words: str) -> None:
     result = Result(1, b"", f"Error response from daemon: mkdir /var/lib/docker/overlay2/x: {words}\n".encode())
-    host_job = HostJob(Host("h1"), None, "job", "ssh")  # type: ignore[arg-type]
+    host_job = HostJob(Host("h1"), LocalTransport("h1"), "job", "ssh")
     found = host_job.starter.error("start node 0", result), problem("h1", "write into /w", result)
     assert [error.code for error in found] == ["disk-full", "disk-full"]
     assert all("/var/lib/docker/overlay2/x" in error.message for error in found)

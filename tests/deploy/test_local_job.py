@@ -16,8 +16,10 @@ from jobctl.jobspec.deploy.model.control import Control, Ledger, ledger_json
 from jobctl.jobspec.deploy.model.errors import DeployError
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.deploy.store.processes import ARTEFACT_MARK, kill_marked, start_ticks
+from jobctl.jobspec.deploy.targets import local_launchers
 from jobctl.jobspec.deploy.targets.local import Local
 from jobctl.jobspec.deploy.targets.local_job import LocalJob
+from jobctl.jobspec.deploy.targets.local_launchers import LocalLaunchers
 from jobctl.jobspec.plan.generation import first_generation
 from jobctl.jobspec.render.payload import control_json
 from jobctl.jobspec.render.shell import local_hash
@@ -150,3 +152,29 @@ exec sleep 600
         )
         local.apply([replace(START, kind="remove", grace=0.0)])
     assert (local.observe().nodes, sorted(path.name for path in local.work.glob("node-0*"))) == ((), [])
+
+
+def test_a_launcher_that_is_killed_as_it_starts_is_started_again(local: Local, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As often as three times; one that ends by itself is not."""
+    begun: list[subprocess.Popen[bytes]] = []
+
+    def spawn(*_: object) -> subprocess.Popen[bytes]:
+        begun.append(subprocess.Popen(["sleep", "600"]))
+        return begun[-1]
+
+    monkeypatch.setattr(local_launchers, "spawn", spawn)
+    monkeypatch.setattr(local_launchers, "local_hash", lambda *_: "abc")
+    monkeypatch.setattr(local_launchers, "recorded_environ", lambda _: {})
+    (local.work / "node-0" / "start.sh").touch()
+    monkeypatch.setattr(local_launchers, "script_of", lambda work, node: work / f"node-{node}" / "start.sh")
+    launchers = LocalLaunchers(local.work)
+    launchers.start(0, TWO)
+    for number in range(1, 4):
+        begun[-1].kill()
+        begun[-1].wait()
+        launchers.check(0)
+        assert len(begun) == number + 1
+    begun[-1].kill()
+    begun[-1].wait()
+    with pytest.raises(DeployError, match="the launcher of node 0 ended with code -9"):
+        launchers.check(0)

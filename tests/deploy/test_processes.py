@@ -103,5 +103,6 @@ def test_the_processes_of_one_node_are_found_and_killed(started: Any, tmp_path: 
     )
     other = started(":", **{processes.WORK_MARK: f"{tmp_path}-2", processes.NODE_MARK: "0"})
     assert {first.pid, second.pid} <= set(processes.marked(tmp_path))
-    assert processes.kill_marked(tmp_path, 0, pause=reaping(first)) >= 1
+    assert processes.kill_marked(tmp_path, 0, before=processes.start_ticks(first.pid) - 1) == 0  # type: ignore[operator]
+    assert processes.kill_marked(tmp_path, 0, before=processes.ticks_now(), pause=reaping(first)) >= 1
     assert (first.wait(), second.poll(), other.poll()) == (-signal.SIGKILL, None, None)

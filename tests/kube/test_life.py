@@ -81,6 +81,7 @@ def test_status_has_the_keys_of_all_targets(jobctl: Any, world: World) -> None:
         "supervised": None,
         "replicas": "2/2",
         "nodes": [node, {**node, "node": 1, "host": "worker-1", "container": "resnet-1-abcde"}],
+        "spares": [],
     }
     assert [line.split() for line in jobctl("status", "resnet", "--wide").out.splitlines()[2:]] == [
         ["RANK", "NODE", "HOST", "STATE", "EXIT", "PID", "DEVICE"],

@@ -7,6 +7,7 @@ keep a file about it.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import signal
 import time
@@ -35,6 +36,11 @@ def start_ticks(pid: int) -> int | None:
         return None
     fields = stat[stat.rindex(b")") + 2 :].split()
     return None if fields[0] in (b"Z", b"X") and int(fields[17]) <= 1 else int(fields[19])
+
+
+def ticks_now() -> int:
+    """Return how many clock ticks have passed since boot."""
+    return int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
 
 
 def alive(pid: object, ticks: object) -> bool:
@@ -76,16 +82,17 @@ def kill_marked(
     work: Path,
     node: int | str | None = None,
     *,
+    before: float = math.inf,
     clock: Callable[[], float] = time.monotonic,
     pause: Callable[[float], None] = time.sleep,
 ) -> int:
     """SIGKILL all processes of the job in `work` until none is left; return how many there were.
 
-    Raises TimeoutError if some survive for 10 s (a process in uninterruptible sleep: its disk hangs).
+    `before`: only those that had started by then, in clock ticks since boot (see `ticks_now`). Raises TimeoutError if some survive for 10 s (a process in uninterruptible sleep: its disk hangs).
     """
     seen: set[int] = set()
     deadline = clock() + 10
-    while pids := [pid for pid in marked(work, node) if start_ticks(pid) is not None]:
+    while pids := [pid for pid in marked(work, node) if (at := start_ticks(pid)) is not None and at <= before]:
         if clock() > deadline:
             raise TimeoutError(f"processes {', '.join(map(str, pids))} do not die (uninterruptible sleep?)")
         for pid in pids:

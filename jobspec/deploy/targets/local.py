@@ -296,7 +296,8 @@ class Local:
         if what == "host":
             raise DeployError("target `local` has only this machine, which cannot be lost", "a drill on hosts can")
         if what == "container":
-            processes.kill_marked(self.work, node)
+            # Not the launcher that a supervisor starts in its place meanwhile.
+            processes.kill_marked(self.work, node, before=processes.ticks_now())
         else:
             os.kill(self._first_process(node), signal.SIGKILL)
 

@@ -22,6 +22,7 @@ from jobctl.jobspec.deploy.targets.local_processes import folder_of, last_words,
 from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.render.shell import local_hash
 
+KILLS = 3  # times that a launcher is started again which somebody kills as it starts
 ALREADY_RUNS = 75  # exit code of a launcher that found another one of its node
 
 
@@ -30,7 +31,8 @@ class LocalLaunchers:
 
     def __init__(self, work: Path) -> None:
         self.work = work
-        self._starting: dict[int, subprocess.Popen[bytes]] = {}
+        self._starting: dict[int, tuple[subprocess.Popen[bytes], Plan | None]] = {}
+        self._kills: dict[int, int] = {}  # how often somebody has killed the one that was started last
 
     def nodes(self) -> frozenset[int]:
         """Return the nodes that have a directory."""
@@ -51,6 +53,10 @@ class LocalLaunchers:
 
     def start(self, node: int, plan: Plan | None) -> None:
         """Start the launcher of a node, after all that an earlier one has left."""
+        self._kills[node] = 0
+        self._start(node, plan)
+
+    def _start(self, node: int, plan: Plan | None) -> None:
         processes.kill_marked(self.work, node)
         directory = folder_of(self.work, node)
         directory.mkdir(parents=True, exist_ok=True)
@@ -59,14 +65,19 @@ class LocalLaunchers:
             write_json(directory / "report.json", launching(last))
         artefact = local_hash(script_of(self.work, node).read_bytes(), plan)
         environ = {**recorded_environ(self.work), processes.ARTEFACT_MARK: artefact}
-        self._starting[node] = spawn(self.work, node, directory / "launcher.log", environ)
+        self._starting[node] = spawn(self.work, node, directory / "launcher.log", environ), plan
 
     def check(self, node: int) -> None:
-        """Raise DeployError if the launcher of a node, which was just started, has ended."""
-        process = self._starting.get(node)
+        """Start a launcher again that was killed as it started. Raises DeployError if it has ended by itself, or too often."""
+        process, plan = self._starting.get(node, (None, None))
         code = process.poll() if process is not None else None
-        if code not in (None, ALREADY_RUNS):
-            raise DeployError(f"the launcher of node {node} ended with code {code}", self.last_words(node))
+        if code in (None, ALREADY_RUNS):
+            return
+        if code is not None and code < 0 and self._kills[node] < KILLS:  # a signal comes from somebody else
+            self._kills[node] += 1
+            self._start(node, plan)
+            return
+        raise DeployError(f"the launcher of node {node} ended with code {code}", self.last_words(node))
 
     def last_words(self, node: int) -> str:
         """Return what the launcher of a node has printed last."""
