@@ -86,4 +86,4 @@ wait
 rm -rf "$source"  # `exec` runs no trap
 # What takes long comes first (tests/conftest.py), so that no worker is left alone with it at the end.
 # More workers than two cores: tests wait for half of their time.
-exec "$python" -m pytest -n "${JOBCTL_TEST_WORKERS:-6}" --dist loadfile --no-loadscope-reorder "$@"
+exec "$python" -m pytest -n "${JOBCTL_TEST_WORKERS:-5}" --dist loadfile --no-loadscope-reorder "$@"

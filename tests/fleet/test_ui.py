@@ -20,8 +20,10 @@ def test_buttons_and_looks_share_hosts(hosts: Fleet, tmp_path: Path) -> None:
             assert server.stderr is not None
             client = UiClient(server.stderr.readline().split()[-1])
             client.meet()
-            job = client.data("/api/job", job=jobs.name)
-            assert [(node["host"], node["state"]) for node in job["nodes"]] == [("h1", "running"), ("h2", "running")]
+            both = [("h1", "running"), ("h2", "running")]  # as soon as the hosts have answered: no look waits for them
+            eventually(
+                lambda: [(n["host"], n["state"]) for n in client.data("/api/job", job=jobs.name)["nodes"]] == both
+            )
             assert client.act(jobs.name, "restart")[0] == 200
 
             def last() -> dict[str, Any] | None:
