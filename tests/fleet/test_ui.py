@@ -45,7 +45,6 @@ def test_buttons_and_looks_share_hosts(hosts: Fleet, tmp_path: Path) -> None:
                 )
                 assert (found["nodes"][0]["state"], found["age"] <= 5) == ("running", True)
                 assert client.data("/api/jobs")["jobs"][0]["job"] == jobs.name
-                eventually(lambda: client.data("/api/logs", job=jobs.name)["problems"])
             finally:
                 hosts.hosts[1].plug_cable()
             eventually(lambda: client.data("/api/job", job=jobs.name)["nodes"][1]["state"] == "running")
