@@ -81,8 +81,8 @@ class NodePreparation:
     imports: Sequence[Sequence[str]]
     apart: bool  # whether each guard leads a session
     module: str  # of the framework's launcher, or module and function of it
-    trial: Optional[Trial] = None
     local: str = "LOCAL_RANK"  # the variable that has the local rank
+    trial: Optional[Trial] = None
 
     def to_json(self) -> Json:
         """Return its JSON form."""

@@ -99,7 +99,9 @@ def test_a_renamed_job_is_not_trained_twice(slow: Any) -> None:
         ["--set", f"checkpoint={{dir: {kept}, per_job: true}}"],
         ["--take-over"],
     ):
-        slow.ok("up", "--no-supervise", *how)
+        up = slow.run("up", "--no-supervise", *how)
+        # Where both jobs write the same file, one may find it gone while it is renamed: that is why `up` refuses.
+        assert up.returncode in ((0, 1) if how == ["--take-over"] else (0,)), up.stderr
         slow.ok("down", "other", "--timeout", "1s")
     slow.ok("stop", "counter", "--timeout", "1s")
     slow.ok("up", "--no-supervise")  # what is stopped writes nothing
