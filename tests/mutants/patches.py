@@ -22,6 +22,22 @@ class Hunk:
     old: str
     new: str
 
+    def misfit(self, root: Path) -> str | None:
+        """Say why it has no place in the tree at `root`, or more than one; None if it has one."""
+        count = self._text(root).count(f"\n{self.old}")
+        if count == 1:
+            return None
+        return f"{self.file}: {'nowhere' if count == 0 else f'{count} times'} the lines that it changes:\n{self.old}"
+
+    def apply(self, root: Path) -> None:
+        """Change the file in a tree in which it fits."""
+        text = self._text(root).replace(f"\n{self.old}", f"\n{self.new}")
+        (root / self.file).write_text(text[1:], encoding="utf-8")
+
+    def _text(self, root: Path) -> str:
+        path = root / self.file
+        return f"\n{path.read_text(encoding='utf-8')}" if path.is_file() else ""
+
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
@@ -40,7 +56,7 @@ class Mutant:
 
     def problems(self) -> list[str]:
         """Say what keeps the patch from being tried on this tree: where it does not fit, and a test that is not there."""
-        found = [_misfit(hunk) for hunk in self.hunks] or ["the patch changes nothing"]
+        found = [hunk.misfit(ROOT) for hunk in self.hunks] or ["the patch changes nothing"]
         return [*filter(None, found), *filter(None, [_missing(self.test)])]
 
 
@@ -71,16 +87,6 @@ def _hunks(diff: str) -> list[Hunk]:
             new = "".join(f"{line[1:]}\n" for line in lines if line[0] != "-")
             found.append(Hunk(file, old, new))
     return found
-
-
-def _misfit(hunk: Hunk) -> str | None:
-    """Say why a hunk has no place, or more than one: `git apply` would then take the nearest, which may be the wrong one."""
-    path = ROOT / hunk.file
-    text = f"\n{path.read_text(encoding='utf-8')}" if path.is_file() else ""
-    count = text.count(f"\n{hunk.old}")
-    if count == 1:
-        return None
-    return f"{hunk.file}: {'nowhere' if count == 0 else f'{count} times'} the lines that it changes:\n{hunk.old}"
 
 
 def _missing(test: str) -> str | None:

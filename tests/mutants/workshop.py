@@ -57,18 +57,12 @@ class Workshop:
     def planted(self, mutant: Mutant) -> Iterator[str | None]:
         """Have a bug in the copy meanwhile; yields why it does not apply, None if it does."""
         before = {file: (self.tree / file).read_bytes() for file in mutant.files if (self.tree / file).is_file()}
-        # Inside another repository, git would take the paths for that one's.
-        environment = {**os.environ, "GIT_CEILING_DIRECTORIES": str(self.tree.parent)}
-        done = subprocess.run(
-            ["git", "apply", "--recount", str(mutant.path)],
-            cwd=self.tree,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
         try:
-            yield (done.stderr.strip() or "git apply failed").splitlines()[0] if done.returncode else None
+            problem = next(filter(None, (hunk.misfit(self.tree) for hunk in mutant.hunks)), None)
+            if problem is None:
+                for hunk in mutant.hunks:
+                    hunk.apply(self.tree)
+            yield problem and problem.splitlines()[0]
         finally:
             for file, content in before.items():
                 (self.tree / file).write_bytes(content)
