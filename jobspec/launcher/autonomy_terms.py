@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.launcher.failure import NodeFailure
-from jobctl.jobspec.launcher.records import flat, known, record
+from jobctl.jobspec.launcher.records import flat, known, record, with_rest
 
 if TYPE_CHECKING:
     from typing import Optional, Sequence, Tuple
@@ -21,11 +21,6 @@ class Base:
     id: str
     rest: Json
 
-    @classmethod
-    def from_json(cls, data: Json) -> Base:
-        """Return what an order has."""
-        return cls(**known(cls, data))
-
 
 @record
 class LastMove:
@@ -35,11 +30,6 @@ class LastMove:
     id: str
     times: int
     rest: Json
-
-    @classmethod
-    def from_json(cls, data: Json) -> LastMove:
-        """Return what an order has."""
-        return cls(**known(cls, data))
 
 
 @record
@@ -51,11 +41,6 @@ class HotSpare:
     port: int
     rest: Json
 
-    @classmethod
-    def from_json(cls, data: Json) -> HotSpare:
-        """Return what an order has."""
-        return cls(**known(cls, data))
-
 
 @record
 class FailureRule:
@@ -66,11 +51,6 @@ class FailureRule:
     do: str  # fail, restart or exclude_host
     hint: Optional[str]
     rest: Json
-
-    @classmethod
-    def from_json(cls, data: Json) -> FailureRule:
-        """Return what an order has."""
-        return cls(**known(cls, {"hint": None, **data}))
 
 
 @record
@@ -94,11 +74,11 @@ class AutonomyTerms:
         terms = known(cls, {"base": None, "spares": [], "moved": None, "window": None, "spent": [], **data})
         base, moved = terms["base"], terms["moved"]
         terms.update(
-            rules=[FailureRule.from_json(rule) for rule in terms["rules"]],
+            rules=[with_rest(FailureRule, {"hint": None, **rule}) for rule in terms["rules"]],
             failures=[NodeFailure.from_json(failure) for failure in terms["failures"]],
-            base=Base.from_json(base) if base else None,
-            spares=[HotSpare.from_json(spare) for spare in terms["spares"] or ()],
-            moved=LastMove.from_json(moved) if moved else None,
+            base=with_rest(Base, base) if base else None,
+            spares=[with_rest(HotSpare, spare) for spare in terms["spares"] or ()],
+            moved=with_rest(LastMove, moved) if moved else None,
         )
         return cls(**terms)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from jobctl.jobspec.launcher.autonomy_terms import AutonomyTerms, Base
 from jobctl.jobspec.launcher.control import age_of
 from jobctl.jobspec.launcher.order_news import Home, OrderNews
-from jobctl.jobspec.launcher.records import changed, flat, known, record
+from jobctl.jobspec.launcher.records import changed, flat, known, record, with_rest
 
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
@@ -66,11 +66,6 @@ class OldPlace:
     host: str
     rest: Json
 
-    @classmethod
-    def from_json(cls, data: Json) -> OldPlace:
-        """Return what an order has."""
-        return cls(**known(cls, data))
-
 
 @record
 class Moves:
@@ -83,7 +78,7 @@ class Moves:
     @classmethod
     def from_json(cls, data: Json) -> Moves:
         """Return what an order has."""
-        return changed(cls(**known(cls, data)), places=[OldPlace.from_json(place) for place in data["places"]])
+        return changed(with_rest(cls, data), places=[with_rest(OldPlace, place) for place in data["places"]])
 
     def to_json(self) -> Json:
         """Return the order's form."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from jobctl.jobspec.launcher.autonomy_terms import HotSpare, LastMove
 from jobctl.jobspec.launcher.failure import NodeFailure
-from jobctl.jobspec.launcher.records import flat, record
+from jobctl.jobspec.launcher.records import flat, record, with_rest
 
 if TYPE_CHECKING:
     from typing import Optional, Sequence, Tuple
@@ -52,13 +52,13 @@ class OrderNews:
 
     @classmethod
     def from_json(cls, data: Json) -> OrderNews:
-        """Return what `to_json` has written. Raises AttributeError, KeyError, TypeError or ValueError for anything else."""
+        """Return what `to_json` has written. Raises AttributeError, KeyError, TypeError or ValueError."""
         own = ("failures", "homes", "moved", "spares")
         homes, moved, spares = data.get("homes"), data.get("moved"), data.get("spares")
         return cls(
             order={name: value for name, value in data.items() if name not in own},
             failures=[NodeFailure.from_json(failure) for failure in data["failures"]],
             homes=None if homes is None else [Home(*home) for home in homes],
-            moved=None if moved is None else LastMove.from_json(moved),
-            spares=None if spares is None else [HotSpare.from_json(spare) for spare in spares],
+            moved=None if moved is None else with_rest(LastMove, moved),
+            spares=None if spares is None else [with_rest(HotSpare, spare) for spare in spares],
         )

@@ -57,6 +57,11 @@ def known(cls: type, data: Json) -> Json:
     return {**fields, "rest": {name: value for name, value in data.items() if name not in fields}}
 
 
+def with_rest(cls: Type[T], data: Json) -> T:
+    """Return a record from its JSON form, with what it does not know as `rest`. Raises KeyError or TypeError."""
+    return cls(**known(cls, data))
+
+
 def flat(of: Any) -> Json:
     """Return the fields of a record as JSON, with its `rest` among them."""
     data = {**vars(of), **of.rest}

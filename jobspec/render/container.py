@@ -26,10 +26,8 @@ DATA = ".data"  # beside the work directories of a host's jobs; no job has such 
 LOG_OPTIONS = (("max-file", "3"), ("max-size", "10m"))
 
 _RESTART = re.compile(r"""^( +(?:restart: "|--restart ))unless-stopped""", re.MULTILINE)
-_SELF = (
-    "${JOBCTL_USER:-$(id -u):$(id -g)}",
-    "$(id -u):$(id -g)",
-)  # as scripts say it, and as those of earlier versions did
+# The user who logs in, as scripts say it, and as those of earlier versions did.
+_SELF = ("${JOBCTL_USER:-$(id -u):$(id -g)}", "$(id -u):$(id -g)")
 _USERS = {"root": "0:0"}  # by number, because an image need not know the name
 
 

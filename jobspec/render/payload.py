@@ -34,9 +34,8 @@ def handed_over(generation: Generation, extra: Mapping[str, Any] | None = None) 
 def _fields(value: Any) -> dict[str, Any]:
     # dataclasses.asdict copies deeply, which costs more than all the rest of rendering a node.
     fields = {name: getattr(value, name) for name in value.__slots__}
-    if isinstance(
-        value, AutonomyTerms
-    ):  # what says nothing is left out, so that what pods were made from stays the same
+    # What says nothing is left out, so that what pods were made from stays the same.
+    if isinstance(value, AutonomyTerms):
         for name in ("base", "spares", "moved", "window", "spent"):
             if not fields[name]:
                 del fields[name]

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from jobctl.jobspec.deploy.host import handing_on
-from jobctl.jobspec.deploy.host.handing_on import ImageSource
+from jobctl.jobspec.deploy.host.handing_on import ArchiveSource
 from jobctl.jobspec.deploy.host.scripts import joined
 from jobctl.jobspec.deploy.transport.local import LocalTransport
 
@@ -33,14 +33,14 @@ class Played:
         own = self.folder / "own" / name
         return SimpleNamespace(host=host, transport=LocalTransport(name), tell=self.told.append, docker=load, own=own)
 
-    def source(self, name: str = "h1", save: list[str] | None = None) -> ImageSource:
+    def source(self, name: str = "h1", save: list[str] | None = None) -> ArchiveSource:
         (self.folder / "saved").write_bytes(self.image)
         save = save or ["cat", str(self.folder / "saved")]
-        return ImageSource(name, self._job(name), save, frozenset(), lambda: iter([]), keep=self.keep)
+        return ArchiveSource(name, self._job(name), save, frozenset(), lambda: iter([]), keep=self.keep)
 
-    def here(self) -> ImageSource:
+    def here(self) -> ArchiveSource:
         pieces = [self.image[at : at + 300_000] for at in range(0, len(self.image), 300_000)]
-        return ImageSource("this machine", None, [], frozenset(), lambda: iter(pieces), keep=self.keep)
+        return ArchiveSource("this machine", None, [], frozenset(), lambda: iter(pieces), keep=self.keep)
 
     def kept(self) -> dict[str, Path]:
         """Return the files of what hosts have got."""

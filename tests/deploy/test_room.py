@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from jobctl.jobspec.deploy.host.room import bytes_missing, check_room
+from jobctl.jobspec.deploy.model.engine_kind import EngineKind, engine_kind
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.transport.local import LocalTransport
 
@@ -29,8 +30,10 @@ class PlayedEngine:
         yield SimpleNamespace(
             inspect_image=lambda image: {"Size": 123},
             history=lambda image: self.answers["steps"],
-            info=lambda: self.answers["info"],
         )
+
+    def kind(self) -> EngineKind:
+        return engine_kind(self.answers["info"])
 
     def answer(self, value: Any, kind: type) -> Any:
         return value
@@ -63,6 +66,9 @@ def test_an_engine_without_room_is_an_error_that_says_how_much(tmp_path: Path) -
     assert (caught.value.code, caught.value.host) == ("disk-full", "h1")
     assert f"needs 2000000000.0 GB in {tmp_path} while it loads it, and " in caught.value.message
     assert "docker system prune" in str(caught.value.hint)
+    with pytest.raises(HostError) as caught:
+        check_room(job({"DockerRootDir": str(tmp_path), "BuildahVersion": "1.28.2"}), "app:1", 10**18)
+    assert "podman system prune" in str(caught.value.hint)
 
 
 def test_the_place_of_containerds_layers_counts(tmp_path: Path) -> None:

@@ -28,9 +28,8 @@ class Mishaps(Jobs):
     elastic: bool
     change = 0  # how often the spec was edited
     supervisor: Command | None = None
-    unwatched: list[
-        tuple[float, float]
-    ]  # from when to when nobody here could watch; without end until a supervisor starts
+    # From when to when nobody here could watch; without end until a supervisor starts.
+    unwatched: list[tuple[float, float]]
 
     def kinds(self, *, etcd: bool) -> list[Mishap]:
         """Return all that can happen to this job."""

@@ -60,8 +60,8 @@ class MishapsAlone(Mishaps):
 
     def has_a_spare(self) -> bool:
         """Whether launchers can move a node: there is a spare, and most nodes have never moved."""
-        alone = self.order().get("alone") or {}
-        return bool(alone.get("spares")) and not alone.get("moved")
+        terms = self.order().get("autonomy") or {}
+        return bool(terms.get("spares")) and not terms.get("moved")
 
     def host_lost(self, host: Host, node: int) -> None:
         """Switch a host off. Without a spare its job waits for it."""

@@ -13,6 +13,7 @@ from jobctl.jobspec.launcher.old_places import MARGIN
 from jobctl.jobspec.launcher.order import Moves, OldPlace, Order
 from jobctl.jobspec.launcher.peer_messages import PeerMessage
 from jobctl.jobspec.launcher.peer_orders import PeerOrders
+from jobctl.jobspec.launcher.records import with_rest
 from jobctl.jobspec.launcher.replacement import TURN, Replacement
 from tests.tools.launches import report_of
 
@@ -104,7 +105,7 @@ def test_a_node_moves_once_it_can_hold_no_lease_any_more(monkeypatch: pytest.Mon
     assert (made.number, made.base, made.lease) == (2, Base(1, "g1", {}), made.id)
     assert made.moves == Moves([OldPlace(2, "h2", {})], 3, {})
     assert made.autonomy.moved == LastMove(2, made.id, 1, {})
-    assert made.autonomy.spares == [HotSpare.from_json(OTHER)]
+    assert made.autonomy.spares == [with_rest(HotSpare, OTHER)]
     assert (made.members[2].address, made.members[2].port) == ("127.0.0.9", 7)
     [failure] = made.autonomy.failures
     told = {name: getattr(failure, name) for name in ("kind", "node", "host", "progress", "reason")}

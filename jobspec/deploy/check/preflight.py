@@ -117,9 +117,9 @@ class Preflight:
             self._can_be_had(seat, service.container)
 
     def _can_be_had(self, seat: CheckedHost, container: Container) -> tuple[str | None, Sequence[str]]:
-        """Return what tells the content of the container's image on a host from others, None if it is not there yet, and who else has it then.
+        """Return the content of the container's image on a host, None if it is not there yet, and who else has it then.
 
-        Raises HostError if it cannot be had.
+        The content is a hash (`image_content`). Raises HostError if the image cannot be had.
         """
         found = images.look(seat.host_job, container.image)
         sources = self.sources.have(container.image) if found is None and container.pull != "always" else []

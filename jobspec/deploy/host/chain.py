@@ -19,7 +19,8 @@ class Chain:
     """The hosts of one transfer. Each takes the image from its predecessor, while that one still gets it.
 
     A host that cannot take it from one takes it from another; one that cannot from any is lost, and what it would have
-    handed on comes from elsewhere. A slow one becomes the last. A host that has all of it needs nobody any more, and can still hand it on.
+    handed on comes from elsewhere. A slow one becomes the last. A host that has all of it needs nobody any more, and can
+    still hand it on.
     """
 
     def __init__(self, source: str, hosts: Sequence[str]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import suppress
 
-from jobctl.jobspec.deploy.host.handing_on import HandingOn, ImageSource
+from jobctl.jobspec.deploy.host.handing_on import ArchiveSource, HandingOn
 from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.host.image_copy import HERE
 from jobctl.jobspec.deploy.host.send_code import CodeThere, Package
@@ -38,7 +38,7 @@ def spread_code(package: Package, host_jobs: Iterable[HostJob]) -> dict[str, Cod
     def load(job: HostJob) -> tuple[list[str], bytes]:
         return package.argv(job, there[job.host.name].base, parcel), parcel.names
 
-    source = ImageSource(
+    source = ArchiveSource(
         HERE, None, [], frozenset(), lambda: iter(parcel.tar), size=parcel.tar.size, keep="code", load=load
     )
     with suppress(DeployError):  # what is wrong shows where hosts get the code by themselves

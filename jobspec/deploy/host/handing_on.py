@@ -69,10 +69,10 @@ def image_load(job: HostJob) -> tuple[list[str], bytes]:
 
 
 @dataclass(frozen=True)
-class ImageSource:
-    """Where the image comes from: a host, with the command that saves it there, or this machine, with the bytes.
+class ArchiveSource:
+    """Where an archive comes from: a host, with the command that saves it there, or this machine, with the bytes.
 
-    Other archives travel in the same way, with another command that takes them.
+    `load` returns the command that takes it on a host: by default it is an image, and the host's engine does.
     """
 
     name: str
@@ -89,7 +89,7 @@ class ImageSource:
 class HandingOn:
     """One transfer of an image. For one thread."""
 
-    def __init__(self, image: str, source: ImageSource, host_jobs: Mapping[str, HostJob]) -> None:
+    def __init__(self, image: str, source: ArchiveSource, host_jobs: Mapping[str, HostJob]) -> None:
         self.image, self.source, self.host_jobs = image, source, host_jobs
         self._key = secrets.token_bytes(32)
         self._events: queue.Queue[tuple[str, Json | None]] = queue.Queue()

@@ -13,7 +13,7 @@ from typing import Literal
 
 from jobctl.jobspec.deploy.host import images
 from jobctl.jobspec.deploy.host.engine import Engine
-from jobctl.jobspec.deploy.host.handing_on import HandingOn, ImageSource
+from jobctl.jobspec.deploy.host.handing_on import ArchiveSource, HandingOn
 from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.host.image_copy import (
     ImageSources,
@@ -166,10 +166,10 @@ class ImageSpread:
         self.gone |= full
         return list(full)
 
-    def _source(self, image: str, name: str, without: frozenset[str], size: int) -> ImageSource:
+    def _source(self, image: str, name: str, without: frozenset[str], size: int) -> ArchiveSource:
         engine = self._sources.engine_of(name)
         whole = name_to_save(engine, image)
-        return ImageSource(
+        return ArchiveSource(
             name,
             self._jobs.get(name),
             [*engine.command, "save", whole],

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any
 
 from jobctl.jobspec.deploy.host.engine import Engine
 from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.host.scripts import SCRIPTS
+from jobctl.jobspec.deploy.model.engine_kind import EngineKind
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.transport.base import FIRST_ANSWER
 
 TIMES = 2  # an engine that loads an image unpacks the archive first, and then each layer
 CONTAINERD = "/var/lib/containerd"  # where images are if the engine leaves them to the system's containerd
-HINT = "make room there (`docker system df` shows what takes it, `docker system prune` removes what nothing uses)"
+HINT = "make room there (`{client} system df` shows what takes it, `{client} system prune` removes what nothing uses)"
 
 
 def bytes_missing(engine: Engine, image: str, layers: Sequence[str], shared: frozenset[str]) -> int:
@@ -34,26 +34,22 @@ def check_room(host_job: HostJob, image: str, missing: int) -> None:
     """Raise HostError if a host's engine has no room for so many bytes of layers."""
     if not missing:
         return
-    with host_job.engine.asked() as client:
-        info = host_job.engine.answer(client.info(), dict)
-    argv = SCRIPTS.argv("free", *_places(info))
+    kind = host_job.engine.kind()
+    argv = SCRIPTS.argv("free", *_places(kind))
     words = host_job.transport.run(argv, timeout=FIRST_ANSWER).out.decode("utf-8", "replace").strip()
     free, _, place = words.partition(" ")
-    if (
-        not free.isdigit() or int(free) * 1024 >= TIMES * missing
-    ):  # an engine in a virtual machine is not known to the host
+    # The host does not know the disk of an engine in a virtual machine.
+    if not free.isdigit() or int(free) * 1024 >= TIMES * missing:
         return
     needed, there = (f"{count / 1e9:.1f} GB" for count in (TIMES * missing, int(free) * 1024))
     message = (
         f"no room for image `{image}`: its engine needs {needed} in {place} while it loads it, and {there} are free"
     )
-    raise HostError(host_job.host.name, "disk-full", message, HINT)
+    raise HostError(host_job.host.name, "disk-full", message, HINT.format(client=kind.kind))
 
 
-def _places(info: dict[str, Any]) -> list[str]:
+def _places(kind: EngineKind) -> list[str]:
     """Return the directories where an engine may keep layers, the likeliest first."""
-    root = str(info.get("DockerRootDir") or "")
-    status = info.get("DriverStatus") or []
-    if not any("io.containerd" in str(line) for line in status):
-        return [root]
-    return [os.path.join(root, "containerd", "daemon"), CONTAINERD, root]
+    if kind.store != "containerd":
+        return [kind.root]
+    return [os.path.join(kind.root, "containerd", "daemon"), CONTAINERD, kind.root]

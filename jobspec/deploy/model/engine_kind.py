@@ -1,6 +1,7 @@
 """Which engine a host has, by what it says of itself, and all in which engines differ. Pure.
 
-There are two kinds: Docker Engine, and Podman behind the same API. Nothing else in jobctl asks which one it is.
+There are two kinds: Docker Engine, and Podman behind the same API. Only what calls their clients (host/engine.py) asks
+which one it is, too.
 """
 
 from __future__ import annotations
@@ -134,9 +135,8 @@ def engine_kind(info: Mapping[str, Any]) -> EngineKind:
         "podman" if kind == "podman" else store,
         rootless="name=rootless" in options or info.get("Rootless") is True,
         selinux="name=selinux" in options,
-        identity="podman"
-        if kind == "podman"
-        else as_text(info.get("ID")) or "",  # Podman's is another one in each answer
+        # Podman's ID is another one in each answer.
+        identity="podman" if kind == "podman" else as_text(info.get("ID")) or "",
         root=as_text(info.get("DockerRootDir")) or "",
     )
 

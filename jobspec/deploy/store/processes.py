@@ -88,7 +88,8 @@ def kill_marked(
 ) -> int:
     """SIGKILL all processes of the job in `work` until none is left; return how many there were.
 
-    `before`: only those that had started by then, in clock ticks since boot (see `ticks_now`). Raises TimeoutError if some survive for 10 s (a process in uninterruptible sleep: its disk hangs).
+    `before`: only those that had started by then, in clock ticks since boot (see `ticks_now`). Raises TimeoutError if some
+    survive for 10 s (a process in uninterruptible sleep: its disk hangs).
     """
     seen: set[int] = set()
     deadline = clock() + 10
