@@ -28,6 +28,7 @@ class Mishaps(Jobs):
     elastic: bool
     change = 0  # how often the spec was edited
     supervisor: Command | None = None
+    unwritable = "*/counter/run"  # the folders of hosts where nothing can be written while the disk is full
     # From when to when nobody here could watch; without end until a supervisor starts.
     unwatched: list[tuple[float, float]]
 
@@ -248,7 +249,7 @@ class Mishaps(Jobs):
 
     def disk_full(self, host: Host, node: int) -> None:
         """Let nothing be written on a host while a generation begins."""
-        folders = list((host.home / ".jobctl").glob("*/counter/run"))
+        folders = list((host.home / ".jobctl").glob(self.unwritable))
         subprocess.run(["chattr", "+i", *map(str, folders)], check=True)
         try:
             self.process_killed(*self.another(host, node))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import time
 
 from .host import Host
@@ -12,6 +11,8 @@ from .mishaps import Mishap, Mishaps
 
 class MishapsAlone(Mishaps):
     """The same job, of which nobody outside its hosts can see anything. What tells of it lies on its hosts."""
+
+    unwritable = "*/counter/node-*"  # launchers write the next generation there
 
     def kinds(self, *, etcd: bool) -> list[Mishap]:
         """Return all that launchers and engines get over by themselves."""
@@ -83,13 +84,3 @@ class MishapsAlone(Mishaps):
         else:
             time.sleep(self.chance.uniform(self.timeout, 3.0 * self.timeout))
         host.plug_cable()
-
-    def disk_full(self, host: Host, node: int) -> None:
-        """Let nothing be written in a node's folder while another one makes a generation due."""
-        folders = list((host.home / ".jobctl").glob("*/counter/node-*"))
-        subprocess.run(["chattr", "+i", *map(str, folders)], check=True)
-        try:
-            self.process_killed(*self.another(host, node))
-            time.sleep(self.chance.uniform(1.0, 3.0 * self.timeout))
-        finally:
-            subprocess.run(["chattr", "-i", *map(str, folders)], check=True)

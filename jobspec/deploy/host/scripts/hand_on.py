@@ -2,10 +2,11 @@
 
 It reads one line of JSON on its input: the key that all hosts of this transfer share, the address to listen at, and either a
 command that saves the image (`save`, with the layers to leave out in `without`), or one that loads it (`load`; `before`, in
-hex, comes first in its input). Then it reads frames: orders, and the archive where it comes from the user's machine. Where `save` is null, the rest of its input is the
-saved image. It prints a JSON object a line: `port`, then once in a while how far it is. It ends with its input, when it is told
-to, or when nobody needs it any more. One that loads an image of about `size` bytes keeps what has come in a file (kept.py), if
-`keep` says in which folder and by what name, until its engine has all.
+hex, comes first in its input). Then it reads frames: orders, and the archive where it comes from the user's machine. Where
+`save` is null, the rest of its input is the saved image. It prints a JSON object a line: `port`, then once in a while how
+far it is. It ends with its input, when it is told to, or when nobody needs it any more. One that loads an image of about
+`size` bytes keeps what has come in a file (kept.py), if `keep` says in which folder and by what name, until its engine has
+all.
 
 The key is never sent between hosts: who asks for the archive proves to have it. Every frame (frames.py) bears its mark.
 """
