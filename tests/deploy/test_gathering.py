@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -228,7 +229,16 @@ def test_what_is_not_as_it_should_be_is_left_out(job: Job) -> None:
         assert kept is None or kept.events == ()
 
 
-def test_two_who_collect_at_once_tell_it_once(job: Job) -> None:
+def test_two_who_collect_at_once_tell_it_once(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where both would have read before either writes, were it not for the lock."""
+    read, both = KnownEvents._read, threading.Barrier(2)
+
+    def read_and_wait(log: KnownEvents) -> None:
+        read(log)
+        with suppress(threading.BrokenBarrierError):
+            both.wait(0.3)  # in vain: the other one waits for the lock
+
+    monkeypatch.setattr(KnownEvents, "_read", read_and_wait)
     told = [{"id": f"{BEGAN!r} generation {n}", "time": BEGAN, "event": "generation"} for n in range(50)]
     logs = [KnownEvents(job.job.events) for _ in range(4)]
     threads = [threading.Thread(target=log.add, args=(told,)) for log in logs]

@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 from jobctl.jobspec.launcher.node_report import StandbyState
 from jobctl.jobspec.launcher.report import Report
 from tests.tools.launches import launch_of
+
+AGES = ((2.0, 4), (2.0, 5), (1.0, 9), (2.0, 6), (3.0, 1))
 
 
 def report_in(folder: Path, guard: int) -> Report:
@@ -36,3 +40,11 @@ def test_a_launcher_that_is_started_again_replaces_whom_it_has_replaced_before(t
     again.write()
     assert first.replaced()
     assert not again.replaced()
+
+
+def test_an_order_is_new_only_if_it_is_later_than_what_was_reached(tmp_path: Path) -> None:
+    """By when the job was brought up, and then by its number."""
+    report = report_in(tmp_path, os.getpid())
+    report.write(epoch=2.0, generation=5)
+    orders: list[Any] = [SimpleNamespace(began=began, number=number) for began, number in AGES]
+    assert [report.is_before(order) for order in orders] == [False, False, False, True, True]
