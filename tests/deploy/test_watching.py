@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -192,6 +193,21 @@ def test_a_host_without_the_job_is_idle_and_no_trouble(tmp_path: Path) -> None:
     made.close()
     assert (seen["h0"].there, dict(problems)) == (False, {})
     assert isinstance(seen["h0"], HostState)
+
+
+def test_a_host_that_the_job_was_taken_from_is_not_silent(host_job: HostJob, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its last tick may be older than a silent host's when it says that the job is gone: a supervisor would stay for ever."""
+    monkeypatch.setattr(HostFollowed, "_hear_engine", lambda self: None)
+    late = 0.0
+    detector = FailureDetector(lambda: time.monotonic() + late, "token")
+    made = Following([host_job], detector, "me")
+    made.start()
+    eventually(lambda: made.seen()[0])
+    shutil.rmtree(host_job.work)
+    late = 60.0
+    seen = eventually(lambda: made.seen()[0])
+    made.close()
+    assert (seen["h0"].there, detector.silent("h0") is None) == (False, False)
 
 
 def test_who_stops_following_waits_until_the_host_has_let_go(

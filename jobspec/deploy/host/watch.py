@@ -147,9 +147,9 @@ class HostFollowed:
 
     def problem(self) -> DeployError | None:
         """Return why it is not heard, None if it is."""
-        if self._problem is not None:
+        if self._problem is not None or self._idle:  # where there is nothing of the job, nothing sends ticks
             return self._problem
-        if not self.met.is_set() or (self.seen is NOTHING and not self._idle):
+        if not self.met.is_set() or self.seen is NOTHING:
             return DeployError(f"{self.name}: not read yet")
         silent = self.all.detector.silent(self.name)
         return None if silent is None else HostError(self.name, "silent", f"not heard of for {silent:.0f} s")
