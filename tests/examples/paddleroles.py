@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from tests.tools.etcd import free_ports
 from tests.tools.frameworks import python_of
+from tests.tools.ports import free_ports
 
 from .paddlelaunch import EXAMPLES, LINES, PATIENCE, environ
 

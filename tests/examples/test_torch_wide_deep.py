@@ -11,8 +11,8 @@ from types import ModuleType
 
 import pytest
 
-from tests.tools.etcd import free_ports
 from tests.tools.frameworks import need_packages
+from tests.tools.ports import free_ports
 
 from .torchrun import EXAMPLES, PATIENCE, environ
 

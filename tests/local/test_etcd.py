@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.tools.etcd import PASSWORD, USER, etcd, find_etcd, free_ports
+from tests.tools.etcd import PASSWORD, USER, etcd, find_etcd
+from tests.tools.ports import free_ports
 
 from .conftest import PATIENCE
 
@@ -21,22 +22,10 @@ from .conftest import PATIENCE
 def managed(jobs: Any, members: int = 1) -> int:
     """Have the job start an etcd; return the port of its members."""
     find_etcd()
-    port, _ = free_pair()
+    port, _ = free_ports(2)
     more = f"etcd: {{managed: {{replicas: {members}, port: {port}}}}}\nrecovery: {{host_timeout: 15s}}\n"
     add(jobs, more)
     return port
-
-
-def free_pair() -> tuple[int, int]:
-    """Return two ports in a row that nobody listens at, on any of the nodes' addresses."""
-    while True:
-        port = free_ports(1)[0]
-        with socket.socket() as other:
-            try:
-                other.bind(("0.0.0.0", port + 1))
-            except (OSError, OverflowError):
-                continue
-            return port, port + 1
 
 
 def add(jobs: Any, text: str) -> None:

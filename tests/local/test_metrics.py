@@ -16,7 +16,7 @@ from urllib.error import HTTPError
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from tests.tools.etcd import free_ports
+from tests.tools.ports import free_ports
 
 from .conftest import Jobs
 

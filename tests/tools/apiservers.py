@@ -13,7 +13,6 @@ import json
 import lzma
 import os
 import shutil
-import socket
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,7 +24,8 @@ import yaml
 from urllib3.exceptions import HTTPError
 
 from jobctl.jobspec.deploy.kubernetes.api import Api, connect
-from tests.tools.etcd import find_etcd, free_ports
+from tests.tools.etcd import find_etcd
+from tests.tools.ports import free_ports
 
 READY = 300.0  # seconds within which a server is ready that was started
 SERVED = 60.0  # seconds within which a kind that was just defined is served
@@ -136,7 +136,7 @@ def _start(which: str, directory: Path) -> None:
     argv = [home / "start-mini", binary] if which == "mini" else [home / "start-1.20", binary.parent]
     try:
         # The scripts take this port and the three after it.
-        start = ["bash", *map(str, argv), str(directory), str(_ports_in_a_row(4))]
+        start = ["bash", *map(str, argv), str(directory), str(free_ports(4)[0])]
         environ = {**os.environ, "GOGC": "500"}  # memory is cheaper than time
         done = subprocess.run(start, check=False, capture_output=True, text=True, timeout=600, env=environ)
         assert done.returncode == 0, done.stderr
@@ -218,16 +218,3 @@ def _unpacked(home: Path, prefix: str, directory: Path) -> Path:
         shutil.copyfileobj(source, target, 1 << 20)
     binary.chmod(0o755)
     return binary
-
-
-def _ports_in_a_row(count: int) -> int:
-    """Return a port that is free together with those after it."""
-    while True:
-        port = free_ports(1)[0]
-        if port < 65000 and all(_is_free(port + more) for more in range(1, count)):
-            return port
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as one:
-        return one.connect_ex(("127.0.0.1", port)) != 0

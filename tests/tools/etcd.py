@@ -8,7 +8,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import ssl
 import subprocess
 import time
@@ -21,6 +20,8 @@ from typing import Any
 
 import pytest
 
+from tests.tools.ports import free_ports
+
 READY = 90.0  # seconds within which an etcd answers, which has to write a lot to a disk that may be slow first
 USER, PASSWORD = "trainer", 'o\'pen "sesame"'
 
@@ -31,15 +32,6 @@ def find_etcd() -> str:
     if found is None:
         (pytest.fail if os.environ.get("JOBCTL_TOOLS") == "required" else pytest.skip)("no `etcd` on PATH")
     return found
-
-
-def free_ports(count: int) -> list[int]:
-    """Return ports that nobody listens at."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [int(one.getsockname()[1]) for one in sockets]
 
 
 class Etcd:
