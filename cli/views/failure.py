@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import sys
 from collections.abc import Callable, Mapping
 from functools import wraps
@@ -48,6 +49,7 @@ def command(function: Callable[P, R]) -> Callable[P, R]:
     def guarded(*args: P.args, **kwargs: P.kwargs) -> R:
         begin()
         try:
+            interruptible()
             return function(*args, **kwargs)
         except (typer.Exit, typer.Abort):
             raise
@@ -68,6 +70,13 @@ def command(function: Callable[P, R]) -> Callable[P, R]:
         raise typer.Exit(failed.exit_code)
 
     return guarded
+
+
+def interruptible() -> None:
+    """Let Ctrl-C raise KeyboardInterrupt from here on: the start of the process has replaced that (`__main__.py`)."""
+    now = signal.getsignal(signal.SIGINT)
+    if callable(now) and now is not signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def attempt(do: Callable[[], R]) -> R | OperationError:

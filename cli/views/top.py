@@ -35,6 +35,7 @@ def show_top(handle: Handle, output: Format, *, once: bool) -> None:
     else:
         for load in looks:
             console.out(load_text(handle, load) + ("" if once else "\n"))
+            console.pass_on()
 
 
 def load_json(handle: Handle, load: JobLoad) -> dict[str, Any]:

@@ -139,8 +139,8 @@ def choose(hosts: Sequence[Host], on: str | None, exclude: str | None) -> tuple[
     Both are names or ranges with commas between: `gpu[01-04],gpu07`. Raises UnknownHost.
     """
     known = [host.name for host in hosts]
-    wanted = known if on is None else _named(on, known)
-    unwanted = [] if exclude is None else _named(exclude, known)
+    wanted = set(known if on is None else _named(on, known))
+    unwanted = set(() if exclude is None else _named(exclude, known))
     return tuple(host for host in hosts if host.name in wanted and host.name not in unwanted)
 
 
@@ -151,9 +151,9 @@ def _named(text: str, known: Sequence[str]) -> list[str]:
             names += expand(pattern)
         except _Bad as bad:
             raise UnknownHost(pattern, bad.hint) from bad
-    for name in names:
-        if name not in known:
-            raise UnknownHost(name, closest(name, known))
+    if unknown := set(names).difference(known):
+        name = next(name for name in names if name in unknown)
+        raise UnknownHost(name, closest(name, known))
     return names
 
 
@@ -181,7 +181,12 @@ def _hosts(tokens: list[tuple[str, Span]], found: list[Diagnostic]) -> list[Host
         span = next(span for token, span in rest if token.startswith("devices="))
         message = f"device {last} is beyond the {slots} slots of this line"
         found.append(Diagnostic("error", "ids-beyond-slots", message, span, "devices are numbered from 0 on"))
-    addresses = _addresses(values.pop("addr", None), len(names))
+    try:
+        addresses = _addresses(values.pop("addr", None), len(names))
+    except _Bad as bad:
+        span = next(span for token, span in rest if token.startswith("addr="))
+        found.append(Diagnostic("error", bad.code, bad.message, span, bad.hint))
+        return []
     return [
         Host(name=name, user=user, port=port, addr=address, **values)
         for name, address in zip(names, addresses, strict=True)
@@ -199,7 +204,7 @@ def _pattern(text: str) -> tuple[str | None, list[str], int | None]:
     if port is not None and is_ipv6(address := text.rpartition("@")[2]):
         hint = f"an IPv6 address is written in brackets: `[{address}]`, with a port `[{address}]:22`"
         raise _Bad("bad-host", f"`{address}` is an IPv6 address without brackets", hint)
-    if port is not None and not (re.fullmatch(r"\d{1,5}", port) and 1 <= int(port) <= 65535):
+    if port is not None and not (re.fullmatch(r"[0-9]{1,5}", port) and 1 <= int(port) <= 65535):
         raise _Bad("bad-host", f"`{port}` is not a port", "write a number from 1 to 65535 after the colon")
     name = match["name"]
     names = [name[1:-1]] if name.startswith("[") and ":" in name else expand(name)
@@ -217,7 +222,7 @@ def is_ipv6(text: str) -> bool:
 
 
 _PLAIN = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._-]*[A-Za-z0-9_])?")
-_RANGE = re.compile(r"\[(\d{1,6}(?:-\d{1,6})?(?:,\d{1,6}(?:-\d{1,6})?)*)\]")
+_RANGE = re.compile(r"\[(\d{1,6}(?:-\d{1,6})?(?:,\d{1,6}(?:-\d{1,6})?)*)\]", re.ASCII)
 
 
 def expand(pattern: str) -> list[str]:
@@ -274,7 +279,7 @@ def _addresses(pattern: str | None, count: int) -> list[str | None]:
 
 
 def _number(text: str) -> int:
-    if not re.fullmatch(r"[1-9]\d{0,4}", text):
+    if not re.fullmatch(r"[1-9][0-9]{0,4}", text):
         raise _Bad("bad-value", f"expected a number from 1 on, found `{text}`")
     return int(text)
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import os.path
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from jobctl.jobspec.spec.diagnostics import Diagnostic, Span, has_errors, in_order
+from jobctl.jobspec.spec.interpolate import BadInterpolation, interpolate
 from jobctl.jobspec.spec.model import Spec
 from jobctl.jobspec.spec.names import is_name
 from jobctl.jobspec.spec.overrides import apply_override
@@ -110,8 +111,8 @@ def _with_env_files(spec: Spec, directory: Path) -> tuple[Spec, list[Diagnostic]
     merged: dict[str, str] = {}
     found: list[Diagnostic] = []
     for name in spec.env_file:
-        path = directory / Path(name).expanduser()
-        if path.is_file():
+        path = directory / os.path.expanduser(name)
+        if os.path.isfile(path):
             values, more = read_env_file(path, name)
             merged.update(values)
             found += more
@@ -127,7 +128,7 @@ def read_name(path: Path) -> Named:
         root = _mapping(parse(text, file)[0], file)
     except BadSource as bad:
         return Named(None, bad.diagnostics, Source(file, text, None))
-    name = _literal(root)
+    name = _literal(root) or _filled_in(root, path)
     if name is not None:
         return Named(name, (), Source(file, text, root))
     loaded = load_spec(path, environ=os.environ)
@@ -147,6 +148,20 @@ def literal_name(path: Path) -> str | None:
 def _literal(root: YamlNode) -> str | None:
     entry = root.get("name")
     return entry[1].text if entry is not None and is_name(entry[1].text) else None
+
+
+def _filled_in(root: YamlNode, path: Path) -> str | None:
+    """Return the name that variables give, None where one of them is missing: other values may lack theirs."""
+    entry = root.get("name")
+    if entry is None or "$" not in entry[1].text:
+        return None
+    variables, _ = dot_env(Path(os.path.abspath(path)).parent)
+    missing: list[str] = []
+    try:
+        name = interpolate(entry[1].text, {**variables, **os.environ}, lambda variable, *_: missing.append(variable))
+    except BadInterpolation:
+        return None
+    return name if is_name(name) and not missing else None
 
 
 def _mapping(root: YamlNode | None, file: str) -> YamlNode:

@@ -325,7 +325,7 @@ class Network(Part):
 
 
 def _user(value: str) -> str:
-    if not re.fullmatch(r"self|root|\d+(:\d+)?", value):
+    if not re.fullmatch(r"self|root|[0-9]+(:[0-9]+)?", value):
         raise bad("bad-value", f"expected `self`, `root` or `UID:GID`, found `{value}`")
     return value
 

@@ -16,7 +16,9 @@ from pydantic_core import PydanticCustomError
 _INT = re.compile(r"[-+]?(?:0|[1-9][0-9]*)|0o[0-7]+|0x[0-9a-fA-F]+")
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([bkmgt]?)(?:i?b)?", re.IGNORECASE)
-_DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?(?:(\d+)ms)?")
+_DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?(?:(\d+)ms)?", re.ASCII)
+
+_IDS = re.compile(r"\d{1,5}(?:-\d{1,5})?(?:,\d{1,5}(?:-\d{1,5})?)*", re.ASCII)
 
 _TRUE, _FALSE = ("true", "True", "TRUE"), ("false", "False", "FALSE")
 _SECONDS = (86400.0, 3600.0, 60.0, 1.0, 0.001)
@@ -25,6 +27,9 @@ _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 # A slip of the finger would plan for billions of processes, and take all memory for it.
 MOST_NODES = 65_536
 MOST_DEVICES = 4_096
+
+MOST_BYTES = 2**63 - 1  # the engine counts in 64 bits
+LONGEST = 100 * 365 * 86400.0  # seconds; what waits that long waits for ever, and clocks end after 292 years
 
 
 def bad(code: str, message: str, hint: str | None = None) -> PydanticCustomError:
@@ -93,15 +98,21 @@ def parse_size(value: object) -> object:
     match = _SIZE.fullmatch(value) if isinstance(value, str) else None
     if match is None:
         raise expected("a size", value, "write it as `512m` or `8g`")
-    return int(float(match[1]) * _UNITS[match[2].lower()])
+    size = float(match[1]) * _UNITS[match[2].lower()]
+    if size > MOST_BYTES:
+        raise bad("out-of-range", f"{kind_of(value)} is more than any machine has", "leave it out for no limit")
+    return int(size)
 
 
 def parse_duration(text: str) -> float:
-    """Return the seconds of a duration such as `30s`, `10m`, `1h30m`. Raises ValueError."""
+    """Return the seconds of a duration such as `30s`, `10m`, `1h30m`. Raises ValueError, also above LONGEST."""
     match = _DURATION.fullmatch(text)
     if match is None or not text:
         raise ValueError(f"not a duration: {text}")
-    return sum(float(part) * unit for part, unit in zip(match.groups(), _SECONDS, strict=True) if part)
+    seconds = sum(float(part) * unit for part, unit in zip(match.groups(), _SECONDS, strict=True) if part)
+    if seconds > LONGEST:
+        raise ValueError(f"longer than 100 years: {text}")
+    return seconds
 
 
 def duration_value(value: object) -> object:
@@ -118,6 +129,8 @@ def _no_duration(value: object) -> float:
     hint = "write it as `30s`, `10m` or `1h30m`"
     if isinstance(value, str) and _FLOAT.fullmatch(value):
         hint = f"write the unit: `{value}s` or `{value}m`"
+    elif isinstance(value, str) and value and _DURATION.fullmatch(value):
+        hint = "100 years, `36500d`, are the most"
     raise expected("a duration", value, hint)
 
 
@@ -127,7 +140,7 @@ def parse_ids(value: object) -> object:
         return value
     if isinstance(value, list):
         return _each_once([_number(item) for item in value], "the list")
-    if not isinstance(value, str) or not re.fullmatch(r"\d{1,5}(?:-\d{1,5})?(?:,\d{1,5}(?:-\d{1,5})?)*", value):
+    if not isinstance(value, str) or not _IDS.fullmatch(value):
         raise expected("device numbers", value, 'write them as "0-3,6"')
     ids: list[int] = []
     for part in value.split(","):

@@ -131,9 +131,10 @@ class _Builder:
         first: dict[str, YamlNode] = {}
         kept = []
         for key, value in node.entries:
-            if key.text in first and not _is_merge(key):
+            if key.text in first:
                 message = f"the key `{key.text}` appears twice"
                 hint = f"the first one is in line {first[key.text].span.line}"
+                hint += "; `<<: [*a, *b]` merges several mappings" if _is_merge(key) else ""
                 self.diagnostics.append(Diagnostic("error", "repeated-key", message, key.span, hint))
             else:
                 first[key.text] = key

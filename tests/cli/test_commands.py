@@ -177,6 +177,53 @@ def test_commands_on_a_running_job_need_only_its_name(jobctl: Any) -> None:
     assert jobctl("down").code == 0
 
 
+def test_the_name_may_come_from_a_variable_where_another_is_missing(
+    jobctl: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    missing = SPEC + "env: {TOKEN: '${NOT_SET_ANYWHERE:?needed}'}\n"
+    Path("job.yaml").write_text(missing.replace("name: small", "name: ${WHO}-${WHAT:-run}"))
+    Path(".env").write_text("WHO=me\n")
+    assert json.loads(jobctl("status", "-o", "json").out)["job"] == "me-run"
+    monkeypatch.setenv("WHO", "you")
+    assert json.loads(jobctl("status", "-o", "json").out)["job"] == "you-run"
+    monkeypatch.setenv("WHO", "")
+    assert jobctl("status").code == 2
+
+
+@pytest.mark.parametrize("command", [["plan"], ["init", "new"]])
+def test_a_user_without_a_name_or_a_home_is_a_number(
+    jobctl: Any, command: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import pwd
+
+    def nobody(_number: int) -> None:
+        raise KeyError("uid not found")
+
+    monkeypatch.setattr(pwd, "getpwuid", nobody)
+    for name in ("HOME", "LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.delenv(name, raising=False)
+    assert jobctl(*command).code in (0, 10)
+
+
+@pytest.mark.parametrize("moment", ["import", "arguments"])
+def test_ctrl_c_as_a_command_starts_leaves_no_traceback(moment: str, tmp_path: Path) -> None:
+    """The signal comes while the command is imported, or while its options are read."""
+    at = {"import": "jobctl.console", "arguments": "jobctl.commands.wait"}[moment]
+    script = f"""
+import os, signal, sys
+class Interrupts:
+    def find_spec(self, name, path=None, target=None):
+        if name == {at!r}:
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Interrupts())
+sys.argv = ["jobctl", "wait"]
+import jobctl.__main__
+jobctl.__main__.start()
+"""
+    ran = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (130, "", "")
+
+
 def test_a_second_command_waits_for_the_lock_and_gives_up(jobctl: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from jobctl.jobspec.deploy.store import lock
 

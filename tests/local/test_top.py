@@ -13,6 +13,10 @@ def test_top_tells_how_fast_nodes_step_until_the_job_ends(jobs: Any) -> None:
     seen = json.loads(jobs.ok("top", "--once", "-o", "json"))
     assert (seen["job"], seen["phase"], [node["node"] for node in seen["nodes"]]) == ("counter", "running", [0, 1])
     assert all(node["steps_per_second"] > 0 and node["memory"] > 0 for node in seen["nodes"])
+    with jobs.popen("top") as live:  # a reader gets each text as soon as it is there
+        assert live.stdout.readline() == "counter: running, generation 1, nodes 2/2\n"
+        live.stdout.close()
+        assert live.wait(60) == 141
     jobs.ok("stop")
     lines = [json.loads(line) for line in jobs.ok("top", "-o", "json").splitlines()]
     assert [line["phase"] for line in lines] == ["stopped"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hmac
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from secrets import token_bytes
@@ -39,7 +40,7 @@ def readable_secrets(secrets: Sequence[Secret], directory: Path, environ: Mappin
 
 def _read(secret: Secret, directory: Path, environ: Mapping[str, str]) -> str:
     if secret.file is not None:
-        path = directory / Path(secret.file).expanduser()
+        path = directory / os.path.expanduser(secret.file)
         try:
             return path.read_text(encoding="utf-8").rstrip("\n")
         except (OSError, UnicodeDecodeError) as error:

@@ -62,7 +62,7 @@ def _prepare(connection: fabric.Connection, options: SshOptions) -> None:
         kwargs["key_filename"] = [path for path in kwargs["key_filename"] if os.path.exists(os.path.expanduser(path))]
     if said.get("identitiesonly", "no") == "yes" and kwargs.get("key_filename"):
         kwargs.update(allow_agent=False, look_for_keys=False)
-    files = [Path(name).expanduser() for name in said.get("userknownhostsfile", _KNOWN_HOSTS).split()]
+    files = [Path(os.path.expanduser(name)) for name in said.get("userknownhostsfile", _KNOWN_HOSTS).split()]
     for path in (*files, Path("/etc/ssh/ssh_known_hosts")):
         if path.is_file():
             connection.client.load_system_host_keys(str(path))

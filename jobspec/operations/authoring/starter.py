@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import getpass
 from collections.abc import Mapping
 from pathlib import Path
 
 from jobctl.jobspec.importers.names import fitted
 from jobctl.jobspec.operations.errors import Refused
+from jobctl.jobspec.operations.user import home, user_name
 from jobctl.jobspec.spec.frameworks import FRAMEWORKS, FrameworkName, is_framework
 
 _SPEC = """\
@@ -58,8 +58,8 @@ def write_new(files: Mapping[Path, str]) -> tuple[Path, ...]:
 
 
 def _spec(directory: Path, framework: FrameworkName) -> str:
-    name = job_name(directory.resolve().name, getpass.getuser())
-    checkpoint = Path.home() / "checkpoints" / name
+    name = job_name(directory.resolve().name, user_name())
+    checkpoint = (home() or directory.resolve()) / "checkpoints" / name
     traits = FRAMEWORKS[framework]
     elastic = f"{' ' * 16}# {traits.elastic}" if traits.elastic else ""
     return _SPEC.format(name=name, framework=framework, about=traits.starts, checkpoint=checkpoint, elastic=elastic)

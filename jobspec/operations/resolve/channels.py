@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import socket
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from jobctl.jobspec.operations.errors import InvalidConfig, Refused
 from jobctl.jobspec.operations.reporter import SILENT
 from jobctl.jobspec.operations.resolve.settings import read_config
+from jobctl.jobspec.operations.user import user_name
 
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.model.notification import Channel
@@ -122,7 +122,7 @@ class _Resolver:
 
     def _mail(self, one: Email) -> dict[str, Any]:
         user = one.smtp.user if one.smtp and one.smtp.user and "@" in one.smtp.user else None
-        sender = one.sender or user or f"{getpass.getuser()}@{socket.gethostname()}"
+        sender = one.sender or user or f"{user_name()}@{socket.gethostname()}"
         smtp = one.smtp and {
             "host": one.smtp.host,
             "port": one.smtp.port,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import getpass
+import os
 import socket
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.operations.errors import HostsFailed, Refused
 from jobctl.jobspec.operations.resolve.job import job_of_name
+from jobctl.jobspec.operations.user import user_name
 from jobctl.jobspec.spec.targets import traits_of
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ def inventory_for(compiled: Compiled, reached: Reached) -> Inventory | None:
 
 def owner() -> str:
     """Return whose jobs these are: user@machine, as in the label `jobctl.owner`."""
-    return f"{getpass.getuser()}@{socket.gethostname()}"
+    return f"{user_name()}@{socket.gethostname()}"
 
 
 def plan_of(
@@ -164,7 +165,7 @@ def context_of(compiled: Compiled) -> Context:
     from jobctl.jobspec.planner.context import Context
 
     spec, directory = compiled.spec, compiled.directory
-    here = spec.script is not None and (directory / spec.script).is_file()
+    here = spec.script is not None and os.path.isfile(directory / spec.script)
     return Context(compiled.target, str(directory), owner(), version(), here, built_image(compiled))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -65,13 +66,13 @@ def _secrets(spec: Spec, build: Build, source: Source) -> Iterator[Diagnostic]:
 
 
 def _files(build: Build, source: Source, directory: Path) -> Iterator[Diagnostic]:
-    context = directory / Path(build.context).expanduser()
+    context = directory / os.path.expanduser(build.context)
     where = ("build", "context") if source.has(("build", "context")) else ("build",)
-    if not context.is_dir():
+    if not os.path.isdir(context):
         hint = "paths of `build` are relative to the spec"
         message = f"there is no directory `{build.context}`"
         yield Diagnostic("warning", "file-not-found", message, source.value_span(where), hint)
-    elif not (context / build.dockerfile).is_file():
+    elif not os.path.isfile(context / build.dockerfile):
         where = ("build", "dockerfile") if source.has(("build", "dockerfile")) else where
         hint = "`dockerfile` is relative to `context`"
         message = f"there is no file `{build.dockerfile}` in `{build.context}`"

@@ -29,7 +29,7 @@ def check_data(spec: Spec, source: Source, directory: Path, target: TargetName) 
                 message = f"target `local` sends no data: processes have to find `{one.target}` on this machine"
                 yield Diagnostic("warning", "not-mounted", message, span)
             continue
-        path = os.path.normpath(directory / Path(one.source).expanduser())
+        path = os.path.normpath(directory / os.path.expanduser(one.source))
         if not os.path.isdir(path):
             hint = "paths of `data` are relative to the spec"
             yield Diagnostic("warning", "file-not-found", f"there is no directory `{one.source}`", span, hint)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from os.path import expanduser, isdir, isfile
 from pathlib import Path, PurePosixPath
 
 from jobctl.jobspec.spec.diagnostics import Diagnostic, Severity, Span
@@ -366,21 +367,22 @@ def _hiding(spec: Spec, source: Source) -> Iterator[Diagnostic]:
             below.setdefault(parent, target)
 
 
-# Files: never more than warnings, they may come later or lie elsewhere.
+# Files: never more than warnings, they may come later or lie elsewhere. `isfile` and `expanduser` of os.path fail for no
+# name, however long it is and whose home it is in; those of Path do.
 
 
 def _files(spec: Spec, source: Source, directory: Path) -> Iterator[Diagnostic]:
     base = directory / spec.code.source if spec.code else directory
-    if spec.code is not None and not base.is_dir():
+    if spec.code is not None and not isdir(base):
         yield _no_file("code", f"there is no directory `{spec.code.source}`", source.value_span(("code", "source")))
-    elif spec.script and not spec.script.startswith("/") and not (base / spec.script).is_file():
+    elif spec.script and not spec.script.startswith("/") and not isfile(base / spec.script):
         yield _no_file("script", f"there is no file `{spec.script}`", source.value_span(("script",)))
     for number, name in enumerate(spec.env_file):
-        if not (directory / Path(name).expanduser()).is_file():
+        if not isfile(directory / expanduser(name)):
             where = ("env_file", number) if source.has(("env_file", number)) else ("env_file",)
             yield _no_file("env_file", f"there is no file `{name}`", source.value_span(where))
     for secret in spec.secrets:
-        if secret.file is not None and not (directory / Path(secret.file).expanduser()).is_file():
+        if secret.file is not None and not isfile(directory / expanduser(secret.file)):
             span = source.value_span(("secrets", secret.name, "file"))
             yield _no_file("secret", f"there is no file `{secret.file}`", span)
 

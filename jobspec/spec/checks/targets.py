@@ -180,7 +180,7 @@ def _code_target(spec: Spec, source: Source) -> Iterator[Diagnostic]:
 
 def _local_script(spec: Spec, source: Source, directory: Path) -> Iterator[Diagnostic]:
     """A script with an absolute path is in the image, but there is no image here."""
-    if spec.script is not None and spec.script.startswith("/") and not Path(spec.script).is_file():
+    if spec.script is not None and spec.script.startswith("/") and not os.path.isfile(spec.script):
         message = f"there is no file `{spec.script}` on this machine"
         yield Diagnostic("warning", "file-not-found", message, source.value_span(("script",)))
 
@@ -264,7 +264,7 @@ def _script_not_sent(spec: Spec, source: Source, directory: Path) -> Iterator[Di
 def _not_sent(spec: Spec, directory: Path) -> bool:
     """Say whether the script is beside the spec while neither code nor a volume brings it to the hosts."""
     script = spec.script
-    if script is None or spec.code is not None or not (directory / script).is_file():
+    if script is None or spec.code is not None or not os.path.isfile(directory / script):
         return False
     where = PurePosixPath(directory / script)
     sources = [PurePosixPath(volume.source) for volume in spec.volumes if volume.source and volume.kind == "bind"]
