@@ -1,4 +1,4 @@
-"""Who calls jobctl."""
+"""The user of jobctl: name and home."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def user_name() -> str:
-    """Return the login name of who calls jobctl; in a container it may have none, and is known by its number."""
+    """Return the user's login name, or the number: in a container a user may have no name."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # the latter from Python 3.13 on
@@ -16,6 +16,6 @@ def user_name() -> str:
 
 
 def home() -> Path | None:
-    """Return the home directory of who calls jobctl, None if it has none."""
+    """Return the user's home directory, None if there is none."""
     found = os.path.expanduser("~")
     return Path(found) if os.path.isabs(found) else None
