@@ -59,7 +59,9 @@ def _recipients(value: tuple[str, ...]) -> tuple[str, ...]:
 class Smtp(Part):
     """The mail server that takes messages. Without it, this machine's `sendmail` does."""
 
-    host: Annotated[Text, AfterValidator(_server)] = Field(description="The name of the mail server.", examples=["smtp.example.com"])
+    host: Annotated[Text, AfterValidator(_server)] = Field(
+        description="The name of the mail server.", examples=["smtp.example.com"]
+    )
     port: Port | None = Field(
         default=None,
         description="Its port. Default: 587, with `security: tls` 465, with `security: none` 25.",

@@ -81,7 +81,9 @@ def test_ntfy_gets_text_and_headers(server: Webhook) -> None:
         ((429, {"Retry-After": "7"}), DeliveryResult("it answered 429 Too Many Requests", wait=7.0)),
         (
             (302, {"Location": "/elsewhere"}),
-            DeliveryResult("it answered 302 Found; redirects are not followed: use the URL where it leads", refused=True),
+            DeliveryResult(
+                "it answered 302 Found; redirects are not followed: use the URL where it leads", refused=True
+            ),
         ),
         ((799, {"Retry-After": "soon"}), DeliveryResult("it answered 799")),
     ],
