@@ -246,9 +246,9 @@ def test_a_slow_channel_delays_no_other(tmp_path: Path) -> None:
     with ThreadPoolExecutor(1) as pool:
         turn = pool.submit(Teller(job, clock, send).tell)
         try:
-            assert [told.get(timeout=60) for _ in range(2)] == ["first"] * 2
+            assert [told.get(timeout=20) for _ in range(2)] == ["first"] * 2
             happens(job, 6.0, "straggler", "second", node=2)
-            assert [told.get(timeout=60) for _ in range(2)] == ["second"] * 2
+            assert [told.get(timeout=20) for _ in range(2)] == ["second"] * 2
             assert not turn.done()
         finally:
             over.set()
