@@ -59,7 +59,7 @@ class Hearing:
     lost: tuple[str, ...]
     seconds: tuple[
         float, ...
-    ]  # from each event, or when somebody watched again, to its first message; the shortest first
+    ]  # from each event to its first message, but those in which nobody could tell; the shortest first
     unwatched: int  # messages about what happened while nobody watched
     late: tuple[str, ...]  # what took longer than LATE
 
@@ -102,9 +102,8 @@ def heard(log: Path, receipts: Sequence[Receipt], unwatched: Sequence[tuple[floa
         if came is None:
             lost.append(f"{same[0].event}: {same[0].text}")
         else:
-            since = max([same[0].at, *(end for begin, end in away if begin <= same[0].at <= end)])
-            alone += since > same[0].at
-            seconds.append(came.at - since)
+            alone += any(begin <= same[0].at <= end for begin, end in away)
+            seconds.append(watched(same[0].at, came.at, away))
             if seconds[-1] > LATE:
                 late.append(f"{seconds[-1]:.1f} s late: {same[0].event}: {same[0].text}")
     failures = [event for event in story if event.kind == "failure"]
@@ -112,6 +111,16 @@ def heard(log: Path, receipts: Sequence[Receipt], unwatched: Sequence[tuple[floa
     often = tuple(ident for ident, count in times.items() if count > 2)
     twice = sum(1 for count in times.values() if count == 2)
     return Hearing(len(failures), len(times), twice, often, tuple(lost), tuple(sorted(seconds)), alone, tuple(late))
+
+
+def watched(begin: float, end: float, away: Iterable[tuple[float, float]]) -> float:
+    """Return for how many seconds between two moments somebody could tell; the times in `away` may overlap."""
+    seconds, until = end - begin, begin
+    for start, stop in sorted(away):
+        start, stop = max(start, until), min(stop, end)
+        seconds -= max(0.0, stop - start)
+        until = max(until, stop)
+    return seconds
 
 
 def _messages(job: str, run: str, story: Sequence[Event]) -> list[Notification]:

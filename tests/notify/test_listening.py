@@ -11,7 +11,7 @@ import pytest
 
 from jobctl.jobspec.notify.news import News
 from jobctl.jobspec.report.runs import events_of
-from tests.fleet.listening import Receipt, heard, untold
+from tests.fleet.listening import Receipt, heard, untold, watched
 
 from .test_news import AGAIN, BEGINS, FAILS, RUNS, STARTED
 from .tools import line
@@ -58,3 +58,10 @@ def test_a_failure_that_is_in_no_message_counts_as_lost(tmp_path: Path) -> None:
     assert heard(log, [Receipt(30.1, message)]).lost == ()
     message["text"] = message["text"].replace(SECOND["message"], "…")
     assert heard(log, [Receipt(30.1, message)]).lost == (f"failure: {SECOND['message']}",)
+
+
+def test_time_in_which_nobody_could_tell_does_not_count() -> None:
+    away = [(20.0, 30.0), (5.0, 12.0), (25.0, 28.0), (29.0, 33.0), (90.0, 95.0)]
+    assert watched(10.0, 40.0, away) == 30.0 - 2.0 - 13.0
+    assert watched(13.0, 19.0, away) == 6.0
+    assert watched(21.0, 24.0, away) == 0.0
