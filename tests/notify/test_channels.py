@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socketserver
+import threading
 from collections.abc import Iterator
 from email import message_from_bytes
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.deploy.channels.send import send
+from jobctl.jobspec.deploy.channels.send import LIMITS, send
 from jobctl.jobspec.deploy.model.notification import Channel, DeliveryResult, Notification
 from tests.tools.webhook import Webhook, served
 
@@ -135,6 +136,22 @@ class _Rude(socketserver.StreamRequestHandler):
         while self.rfile.readline().strip():
             pass
         self.wfile.write(self.server.says)  # type: ignore[attr-defined]
+
+
+def test_an_answer_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each byte comes in time; the whole would take days."""
+    monkeypatch.setitem(LIMITS, "webhook", 0.2)
+    over = threading.Event()
+
+    class Slow(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            over.wait(20)
+
+    with served(socketserver.ThreadingTCPServer(("127.0.0.1", 0), Slow)) as server:
+        url = f"http://127.0.0.1:{server.server_address[1]}/very-secret"
+        problem = send(Channel("w", frozenset(), "webhook", {"url": url}), MESSAGE).problem
+        over.set()
+    assert problem == "it was not done after 0.2 s"
 
 
 @pytest.mark.parametrize(
