@@ -19,9 +19,9 @@ from jobctl.jobspec.deploy.store import events
 from jobctl.jobspec.deploy.store.files import read_json, write_json
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.deploy.store.lock import Locked, hold
-from jobctl.jobspec.notify.flights import Flights, Send
 from jobctl.jobspec.notify.news import News
 from jobctl.jobspec.notify.outbox import Entry, Outbox
+from jobctl.jobspec.notify.sending import Send, Sending
 
 LOOK = 0.5  # seconds between two looks at the event log
 LINGER = 600.0  # seconds for which the supervisor of a job that has ended tries to get rid of messages
@@ -29,7 +29,7 @@ BRIEF = 5.0  # seconds for which a command does
 _ENDING = 2.0  # seconds that a message on its way gets when its supervisor is ended
 _STEP = 0.25  # seconds between two looks while lingering
 
-_ROUND = 60.0  # seconds after which a turn sends nothing new: whoever wants this process to end, or another turn, waits
+_ROUND = 60.0  # seconds after which a turn begins to send nothing more: another process may wait for the lock
 
 
 def keep_channels(job: JobDir, run: str, channels: tuple[Channel, ...]) -> None:
@@ -49,7 +49,7 @@ class Teller:
 
     def __init__(self, job: JobDir, clock: Clock, send: Send) -> None:
         self.job, self.clock, self.send = job, clock, send
-        self._flights = Flights()
+        self._sending = Sending()
         # Messages that were taken, and are in the outbox still: the disk is full.
         self._taken: set[tuple[str, str]] = set()
 
@@ -92,9 +92,9 @@ class Teller:
         while True:
             for channel in channels if time.monotonic() - began < _ROUND else ():
                 self._send_next(box, channel, batches)
-            if not self._flights:
+            if not self._sending:
                 return box.next_due(self.clock.now())
-            self._land(box, batches)
+            self._take_note(box, batches)
             self._read(box, run, channels)
 
     def outbox(self) -> Outbox:
@@ -119,8 +119,8 @@ class Teller:
         self._save(box)
 
     def _send_next(self, box: Outbox, channel: Channel, batches: dict[str, deque[Entry]]) -> None:
-        """Send the next message that is due through a channel, unless one is on its way."""
-        if self._flights.is_busy(channel):
+        """Send the next message that is due through a channel, unless one is being sent."""
+        if self._sending.is_busy(channel):
             return
         batch = batches.setdefault(channel.key, deque())
         if not batch:
@@ -131,14 +131,14 @@ class Teller:
         if batch:
             message = batch.popleft().message
             taken = (channel.key, message.id) in self._taken
-            self._flights.start(_is_taken if taken else self.send, channel, message)
+            self._sending.start(_is_taken if taken else self.send, channel, message)
 
-    def _land(self, box: Outbox, batches: dict[str, deque[Entry]]) -> None:
-        """Wait a moment for a message on its way, and take note of what became of it."""
-        landed = self._flights.landed(LOOK)
-        if landed is None:
+    def _take_note(self, box: Outbox, batches: dict[str, deque[Entry]]) -> None:
+        """Wait a moment for a message that is being sent, and take note of what became of it."""
+        result = self._sending.finished(LOOK)
+        if result is None:
             return
-        key, ident, delivery = landed
+        key, ident, delivery = result
         entry = next((one for one in box.entries if (one.channel, one.message.id) == (key, ident)), None)
         if entry is not None and not self._note(box, entry, delivery):
             batches.pop(key, None)

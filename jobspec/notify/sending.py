@@ -11,45 +11,45 @@ from jobctl.jobspec.deploy.model.notification import Channel, DeliveryResult, No
 Send = Callable[[Channel, Notification], DeliveryResult]
 
 
-class Flights:
-    """What is on its way. One that never lands keeps its channel busy, and nothing else."""
+class Sending:
+    """What is being sent. A message that takes its time keeps its channel busy, and nothing else."""
 
     def __init__(self) -> None:
-        self._flying: set[str] = set()
-        self._landed: queue.Queue[tuple[str, str, DeliveryResult | BaseException]] = queue.Queue()
+        self._busy: set[str] = set()
+        self._results: queue.Queue[tuple[str, str, DeliveryResult | BaseException]] = queue.Queue()
 
     def __bool__(self) -> bool:
-        """Say whether anything is on its way."""
-        return bool(self._flying)
+        """Say whether anything is being sent."""
+        return bool(self._busy)
 
     def is_busy(self, channel: Channel) -> bool:
-        """Say whether something is on its way through a channel."""
-        return channel.key in self._flying
+        """Say whether something is being sent through a channel."""
+        return channel.key in self._busy
 
     def start(self, send: Send, channel: Channel, message: Notification) -> None:
         """Send a message from a thread, which does not keep this process from ending."""
 
-        def fly() -> None:
+        def work() -> None:
             outcome: DeliveryResult | BaseException
             try:
                 outcome = send(channel, message)
-            except BaseException as error:  # whoever waits is to see it
+            except BaseException as error:  # `finished` raises it
                 outcome = error
-            self._landed.put((channel.key, message.id, outcome))
+            self._results.put((channel.key, message.id, outcome))
 
-        self._flying.add(channel.key)
-        threading.Thread(target=fly, name="notify-send", daemon=True).start()
+        self._busy.add(channel.key)
+        threading.Thread(target=work, name="notify-send", daemon=True).start()
 
-    def landed(self, seconds: float) -> tuple[str, str, DeliveryResult] | None:
-        """Wait for the next to land: return the channel's key, the message's id and what became of it, None if none did.
+    def finished(self, seconds: float) -> tuple[str, str, DeliveryResult] | None:
+        """Wait for the next result: return the channel's key, the message's id and what became of it, None if there is none.
 
         Raises what sending has raised.
         """
         try:
-            key, ident, outcome = self._landed.get(timeout=seconds)
+            key, ident, outcome = self._results.get(timeout=seconds)
         except queue.Empty:
             return None
-        self._flying.discard(key)
+        self._busy.discard(key)
         if isinstance(outcome, BaseException):
             raise outcome
         return key, ident, outcome
