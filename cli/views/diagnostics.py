@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 def show_diagnostics(diagnostics: Sequence[Diagnostic], source: Source, stream: Any = None) -> None:
     """Print diagnostics with source lines and carets, on stderr unless told otherwise."""
-    from jobctl.jobspec.spec.diagnostics import render_text
+    from jobctl.jobspec.spec.diagnostics import render_text, without_secrets
 
     lines: dict[str, list[str]] = {}
     for diagnostic in diagnostics:
         file = diagnostic.span.file
         if file not in lines:
-            lines[file] = source_lines(file, source)
+            lines[file] = without_secrets(source_lines(file, source), diagnostics, file)
         console.write(_coloured(render_text(diagnostic, lines[file]), stream) + "\n", stream)
 
 

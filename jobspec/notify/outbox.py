@@ -75,10 +75,12 @@ class Outbox:
         for message in messages:
             self.entries += [Entry(way.key, message) for way in ways if message.event in way.on]
 
-    def forget_others(self, keys: frozenset[str]) -> None:
-        """Drop what is for channels that the job has no longer."""
-        self.entries = [entry for entry in self.entries if entry.channel in keys]
-        self.lines = {key: line for key, line in self.lines.items() if key in keys}
+    def forget_others(self, keys: frozenset[str]) -> bool:
+        """Drop what is for channels that the job has no longer; say whether there was anything."""
+        kept = [entry for entry in self.entries if entry.channel in keys]
+        changed = len(kept) < len(self.entries) or not self.lines.keys() <= keys
+        self.entries, self.lines = kept, {key: line for key, line in self.lines.items() if key in keys}
+        return changed
 
     def line(self, key: str) -> ChannelState:
         """Return how a channel fares."""

@@ -7,7 +7,9 @@ between the last two sends a message twice, with the same `id`.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections import deque
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from jobctl.jobspec.deploy.apply.clock import Clock
@@ -19,6 +21,7 @@ from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.deploy.store.lock import Locked, hold
 from jobctl.jobspec.notify.news import News
 from jobctl.jobspec.notify.outbox import Entry, Outbox
+from jobctl.jobspec.notify.sending import Send, Sending
 
 LOOK = 0.5  # seconds between two looks at the event log
 LINGER = 600.0  # seconds for which the supervisor of a job that has ended tries to get rid of messages
@@ -26,7 +29,7 @@ BRIEF = 5.0  # seconds for which a command does
 _ENDING = 2.0  # seconds that a message on its way gets when its supervisor is ended
 _STEP = 0.25  # seconds between two looks while lingering
 
-Send = Callable[[Channel, Notification], DeliveryResult]
+_ROUND = 60.0  # seconds after which a turn begins to send nothing more: another process may wait for the lock
 
 
 def keep_channels(job: JobDir, run: str, channels: tuple[Channel, ...]) -> None:
@@ -46,9 +49,9 @@ class Teller:
 
     def __init__(self, job: JobDir, clock: Clock, send: Send) -> None:
         self.job, self.clock, self.send = job, clock, send
-        self._taken: set[tuple[str, str]] = (
-            set()
-        )  # messages that were taken, and are in the outbox still: the disk is full
+        self._sending = Sending()
+        # Messages that were taken, and are in the outbox still: the disk is full.
+        self._taken: set[tuple[str, str]] = set()
 
     def channels(self) -> tuple[str, tuple[Channel, ...]]:
         """Return the job's run, and its channels."""
@@ -82,10 +85,17 @@ class Teller:
         run, channels = self.channels()
         if not channels:
             return None
-        box = self._read(run, channels)
-        for channel in channels:
-            self._send_due(box, channel)
-        return box.next_due(self.clock.now())
+        box, batches, began = self.outbox(), dict[str, deque[Entry]](), time.monotonic()
+        if box.forget_others(frozenset(channel.key for channel in channels)):
+            self._save(box)
+        self._read(box, run, channels)
+        while True:
+            for channel in channels if time.monotonic() - began < _ROUND else ():
+                self._send_next(box, channel, batches)
+            if not self._sending:
+                return box.next_due(self.clock.now())
+            self._take_note(box, batches)
+            self._read(box, run, channels)
 
     def outbox(self) -> Outbox:
         """Return what nobody has taken yet, as it was kept last."""
@@ -94,36 +104,48 @@ class Teller:
     def _save(self, box: Outbox) -> None:
         write_json(self.job.outbox, box.to_json(), 0o600, sync=True)
 
-    def _read(self, run: str, channels: tuple[Channel, ...]) -> Outbox:
+    def _read(self, box: Outbox, run: str, channels: tuple[Channel, ...]) -> None:
         """Put into the outbox what has happened since it was written last."""
-        box = self.outbox()
         if not self._has_grown(box):
-            return box
+            return
         size = self.job.events.stat().st_size
         lines, offset = events.read(self.job.events, box.offset if box.offset <= size else 0)
         if offset == box.offset:  # a line that is not whole
-            return box
+            return
         news = News(self.job.name, run, box.told)
         news.read(lines)
-        box.forget_others(frozenset(channel.key for channel in channels))
         box.add(news.found, channels)
         box.told, box.offset = news.told, offset
         self._save(box)
-        return box
 
-    def _send_due(self, box: Outbox, channel: Channel) -> None:
-        before = list(box.entries)
-        due = box.due(channel, self.clock.now())
-        if box.entries != before:  # a summary, whose id has to be the same if it is sent twice
-            self._save(box)
-        for entry in due:
-            if not self._deliver(box, channel, entry):
-                return
+    def _send_next(self, box: Outbox, channel: Channel, batches: dict[str, deque[Entry]]) -> None:
+        """Send the next message that is due through a channel, unless one is being sent."""
+        if self._sending.is_busy(channel):
+            return
+        batch = batches.setdefault(channel.key, deque())
+        if not batch:
+            before = list(box.entries)
+            batch += box.due(channel, self.clock.now())
+            if box.entries != before:  # a summary, whose id has to be the same if it is sent twice
+                self._save(box)
+        if batch:
+            message = batch.popleft().message
+            taken = (channel.key, message.id) in self._taken
+            self._sending.start(_is_taken if taken else self.send, channel, message)
 
-    def _deliver(self, box: Outbox, channel: Channel, entry: Entry) -> bool:
-        before = box.line(channel.key).problem
-        this = (channel.key, entry.message.id)
-        delivery = DeliveryResult() if this in self._taken else self.send(channel, entry.message)
+    def _take_note(self, box: Outbox, batches: dict[str, deque[Entry]]) -> None:
+        """Wait a moment for a message that is being sent, and take note of what became of it."""
+        result = self._sending.finished(LOOK)
+        if result is None:
+            return
+        key, ident, delivery = result
+        entry = next((one for one in box.entries if (one.channel, one.message.id) == (key, ident)), None)
+        if entry is not None and not self._note(box, entry, delivery):
+            batches.pop(key, None)
+
+    def _note(self, box: Outbox, entry: Entry, delivery: DeliveryResult) -> bool:
+        """Take note of what became of a message; say whether its channel may be given another one now."""
+        before, this = box.line(entry.channel).problem, (entry.channel, entry.message.id)
         if delivery.done:
             self._taken.add(this)
         now = self.clock.now()
@@ -131,8 +153,8 @@ class Teller:
         self._save(box)
         self._taken.discard(this)
         if delivery.problem is not None and delivery.problem != before:
-            message = f"cannot tell by {channel.key}: {delivery.problem}; tries again"
-            events.record(self.job.events, now, "notify-failed", message, channel=channel.key)
+            message = f"cannot tell by {entry.channel}: {delivery.problem}; tries again"
+            events.record(self.job.events, now, "notify-failed", message, channel=entry.channel)
         return goes_on
 
     def linger(self, seconds: float) -> list[Notification]:
@@ -148,6 +170,11 @@ class Teller:
             except Locked:
                 self.clock.sleep(_STEP)
         return [entry.message for entry in self.outbox().entries] if self.job.channels.exists() else []
+
+
+def _is_taken(channel: Channel, message: Notification) -> DeliveryResult:
+    """Send nothing: it was taken before, which could not be written."""
+    return DeliveryResult()
 
 
 @contextmanager

@@ -162,14 +162,17 @@ def _secret(name: str, source: Any) -> Any:
 
 def secret_name(value: Any) -> Any:
     """`NAME` → {env}."""
-    if not isinstance(value, str):
+    return {"env": variable(value)} if isinstance(value, str) else value
+
+
+def variable(value: Any) -> Any:
+    """The name of a variable stays as it is; what can only be a secret itself is refused, and quoted nowhere."""
+    if not isinstance(value, str) or re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", value):
         return value
-    if "/" in value or "://" in value:
-        hint = "put it into a variable or a file, and write the name of that: `webhook: SLACK_URL`"
-        raise bad("secret-in-spec", "a secret itself is here, where everybody who sees the spec sees it", hint)
-    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", value):
+    if re.fullmatch(r"[A-Za-z0-9_-]*", value):
         raise bad("bad-variable", "this is not the name of a secret", "letters, digits and `_`, no digit first")
-    return {"env": value}
+    hint = "put it into a variable or a file, and write the name of that: `SLACK_URL`, or `{file: PATH}`"
+    raise bad("secret-in-spec", "a secret itself is here, where everybody who sees the spec sees it", hint)
 
 
 def email(value: Any) -> Any:

@@ -71,13 +71,35 @@ def render_text(diagnostic: Diagnostic, source_lines: Sequence[str] = ()) -> str
     head = f"{diagnostic.severity}: {_shown(diagnostic.message)} [{diagnostic.code}]"
     lines = [head, f" --> {_shown(span.file)}:{span.line}:{span.column}"]
     source = diagnostic.excerpt
-    if source is None and 0 < span.line <= len(source_lines):
+    if source is not None:
+        (source,) = _hidden([source], [span._replace(line=1, end_line=1)]) if diagnostic.code in _HIDDEN else [source]
+    elif 0 < span.line <= len(source_lines):
         source = source_lines[span.line - 1]
     if source is not None:
         lines += _excerpt(span, source)
     if diagnostic.hint:
         lines.append(f"hint: {_shown(diagnostic.hint)}")
     return "\n".join(lines)
+
+
+# Diagnostics whose place is a secret: what they print may be kept in the log of a test server.
+_HIDDEN = frozenset({"secret-in-spec"})
+
+
+def without_secrets(lines: Sequence[str], diagnostics: Iterable[Diagnostic], file: str) -> list[str]:
+    """Return the lines of a file with `*` for each character of a secret that a diagnostic is about."""
+    return _hidden(lines, [one.span for one in diagnostics if one.code in _HIDDEN and one.span.file == file])
+
+
+def _hidden(lines: Sequence[str], spans: Iterable[Span]) -> list[str]:
+    found = list(lines)
+    for span in spans:
+        for number in range(span.line, min(span.end_line, len(found)) + 1):
+            line = found[number - 1]
+            start = span.column - 1 if number == span.line else 0
+            end = span.end_column - 1 if number == span.end_line else len(line)
+            found[number - 1] = line[:start] + "*" * (min(end, len(line)) - start) + line[end:]
+    return found
 
 
 # A line longer than this is cut around the caret; nobody reads 100,000 characters.

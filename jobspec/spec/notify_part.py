@@ -20,7 +20,7 @@ _ADDRESS = re.compile(r"[^\s@,;:<>()\"-][^\s@,;:<>()\"]*(@[^\s@,;:<>()\"]+)?")
 class SecretReference(Part):
     """Where `up` reads a secret that is for jobctl alone."""
 
-    env: Text | None = Field(
+    env: Annotated[Text, BeforeValidator(short.variable, json_schema_input_type=str), Form("string")] | None = Field(
         default=None, description="The variable of `up`'s environment to read.", examples=["SLACK_URL"]
     )
     file: Text | None = Field(
@@ -41,10 +41,27 @@ SecretName = Annotated[
 ]
 
 
+def _server(value: str) -> str:
+    name, colon, port = value.rpartition(":")
+    if "://" in value or "/" in value:
+        raise bad("bad-value", f"`{value}` is not the name of a mail server", "write it as `smtp.example.com`")
+    if colon and ":" not in name and port.isdecimal():
+        raise bad("bad-value", f"`{value}` is a name with a port", f"write `host: {name}` and `port: {port}`")
+    return value
+
+
+def _recipients(value: tuple[str, ...]) -> tuple[str, ...]:
+    if not value:
+        raise bad("bad-value", "a mail to nobody", "name an address, such as `to: [you@example.com]`")
+    return value
+
+
 class Smtp(Part):
     """The mail server that takes messages. Without it, this machine's `sendmail` does."""
 
-    host: Text = Field(description="The name of the mail server.", examples=["smtp.example.com"])
+    host: Annotated[Text, AfterValidator(_server)] = Field(
+        description="The name of the mail server.", examples=["smtp.example.com"]
+    )
     port: Port | None = Field(
         default=None,
         description="Its port. Default: 587, with `security: tls` 465, with `security: none` 25.",
@@ -82,6 +99,7 @@ class Email(Part):
     to: Annotated[
         tuple[Address, ...],
         BeforeValidator(short.words, json_schema_input_type=str | list[str]),
+        AfterValidator(_recipients),
         Form("e-mail address, or list of them"),
     ] = Field(description="The addresses that get the messages.", examples=["you@example.com"])
     sender: Annotated[Address, Form("e-mail address")] | None = Field(
@@ -95,6 +113,21 @@ class Email(Part):
         description="The mail server to use. Default: this machine's `sendmail`.",
         examples=[{"host": "smtp.example.com", "user": "me", "password": "SMTP_PASSWORD"}],
     )
+
+
+# What services take that have no format of their own.
+_ALSO = {
+    "mattermost": "Mattermost takes `format: slack`",
+    "rocketchat": "Rocket.Chat takes `format: slack`",
+    "discord": "Discord takes `format: slack` if you add `/slack` to its URL",
+}
+
+
+def _format(value: object) -> object:
+    hint = _ALSO.get(value.lower().replace(".", "")) if isinstance(value, str) else None
+    if hint:
+        raise bad("bad-value", f"`{value}` is not a format", hint)
+    return value
 
 
 class Notify(Part):
@@ -116,7 +149,10 @@ class Notify(Part):
         description="The name of the secret with the URL that gets a POST. The URL itself must not be in the spec.",
         examples=["SLACK_URL"],
     )
-    format: Literal["json", "slack", "teams", "ntfy"] = Field(
+    format: Annotated[
+        Literal["json", "slack", "teams", "ntfy"],
+        BeforeValidator(_format, json_schema_input_type=Literal["json", "slack", "teams", "ntfy"]),
+    ] = Field(
         default="json",
         description="What the webhook gets. `slack` is also for Mattermost.",
         examples=["slack"],

@@ -6,7 +6,7 @@ import collections
 import json
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Any
 
 from jobctl.jobspec.deploy.model.notification import Notification
 from jobctl.jobspec.notify.news import News
-from jobctl.jobspec.report.runs import Event, beginning, events_of
+from jobctl.jobspec.report.runs import Event, events_of
 from tests.tools.webhook import Webhook
 
 VARIABLE = "CAMPAIGN_HOOK"
@@ -59,9 +59,9 @@ class Hearing:
     lost: tuple[str, ...]
     seconds: tuple[
         float, ...
-    ]  # from each event, or when somebody watched again, to its first message; the shortest first
+    ]  # from each event to its first message, but those in which nobody could tell; the shortest first
     unwatched: int  # messages about what happened while nobody watched
-    late: tuple[str, ...]  # what took longer than LATE, and failures that only a look at the log can explain
+    late: tuple[str, ...]  # what took longer than LATE
 
     def within(self, share: float) -> float:
         """Return the seconds within which so many of the messages came."""
@@ -81,9 +81,8 @@ class Hearing:
 def heard(log: Path, receipts: Sequence[Receipt], unwatched: Sequence[tuple[float, float]] = ()) -> Hearing:
     """Compare what a webhook got with the job's events.
 
-    Which messages there must be follows from the log, read at once. Failures whose time no message counts, and that no
-    command has ended, are listed: that is found without jobctl's own rules. `unwatched`: from when
-    to when nobody could tell, without end until a supervisor starts.
+    Which messages there must be follows from the log, read at once; beside them each failure has to be in one, see
+    `untold`. `unwatched`: from when to when nobody could tell, without end until a supervisor starts.
     """
     story = events_of(json.loads(line) for line in log.read_text().splitlines())
     times = collections.Counter(one.body["id"] for one in receipts)
@@ -103,18 +102,25 @@ def heard(log: Path, receipts: Sequence[Receipt], unwatched: Sequence[tuple[floa
         if came is None:
             lost.append(f"{same[0].event}: {same[0].text}")
         else:
-            since = max([same[0].at, *(end for begin, end in away if begin <= same[0].at <= end)])
-            alone += since > same[0].at
-            seconds.append(came.at - since)
+            alone += any(begin <= same[0].at <= end for begin, end in away)
+            seconds.append(watched(same[0].at, came.at, away))
             if seconds[-1] > LATE:
                 late.append(f"{seconds[-1]:.1f} s late: {same[0].event}: {same[0].text}")
     failures = [event for event in story if event.kind == "failure"]
-    late += [
-        f"no message counts the time of: {one.message}" for one in failures if not _is_counted(one, story, receipts)
-    ]
+    lost += [f"failure: {one.message}" for one in untold(story, receipts)]
     often = tuple(ident for ident, count in times.items() if count > 2)
     twice = sum(1 for count in times.values() if count == 2)
     return Hearing(len(failures), len(times), twice, often, tuple(lost), tuple(sorted(seconds)), alone, tuple(late))
+
+
+def watched(begin: float, end: float, away: Iterable[tuple[float, float]]) -> float:
+    """Return for how many seconds between two moments somebody could tell; the times in `away` may overlap."""
+    seconds, until = end - begin, begin
+    for start, stop in sorted(away):
+        start, stop = max(start, until), min(stop, end)
+        seconds -= max(0.0, stop - start)
+        until = max(until, stop)
+    return seconds
 
 
 def _messages(job: str, run: str, story: Sequence[Event]) -> list[Notification]:
@@ -123,18 +129,44 @@ def _messages(job: str, run: str, story: Sequence[Event]) -> list[Notification]:
     return news.found
 
 
-def _is_counted(failure: Event, story: Sequence[Event], receipts: Iterable[Receipt]) -> bool:
-    """Say whether some message is about a failure: that the job ran again after it, or what became of it otherwise."""
-    for body in (one.body for one in receipts):
-        at = datetime.fromisoformat(body["at"]).timestamp()
-        begun = at - (body["cost_seconds"] or 0.0)
-        if body["event"] != "straggler" and begun - SLACK <= failure.at <= at + SLACK:
+def untold(story: Sequence[Event], receipts: Iterable[Receipt]) -> list[Event]:
+    """Return the failures of a log that no message names, but for those after which somebody stopped the job.
+
+    That is found without jobctl's own rules: a message says what has failed, and the failure is in the time that it counts.
+    """
+    bodies = [one.body for one in receipts]
+    found = []
+    for number, failure in enumerate(story):
+        again = [failure, *_again(failure, story[number + 1 :])] if failure.kind == "failure" else []
+        if again and not any(_names(body, one) for body in bodies for one in again):
+            found += [] if _is_stopped(failure, story[number + 1 :]) else [failure]
+    return found
+
+
+def _names(body: Mapping[str, Any], failure: Event) -> bool:
+    """Say whether a message is about a failure: its words, in the time that the message counts."""
+    at = datetime.fromisoformat(body["at"]).timestamp()
+    ends = body["event"] in ("failed", "succeeded")  # they count no time
+    begun = -math.inf if ends else at - (body["cost_seconds"] or 0.0)
+    words = failure.message in body["text"] or "more failure" in body["text"]
+    return words and begun - SLACK <= failure.at <= at + SLACK
+
+
+def _again(failure: Event, later: Iterable[Event]) -> Iterator[Event]:
+    """Yield other records of a failure, by supervisors who could not know of the first: in a generation, of a node."""
+    for event in later:
+        if event.kind == "generation-begun":
+            return
+        same = all(event.details.get(key) == failure.details.get(key) for key in ("generation", "node", "kind"))
+        if event.kind == "failure" and same:
+            yield event
+
+
+def _is_stopped(failure: Event, later: Iterable[Event]) -> bool:
+    """Say whether a command ended the job before it ran again."""
+    for event in later:
+        if event.kind in ("stopped", "down"):
             return True
-    later = [event for event in story if event.at >= failure.at]
-    goes_on = next((event.at for event in later if event.kind == "generation-begun"), math.inf)
-    return any(_by_command(event) for event in later if event.at <= goes_on)
-
-
-def _by_command(event: Event) -> bool:
-    begins = beginning(event)
-    return event.kind in ("stopped", "down") or (begins is not None and begins.asked)
+        if event.kind == "generation-begun":
+            return False
+    return False

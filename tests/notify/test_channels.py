@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socketserver
+import threading
 from collections.abc import Iterator
 from email import message_from_bytes
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.deploy.channels.send import send
+from jobctl.jobspec.deploy.channels.send import LIMITS, send
 from jobctl.jobspec.deploy.model.notification import Channel, DeliveryResult, Notification
 from tests.tools.webhook import Webhook, served
 
@@ -79,7 +80,12 @@ def test_ntfy_gets_text_and_headers(server: Webhook) -> None:
         ((404, {}), DeliveryResult("it answered 404 Not Found", refused=True)),
         ((500, {}), DeliveryResult("it answered 500 Internal Server Error")),
         ((429, {"Retry-After": "7"}), DeliveryResult("it answered 429 Too Many Requests", wait=7.0)),
-        ((302, {"Location": "/elsewhere"}), DeliveryResult("it answered 302 Found", refused=True)),
+        (
+            (302, {"Location": "/elsewhere"}),
+            DeliveryResult(
+                "it answered 302 Found; redirects are not followed: use the URL where it leads", refused=True
+            ),
+        ),
         ((799, {"Retry-After": "soon"}), DeliveryResult("it answered 799")),
     ],
 )
@@ -94,7 +100,10 @@ def test_what_a_webhook_answers(server: Webhook, answer: tuple[int, dict[str, st
     [
         ("http://127.0.0.1:1/very-secret", "Connection refused"),
         ("http://127.0.0.1:999999/very-secret", ""),
-        ("http://[::1/very-secret", ""),
+        ("http://127.0.0.1:port/very-secret", "its URL is not valid"),
+        ("http:///very-secret", "its URL is not valid"),
+        ("http://[::1/very-secret", "its URL is not valid"),
+        ("http://ann:very-secret@127.0.0.1:1/", "Connection refused"),
         ("http://nobody.invalid/very-secret", "the name of its server is not known"),
         ("file:///etc/passwd", "its URL does not begin with http:// or https://"),
     ],
@@ -108,7 +117,56 @@ def test_no_problem_quotes_the_url(url: str, problem: str) -> None:
 
 def test_https_needs_a_certificate_that_is_trusted(server: Webhook) -> None:
     url = server.url.replace("http:", "https:")
-    assert send(Channel("w", frozenset(), "webhook", {"url": url}), MESSAGE).problem
+    problem = send(Channel("w", frozenset(), "webhook", {"url": url}), MESSAGE).problem
+    assert problem == "it does not speak TLS: is its URL one with http://?"
+
+
+def test_user_and_password_of_a_url_are_a_login(server: Webhook) -> None:
+    url = server.url.replace("http://", "http://ann:p%40ss@")
+    assert send(Channel("w", frozenset(), "webhook", {"url": url}), MESSAGE) == DeliveryResult()
+    ((path, headers, _),) = server.got
+    assert (path, headers["Authorization"]) == ("/hook/very-secret", "Basic YW5uOnBAc3M=")
+    assert headers["Host"] == f"127.0.0.1:{server.server_address[1]}"
+
+
+class _Rude(socketserver.StreamRequestHandler):
+    """What answers a request with what it was told to, and closes the connection."""
+
+    def handle(self) -> None:
+        while self.rfile.readline().strip():
+            pass
+        self.wfile.write(self.server.says)  # type: ignore[attr-defined]
+
+
+def test_an_answer_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each byte comes in time; the whole would take days."""
+    monkeypatch.setitem(LIMITS, "webhook", 0.2)
+    over = threading.Event()
+
+    class Slow(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            over.wait(20)
+
+    with served(socketserver.ThreadingTCPServer(("127.0.0.1", 0), Slow)) as server:
+        url = f"http://127.0.0.1:{server.server_address[1]}/very-secret"
+        problem = send(Channel("w", frozenset(), "webhook", {"url": url}), MESSAGE).problem
+        over.set()
+    assert problem == "it was not done after 0.2 s"
+
+
+@pytest.mark.parametrize(
+    ("says", "problem"),
+    [
+        (b"", "it closed the connection, and gave no answer"),
+        (b"SSH-2.0-very-secret\r\n", "what it answered is not HTTP"),
+    ],
+)
+def test_what_is_no_webhook_is_named(says: bytes, problem: str) -> None:
+    server: Any = socketserver.ThreadingTCPServer(("127.0.0.1", 0), _Rude)
+    server.says = says
+    with served(server):
+        url = f"http://127.0.0.1:{server.server_address[1]}/very-secret"
+        assert send(Channel("w", frozenset(), "webhook", {"url": url}), MESSAGE).problem == problem
 
 
 def test_a_command_is_told_on_its_stdin(tmp_path: Path) -> None:

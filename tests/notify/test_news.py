@@ -31,6 +31,7 @@ def kinds(*lines: dict[str, Any]) -> list[str]:
     return [event for event, *_ in told(*lines)]
 
 
+AFTER_TEN = "It runs again after 10 s"
 RECOVERED = "node 1: rank 2 ended with code 3. It runs again after 4.5 s, in generation 2."
 
 
@@ -49,13 +50,48 @@ def test_a_failure_before_the_job_has_recovered_is_part_of_the_same_trouble() ->
     again = line(30.0, "generation-begun", "generation 3 was started", generation=3)
     found = told(BEGINS, FAILS, AGAIN, second, third, again)
     assert found == [
-        ("recovered", "node 0: rank 0 ended with code 1. It runs again after 10 s, in generation 3.", (0,), 10.0)
+        ("recovered", f"{FAILS['message']}; then {second['message']}. {AFTER_TEN}, in generation 3.", (0, 1), 10.0)
     ]
 
 
-def test_what_a_person_restarts_has_not_recovered_by_itself() -> None:
-    restart = line(22.0, "step", "generation 2", step="generation", generation=2, cause="`jobctl restart`")
-    assert kinds(BEGINS, FAILS, restart, RUNS) == []
+def test_a_message_names_the_first_and_the_last_failures_of_many() -> None:
+    fails = [{**FAILS, "message": f"failure {number}", "generation": number} for number in range(1, 12)]
+    again = {**RUNS, "generation": 12}
+    (text,) = (text for _, text, _, _ in told(BEGINS, *fails, again))
+    first, last = (
+        "failure 1; then failure 2; then failure 3; then failure 4",
+        "failure 8; then failure 9; then failure 10",
+    )
+    assert text.startswith(f"{first}; then 3 more failures; then {last}; then failure 11. It runs again")
+
+
+RESTART = line(22.0, "step", "generation 2", step="generation", generation=2, cause="`jobctl restart`")
+
+
+def test_a_failure_is_told_though_a_person_restarts_the_job() -> None:
+    assert told(BEGINS, FAILS, RESTART, RUNS) == [("recovered", RECOVERED, (1,), 4.5)]
+    assert kinds(BEGINS, RESTART, RUNS) == []
+    assert kinds(BEGINS, FAILS, line(21.0, "stopped", "job stopped by the user"), RESTART, RUNS) == []
+
+
+def test_a_failure_is_told_though_generations_count_from_1_again() -> None:
+    """Somebody has taken the job down who knows its hosts only, so nothing here says so."""
+    fails, up = {**FAILS, "generation": 7}, {**BEGINS, "time": 30.0}
+    runs = {**RUNS, "generation": 1, "time": 32.0}
+    assert told(BEGINS, fails, up, runs) == [
+        ("recovered", f"{FAILS['message']}. It runs again after 12 s, in generation 1.", (1,), 12.0)
+    ]
+
+
+@pytest.mark.parametrize("late", [0, 1, 2])
+def test_a_failure_that_launchers_tell_of_late_is_told_with_what_it_cost(late: int) -> None:
+    """A host that was not reached has kept it; the job has run on, and may have failed again."""
+    fails, runs = {**FAILS, "id": "1.0 failure 1"}, {**RUNS, "id": "1.0 generation-begun 2"}
+    second = line(40.0, "failure", "node 0: rank 0 ended with code 1", generation=2, node=0, kind="process")
+    lines = [runs, second]
+    found = told(BEGINS, *lines[:late], fails, *lines[late:], {**runs, "generation": 3, "time": 45.0})
+    assert [(nodes, cost) for _, _, nodes, cost in found] == [((1,), 4.5), ((0,), 5.0)]
+    assert all(any(one["message"] in text for _, text, _, _ in found) for one in (fails, second))
 
 
 def test_how_a_job_ends_is_told_once() -> None:
@@ -121,6 +157,23 @@ def test_a_node_that_begins_again_alone_recovers_each_time() -> None:
     assert told(BEGINS, alone) == [("recovered", "node 0: rank 1 was started again", (0,), None)]
 
 
+def test_nodes_that_begin_again_alone_at_the_same_time_recover_each_for_itself() -> None:
+    first, second = {**FAILS, "alone": True}, {**FAILS, "alone": True, "node": 0, "message": "node 0", "time": 22.0}
+    back = [line(at, "node", "runs", node=node, state="running", generation=1) for at, node in ((25.0, 1), (26.0, 0))]
+    assert [(nodes, cost) for _, _, nodes, cost in told(BEGINS, first, second, *back)] == [((1,), 5.0), ((0,), 4.0)]
+    whole = {**FAILS, "message": "node 2", "node": 2, "time": 23.0}
+    assert told(BEGINS, first, second, whole, AGAIN, RUNS) == [
+        ("recovered", f"{FAILS['message']}; then node 0; then node 2. {RECOVERED.partition('. ')[2]}", (0, 1, 2), 4.5)
+    ]
+
+
+def test_the_end_of_a_job_names_failures_that_it_has_not_recovered_from() -> None:
+    failed = line(30.0, "failed", "job failed: no host is left", generation=2)
+    assert told(BEGINS, FAILS, AGAIN, failed) == [
+        ("failed", f"job failed: no host is left. Before that: {FAILS['message']}", (1,), None)
+    ]
+
+
 def test_a_slow_node_is_told() -> None:
     slow = line(20.0, "straggler", "node 3 is slow: 1.9 s a step, median 1.2 s", node=3, seconds=1.9, median=1.2)
     assert told(BEGINS, slow) == [("straggler", "node 3 is slow: 1.9 s a step, median 1.2 s", (3,), None)]
@@ -153,4 +206,11 @@ def test_a_summary_says_what_it_replaces() -> None:
 def test_lines_of_another_version_are_left_out() -> None:
     strange = [{}, {"time": "x"}, {**LOST, "nodes": "all"}, {**FAILS, "node": "1", "generation": None}]
     assert [event for event, *_ in told(BEGINS, *strange)] == ["waiting"]
-    assert Told.from_record({"trouble": {"at": "x"}, "away": [None, "1"], "lost": 3}) == Told()
+    assert Told.from_record({"trouble": {"at": "x"}, "away": [None, "1"], "lost": 3, "begun": [1]}) == Told()
+
+
+def test_what_an_earlier_version_kept_is_read() -> None:
+    trouble = {"at": 20.0, "generation": 1, "kind": "process", "text": FAILS["message"], "nodes": [1], "alone": False}
+    news = News("demo", "demo-1", Told.from_record({"generation": 1, "trouble": trouble}))
+    news.read([AGAIN, RUNS])
+    assert [one.text for one in news.found] == [RECOVERED]

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import queue
 import random
 import stat
+import threading
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -224,6 +227,63 @@ def test_who_lingers_gives_up_in_time_and_says_what_is_left(tmp_path: Path) -> N
     hook = Hook()
     assert Teller(job, clock, hook).linger(60.0) == []
     assert hook.told == ["failed"]
+
+
+def test_a_slow_channel_delays_no_other(tmp_path: Path) -> None:
+    """What happens while it is being told goes to the others at once, in order."""
+    job, clock, told, over = job_in(tmp_path), HandClock(), queue.Queue[str](), threading.Event()
+    slow = replace(HOOK, key="slow", kind="command")
+
+    def send(channel: Channel, message: Notification) -> DeliveryResult:
+        if channel.key == "slow":
+            assert over.wait(60)
+        else:
+            told.put(message.text)
+        return DeliveryResult()
+
+    keep_channels(job, "demo-1", (slow, HOOK, CHAT))
+    happens(job, 5.0, "straggler", "first", node=1)
+    with ThreadPoolExecutor(1) as pool:
+        turn = pool.submit(Teller(job, clock, send).tell)
+        try:
+            assert [told.get(timeout=20) for _ in range(2)] == ["first"] * 2
+            happens(job, 6.0, "straggler", "second", node=2)
+            assert [told.get(timeout=20) for _ in range(2)] == ["second"] * 2
+            assert not turn.done()
+        finally:
+            over.set()
+        assert turn.result(60) is None
+
+
+def test_a_teller_that_cannot_write_sends_nothing_twice_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One message is on its way still when another one cannot be marked as told."""
+    job, over, got = job_in(tmp_path), threading.Event(), list[str]()
+    slow = replace(HOOK, key="slow", kind="command")
+
+    def send(channel: Channel, message: Notification) -> DeliveryResult:
+        got.append(channel.key)
+        if channel.key == "slow":
+            assert over.wait(60)
+        return DeliveryResult()
+
+    keep_channels(job, "demo-1", (slow, HOOK))
+    happens(job, 5.0, "failed", "job failed")
+    teller = Teller(job, HandClock(), send)
+    save, full = Teller._save, [False, True]
+
+    def no_room(self: Teller, box: Outbox) -> None:
+        if full and full.pop(0):
+            raise OSError(28, "No space left on device")
+        save(self, box)
+
+    monkeypatch.setattr(Teller, "_save", no_room)
+    with pytest.raises(OSError, match="No space"):
+        teller.tell()
+    over.set()
+    assert teller.tell() is None
+    assert sorted(got) == ["slow", HOOK.key]
 
 
 def test_a_problem_is_an_event_once_and_no_secret_is_in_it(tmp_path: Path) -> None:

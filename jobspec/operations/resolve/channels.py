@@ -117,7 +117,7 @@ class _Resolver:
         url = self._value(source).strip()
         if not is_url(url):
             message = f"`notify`: the value of `{_name(source)}` is not the URL of a webhook"
-            raise Refused(message, "it has to begin with https:// or http://")
+            raise Refused(message, "it has to begin with https:// or http://, and has no blank")
         return url
 
     def _mail(self, one: Email) -> dict[str, Any]:
