@@ -264,7 +264,7 @@ class Actions:
             if self._failed.get(host) != error.message:
                 self.recorder.record("host-failed", error.message, host=host)
             away = getattr(error, "code", None) in UNANSWERED
-            self.unfit.failed(host, self.clock.now(), away=away)
+            self.unfit.failed(host, self.clock.now(), error.message, away=away)
             self._failed[host] = error.message
 
     def finish_ending(self, observed: Observed) -> None:

@@ -20,7 +20,7 @@ from jobctl.jobspec.supervise.decisions import (
     World,
 )
 from jobctl.jobspec.supervise.failures import first_failure, judge_alone, not_before
-from jobctl.jobspec.supervise.host_loss import decide_loss, joining, judge_placed, lost_nodes
+from jobctl.jobspec.supervise.host_loss import decide_loss, decide_refused, hold, joining, judge_placed, lost_nodes
 from jobctl.jobspec.supervise.slow_nodes import decide_stragglers
 
 
@@ -51,8 +51,12 @@ def decide(observed: Observed, policy: Recovery, now: float, world: World = NOTH
         verdict = judge_alone(failure, observed.control.ledger.failures, policy, now)
         return not_before(verdict, world.rejoining[failure.node], now)
     if failure is not None:
-        return judge_placed(failure, observed, policy, now, world)
-    return _repair(observed, generation, stale) or _go_on(observed, policy, now, world)
+        return hold(judge_placed(failure, observed, policy, now, world), observed, policy, world)
+    refused = decide_refused(observed, policy, now, world)
+    if refused is not None:
+        return refused
+    repair = _repair(observed, generation, stale)
+    return hold(repair, observed, policy, world) if repair else _go_on(observed, policy, now, world)
 
 
 def _repair(observed: Observed, generation: Generation, stale: list[str]) -> Repair | None:

@@ -35,6 +35,7 @@ class World:
     are not heard, so that nobody can tell which side is cut off. `free_hosts` are hosts with room for a node, in the order in
     which they are taken, and `planned` on which host each node is to be. `least` is how many nodes the job needs, `waited` how long (seconds) it has
     waited for hosts, `settled` whether all hosts that answer have done so for a while, `unfit` are hosts that could not take a node: the last in `free_hosts`, or left alone,
+    `refusing` those of them that answered, each with what it said,
     `rejoining` nodes that a generation can go on without until they are back, each with the seconds that it must stay away at least, `ending` those whose launchers end when they fail.
     `change` is what a command could not change, though all hosts that it needs answer by now. `cold_spares` are hosts
     where a launcher could wait for a node, and none does.
@@ -48,6 +49,7 @@ class World:
     waited: float = 0.0
     settled: bool = True
     unfit: frozenset[str] = frozenset()
+    refusing: Mapping[str, str] = field(default_factory=dict)
     rejoining: Mapping[int, float] = field(default_factory=dict)
     ending: frozenset[int] = frozenset()
     change: str | None = None
@@ -61,7 +63,8 @@ NOTHING_KNOWN = World()
 class Restart:
     """Begin a new generation because of `failure`, after `delay` seconds.
 
-    `moves` are new hosts of nodes, `without` nodes that are left out, `exclude` hosts that are used no more.
+    `moves` are new hosts of nodes, `without` nodes that are left out, `exclude` hosts that are used no more. `held`: why
+    nodes could not be started, if they are tried again where they were.
     """
 
     cause: str
@@ -70,6 +73,7 @@ class Restart:
     moves: Mapping[int, str] = field(default_factory=dict)
     without: frozenset[int] = frozenset()
     exclude: frozenset[str] = frozenset()
+    held: str | None = None
 
     @property
     def may_wait(self) -> bool:
@@ -117,11 +121,12 @@ class Wait:
 class Repair:
     """Start the launchers that are missing although nothing failed: a command was killed before it had.
 
-    `spares`: hosts where those that are missing wait for a node.
+    `spares`: hosts where those that are missing wait for a node. `held`: why they could not be started before.
     """
 
     cause: str
     spares: tuple[str, ...] = ()
+    held: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode, phase
 from jobctl.jobspec.frameworks.failure_patterns import DEFAULT_RULES
 from jobctl.jobspec.plan.recovery import Failure, Recovery
-from jobctl.jobspec.supervise.decisions import Decision, GiveUp, Restart, Wait, World
+from jobctl.jobspec.supervise.decisions import Decision, GiveUp, Repair, Restart, Wait, World
 from jobctl.jobspec.supervise.failures import SAME_HOST, fails_again, judge, matching_rule, newest_step
 
 
@@ -109,11 +109,13 @@ def judge_placed(failure: Failure, observed: Observed, policy: Recovery, now: fl
     verdict = judge(failure, observed.control.ledger.failures, policy, now)
     if not isinstance(verdict, Restart):
         return verdict
+    if refused_nodes(observed, world):
+        return _place_refused(verdict, observed, policy, world)
     rule = matching_rule(failure, (*policy.rules, *DEFAULT_RULES))
     again = fails_again(failure, observed.control.ledger.failures)
     if not again and (rule is None or rule.do != "exclude_host"):
         return verdict
-    how = "replace" if policy.on_host_loss in ("replace", "wait") else policy.on_host_loss
+    how = _how(policy)
     mine = [node for node in observed.members if node.node == failure.node]
     leaving = [node for node in observed.members if node in mine or node.host == failure.host]
     moves, without = new_homes(leaving, observed, how, world)
@@ -129,3 +131,75 @@ def judge_placed(failure: Failure, observed: Observed, policy: Recovery, now: fl
     return replace(
         verdict, cause=f"{verdict.cause}; {why}", moves=moves, without=without, exclude=frozenset({failure.host})
     )
+
+
+def _how(policy: Recovery) -> str:
+    """Return what happens to a node whose host answers, and is not fit: there is nothing to wait for."""
+    return "replace" if policy.on_host_loss == "wait" else policy.on_host_loss
+
+
+def refused_nodes(observed: Observed, world: World) -> tuple[ObservedNode, ...]:
+    """Return the members without a launcher whose hosts answer, and could not start one."""
+    generation = observed.control.generation
+    number = generation.number if generation else 0
+    return tuple(
+        node
+        for node in observed.members
+        if node.reachable and not node.alive and node.host in world.refusing
+        if (node.state, node.generation) != ("exited", number) or node.broken
+    )
+
+
+def decide_refused(observed: Observed, policy: Recovery, now: float, world: World) -> Decision | None:
+    """Return what to do about nodes that nothing is known of but that they cannot start, None if they have no other host."""
+    refused = refused_nodes(observed, world)
+    if not refused:
+        return None
+    generation = observed.control.generation
+    first = min(refused, key=lambda node: node.node)
+    failure = Failure(
+        generation=generation.number if generation else 0,
+        at=now,
+        node=first.node,
+        host=first.host,
+        rank=None,
+        exit_code=None,
+        kind="launcher",
+        progress=newest_step(observed),
+        ran=0.0,
+        reason=f"it cannot start on {first.host}",
+    )
+    placed = _place_refused(Restart("", failure, 0.0), observed, policy, world)
+    if not placed.moves and not placed.without:
+        return None
+    verdict = judge(failure, observed.control.ledger.failures, policy, now)
+    return replace(verdict, moves=placed.moves, without=placed.without) if isinstance(verdict, Restart) else verdict
+
+
+def _place_refused(verdict: Restart, observed: Observed, policy: Recovery, world: World) -> Restart:
+    """Have nodes that cannot start go to hosts that have refused none; the verdict as it is where there are too few."""
+    refused = refused_nodes(observed, world)
+    if policy.on_host_loss == "fail":  # no host is lost
+        return verdict
+    fit = replace(world, free_hosts=tuple(host for host in world.free_hosts if host not in world.unfit))
+    moves, without = new_homes(refused, observed, _how(policy), fit)
+    if moves is None:
+        return verdict
+    words = ", ".join(f"node {node.node} cannot start on {node.host}" for node in refused)
+    return replace(verdict, cause=f"{verdict.cause}; {words}", moves=moves, without=without)
+
+
+def hold(verdict: Decision, observed: Observed, policy: Recovery, world: World) -> Decision:
+    """Say of a verdict that it starts nodes once more where they could not be started, as they can go nowhere else.
+
+    What keeps a container from starting may pass: a full disk, an engine, an image that is being repaired.
+    """
+    refused = refused_nodes(observed, world)
+    if not refused or not isinstance(verdict, Restart | Repair):
+        return verdict
+    if isinstance(verdict, Restart) and (verdict.moves or verdict.without):
+        return verdict
+    words = "; ".join(sorted({world.refusing[node.host] for node in refused}))
+    if policy.wait_timeout is not None and world.waited > policy.wait_timeout:
+        return GiveUp(f"{words}; waited for longer than `recovery.wait_timeout` ({policy.wait_timeout:g} s)", None)
+    return replace(verdict, held=f"{words}; there is no other host for it, so it is tried again until it starts")

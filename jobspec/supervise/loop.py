@@ -77,6 +77,7 @@ class Supervisor:
         self._settles = False  # whether it is clear in a moment what was first, or that a lost node cannot run any more
         self._retry = Retry()
         self._gathered: object = None  # what was known of the job when launchers' events were collected last
+        self._held: str | None = None  # why nodes cannot be started, as last said
         self._unwritten: str | None = None  # what this machine's own files refused last, since something could be done
 
     def run(self, feed: Feed) -> str:
@@ -121,7 +122,7 @@ class Supervisor:
             self._retry.done()
             self._wait(decision, observed)
             return None
-        self._waiting = None
+        self._hold(decision, observed)
         self._settles = isinstance(decision, Continue) and any(node.broken for node in observed.members)
         if isinstance(decision, Continue):
             self._unwritten = None
@@ -173,6 +174,18 @@ class Supervisor:
         nodes = [node.node for node in lost_nodes(observed)]
         self.recorder.once(decision, "waiting", decision.reason, lasting=decision.lasting, nodes=nodes)
 
+    def _hold(self, decision: Decision, observed: Observed) -> None:
+        """Tell, once, of nodes that are tried again where they could not be started; the job waits for them."""
+        held = decision.held if isinstance(decision, Restart | Repair) else None
+        if held is None:
+            self._waiting, self._held = None, None
+            return
+        self._waiting = self.clock.now() if self._waiting is None else self._waiting
+        if held != self._held:
+            self._held = held
+            nodes = [node.node for node in observed.members if not node.alive]
+            self.recorder.record("waiting", held, lasting=True, nodes=nodes)
+
     def _is_left(self, feed: Feed) -> bool:
         """Say whether there is nothing to supervise once no command is at work: one that restarts stops the job first."""
         try:
@@ -219,6 +232,7 @@ class Supervisor:
             free_hosts=self.actions.unfit.order(free, now),
             planned={node.index: node.host.name for node in plan.nodes},
             unfit=self.actions.unfit.hosts(now),
+            refusing=self.actions.unfit.refusing(now),
             rejoining={n.index: n.launch.rejoin_after for n in plan.nodes if n.launch.rejoin is not None},
             ending=frozenset(node.index for node in plan.nodes if node.launch.regroups),
             least=plan.min_nodes,
@@ -257,9 +271,11 @@ class Supervisor:
             self._retry.failed(identity(decision), self.clock.now())
             self.recorder.record("waiting", lost.message)
         except (DeployError, PlanError) as error:
-            if isinstance(decision, Change | Grow) and runs(observed):  # what runs goes on without it
+            changes = isinstance(decision, Change | Grow)  # what runs goes on without it
+            if runs(observed) and (changes or isinstance(error, DeployError)):  # a plan does not mend itself
                 self._retry.failed(identity(decision), self.clock.now())
-                self.recorder.once(error.message, "waiting", f"cannot change the job: {error.message}", lasting=True)
+                words = f"cannot {'change' if changes else 'restart'} the job: {error.message}"
+                self.recorder.once(error.message, "waiting", words, lasting=True)
             else:
                 self.actions.end("failed", f"cannot restart: {error.message}. {error.hint or ''}".strip())
 

@@ -55,10 +55,11 @@ class Unfit:
 
     since: dict[str, float] = field(default_factory=dict)  # when each failed last
     away: set[str] = field(default_factory=set)  # those that only did not answer
+    why: dict[str, str] = field(default_factory=dict)  # what each could not do, in the words of its error
 
-    def failed(self, host: str, now: float, *, away: bool) -> None:
-        """Take note that a host could not take a node; `away`: it only did not answer."""
-        self.since[host] = now
+    def failed(self, host: str, now: float, why: str, *, away: bool) -> None:
+        """Take note that a host could not take a node, and `why`; `away`: it only did not answer."""
+        self.since[host], self.why[host] = now, why
         (self.away.add if away else self.away.discard)(host)
 
     def hosts(self, now: float) -> frozenset[str]:
@@ -66,6 +67,10 @@ class Unfit:
         kept = {host: at for host, at in self.since.items() if now < at + (AWAY_FOR if host in self.away else UNFIT)}
         self.since = kept
         return frozenset(kept)
+
+    def refusing(self, now: float) -> dict[str, str]:
+        """Return the hosts that answered, and could not take a node, with what each said."""
+        return {host: self.why[host] for host in self.hosts(now) - self.away}
 
     def order(self, hosts: Iterable[str], now: float) -> tuple[str, ...]:
         """Return those of `hosts` that may be tried now, the last choice last."""

@@ -8,7 +8,7 @@ import os
 import shutil
 import sysconfig
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, ClassVar
@@ -166,11 +166,46 @@ class Fleet:
 
 def sweep() -> int:
     """Remove the hosts of fleets whose makers were killed; return how many those were."""
-    folders = list(Path(tempfile.gettempdir()).glob("jobctl-fleet-*"))
+    folders = _folders()
     kept = {network for folder in folders if (network := _network_in_use(folder))}
+    count = _remove_networks(lambda network: network not in kept)
+    for folder in folders:
+        if _network_in_use(folder) is None:
+            unmount(folder)
+            shutil.rmtree(folder, ignore_errors=True)
+    return count
+
+
+def remove_dead() -> None:
+    """Remove fleets whose makers are certainly gone: each left a folder that says which network is its.
+
+    One that is being made has an empty file there. While a fleet is removed it counts as in use, so nobody else does.
+    """
+    for folder in _folders():
+        with contextlib.suppress(FileNotFoundError), (folder / MAKER).open() as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                continue
+            mine = file.read()
+            if not mine:
+                continue
+            others = {_network_in_use(other) for other in _folders() if other != folder}
+            if mine not in others:
+                _remove_networks(mine.__eq__)
+            unmount(folder)
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _folders() -> list[Path]:
+    return list(Path(tempfile.gettempdir()).glob("jobctl-fleet-*"))
+
+
+def _remove_networks(is_left: Callable[[str], bool]) -> int:
+    """Remove hosts and bridges of networks, by their numbers; return how many hosts those were. A bridge goes last."""
 
     def left(name: str) -> bool:
-        return name.startswith("jc-") and name.split("-")[1] not in kept
+        return name.startswith("jc-") and is_left(name.split("-")[1])
 
     names = [name for line in sh("ip", "netns").splitlines() if left(name := line.split()[0])]
     for name in names:
@@ -180,16 +215,13 @@ def sweep() -> int:
         link = line.split(":")[1].strip().partition("@")[0]
         if left(link):
             sh("ip", "link", "del", link, check=False)
-    for folder in folders:
-        if _network_in_use(folder) is None:
-            unmount(folder)
-            shutil.rmtree(folder, ignore_errors=True)
     return len(names)
 
 
 @contextlib.contextmanager
 def in_use(folder: Path, network: int) -> Iterator[None]:
-    """Keep `sweep` from a fleet for as long as this process lives."""
+    """Keep `sweep` from a fleet for as long as this process lives. What was killed before it is removed first."""
+    remove_dead()
     with (folder / MAKER).open("w") as maker:
         fcntl.flock(maker, fcntl.LOCK_EX)
         maker.write(str(network))

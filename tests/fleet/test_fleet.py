@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from .fleet import Fleet, fleet
+from .fleet import Fleet, fleet, remove_dead
 from .host import USER, Host
 from .jobs import eventually
 from .machine import IMAGE, sh
@@ -145,6 +147,30 @@ def test_a_clock_that_is_ahead(odd: Fleet) -> None:
     before = time.time()
     there = float(ssh(odd, host, "date +%s.%N").stdout)
     assert before + 89 < there < time.time() + 91
+
+
+KILLED = """\
+import sys, time
+from tests.fleet.fleet import fleet
+with fleet(1, engines=False) as made:
+    print(made.dir, made.bridge, made[0].namespace, flush=True)
+    time.sleep(600)
+"""
+
+
+def test_the_next_fleet_removes_those_whose_makers_were_killed(odd: Fleet) -> None:
+    """Bridge, hosts and files; one whose maker lives stays."""
+    root = Path(__file__).parents[2]
+    with subprocess.Popen([sys.executable, "-c", KILLED], stdout=subprocess.PIPE, text=True, cwd=root) as maker:
+        assert maker.stdout is not None
+        folder, bridge, namespace = maker.stdout.readline().split()
+        remove_dead()
+        assert (Path(folder).exists(), bridge in sh("ip", "link"), namespace in sh("ip", "netns")) == (True,) * 3
+        maker.kill()
+        maker.wait()
+    remove_dead()
+    assert (Path(folder).exists(), f"{bridge}:" in sh("ip", "link"), namespace in sh("ip", "netns")) == (False,) * 3
+    assert ssh(odd, odd[0], "hostname").stdout == "h1\n"
 
 
 def test_what_a_test_leaves_on_hosts_is_told_and_made_again(can_have_fleet: None) -> None:

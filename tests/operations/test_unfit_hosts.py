@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from jobctl.jobspec.deploy.apply.deployer import RuntimeInputs
+from jobctl.jobspec.deploy.apply.executor import Done
 from jobctl.jobspec.deploy.model.control import NOTHING, Control
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.finding import Finding
@@ -133,3 +135,31 @@ def test_nodes_stay_where_their_launchers_have_moved_them(monkeypatch: pytest.Mo
     gone = Up("3", HOSTS.replace("s1 spare\n", ""), [], monkeypatch)
     gone.bring_up.change(moved)
     assert gone.homes == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("broken", "code", "tries"),
+    [
+        (["b"], "cannot-start", ["a b c", "a s1 c"]),
+        (["b", "s1"], "cannot-start", ["a b c", "a s1 c", "a s2 c"]),
+        (["b", "s1", "s2"], "cannot-start", ["a b c", "a s1 c", "a s2 c"]),
+        (["a", "b"], "disk-full", ["a b c", "s1 s2 c"]),
+        (["b"], "docker-down", ["a b c"]),  # it may be back in a moment
+    ],
+)
+def test_a_spare_takes_the_place_of_a_host_that_cannot_start_its_node(
+    broken: list[str], code: str, tries: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    up, tried = Up("3", HOSTS, [], monkeypatch), list[str]()
+    monkeypatch.setattr(Hosts, "prepare", lambda self, plan, start: {})
+    up.bring_up.deployer.job.create()
+    first = first_generation(up.bring_up.plan)
+
+    def execute(change: Any, fresh: Any, failed: Any) -> Done:
+        tried.append(" ".join(up.homes))
+        bad = {home: HostError(home, code, "no") for home in up.homes if home in broken}
+        return Done(None if bad else first, bad)
+
+    monkeypatch.setattr(up.bring_up, "_execute", execute)
+    done = up.bring_up._execute_on_spares(execute(None, None, {}), None, RuntimeInputs({}, {}))
+    assert (tried, done.generation is None) == (tries, any(home in broken for home in tries[-1].split()))

@@ -42,14 +42,17 @@ def test_hosts_are_steady_once_all_have_answered_for_a_while() -> None:
 def test_a_host_that_could_not_take_a_node_is_the_last_choice_after_a_while() -> None:
     """It is not ruled out: the job may have no other host, and the cause may be gone."""
     unfit = Unfit()
-    unfit.failed("a", 100.0, away=False)
+    unfit.failed("a", 100.0, "a: no room", away=False)
     assert unfit.order(["a", "b"], 100.0 + AWAY_FOR - 1) == ("b",)
     assert unfit.order(["a", "b"], 100.0 + AWAY_FOR) == ("b", "a")
+    assert unfit.refusing(100.0 + UNFIT - 1) == {"a": "a: no room"}
     assert unfit.order(["a", "b"], 100.0 + UNFIT) == ("a", "b")
+    assert unfit.refusing(100.0 + UNFIT) == {}
 
 
 def test_a_host_that_only_did_not_answer_is_soon_like_the_others() -> None:
     unfit = Unfit()
-    unfit.failed("a", 100.0, away=True)
+    unfit.failed("a", 100.0, "a: not heard", away=True)
+    assert unfit.refusing(101.0) == {}
     assert unfit.order(["a", "b"], 100.0 + AWAY_FOR - 1) == ("b",)
     assert unfit.order(["a", "b"], 100.0 + AWAY_FOR) == ("a", "b")

@@ -138,6 +138,7 @@ class Supervisor:
             self.sim.plan,
             self.sim.least,
             unfit=frozenset(self.unfit),
+            refusing={host: f"{host}: cannot start a node" for host in self.unfit},
         )
         self.act(decide(self.observe(generation), self.sim.policy, self.sim.now, world), generation)
 

@@ -227,11 +227,11 @@ class HostJob:
         """Note that all is there that a node needs which may move here; `version` identifies it."""
         put(self.transport, str(self.work / "run" / PREPARED), json.dumps({"version": version}).encode(), 0o644)
 
-    def announce(self, node: int, report: Json | None) -> None:
-        """Say in a dead launcher's report that a new one is on its way; which generation it began, stays."""
-        if report is not None:
+    def announce(self, node: int, report: Json | None, reason: str | None = None) -> None:
+        """Say in a dead launcher's report that a new one is on its way, or for which `reason` it could not be started."""
+        if report is not None or reason is not None:
             path = self.work / f"node-{node}" / "report.json"
-            put(self.transport, str(path), json.dumps(launching(report)).encode(), 0o644)
+            put(self.transport, str(path), json.dumps(launching(report or {}, reason)).encode(), 0o644)
 
     def start(self, node: int, image: str | None = None) -> None:
         """Start the container of `node` as its artefact says; one that runs from the same artefact stays.

@@ -6,7 +6,7 @@ The job's phase is derived here each time; nothing stores it.
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -167,10 +167,14 @@ _EARLIER = {"process_restarts": "again", "restart_reason": "because", "stacks_wr
 _PROCESS_STATES: frozenset[State] = frozenset(("pending", "starting", "running", "exited", "failed", "lost", "fenced"))
 
 
-def launching(report: Json) -> Json:
-    """Return a dead launcher's report, saying that a new one replaces it: if it lives after all, it reads that and ends."""
+def launching(report: Json, reason: str | None = None) -> Json:
+    """Return a dead launcher's report, saying that a new one replaces it: if it lives after all, it reads that and ends.
+
+    `reason`: why that one could not be started; it stays until a launcher says something else.
+    """
+    reason = reason or (report.get("reason") if report.get("state") == "launching" else None)
     replaces = report.get("launcher") or report.get("replaces")
-    return {**report, "state": "launching", "launcher": {}, "replaces": replaces, "failure": None, "reason": None}
+    return {**report, "state": "launching", "launcher": {}, "replaces": replaces, "failure": None, "reason": reason}
 
 
 def parse_node(
@@ -336,7 +340,7 @@ def _unfinished(observed: Observed) -> tuple[Phase, str | None]:
         if observed.supervised:
             return "restarting", words
         if running or any(node.alive for node in members):
-            return "degraded", f"{words}; no supervisor runs: `jobctl up` or `jobctl supervise` goes on"
+            return "degraded", f"{words}; no supervisor runs: {_goes_on_alone(observed)}"
         return "failed", f"{words}; nothing of it runs and no supervisor does: `jobctl up` goes on"
     lost = [node for node in members if not node.reachable]
     if lost:
@@ -352,6 +356,22 @@ def _unfinished(observed: Observed) -> tuple[Phase, str | None]:
     again = generation is not None and generation.number > 1 and bool(observed.control.ledger.failures)
     words = f"waits for node {', '.join(str(node.node) for node in waiting)}"
     return ("restarting" if again else "starting"), f"{words}: it {why}" if why else words
+
+
+def decides_alone(observed: Observed) -> bool:
+    """Say whether launchers, with nobody watching, may begin the next generation, or end the job as failed."""
+    generation = observed.control.generation
+    return not observed.supervised and generation is not None and generation.autonomy is not None
+
+
+def _goes_on_alone(observed: Observed) -> str:
+    """Say what becomes of a job with failed nodes that nobody watches, in the words of `status`."""
+    if not decides_alone(observed):
+        return "`jobctl up` or `jobctl supervise` goes on"
+    gone = [str(node.node) for node in observed.members if node.reachable and not node.alive]
+    if not gone:
+        return "its launchers go on by themselves, or end it"
+    return f"its launchers go on once node {', '.join(gone)} is started again, by its engine or `jobctl up`"
 
 
 def describe_failure(node: ObservedNode) -> str:
@@ -378,11 +398,3 @@ def _signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
-
-
-def waits_for(nodes: Sequence[ObservedNode], grace: float) -> str:
-    """Say for which nodes it waits until they have ended, and how long their processes still get."""
-    named = [f"node {node.node} on {node.host}" for node in nodes[:SHOWN]]
-    more = f" and {len(nodes) - SHOWN} more" if len(nodes) > SHOWN else ""
-    then = f"SIGKILL in {grace:.0f} s" if grace > 0 else "SIGKILL was sent"
-    return f"waiting for {', '.join(named)}{more} to end; {then}"

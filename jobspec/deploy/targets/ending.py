@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal, Protocol
 
 from jobctl.jobspec.deploy.apply.deployer import AllUnreachable, Failures
-from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode, waits_for
+from jobctl.jobspec.deploy.model.observed import SHOWN, Observed, ObservedNode
 from jobctl.jobspec.deploy.store.archive import free_folder
 from jobctl.jobspec.deploy.targets.background import end_supervisor
 from jobctl.jobspec.deploy.targets.fleet import Fleet
@@ -72,3 +72,11 @@ def _wait(job: Commanded, done: Callable[[ObservedNode], bool], grace: float) ->
             return
         job.tell(waits_for(waited, left - ENDING))
         time.sleep(job.pause)
+
+
+def waits_for(nodes: Sequence[ObservedNode], grace: float) -> str:
+    """Say for which nodes it waits until they have ended, and how long their processes still get."""
+    named = [f"node {node.node} on {node.host}" for node in nodes[:SHOWN]]
+    more = f" and {len(nodes) - SHOWN} more" if len(nodes) > SHOWN else ""
+    then = f"SIGKILL in {grace:.0f} s" if grace > 0 else "SIGKILL was sent"
+    return f"waiting for {', '.join(named)}{more} to end; {then}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 
 from jobctl.jobspec.deploy.apply.generations import KnownPorts, choose_generation
@@ -34,7 +35,18 @@ class LauncherContainers:
         seen = self._fleet.seen.get(host_job.host.name)
         spare_launchers.make_room(self._fleet, host_job, sends=prepared is None)
         host_job.announce(node, seen.reports.get(node) if seen else None)
-        host_job.start(node, None if prepared is not None else self._instead(host_job, node))
+        try:
+            host_job.start(node, None if prepared is not None else self._instead(host_job, node))
+        except HostError as error:
+            self._tell(host_job, node, error)
+            raise
+
+    def _tell(self, host_job: HostJob, node: int, error: HostError) -> None:
+        """Write down where `status` finds it why a node cannot be started, unless its host has just gone, or is full."""
+        seen = self._fleet.seen.get(host_job.host.name)
+        with contextlib.suppress(HostError):
+            reason = f"cannot be started on {error.host}: {error.cause}"
+            host_job.announce(node, seen.reports.get(node) if seen else None, reason)
 
     def check(self, host_job: HostJob, node: int, seen: HostState) -> None:
         """Raise HostError if the container of a node has ended before its launcher began; it is ended for good then."""
@@ -42,7 +54,9 @@ class LauncherContainers:
             over = not container.running or container.restarting
             if container.node == node and over and not seen.ended(node):
                 host_job.containers.kill([container])  # else its engine tries for ever
-                raise _died(host_job, container)
+                error = _died(host_job, container)
+                self._tell(host_job, node, error)
+                raise error
 
     def silent(self, host_job: HostJob, node: int) -> HostError:
         """Return the error for a launcher that says nothing."""

@@ -16,10 +16,11 @@ from jobctl.jobspec.operations.lifecycle.records import (
     secret_names,
     secrets_of,
     source_of,
+    tell_refused,
     tell_up,
 )
 from jobctl.jobspec.operations.lifecycle.telling import tell_now
-from jobctl.jobspec.operations.lifecycle.unfit_hosts import has_enough, plan_on, plan_on_spares
+from jobctl.jobspec.operations.lifecycle.unfit_hosts import has_enough, is_away, plan_on, plan_on_spares
 from jobctl.jobspec.operations.reporter import SILENT
 from jobctl.jobspec.operations.resolve.build import have_built
 from jobctl.jobspec.operations.resolve.channels import channels_of, environ_of_job
@@ -202,13 +203,17 @@ class BringUp:
                 details={"job": plan.job, "failed_hosts": failures_json(left)},
                 failures=left,
             )
-        for node, before in zip(moved.nodes, plan.nodes, strict=True):
+        self._plan_on_spares(moved, left)
+        return self._checked(self.change(self.deployer.observe()))
+
+    def _plan_on_spares(self, moved: Plan, left: Failures) -> None:
+        """Go on with a plan that has spares in the place of the hosts that are `left` out, and say so."""
+        for node, before in zip(moved.nodes, self.plan.nodes, strict=True):
             home = before.host.name
             if node.host.name != home:
                 self.reporter.warn(f"node {node.index} runs on spare {node.host.name}: {left[home].message}")
         self.plan = self.deployer.plan = moved
         self.changed = changed_keys(self.compiled, moved, self.deployer, secrets=self.options.start is None)
-        return self._checked(self.change(self.deployer.observe()))
 
     def _apply(self, left: Failures) -> Applied:
         """Do what is missing, with the lock held. `left` are hosts that are not fit."""
@@ -251,7 +256,7 @@ class BringUp:
 
     def _carry_out(self, change: HostsChange, start: RuntimeInputs, failed: Failures, before: Plan | None) -> Applied:
         """Prepare the hosts and apply the steps; leave a supervisor behind. Raises HostsFailed."""
-        from jobctl.jobspec.deploy.apply.executor import fresh_run
+        from jobctl.jobspec.deploy.apply.executor import fresh_run, runs
         from jobctl.jobspec.deploy.model.errors import DeployError
 
         deployer, plan, generation = self.deployer, self.plan, change.observed.control.generation
@@ -268,6 +273,8 @@ class BringUp:
             prepared = {node.host.name for node in plan.nodes} - set(failed)
             deployer.job.mark_prepared(prepared)
             done = self._execute(change, fresh, failed)
+            if done.generation is None and not runs(change.observed):
+                done, plan = self._execute_on_spares(done, fresh, start), self.plan
             for error in deployer.cold.values():
                 self.reporter.warn(f"spare {error.message}; it stays cold")
             if not done.held and before is not None and secret_names(before) - secret_names(plan):
@@ -281,6 +288,22 @@ class BringUp:
         # A supervisor can make the change later only where hosts have got all that it needs.
         later = prepared >= hosts and (self.options.supervise or bool(change.observed.supervised))
         return Applied(plan, change.steps, done.failed, ready, done.held, later, self.changed)
+
+    def _execute_on_spares(self, done: Done, fresh: Fresh | None, start: RuntimeInputs) -> Done:
+        """Have spares take the place of hosts that answer and could not start their nodes, as long as there are enough."""
+        deployer = self.deployer
+        while done.generation is None and not done.held:
+            homes = {node.host.name for node in self.plan.nodes}
+            refused = {host: error for host, error in done.failed.items() if host in homes}
+            moved = plan_on_spares(self.compiled, self.plan, refused, self.unfit)
+            if moved is None or not refused or any(map(is_away, refused.values())):
+                return done
+            self.unfit = {**self.unfit, **refused}
+            self._plan_on_spares(moved, refused)
+            tell_refused(deployer.job, refused)
+            deployer.job.keep_plan(moved)
+            done = self._execute(self.change(deployer.observe()), fresh, deployer.prepare(moved, start))
+        return done
 
     def _execute(self, change: HostsChange, fresh: Fresh | None, failed: Failures) -> Done:
         from jobctl.jobspec.deploy.apply.clock import SystemClock

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from jobctl.jobspec.deploy.apply.deployer import Failures, Handle
     from jobctl.jobspec.deploy.model.finding import Finding
     from jobctl.jobspec.deploy.model.inventory import Inventory
+    from jobctl.jobspec.deploy.store.jobdir import JobDir
     from jobctl.jobspec.operations.resolve.job import Compiled
     from jobctl.jobspec.plan.types import Plan
 
@@ -49,8 +50,15 @@ def tell_up(
     image = plan.nodes[0].container.image if plan.nodes else None
     if (found := fitness_event(measured, plan.fitness, image)) is not None:
         events.record(deployer.job.events, time.time(), "fitness", found[0], **found[1])
-    for host, error in (unfit or {}).items():
-        events.record(deployer.job.events, time.time(), "host-failed", error.message, host=host)
+    tell_refused(deployer.job, unfit or {})
+
+
+def tell_refused(job: JobDir, failed: Failures) -> None:
+    """Record which hosts cannot have a node, and why."""
+    from jobctl.jobspec.deploy.store import events
+
+    for host, error in failed.items():
+        events.record(job.events, time.time(), "host-failed", error.message, host=host)
 
 
 def about(

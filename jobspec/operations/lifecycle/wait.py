@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 INTERVAL = 0.1  # seconds between two looks at a job that is waited for
 BRIEF = 0.05  # seconds between two looks at one that is about to run
+ALONE = 10.0  # seconds beyond `host_timeout` within which launchers have decided what to do about a failure
 LONG = 10.0  # seconds of waiting for the same after which that is said
 
 
@@ -29,15 +30,24 @@ def wait_until_ended(handle: Handle, seconds: float | None = None) -> JobState:
 
 
 def wait_until_up(handle: Handle, reporter: Reporter) -> JobState:
-    """Wait until every node runs, the job waits in a queue, or it has ended; return its state."""
-    from jobctl.jobspec.deploy.model.observed import SETTLED, phase
+    """Wait until every node runs, the job waits in a queue, or it has ended; return its state.
 
-    since, last = time.monotonic(), None
+    Where nobody watches, launchers get their time to begin again after a failure.
+    """
+    from jobctl.jobspec.deploy.model.observed import SETTLED, decides_alone, phase
+
+    since, last, failed = time.monotonic(), None, None
     with reporter.waiting() as waiting:
         while True:
             observed = handle.observe()
             now, reason = phase(observed)
-            if now in ("pending", "running", "degraded", *SETTLED):
+            generation = observed.control.generation
+            if now == "degraded" and generation is not None and decides_alone(observed):
+                failed = time.monotonic() if failed is None else failed
+                decides = time.monotonic() - failed < generation.host_timeout + ALONE
+            else:
+                failed, decides = None, False
+            if now in ("pending", "running", "degraded", *SETTLED) and not decides:
                 return state_of(handle, observed)
             if reason != last:
                 since, last = time.monotonic(), reason

@@ -1,0 +1,67 @@
+"""What `up` waits for: until every node runs, also where nobody watches and a node fails at once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from jobctl.jobspec.deploy.model.control import Control, Ledger
+from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode
+from jobctl.jobspec.operations.lifecycle import wait
+from jobctl.jobspec.operations.reporter import SILENT
+from jobctl.jobspec.plan.generation import AutonomyTerms
+
+from .test_ended import RUNS
+
+ALONE = replace(RUNS, host_timeout=30.0, autonomy=AutonomyTerms(3, (), (1, 2)))
+FAILED = ObservedNode(0, "trainer", "a", "failed", launcher=7, generation=2, reason="it broke")
+RUNNING = replace(FAILED, state="running", reason=None)
+
+
+@pytest.fixture
+def waited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return how `up` finds a job, and after how many seconds; it looks once a second."""
+    clock = [0.0]
+
+    def play(looks: list[Observed]) -> tuple[str, str | None, float]:
+        def observe() -> Observed:
+            clock[0] += 1.0
+            return looks.pop(0) if len(looks) > 1 else looks[0]
+
+        job = SimpleNamespace(name="demo", lock=tmp_path / "lock")
+        handle: Any = SimpleNamespace(observe=observe, job=job, failures={})
+        state = wait.wait_until_up(handle, SILENT)
+        return state.phase, state.reason, clock[0]
+
+    monkeypatch.setattr(wait, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(wait, "pause", lambda seconds: None)
+    return play
+
+
+def seen(node: ObservedNode, generation: Any = ALONE) -> Observed:
+    return Observed(Control(generation, Ledger(0.0)), (node,), supervised=False)
+
+
+def test_launchers_that_begin_again_by_themselves_are_waited_for(waited: Any) -> None:
+    assert waited([seen(FAILED), seen(FAILED), seen(RUNNING)]) == ("running", None, 3.0)
+    over = replace(ALONE, why="all restarts are used up", command="finish")
+    assert waited([seen(FAILED), seen(replace(FAILED, state="pending"), over)])[0] != "degraded"
+
+
+def test_not_for_ever(waited: Any) -> None:
+    words = "node 0: it broke; no supervisor runs: its launchers go on by themselves, or end it"
+    assert waited([seen(FAILED)]) == ("degraded", words, 30.0 + wait.ALONE + 1.0)
+
+
+def test_who_goes_on_is_said_of_a_launcher_that_is_gone(waited: Any) -> None:
+    _, reason, _ = waited([Observed(Control(ALONE, Ledger(0.0)), (replace(FAILED, launcher=None), RUNNING), False)])
+    assert "its launchers go on once node 0 is started again, by its engine or `jobctl up`" in str(reason)
+
+
+def test_where_launchers_may_not_nobody_goes_on(waited: Any) -> None:
+    words = "node 0: it broke; no supervisor runs: `jobctl up` or `jobctl supervise` goes on"
+    assert waited([seen(FAILED, RUNS)]) == ("degraded", words, 1.0)
