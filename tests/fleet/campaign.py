@@ -224,7 +224,7 @@ def campaign(
             one.run_all(count, only)
         finally:
             if one.supervisor is not None and one.supervisor.poll() is None:
-                one.supervisor.terminate()
+                one.supervisor.kill()
         return one
 
 

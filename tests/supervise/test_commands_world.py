@@ -83,8 +83,24 @@ def live_alone(seed: int, bugs: AloneBugs | None = None) -> AloneSim:
     return sim
 
 
+def test_a_restart_of_a_part_of_an_elastic_job_does_not_run_a_node_twice() -> None:
+    """The supervisor moves the node that the command has begun alone, which would keep its lease by itself."""
+    sim = Sim(3, 1, 0, least=1)
+    sim.late = 0.0
+    sim.run(5.0)
+    sim.partition({name: name in ("h2", "s1") for name in (*sim.hosts, "s0", "s1")})
+    sim.run(2.0)
+    assert not Command(sim, "s1").restart()
+    sim.run(2 * sim.timeout + 20.0)
+    assert sim.newest().placement[2] == "h3"
+
+
 def end(sim: Sim) -> str | None:
     """Repair everything, and say what is wrong with how the world is after that."""
+    sim.heal(0.0)
+    Command(
+        sim, "s0"
+    ).hand_over()  # `up`: a command tells which hosts have not received an order, and nobody else may send it
     wrong = end_alone(sim) if isinstance(sim, AloneSim) else end_watched(sim)
     result = sim.newest().ledger.result
     stopped = result is not None and result.phase == "stopped"

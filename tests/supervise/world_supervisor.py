@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from jobctl.jobspec.deploy.apply.generations import moves_of
-from jobctl.jobspec.deploy.apply.reconcile import Wanted, reconcile
+from jobctl.jobspec.deploy.apply.reconcile import Wanted, most_are_silent, reconcile
 from jobctl.jobspec.deploy.model.control import NOTHING, Control, JobResult, Ledger, age, newest
 from jobctl.jobspec.deploy.model.liveness import tick_of
 from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode, State
@@ -318,7 +318,7 @@ class Command(Supervisor):
     def restart(self) -> bool:
         """Begin a generation with a budget of its own; say whether enough nodes are there."""
         before, begun = self.control.generation, self.sim.restarts
-        if before is None:
+        if before is None or most_are_silent(self.observe(before)):
             return False
         homes = self.homes(before)
         away = frozenset(node for node, home in homes.items() if not self.reached[home])
