@@ -35,6 +35,10 @@ if TYPE_CHECKING:
         def missing(self) -> Optional[str]:
             """What this launcher waits for before it may begin a generation, None for nothing."""
 
+        @property
+        def failed_first(self) -> Optional[int]:
+            """The node whose failure is the cause of this one's, None if there is none."""
+
         def has_lease(self, now: float) -> bool:
             """Return whether there is a lease."""
 
@@ -46,6 +50,7 @@ if TYPE_CHECKING:
 
 
 SETTLE = 0.5  # seconds before launchers begin anything: the failure that is the cause of others comes first
+LEFT_FOR = 10.0  # seconds more that the node which failed first gets to begin one: it may leave that to a supervisor
 LAST = SETTLE + TICK  # the same before they end the job: by then all others have said how they failed
 
 
@@ -85,7 +90,10 @@ class FailedNode:
             return LEFT_ALONE
         if not session.has_lease(now):
             return "has no lease, and so begins nothing"
-        return session.missing
+        first = session.failed_first
+        if session.missing is not None or first is None or now - self.since >= self.delay(order) + LEFT_FOR:
+            return session.missing
+        return "leaves it to node %d, which failed first" % first
 
     def rule(self, order: Order) -> Optional[FailureRule]:
         """Return the first of the order's rules that is about this failure, None if none is."""

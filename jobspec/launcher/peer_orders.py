@@ -109,10 +109,8 @@ class PeerOrders:
     @property
     def missing(self) -> Optional[str]:
         """What this launcher waits for before it may begin a generation of launchers, None for nothing."""
-        gone, first = sorted(self.gone), self.failed_first
-        if gone:
-            return "waits for node %s, which is not heard" % ", ".join(map(str, gone))
-        return None if first is None else "leaves it to node %d, which failed first" % first
+        gone = sorted(self.gone)
+        return "waits for node %s, which is not heard" % ", ".join(map(str, gone)) if gone else None
 
     @property
     def failed_first(self) -> Optional[int]:

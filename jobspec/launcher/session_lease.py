@@ -76,6 +76,11 @@ class LeaseSession:
         """What this launcher waits for before it may begin a generation, None for nothing."""
         return "waits for node %s, which has no lease" % ", ".join(map(str, sorted(self.gone))) if self.gone else None
 
+    @property
+    def failed_first(self) -> Optional[int]:
+        """Nobody: who proposes one of a number first is the same for all there."""
+        return None
+
     def propose(self, order: Order, after: Optional[str] = None) -> None:
         """Propose `order` if it is newer than the job's; with `after`, only if that generation is the job's and runs."""
         self.ask(SessionRequest(proposal=order, after=after))

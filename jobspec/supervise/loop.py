@@ -33,7 +33,7 @@ from jobctl.jobspec.supervise.decisions import (
     World,
 )
 from jobctl.jobspec.supervise.host_loss import lost_nodes
-from jobctl.jobspec.supervise.pauses import Retry, Steady, identity
+from jobctl.jobspec.supervise.pauses import Retry, Steady, Waited, identity
 from jobctl.jobspec.supervise.recorder import Recorder
 from jobctl.jobspec.supervise.replan import moved_by_launchers
 
@@ -71,7 +71,7 @@ class Supervisor:
         self.recorder = Recorder(deployer.job, clock, say)
         self.actions = Actions(deployer, clock, self.recorder)
         self._stamp: object = None  # of the plan that is known
-        self._waiting: float | None = None  # since when there is nothing to do but wait
+        self._waited = Waited()
         self._behind: float | None = None  # since when less was heard of than is known
         self._steady = Steady()
         self._settles = False  # whether it is clear in a moment what was first, or that a lost node cannot run any more
@@ -169,8 +169,7 @@ class Supervisor:
         return True
 
     def _wait(self, decision: Wait, observed: Observed) -> None:
-        if self._waiting is None:
-            self._waiting = self.clock.now()
+        self._waited.wait(self.clock.now())
         nodes = [node.node for node in lost_nodes(observed)]
         self.recorder.once(decision, "waiting", decision.reason, lasting=decision.lasting, nodes=nodes)
 
@@ -178,9 +177,10 @@ class Supervisor:
         """Tell, once, of nodes that are tried again where they could not be started; the job waits for them."""
         held = decision.held if isinstance(decision, Restart | Repair) else None
         if held is None:
-            self._waiting, self._held = None, None
+            self._waited.done()
+            self._held = None
             return
-        self._waiting = self.clock.now() if self._waiting is None else self._waiting
+        self._waited.wait(self.clock.now())
         if held != self._held:
             self._held = held
             nodes = [node.node for node in observed.members if not node.alive]
@@ -236,7 +236,7 @@ class Supervisor:
             rejoining={n.index: n.launch.rejoin_after for n in plan.nodes if n.launch.rejoin is not None},
             ending=frozenset(node.index for node in plan.nodes if node.launch.regroups),
             least=plan.min_nodes,
-            waited=0.0 if self._waiting is None else now - self._waiting,
+            waited=self._waited.so_far,
             settled=self._steady.look(there, now, min(STEADY, plan.recovery.host_timeout)),
             change="all hosts that the change needs answer" if whole else None,
             cold_spares=self.actions.cold_spares(observed),

@@ -9,6 +9,7 @@ from jobctl.jobspec.supervise.decisions import Decision
 
 UNFIT = 600.0  # seconds for which a host that could not take a node comes after all others
 AWAY_FOR = 10.0  # seconds for which it is left alone
+STEP = 5.0  # seconds that one look after another counts, at most
 FIRST_PAUSE, LONGEST_PAUSE = 0.3, 5.0  # seconds before what could not be done is tried again, at first and at last
 
 
@@ -35,14 +36,35 @@ class Retry:
 
 
 @dataclass
+class Waited:
+    """For how many seconds, `so_far`, looks have found nothing to do but wait.
+
+    What lies between two looks counts only as far as the supervisor really looked: not the weekend for which its machine
+    slept, nor the hour for which it heard nobody. Meanwhile the job may have gone on without it.
+    """
+
+    so_far: float = 0.0
+    last: float | None = None  # when it was looked last
+
+    def wait(self, now: float) -> None:
+        """Take note of a look that has found nothing else."""
+        self.so_far += min(max(0.0, now - (now if self.last is None else self.last)), STEP)
+        self.last = now
+
+    def done(self) -> None:
+        """Take note of a look that has found something."""
+        self.so_far, self.last = 0.0, None
+
+
+@dataclass
 class Steady:
-    """Since when each host answers."""
+    """Since when each host answers; after its clock was set back, since then."""
 
     since: dict[str, float] = field(default_factory=dict)
 
     def look(self, hosts: Iterable[str], now: float, least: float) -> bool:
         """Take note of the hosts that answer; say whether all of them have done so for `least` seconds."""
-        self.since = {host: self.since.get(host, now) for host in hosts}
+        self.since = {host: min(self.since.get(host, now), now) for host in hosts}
         return all(now - at >= least for at in self.since.values())
 
 
@@ -64,7 +86,8 @@ class Unfit:
 
     def hosts(self, now: float) -> frozenset[str]:
         """Return the hosts that are the last choice, or none."""
-        kept = {host: at for host, at in self.since.items() if now < at + (AWAY_FOR if host in self.away else UNFIT)}
+        since = {host: min(at, now) for host, at in self.since.items()}  # the clock may have been set back
+        kept = {host: at for host, at in since.items() if now < at + (AWAY_FOR if host in self.away else UNFIT)}
         self.since = kept
         return frozenset(kept)
 

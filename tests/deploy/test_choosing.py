@@ -97,3 +97,17 @@ def test_nodes_that_are_new_say_nothing_of_who_was_there_before() -> None:
     more = at(BOTH, 1, "h2")
     more = replace(more, members=(*more.members, replace(more.members[0], node=2, host="h3")))
     assert moves_of(more, LOST, ()) == Moves((OldPlace(1, "h1"),), 4)
+
+
+def test_a_node_that_was_left_out_is_not_counted_as_new_and_is_not_kept_from_where_it_goes() -> None:
+    """Its launcher is never clear. Counted twice, all others would be too few, and it would never begin."""
+    moved = at(BOTH, 1, "h2")
+    moved = replace(moved, moves=moves_of(moved, LOST, ()))
+    alone = replace(moved, number=3, members=moved.members[:1])
+    silent = {"h1": "not heard", "h2": "not heard"}
+    then = replace(LOST, control=Control(moved), unreachable=silent)
+    places = (OldPlace(1, "h1"), OldPlace(1, "h2"))
+    alone = replace(alone, moves=moves_of(alone, then, ()))
+    assert alone.moves == Moves(places, 2)
+    back = replace(LOST, control=Control(alone))
+    assert moves_of(replace(moved, number=4), back, ()) == Moves(places[:1], 2)

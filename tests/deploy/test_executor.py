@@ -9,7 +9,7 @@ from typing import Any
 from jobctl.jobspec.deploy.apply.clock import Clock
 from jobctl.jobspec.deploy.apply.executor import Done, Execution, Transition, execute, fresh_run
 from jobctl.jobspec.deploy.apply.reconcile import Step, Wanted, reconcile
-from jobctl.jobspec.deploy.model.control import Control, JobResult, Ledger
+from jobctl.jobspec.deploy.model.control import Control, JobResult, Ledger, newest
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode
 from jobctl.jobspec.plan.generation import Generation, HotSpare, first_generation
@@ -175,6 +175,9 @@ def test_a_failure_is_counted_and_a_persons_wish_begins_a_new_budget() -> None:
     assert world.ledger == Ledger(1.0, "code", (FAILED, later))
     run(world, before)
     assert world.ledger == Ledger(5.0, "code")
+    ahead = replace(before.control, ledger=Ledger(99.0, "code", result=JobResult("stopped", "by the user", 99.0)))
+    run(world, replace(before, control=ahead))  # by a machine whose clock is behind
+    assert (newest([ahead, Control(None, world.ledger)]).ledger, world.ledger.result) == (world.ledger, None)
     control, members = before.control, first_generation(TWO).members
     small = replace(before, control=replace(control, generation=replace(first_generation(TWO), members=members[:1])))
     run(world, small, replace(CHANGED, anew="a host is back", keep_budget=True))

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,13 +17,15 @@ import pytest
 from jobctl.jobspec.deploy.host import watch
 from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.host.watch import Following, HostFeed, HostFollowed, _is_gone, _rank
+from jobctl.jobspec.deploy.model.container import SeenContainer
+from jobctl.jobspec.deploy.model.control import Control
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.host_state import HostState, merge
 from jobctl.jobspec.deploy.model.liveness import FailureDetector
 from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.store.lock import Locked
 from jobctl.jobspec.deploy.transport.local import LocalTransport
-from jobctl.jobspec.plan.generation import first_generation
+from jobctl.jobspec.plan.generation import Generation, Member, Moves, OldPlace, RendezvousPoint, first_generation
 from jobctl.jobspec.render.payload import control_json
 from jobctl.jobspec.spec.hosts import Host
 
@@ -147,6 +150,33 @@ def test_a_launcher_is_believed_where_the_engine_does_not_answer(followed: Follo
     say(host_job, progress=9)
     eventually(lambda: followed.detector.progress)
     assert feed.observe().nodes[0].progress == 9  # of steps a launcher's ticks are newer than its report
+
+
+def test_an_old_place_is_empty_once_its_host_answers_without_the_node() -> None:
+    members = (Member(0, 0, ("trainer",), "h2", "h2", 1), Member(1, 1, ("trainer",), "h1", "h1", 1))
+    moves = Moves((OldPlace(0, "h0"),), 2)
+    generation = Generation("job", "run", 2, "run", 0.0, members, RendezvousPoint("h2", 1, "g2"), None, moves=moves)
+    states = {host: HostState((), Control(generation), {}) for host in ("h0", "h1", "h2")}
+    left = SeenContainer(0, "trainer", "c", running=True, artefact="a", owner=None)
+    states["h0"] = replace(states["h0"], containers=(left,))
+    told: list[Any] = []
+    stub: Any = SimpleNamespace(
+        hosts=[SimpleNamespace(name=host, looked=7.0) for host in states],
+        seen=lambda: (states, {}),
+        outranked=lambda: None,
+        look_again=lambda hosts, age: told.append(hosts),
+        detector=FailureDetector(lambda: 5.0, "token"),
+    )
+    feed = HostFeed(stub, lambda seen, problems: merge(seen, {}, {0: "h2", 1: "h1"}, supervised=True))
+    for state, empty in (
+        (states["h0"], set()),
+        (replace(states["h0"], containers=(), blind=True), set()),  # nobody can tell
+        (replace(states["h0"], containers=()), set(moves.places)),
+    ):
+        states["h0"] = state
+        feed.observe()
+        assert stub.detector._vacant == empty
+    assert {"h0"} in told  # it is read again soon, as long as the node waits
 
 
 def test_a_job_is_followed_by_one(host_job: HostJob) -> None:

@@ -33,8 +33,8 @@ from .jobs import eventually
 from .listening import SPEC as NOTIFY
 from .listening import VARIABLE, Hearing, Listener, heard
 from .machine import ETCD_IMAGE
-from .mishaps import Mishaps
 from .mishaps_alone import MishapsAlone
+from .mishaps_rare import RareMishaps
 from .podman import ENGINES, fleet_of
 from .training import ALONE, NODES, SPEC, WORKS, Work, undisturbed
 
@@ -68,7 +68,7 @@ class JobKind:
         return self.etcd or self.work.regroups
 
 
-class Campaign(Mishaps):
+class Campaign(RareMishaps):
     """The job, and what can happen to it. `faults` counts what did."""
 
     how: tuple[str, ...] = ()  # further options of `up`
@@ -125,6 +125,7 @@ class Campaign(Mishaps):
     def play(self, count: int, only: str) -> None:
         """Let the faults happen."""
         every = [*self.kinds(etcd=self.etcd), *([self.supervisor_killed_while_it_tells] if self.listener else [])]
+        every = [*every, *(self.rare_alone() if self.how else self.rare())]
         kinds = [kind for kind in every if only in kind.__name__]
         for number in range(count):
             kind = self.chance.choice(kinds)

@@ -106,6 +106,7 @@ class Keeper:
     """Launchers that all hear each other, and hold what was proposed."""
 
     missing = None
+    failed_first = None
 
     def __init__(self) -> None:
         self.proposed: list[tuple[Order, str | None]] = []
@@ -188,7 +189,7 @@ def test_nothing_is_begun_beside_a_supervisor_without_a_lease_or_without_a_node(
         said = {"supervised": False, "has": True, "gone": set(), **how}
         gone = dict.fromkeys(said["gone"], 5.0)
         missing = LeaseSession.missing.fget(SimpleNamespace(gone=gone))  # type: ignore[attr-defined]
-        session: Any = SimpleNamespace(has_lease=lambda now: said["has"], missing=missing)
+        session: Any = SimpleNamespace(has_lease=lambda now: said["has"], missing=missing, failed_first=None)
         return failed().waits(order(), session, said["supervised"], 0.0)
 
     assert waits() is None

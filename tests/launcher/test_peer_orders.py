@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jobctl.jobspec.launcher import peer_orders
+from jobctl.jobspec.launcher.autonomy import LEFT_FOR
 from jobctl.jobspec.launcher.lease import UNSUPERVISED, MajorityLease
 from jobctl.jobspec.launcher.order import Order
 from jobctl.jobspec.launcher.peer_orders import SILENT, PeerOrders
@@ -75,9 +76,11 @@ class Job:
         now = mine.order
         assert now is not None
         assert now.autonomy is not None
-        waits = failed().waits(now, mine, lease.supervised(self.now), self.now)
+        one = failed()
+        one.since = self.now
+        waits = one.waits(now, mine, lease.supervised(self.now), self.now)
         if waits is None:
-            mine.propose(failed().successor(now, now.autonomy), now.id)
+            mine.propose(one.successor(now, now.autonomy), now.id)
         return waits
 
     def numbers(self) -> list[int]:
@@ -199,6 +202,18 @@ def test_a_node_leaves_it_to_the_one_that_failed_first(job: Job, cause: tuple[st
     assert job.fail(0) is None
     job.talk(0, 1, 2)
     assert job.numbers() == [2, 2, 2]
+
+
+def test_a_node_does_not_leave_it_for_ever_to_one_that_leaves_it_to_a_supervisor(job: Job) -> None:
+    """That one may wait for this very node's host, to which its own link is cut."""
+    job.pass_time(UNSUPERVISED + 1, 0, 1, 2)
+    job.nodes[1].failed, job.nodes[0].failed = lambda: ("exit", 105.0), lambda: ("exit", 104.0)
+    job.talk(0, 1, 2)
+    one, now = failed(), job.nodes[1].order
+    assert now is not None
+    late = one.since + one.delay(now) + LEFT_FOR
+    told = [one.waits(now, job.nodes[1], False, at) for at in (late - 0.1, late)]
+    assert told == ["leaves it to node 0, which failed first", None]
 
 
 def test_a_node_that_is_not_heard_has_failed_after_all_others(job: Job) -> None:

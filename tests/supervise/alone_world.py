@@ -76,6 +76,9 @@ class AloneHost(Host):
         told = [order for node, order in self.entered.items() if order.is_of_launchers]
         return super().generations() + [_generation(order) for order in told]
 
+    def has(self, node: int) -> bool:
+        return node in self.containers or super().has(node)
+
     def remove(self, nodes: set[int]) -> None:
         super().remove(nodes)
         self.containers -= nodes
@@ -166,6 +169,9 @@ class AloneLauncher(Launcher):
         self.now, self.number = order, order.number
         self.trains = self.pending = self.fenced = self.failed = False
         self.host.entered[self.node] = order
+        self.stopped = order.command == "stop"
+        if self.stopped:
+            return
         if not self.mine:
             if self.host.idle is not None and self.host.give(order):  # it is the launcher of another node now
                 self.host.launchers.remove(self)

@@ -10,6 +10,7 @@ import random
 
 import pytest
 
+from jobctl.jobspec.launcher.autonomy import LEFT_FOR
 from jobctl.jobspec.launcher.old_places import OldPlaces
 
 from .alone_world import AloneBugs, AloneSim
@@ -183,3 +184,17 @@ def test_a_lost_node_trains_on_a_hot_spare_with_nobody_watching() -> None:
     sim.hosts["h1"].on = True
     sim.run(2 * sim.timeout)
     assert (sim.all_train(), [x.trains for x in sim.hosts["h1"].launchers]) == (True, [False])
+
+
+@pytest.mark.parametrize("nodes", [2, 3])
+def test_a_job_goes_on_whose_supervisor_hears_the_node_that_failed_first_but_not_all_others(nodes: int) -> None:
+    """It waits for the host that it does not hear; so does that of the failed node, and the others failed because of it."""
+    sim = begin(nodes, 0, 1, watched=True)
+    sim.late = 0.0
+    sim.cuts = {frozenset(("s0", f"h{nodes - 1}"))}
+    sim.run(15.0)
+    sim.fail(sim.hosts["h0"])
+    sim.run(0.5)
+    sim.fail(sim.hosts[f"h{nodes - 1}"])
+    sim.run(LEFT_FOR + 5.0)
+    assert (sim.all_train(), sim.newest().generation and sim.newest().generation.number) == (True, 2)

@@ -200,6 +200,18 @@ def test_a_second_supervisor_wants_more_than_half_to_be_clear() -> None:
     assert one.tick(3) is not None
 
 
+def test_a_moved_node_is_answered_where_nothing_of_it_is_at_its_old_place_any_more() -> None:
+    """Of two nodes, one that stays is not enough for a second supervisor, and nobody else would ever be clear."""
+    one = Supervisor(moved(PAIR, 1))
+    one.detector.succeed()
+    one.later(2 * TIMEOUT, 0, 1)
+    assert one.tick(1) is None
+    one.detector.vacate({OldPlace(1, "gone"): 100.0})  # before the generation was known
+    assert one.tick(1) is None
+    one.detector.vacate({OldPlace(1, "gone"): one.now})
+    assert one.tick(1) is not None
+
+
 def test_a_launcher_that_cannot_say_it_is_clear_once_its_old_answers_are_over() -> None:
     one = Supervisor(moved(PAIR, 1))
     one.later(TIMEOUT + MARGIN - 0.5, 0, 1)

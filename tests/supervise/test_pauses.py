@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from jobctl.jobspec.supervise.pauses import AWAY_FOR, FIRST_PAUSE, LONGEST_PAUSE, UNFIT, Retry, Steady, Unfit
+from jobctl.jobspec.supervise.pauses import (
+    AWAY_FOR,
+    FIRST_PAUSE,
+    LONGEST_PAUSE,
+    STEP,
+    UNFIT,
+    Retry,
+    Steady,
+    Unfit,
+    Waited,
+)
 
 
 def test_what_fails_again_is_tried_after_pauses_that_grow() -> None:
@@ -56,3 +66,28 @@ def test_a_host_that_only_did_not_answer_is_soon_like_the_others() -> None:
     assert unfit.refusing(101.0) == {}
     assert unfit.order(["a", "b"], 100.0 + AWAY_FOR - 1) == ("b",)
     assert unfit.order(["a", "b"], 100.0 + AWAY_FOR) == ("a", "b")
+
+
+def test_time_for_which_nobody_looked_is_not_waited() -> None:
+    """A laptop that sleeps, or is cut off, comes back to hosts that are heard one by one: none of them waited for it."""
+    waited = Waited()
+    for now in (100.0, 100.5, 101.0):
+        waited.wait(now)
+    assert waited.so_far == 1.0
+    waited.wait(200_000.0)
+    assert waited.so_far == 1.0 + STEP
+    waited.wait(150.0)  # its clock was set right
+    assert waited.so_far == 1.0 + STEP
+    waited.done()
+    waited.wait(300.0)
+    assert waited.so_far == 0.0
+
+
+def test_hosts_are_steady_again_and_unfit_no_longer_after_a_clock_was_set_back() -> None:
+    steady, unfit = Steady(), Unfit()
+    steady.look(["h0"], 5000.0, 10.0)
+    assert not steady.look(["h0"], 100.0, 10.0)
+    assert steady.look(["h0"], 110.0, 10.0)
+    unfit.failed("h1", 5000.0, away=False)
+    assert unfit.hosts(100.0) == {"h1"}
+    assert not unfit.hosts(100.0 + UNFIT)

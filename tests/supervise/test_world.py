@@ -333,3 +333,36 @@ def test_a_supervisor_after_one_that_took_over_needs_more_than_half_too() -> Non
     sim.run(1.0)
     sim.supervise("s1")
     sim.run(2 * sim.timeout + 60.0)
+
+
+def test_a_node_that_was_left_out_joins_again_although_its_first_host_is_gone_for_good() -> None:
+    """Where it has never begun at its second place, and nobody else is new there, the one launcher that stays is enough."""
+    sim = Sim(2, 1, 0, least=1)
+    sim.late = 0.0
+    sim.run(5.0)
+    sim.hosts["h0"].power_off()
+    while sim.newest().placement[0] == "h0":
+        sim.run(DT)
+    sim.hosts["h2"].power_off()
+    while 0 in sim.newest().placement:
+        sim.run(DT)
+    sim.hosts["h2"].on = True
+    sim.run(2 * sim.timeout + 20.0)
+    assert (sim.newest().placement, sim.all_train()) == ({0: "h2", 1: "h1"}, True)
+
+
+def test_a_node_begins_where_it_has_moved_once_its_old_host_is_back_and_empty() -> None:
+    """Of two nodes one is left, which is no majority, and a supervisor that took over from another machine's needs more."""
+    sim = Sim(2, 1, 0)
+    sim.late = 0.0
+    sim.run(5.0)
+    sim.hosts["h0"].power_off()
+    while sim.newest().placement[0] == "h0":
+        sim.run(DT)
+    sim.kill_supervisor()
+    sim.supervise("s1")
+    sim.run(2 * sim.timeout + 30.0)
+    assert not sim.all_train()
+    sim.hosts["h0"].on = True
+    sim.run(10.0)
+    assert (sim.newest().placement[0], sim.all_train()) == ("h2", True)

@@ -51,7 +51,7 @@ class Launcher:
         self.sim, self.host, self.node = sim, host, node
         self.lease = sim.bugs.lease()
         self.places = sim.bugs.places(sim.now)
-        self.trains = self.pending = self.fenced = self.failed = False
+        self.trains = self.pending = self.fenced = self.failed = self.stopped = False
         self.order: Generation | None = None  # the newest that it knows
         self.number = 0  # of the generation that it began last
         self.at = 0.0  # when it was fenced, or failed
@@ -85,6 +85,9 @@ class Launcher:
         self.order, self.number = order, order.number
         nodes = [member.node for member in order.members]
         self.trains = self.pending = self.fenced = self.failed = False
+        self.stopped = order.command == "stop"
+        if self.stopped:
+            return
         mine = next((m for m in order.members if m.node == self.node and m.host == self.host.name), None)
         if self.host.begun == order.rendezvous.id:
             self.failed = True  # its predecessor ran this one
@@ -173,6 +176,10 @@ class Host:
             self.send("t")
         for launcher in list(self.launchers):
             launcher.turn()
+
+    def has(self, node: int) -> bool:
+        """Say whether a container of a node is here."""
+        return any(launcher.node == node for launcher in self.launchers)
 
     def remove(self, nodes: set[int]) -> None:
         """Remove the containers of nodes."""

@@ -7,14 +7,15 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from jobctl.jobspec.deploy.apply.generations import moves_of
-from jobctl.jobspec.deploy.apply.reconcile import Wanted, reconcile
+from jobctl.jobspec.deploy.apply.reconcile import Wanted, most_are_silent, reconcile
 from jobctl.jobspec.deploy.model.control import NOTHING, Control, JobResult, Ledger, age, newest
 from jobctl.jobspec.deploy.model.liveness import tick_of
 from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode, State
-from jobctl.jobspec.plan.generation import Generation, Member
+from jobctl.jobspec.plan.generation import Generation, Member, OldPlace
 from jobctl.jobspec.plan.recovery import Failure
 from jobctl.jobspec.supervise.decide import decide
 from jobctl.jobspec.supervise.decisions import Decision, GiveUp, Grow, Leave, Repair, Restart, Succeed, World
+from jobctl.jobspec.supervise.loop import BEHIND
 from jobctl.jobspec.supervise.pauses import UNFIT
 from tests.tools.failures import dead_launcher
 
@@ -50,6 +51,7 @@ class Supervisor:
         self.unfit: dict[str, float] = {}  # hosts that could not start a node, and when
         self.not_before: dict[str, float] = {}  # by the generation that failed
         self.began = sim.now
+        self.behind: float | None = None  # since when hosts tell less than it knows
 
     def turn(self) -> None:
         if not self.alive:
@@ -120,16 +122,21 @@ class Supervisor:
         self.reached = {name: self.tries(name) for name in self.sim.hosts}
         reached = [host for name, host in self.sim.hosts.items() if self.reaches(name)]
         found = [Control(g, host.ledger) for host in reached for g in host.generations()]
-        self.control = newest([*found, self.control])
+        if not found:
+            return
+        self.control = self.known(found)
         generation = self.control.generation
         if generation is None:
             return
         self.detector.expect(generation)
+        if self.is_behind(generation):
+            return
         self.unfit = {host: at for host, at in self.unfit.items() if self.sim.now - at < UNFIT}
         homes = self.control.placement
         there = {node: name for node, name in homes.items() if self.reaches(name)}
         missing = [n for n, name in there.items() if all(x.node != n for x in self.sim.hosts[name].launchers)]
         self.detector.miss(dict.fromkeys(missing, self.sim.now))
+        self.detector.vacate(dict.fromkeys(self.empty(generation), self.sim.now))
         taken = {*homes.values(), *self.sim.plan.values(), *self.unfit}
         world = World(
             self.detector.cleared(),
@@ -141,6 +148,29 @@ class Supervisor:
             refusing={host: f"{host}: cannot start a node" for host in self.unfit},
         )
         self.act(decide(self.observe(generation), self.sim.policy, self.sim.now, world), generation)
+
+    def empty(self, generation: Generation) -> list[OldPlace]:
+        """Return the old places whose hosts answer, and have nothing of the node."""
+        places = generation.moves.places if generation.moves else ()
+        here = [place for place in places if self.reaches(place.host)]
+        return [place for place in here if not self.sim.hosts[place.host].has(place.node)]
+
+    def known(self, found: list[Control]) -> Control:
+        """Return the newest of what was found, or known before: hosts that do not answer may have it."""
+        whole = all(self.reached.values())
+        if not whole and all(control.ledger.began <= self.control.ledger.began for control in found):
+            found = [*found, self.control]
+        return newest(found)
+
+    def is_behind(self, generation: Generation) -> bool:
+        """Say whether hosts tell less than we know, as the supervisor's loop does."""
+        if generation == self.detector.generation:
+            self.behind = None
+            return False
+        self.behind = self.sim.now if self.behind is None else self.behind
+        if self.sim.now - self.behind > BEHIND and all(self.reached.values()):
+            self.detector.begin_anew()
+        return True
 
     def act(self, decision: Decision, generation: Generation) -> None:
         """Do what was decided about the newest generation."""
@@ -273,6 +303,40 @@ class Supervisor:
             self.sim.orders.append((self.sim.later(host.name, 1), host, self.control))
 
 
+class Command(Supervisor):
+    """What `restart`, `stop` and `up` do from some machine, whoever supervises the job: at once, on the hosts that answer.
+
+    Its clock is ahead of the others' by `skew` seconds.
+    """
+
+    def __init__(self, sim: Sim, machine: str, skew: float = 0.0) -> None:
+        super().__init__(sim, machine)
+        self.skew = skew
+        self.reached = {name: sim.is_whole(machine, name) and host.acts for name, host in sim.hosts.items()}
+        reached = [host for name, host in sim.hosts.items() if self.reached[name]]
+        self.control = newest(Control(g, host.ledger) for host in reached for g in host.generations())
+
+    def restart(self) -> bool:
+        """Begin a generation with a budget of its own; say whether enough nodes are there."""
+        before, begun = self.control.generation, self.sim.restarts
+        if before is None or most_are_silent(self.observe(before)):
+            return False
+        homes = self.homes(before)
+        away = frozenset(node for node, home in homes.items() if not self.reached[home])
+        ledger = self.control.ledger.renewed(self.sim.now + self.skew, None, None)
+        self.begin(homes, away, ledger, "a command")
+        return self.sim.restarts > begun
+
+    def stop(self) -> bool:
+        """End all processes; say whether somebody has heard that."""
+        if self.control.generation is None:
+            return False
+        ledger = replace(self.control.ledger, result=JobResult("stopped", "stopped by the user", self.sim.now))
+        self.control = Control(replace(self.control.generation, command="stop"), ledger)
+        self.hand_over()
+        return True
+
+
 def _observed(member: Member, launcher: Launcher | None, generation: Generation, done: int | None) -> ObservedNode:
     node, host = member.node, member.host
     if launcher is None and done is not None:
@@ -281,7 +345,9 @@ def _observed(member: Member, launcher: Launcher | None, generation: Generation,
         return ObservedNode(node, "trainer", host, "failed")
     failure: Failure | None = None
     state: State = "running" if launcher.trains else "pending"
-    if launcher.fenced or launcher.failed:
+    if launcher.stopped:
+        state = "exited"
+    elif launcher.fenced or launcher.failed:
         state, kind = ("fenced", "fenced") if launcher.fenced else ("failed", "launcher")
         failure = dead_launcher(generation=launcher.number, at=launcher.at, node=node, host=host, kind=kind)
     step, number = launcher.step, launcher.number

@@ -215,7 +215,7 @@ def _ledger(transition: Transition, image: Image | None, clock: Clock, failure: 
     want, before = transition.want, transition.observed.control.ledger
     image = image or before.image
     if failure is None and not want.keep_budget:
-        return Ledger(clock.now(), want.code, image=image)
+        return before.renewed(clock.now(), want.code, image)
     after = before.with_failure(failure) if failure else before
     excluded = tuple(sorted({*before.excluded, *want.excluded}))
     return replace(after, code=want.code, result=None, excluded=excluded, image=image)

@@ -83,13 +83,15 @@ def moves_of(generation: Generation, observed: Observed, failed: Collection[str]
         return None
     homes, unseen = {m.node: m.host for m in generation.members}, {*observed.unreachable, *failed}
     places = {OldPlace(m.node, m.host) for m in last.members if homes.get(m.node) != m.host and m.host in unseen} | {
-        place for place in (last.moves.places if last.moves else ()) if not _has_begun(place.node, last, observed)
+        place
+        for place in (last.moves.places if last.moves else ())
+        if place.host != homes.get(place.node) and not _has_begun(place.node, last, observed)
     }
     if not places:
         return None
-    before = _voters(last)
-    new = _voters(generation) - before
-    voters = max(len(before), last.moves.voters if last.moves else 0) + 2 * len(new)  # those of new nodes do not count
+    before, moved = _voters(last), {place.node for place in places}
+    new = _voters(generation) - before - moved  # their launchers are clear, though they were not there before
+    voters = max(len(before), last.moves.voters if last.moves else 0) + 2 * len(new)  # so these do not count
     return Moves(tuple(sorted(places, key=lambda place: (place.node, place.host))), voters)
 
 

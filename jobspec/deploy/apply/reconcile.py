@@ -140,10 +140,23 @@ def _wait(wanted: Wanted, observed: Observed, changed: str | None) -> Step | Non
     usable, control = wanted.usable(observed), observed.control
     if not wanted.begins or control.generation is None or control.ordered_to_end:
         return None
-    if not (changed or wanted.anew) or len(usable) >= wanted.plan.min_nodes:
+    if not (changed or wanted.anew) or (len(usable) >= wanted.plan.min_nodes and not most_are_silent(observed)):
         return None
     missing = sorted({node.host.name for node in wanted.plan.nodes} - {node.host.name for node in usable})
     return Step("wait", f"for {', '.join(missing)}", f"{changed or wanted.anew}; what runs goes on until then")
+
+
+def most_are_silent(observed: Observed) -> bool:
+    """Say whether more than half of the nodes that run are on hosts that do not answer: they may go on without us.
+
+    Then nothing begins beside them, also where an elastic job could do with fewer: a supervisor on their side may move
+    there what is here, and it would run twice. With etcd its leases decide.
+    """
+    generation = observed.control.generation
+    if generation is None or generation.etcd_decides or observed.control.ordered_to_end:
+        return False
+    hosts = [member.host for member in generation.members if "trainer" in member.roles]
+    return 2 * sum(host in observed.unreachable for host in hosts) > len(hosts)
 
 
 def _service_steps(wanted: Wanted, observed: Observed) -> Iterator[Step]:
@@ -290,8 +303,8 @@ def _hand_overs(observed: Observed) -> list[Step]:
 def _generation_cause(wanted: Wanted, observed: Observed, changed: str | None) -> str | None:
     """Say why a new generation has to begin, None if the current one goes on."""
     generation, ledger = observed.control.generation, observed.control.ledger
-    if not wanted.begins or len(wanted.usable(observed)) < wanted.plan.min_nodes:
-        return None  # it would wait for nodes that cannot come
+    if not wanted.begins or len(wanted.usable(observed)) < wanted.plan.min_nodes or most_are_silent(observed):
+        return None  # it would wait for nodes that cannot come, or run beside them
     if wanted.anew:
         return wanted.anew
     if generation is None:

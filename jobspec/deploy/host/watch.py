@@ -377,9 +377,11 @@ class HostFeed:
         }
         observed = self._put_together(fresh, problems)
         self.detector.expect(observed.control.generation)
-        self._tell_of_the_missing(
-            observed, {host: at for host, at in looked.items() if host in seen and not seen[host].blind}
-        )
+        looked = {host: at for host, at in looked.items() if host in seen and not seen[host].blind}
+        self._tell_of_the_missing(observed, looked)
+        back = [place for place in observed.old_places if place.host in looked]
+        self.detector.vacate({place: looked[place.host] for place in back if not seen[place.host].has(place.node)})
+        self.following.look_again({place.host for place in back}, STILL)
         return observed
 
     def _tell_of_the_missing(self, observed: Observed, looked: Mapping[str, float]) -> None:

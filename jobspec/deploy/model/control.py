@@ -63,6 +63,14 @@ class Ledger:
         """The hosts that are used no more, as long as the job has not ended."""
         return self.excluded if self.result is None else ()
 
+    def renewed(self, now: float, code: str | None, image: Image | None) -> Ledger:
+        """Return the ledger of a new budget that begins `now`.
+
+        It is newer than this one, also where another machine wrote that, whose clock is ahead. Otherwise a job that was
+        brought up again would still count as stopped.
+        """
+        return Ledger(max(now, self.began + AFTER), code, image=image)
+
     def with_failure(self, failure: Failure) -> Ledger:
         """Return the ledger with `failure` noted: of those that ended a generation, one for each."""
         others = tuple(f for f in self.failures if f.generation != failure.generation or f.alone)
@@ -107,6 +115,7 @@ class Control:
         return {member.node: member.host for member in self.generation.members} if self.generation else {}
 
 
+AFTER = 0.001  # seconds by which a budget is newer than the one before, at least
 NOTHING = Control()
 EARLIER = "alone"  # what earlier versions of jobctl and of the launcher call `autonomy` in an order
 VERSION = 1  # of the control file, as Generation has it; a ledger says none

@@ -44,6 +44,10 @@ class HostState:
         """Whether a launcher waits here that can become a node."""
         return idle_spare("", self.containers, self.spare).is_hot
 
+    def has(self, node: int) -> bool:
+        """Whether a container of `node` is here, running or not."""
+        return any(container.node == node for container in self.containers)
+
     def started(self, node: int) -> bool:
         """Whether the launcher of `node` has reported since its container was started."""
         return _state(self, node) not in ("launching", "")

@@ -29,7 +29,7 @@ from dataclasses import dataclass, field
 
 from jobctl.jobspec.deploy.model.control import age
 from jobctl.jobspec.deploy.model.untrusted import Json, as_moment, as_number, as_text, number_in, objects, parse_object
-from jobctl.jobspec.plan.generation import Generation
+from jobctl.jobspec.plan.generation import Generation, OldPlace
 
 EXPIRY = 15  # seconds after which a lock is free whose holder is not heard of any more
 COUNT = 0.2  # seconds between two counts of the hosts that are heard
@@ -127,13 +127,14 @@ class FailureDetector:
 
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
-        self._began = self.now()
+        self._began = self._expected = self.now()
         self._foreign = False
         self._heard: dict[int, float] = {}
         self._said: dict[int, Said] = {}
         self._missed: dict[int, tuple[float, float]] = {}  # since when no launcher was there, and up to when
         self._joined: dict[int, float] = {}  # when each launcher was heard first in the generation
         self._clear: dict[int, set[int]] = {}  # launchers that keep a moved node alive nowhere else, by that node
+        self._vacant: set[OldPlace] = set()  # old places of this generation where nothing of the node is any more
         self._kept: dict[int, frozenset[int]] = {}  # nodes that a launcher may keep alive elsewhere, as it last said
         self._leases = {
             one.lease for one in (self.generation, self.previous) if one is not None
@@ -166,15 +167,25 @@ class FailureDetector:
             if before is not None and generation is not None and _follows(before, generation):
                 self.previous = before
             if generation is None or before is None or before.lease != generation.lease:
-                self._began = max(self._began, self.now())
+                self._expected = self.now()
+                self._began = max(self._began, self._expected)
                 self._heard, self._said, self._missed = {}, {}, {}
                 self._joined, self._clear, self._kept, self.paces = {}, {}, {}, {}
+                self._vacant = set()
 
     def miss(self, looked: Mapping[int, float]) -> None:
         """Take note of all nodes whose launchers do not run where they belong, and when the looks began that found so."""
         with self._lock:
             now = self.now()
             self._missed = {node: (self._missed.get(node, (now, at))[0], at) for node, at in looked.items()}
+
+    def vacate(self, empty: Mapping[OldPlace, float]) -> None:
+        """Take note of old places where there is nothing of the node any more, and when the looks began that found so.
+
+        Then the node may begin without a majority that is clear of them: where two nodes are left, there may be none.
+        """
+        with self._lock:
+            self._vacant |= {place for place, at in empty.items() if at > self._expected}
 
     def begin_anew(self) -> None:
         """Forget the generation: numbers begin at 1 again when a job is taken down and brought up again."""
@@ -236,6 +247,8 @@ class FailureDetector:
         moves = generation.moves
         if moves is None or node not in generation.moved:
             return self._may_stay(node, generation)
+        if {place for place in moves.places if place.node == node} <= self._vacant:
+            return True
         long_ago = self.now() - generation.host_timeout - MARGIN
         clear = self._clear.get(node, set()) | {other for other, at in self._joined.items() if at <= long_ago}
         return self._is_enough(len(clear & (set(_voters(generation)) - generation.moved)), moves.voters)

@@ -15,7 +15,7 @@ from jobctl.jobspec.deploy.model.slurm_state import SlurmState
 from jobctl.jobspec.deploy.model.spare_state import SpareState
 from jobctl.jobspec.deploy.model.untrusted import Json, as_code, as_moment, as_number, as_text, objects, texts
 from jobctl.jobspec.launcher.node_report import StandbyState, StartWay
-from jobctl.jobspec.plan.generation import Generation
+from jobctl.jobspec.plan.generation import Generation, OldPlace
 from jobctl.jobspec.plan.recovery import Failure
 
 Phase = Literal["pending", "starting", "running", "degraded", "restarting", "succeeded", "failed", "stopped", "unknown"]
@@ -142,6 +142,13 @@ class Observed:
         if result is None or generation is None:
             return False
         return generation.command == "run" or (generation.ended_by_launchers and result.phase == "failed")
+
+    @property
+    def old_places(self) -> tuple[OldPlace, ...]:
+        """Where nodes may still run that have yet to begin where the generation has them."""
+        moves = self.control.generation.moves if self.control.generation is not None else None
+        waiting = {node.node for node in self.members if node.state == "pending"}
+        return tuple(place for place in moves.places if place.node in waiting) if moves is not None else ()
 
     def node(self, index: int) -> ObservedNode | None:
         """Return node `index`, or None if nothing of it was seen."""

@@ -1,0 +1,136 @@
+"""Commands in the middle of everything, in random worlds: `restart`, `stop` and `up`, from machines that see a part of the job.
+
+JOBCTL_TEST_WORLDS says how many: half of those.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+
+import pytest
+
+from .alone_world import AloneBugs, AloneSim
+from .test_alone_world import begin, mishap
+from .test_alone_world import end as end_alone
+from .test_etcd_world import simulated  # noqa: F401 a fixture
+from .test_world import end as end_watched
+from .test_world import fault
+from .world import Bugs, Sim, Twice
+from .world_supervisor import Command
+
+pytestmark = pytest.mark.usefixtures("simulated")
+WORLDS = int(os.environ.get("JOBCTL_TEST_WORLDS", "100")) // 2
+SKEWS = (0.0, 0.0, 0.0, 60.0, -60.0, -3600.0)  # seconds by which the clock of a command's machine is ahead
+
+
+def command(sim: Sim, chance: random.Random, *, may_stop: bool) -> None:
+    """Have somebody restart the job, or stop it and bring it up again."""
+    machine = chance.choice(("s0", "s1", "s2"))
+    if may_stop and chance.random() < 0.4 and Command(sim, machine).stop():
+        sim.run(chance.choice((0.25, 1.0, 5.0, 20.0)))
+        bring_up(sim, chance)
+    else:
+        Command(sim, machine, chance.choice(SKEWS)).restart()
+
+
+def bring_up(sim: Sim, chance: random.Random) -> None:
+    """Bring a job up again that was stopped: somebody tries until it can be."""
+    for _ in range(3):
+        if Command(sim, chance.choice(("s0", "s1")), chance.choice(SKEWS)).restart():
+            return
+        sim.run(1.0)
+    sim.cuts = set()
+    for host in sim.hosts.values():
+        host.on, host.paused = True, False
+    sim.run(5.0)
+    assert Command(sim, "s0").restart()
+
+
+def happen(sim: Sim, chance: random.Random, *, may_stop: bool) -> None:
+    """Let several things happen, and commands among them."""
+    for _ in range(chance.randint(2, 8)):
+        if chance.random() < 0.4:
+            command(sim, chance, may_stop=may_stop)
+        elif isinstance(sim, AloneSim) and not sim.watched:
+            mishap(sim, chance)
+        else:
+            fault(sim, chance)
+        sim.run(chance.choice((0.25, 0.5, 2.0, 5.0, 9.0, 12.0, 25.0)) * sim.timeout / 6)
+
+
+def live(seed: int, bugs: Bugs | None = None) -> Sim:
+    """Let a world with supervisors live through faults and commands."""
+    chance = random.Random(seed)
+    nodes = chance.choice((1, 2, 2, 3, 3, 4, 5))
+    least = nodes if chance.random() < 0.4 else chance.randint(1, nodes)
+    sim = Sim(nodes, chance.choice((0, 1, 1, 2)), seed, least=least, bugs=bugs)
+    sim.run(5.0)
+    happen(sim, chance, may_stop=False)  # launchers do not tell each other of a stop there
+    return sim
+
+
+def live_alone(seed: int, bugs: AloneBugs | None = None) -> AloneSim:
+    """Let a world live through them whose launchers begin generations, and in every other one move nodes, by themselves."""
+    chance = random.Random(seed)
+    hot = chance.random() < 0.5
+    nodes = chance.choice((3, 3, 4, 5)) if hot else chance.choice((1, 2, 2, 3, 3, 4, 5))
+    sim = begin(nodes, chance.choice((1, 1, 2)), seed, watched=True, hot=hot, bugs=bugs)
+    sim.watched = seed % 3 == 0
+    if chance.random() < 0.5:
+        sim.kill_supervisor()
+    happen(sim, chance, may_stop=True)
+    return sim
+
+
+def test_a_restart_of_a_part_of_an_elastic_job_does_not_run_a_node_twice() -> None:
+    """The supervisor moves the node that the command has begun alone, which would keep its lease by itself."""
+    sim = Sim(3, 1, 0, least=1)
+    sim.late = 0.0
+    sim.run(5.0)
+    sim.partition({name: name in ("h2", "s1") for name in (*sim.hosts, "s0", "s1")})
+    sim.run(2.0)
+    assert not Command(sim, "s1").restart()
+    sim.run(2 * sim.timeout + 20.0)
+    assert sim.newest().placement[2] == "h3"
+
+
+def end(sim: Sim) -> str | None:
+    """Repair everything, and say what is wrong with how the world is after that."""
+    sim.heal(0.0)
+    Command(
+        sim, "s0"
+    ).hand_over()  # `up`: a command tells which hosts have not received an order, and nobody else may send it
+    wrong = end_alone(sim) if isinstance(sim, AloneSim) else end_watched(sim)
+    result = sim.newest().ledger.result
+    stopped = result is not None and result.phase == "stopped"
+    return "is said to be stopped, although it was brought up again" if stopped else wrong
+
+
+def end_stopped(sim: AloneSim) -> str | None:
+    """Repair everything, stop the job, and say what is wrong with how the world is after that."""
+    sim.heal(1.0)
+    Command(sim, "s1").stop()
+    sim.heal(2 * sim.timeout + 30.0)
+    return "trains on after it was stopped" if sim.any_trains() else None
+
+
+@pytest.mark.parametrize("batch", range(4))
+def test_no_node_trains_twice_and_all_train_again(batch: int) -> None:
+    for seed in range(batch, WORLDS, 4):
+        try:
+            wrong = end(live(seed))
+        except Twice as twice:
+            raise AssertionError(f"seed {seed}: {twice}") from twice
+        assert wrong is None, f"seed {seed}: {wrong}"
+
+
+@pytest.mark.parametrize("batch", range(4))
+def test_launchers_that_decide_follow_commands(batch: int) -> None:
+    for seed in range(batch, WORLDS, 4):
+        try:
+            sim = live_alone(seed)
+            wrong = end_stopped(sim) if seed % 4 == 3 else end(sim)
+        except Twice as twice:
+            raise AssertionError(f"seed {seed}: {twice}") from twice
+        assert wrong is None, f"seed {seed}: {wrong}"
