@@ -54,6 +54,7 @@ def main() -> int:
     if options.measure:
         print(json.dumps(_MEASURES[options.measure[0]](*map(Path, options.measure[1:]))))
         return 0
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed jobctl has its bytecode
     with TemporaryDirectory(prefix="jobctl-compile-") as scratch:
         within = [
             compare(Path(scratch), options.runs)

@@ -108,6 +108,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--runs", type=int, default=3, help="runs of each")
     runs = parser.parse_args().runs
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed jobctl has its bytecode
     print(f"{'':40} {'jobctl':>9}  {'ssh loop':>9}  ratio")
     with TemporaryDirectory(prefix="jobctl-bench-") as scratch, fleet(8) as real:
         real.hosts_file(Path(scratch) / "hosts.txt")

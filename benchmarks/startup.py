@@ -48,6 +48,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--runs", type=int, default=5, help="runs of each")
     runs = parser.parse_args().runs
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed jobctl has its bytecode
     commands(runs)
     with TemporaryDirectory(prefix="jobctl-startup-") as scratch:
         jobs(Path(scratch), runs)

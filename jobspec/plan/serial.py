@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from dataclasses import asdict
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -48,8 +49,16 @@ def load(kind: type[T], data: object) -> T:
         raise ValueError(f"`{where}`: {first['msg']}" if where else first["msg"]) from error
 
 
-@cache
+_building = threading.Lock()
+
+
 def _adapter(kind: Any) -> TypeAdapter[Any]:
+    with _building:  # the answers of many hosts come at the same time, and `cache` alone lets each of them build one
+        return _built_adapter(kind)
+
+
+@cache
+def _built_adapter(kind: Any) -> TypeAdapter[Any]:
     from pydantic import TypeAdapter
 
     return TypeAdapter(kind)  # takes long: a plan is written down without

@@ -8,7 +8,6 @@ ends: what lies between them is the command's.
 
 from __future__ import annotations
 
-import re
 import secrets
 from collections.abc import Sequence
 
@@ -30,6 +29,8 @@ class Login:
     def missing(self, said: bytes | bytearray) -> int:
         """Return how many bytes can follow on a stream before the command's own begin; 0 after the mark."""
         mark = self._mark.encode()
+        if not said or said.endswith(mark):  # what it is nearly always
+            return 0 if said else len(mark)
         return next(len(mark) - there for there in range(len(mark), -1, -1) if said.endswith(mark[:there]))
 
 
@@ -59,11 +60,15 @@ class _End:
 
     def __init__(self) -> None:
         self.mark = secrets.token_hex(16).encode()
-        self._line = re.compile(rb"\n%s (\d+)\n" % self.mark)
+        self._head = b"\n%s " % self.mark  # no pattern: to compile one for each command costs more than the command
         self._from = 0  # it is not before that
 
     def find(self, said: bytearray) -> tuple[int, int] | None:
         """Return where the output ends, and the exit code behind it; None before that."""
-        found = self._line.search(said, self._from)
+        start = said.find(self._head, self._from)
+        if start >= 0:
+            code, line_feed, _ = said[start + len(self._head) :].partition(b"\n")
+            if line_feed and code.isdigit():
+                return start, int(code)
         self._from = max(0, len(said) - LINE)
-        return (found.start(), int(found[1])) if found else None
+        return None
