@@ -53,7 +53,13 @@ BUGS = {
 QUICK = ("AT_ONCE", "NUMBER", "NO_GOSSIP")
 
 
-@pytest.mark.parametrize("job", [*JOBS, *(LARGE_JOBS if LARGE else ())])
+@pytest.mark.parametrize(
+    "job",
+    [
+        *(pytest.param(name, marks=[pytest.mark.long] if job.nodes > 2 else []) for name, job in JOBS.items()),
+        *(LARGE_JOBS if LARGE else ()),
+    ],
+)
 def test_no_node_ever_runs_twice(job: str, tmp_path: Path) -> None:
     """And where it says so: once nothing fails any more, all nodes train, or all have stopped."""
     found = search({**JOBS, **LARGE_JOBS}[job], tmp_path)
