@@ -21,7 +21,7 @@ from .pods import Cluster
 PODS = "containers"
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SHORT = {
-    "torch-resnet": "[--epochs=1, --checkpoint-every=20, --min-accuracy=0]",
+    "torch-resnet": "[--epochs=3, --checkpoint-every=20, --min-accuracy=0.95]",
     "paddle-resnet": "[--epochs=1, --batch-size=64, --checkpoint-every=20, --min-accuracy=0]",
     "paddle-wide-deep": "[--ps-mode=async, --epochs=3, --batch-size=16, --checkpoint-every=28, --min-accuracy=0.8]",
     "torch-elastic": "[--epochs=3, --batch-size=32, --learning-rate=0.05, --min-accuracy=0.5]",
@@ -38,7 +38,7 @@ Make = Callable[..., Cluster]
 
 def start(cluster: Make, folder: Path, example: Path, framework: Name | None, **more: str) -> Cluster:
     """Start the pods of an example, which keeps its checkpoints in a folder."""
-    told = {"env.OMP_NUM_THREADS": '"1"', **more}
+    told = {"env.OMP_NUM_THREADS": '"1"', "recovery.standby": "'off'", **more}
     made = cluster(example / "job.yaml", framework, environ={"CHECKPOINT_DIR": str(folder)}, **told)
     made.start()
     return made
@@ -59,9 +59,9 @@ def test_it_trains_to_the_end(
 ) -> None:
     folder = tmp_path / "checkpoint"
     folder.mkdir()
-    more = {"args": SHORT[example], "kubernetes.operator": operator, "recovery.standby": "'off'"}
+    more = {"args": SHORT[example], "kubernetes.operator": operator}
     made = start(cluster, folder, EXAMPLES / example, framework, **more)
-    codes = made.finish(600.0)
+    codes = made.finish(1800.0)
     assert set(map(tuple, codes.values())) == {(0,)}, made.story()
     assert any(folder.iterdir())
     assert "final step=" in made.story()

@@ -109,6 +109,7 @@ def _runs(pid: int) -> bool:
     return False
 
 
+@pytest.mark.long
 def test_transfers_end_right_whatever_is_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -26,6 +26,7 @@ code: .
 nodes: 2
 checkpoint: {{checkpoints}}
 stop_grace_period: 5s
+recovery: {{{{standby: "off"}}}}
 volumes: ["PACKAGES:/packages:ro", "STANDINS:/standins:ro"]
 env: {{{{PYTHONPATH: "/standins:/packages", OMP_NUM_THREADS: "1"}}}}
 """

@@ -1,4 +1,4 @@
-"""Jobs of the real MindSpore in containers of real hosts."""
+"""Jobs of MindSpore in containers of real hosts."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 from tests.tools.frameworks import need_image_python, site_packages
-from tests.tools.mindsporescripts import COLLECTIVE, undisturbed
-from tests.tools.pace import keep_pace, limit
+from tests.tools.mindsporescripts import COLLECTIVE, LIGHT, undisturbed
 
-from .fleet import EXAMPLES, Fleet, fleet
+from .fleet import Fleet, fleet
 from .jobs import Jobs, eventually
 from .machine import IMAGE
 
@@ -43,43 +42,51 @@ def hosts(can_have_fleet: None) -> Iterator[Fleet]:
         yield made
 
 
-def test_lenet_moves_with_its_scheduler_beside_a_job_of_msrun(tmp_path: Path, hosts: Fleet) -> None:
+def test_a_node_moves_with_its_scheduler_beside_a_job_of_msrun(tmp_path: Path, hosts: Fleet) -> None:
     """The scheduler's container dies, then the first host, which has it and a worker, and for which there is a spare.
 
-    That the weights are those of a run that nothing disturbed: tests/local.
+    What MindSpore's own scheduler and workers do then: tests/local. The job of msrun is one of the real MindSpore.
     """
-    job = Jobs(tmp_path / "lenet", hosts, spec("lenet", hosts) + "args: [--epochs=8, --min-accuracy=0.93]\n")
-    keep_pace(EXAMPLES / "mindspore-lenet", job.code)
+    job = Jobs(tmp_path / "light", hosts, spec("light", hosts))
+    (job.code / "train.py").write_text(LIGHT)
     name_hosts(job, " spare")
-    limit(job.checkpoints, 50)
     try:
         up = job.up("--target", "ssh")  # the other job here goes through Compose
         assert up.returncode == 0, up.stderr
         ends_well_with_msrun(tmp_path / "msrun", hosts)
         state = job.trains(25)
         assert homes(state) == [(0, "h1"), (1, "h2"), ("scheduler", "h1")]
-        hosts[0].docker("kill", "jobctl-lenet-2")
+        hosts[0].docker("kill", "jobctl-light-2")
         eventually(lambda: job.status()["nodes"][2]["restarts"] > state["nodes"][2]["restarts"])
-        limit(job.checkpoints, 100)
-        number = job.trains(75)["generation"]
-        assert number == state["generation"]  # workers did not notice
+        again = job.trains(furthest(job.status()) + 5)  # they have found it again
+        assert (again["generation"], pids(again)[:2]) == (state["generation"], pids(state)[:2])
+        saved = {rank: int((job.checkpoints / f"step-{rank}").read_text()) for rank in "01"}
         hosts[0].power_off()
-        limit(job.checkpoints, None)
-        done = job.run("wait", "--timeout", "400s", timeout=420.0)
+        moved = job.trains(furthest(again), after=state["generation"])
+        assert homes(moved) == [(0, "h3"), (1, "h2"), ("scheduler", "h3")]
+        (job.checkpoints / "end").touch()
+        done = job.run("wait", "--timeout", "800s", timeout=820.0)
         assert done.returncode == 0, f"{done.stderr}\n{job.run('events').stdout}"
-        state = job.status()
-        assert homes(state) == [(0, "h3"), (1, "h2"), ("scheduler", "h3")]
-        assert state["generation"] > number
-        out = job.run("logs", "--generation", str(state["generation"])).stdout  # it cannot ask the host that is off
-        finals = re.findall(r"final step=176 loss=\S+ accuracy=(\S+) weights=(\S+)", out)
-        assert (len(finals), len(set(finals)), float(finals[0][0]) >= 0.93) == (2, 1, True)
-        (step,) = set(re.findall(r"resumed step=(\d+) of=176", out))
-        assert int(step) >= 60
+        # It cannot ask the host that is off.
+        out = job.run("logs", "--generation", str(job.status()["generation"])).stdout
+        begun = re.findall(r"from step (\d+) rank (\d) of 2", out)
+        assert sorted(rank for _, rank in begun) == ["0", "1"]
+        assert all(int(step) >= saved[rank] for step, rank in begun)
     finally:
         if "sshd" not in hosts[0].processes:
             hosts[0].power_on()
         down = job.run("down", *job.where)
         assert (down.returncode, [one for one in job.containers() if one], job.files()) == (0, [], []), down.stderr
+
+
+def furthest(state: dict[str, Any]) -> int:
+    """Return the furthest step of the workers."""
+    return max(node["progress"] or 0 for node in state["nodes"])
+
+
+def pids(state: dict[str, Any]) -> list[int]:
+    """Return the processes of all nodes."""
+    return [process["pid"] for node in state["nodes"] for process in node["processes"]]
 
 
 def ends_well_with_msrun(directory: Path, hosts: Fleet) -> None:
@@ -90,7 +97,7 @@ def ends_well_with_msrun(directory: Path, hosts: Fleet) -> None:
     try:
         up = job.up("--set", "env.STEPS=30")
         assert up.returncode == 0, up.stderr
-        done = job.run("wait", "--timeout", "400s", timeout=420.0)
+        done = job.run("wait", "--timeout", "800s", timeout=820.0)
         assert done.returncode == 0, f"{done.stderr}\n{job.run('events').stdout}"
         # MindSpore was once killed by SIGSEGV in its own teardown: then the last generation only says it once more.
         finals = [line.partition("final ")[2].split() for line in job.ok("logs").splitlines() if "final " in line]

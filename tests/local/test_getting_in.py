@@ -69,6 +69,7 @@ def test_ports_lead_to_their_nodes_until_it_is_interrupted(jobs: Any, serving: l
         assert (refused.returncode, message in refused.stderr) == (2, True), refused.stderr
 
 
+@pytest.mark.long
 def test_clients_and_shells_are_inside_of_a_node(jobs: Any, serving: list[int]) -> None:
     shell = [sys.executable, "-m", "jobctl", "ssh", "counter", "--node", "1"]
     typed = {"input": b"echo node $JOBCTL_NODE; exit 5\n", "cwd": jobs.directory, "env": jobs.environ}

@@ -111,6 +111,7 @@ def test_a_renamed_job_is_not_trained_twice(slow: Any) -> None:
     rename(slow, "counter", ("name: other", "name: counter"))
 
 
+@pytest.mark.long
 def test_a_renamed_job_without_a_checkpoint_is_not_trained_twice(slow: Any) -> None:
     rename(slow, "other", (f"checkpoint: {slow.directory}/checkpoints\n", ""))
     why = (

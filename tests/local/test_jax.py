@@ -56,7 +56,7 @@ def test_it_ends_as_an_undisturbed_run_though_a_rank_is_killed(jobs: Any, eventu
     out = jobs.ok("logs", "--rank", "0")
     assert re.findall(r"(?:started|resumed) step=(\d+) of=66 processes=2", out) == ["0", "20"]
 
-    undisturbed = jobs.run("up", SHORT, "--fresh", "--follow", timeout=240)
+    undisturbed = jobs.run("up", SHORT, "--set=recovery.standby='off'", "--fresh", "--follow", timeout=240)
     assert undisturbed.returncode == 0, undisturbed.stderr
     assert finals(out) == finals(undisturbed.stdout)
 

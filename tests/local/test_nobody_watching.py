@@ -7,6 +7,8 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 
 def hold(jobs: Any) -> None:
     (jobs.directory / "hold").touch()
@@ -59,6 +61,7 @@ def test_launchers_end_a_job_whose_restarts_are_used_up(jobs: Any, eventually: C
     jobs.ok("wait", "--timeout", "60s")
 
 
+@pytest.mark.long
 def test_launchers_recover_a_job_without_a_supervisor(jobs: Any, eventually: Callable[..., Any]) -> None:
     hold(jobs)
     jobs.ok("up", "--no-supervise")

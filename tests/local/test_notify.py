@@ -52,6 +52,7 @@ def server() -> Iterator[Server]:
 EVENTS = "[failed, recovered, hang, host-lost, waiting, succeeded]"
 
 
+@pytest.mark.long
 def test_each_failure_is_told_though_supervisors_are_killed(
     jobs: Jobs, server: Server, eventually: Callable[..., Any]
 ) -> None:

@@ -15,6 +15,8 @@ from tests.tools.devtools import Page, browser
 
 from .conftest import Jobs, ui
 
+pytestmark = pytest.mark.long  # a browser; what its server answers: test_ui.py
+
 HARM = '<img src=x onerror="window.harmed=1"><script>window.harmed=2</script></pre></td>'
 
 

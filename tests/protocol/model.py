@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import subprocess
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -22,7 +22,8 @@ class Instance:
 
     `supervisor`: it has one at first; `others`: another one may take over from it. `progress`: it is also checked that
     all nodes train again once nothing fails any more. `bug`: which BUG_ of the model is planted. `hot`: launchers may
-    move a node to a hot spare. `ends`: they may end the job.
+    move a node to a hot spare. `ends`: they may end the job. `options`: of the compiler, which takes longer than the search
+    of a small job.
     """
 
     nodes: int
@@ -32,7 +33,7 @@ class Instance:
     bug: str | None = None
     hot: bool = False
     ends: bool = False
-    options: tuple[str, ...] = field(default=("-O1",))  # of the compiler
+    options: tuple[str, ...] = ("-O0",)
 
     @property
     def definitions(self) -> list[str]:

@@ -24,11 +24,13 @@ JOBS = {
     "three nodes without a supervisor that may end": Instance(3, supervisor=False, progress=True, hot=True, ends=True),
 }
 LARGE_JOBS = {
-    "three nodes go on": Instance(3, others=False, progress=True),
+    "three nodes go on": Instance(3, others=False, progress=True, options=("-O1",)),
     "three nodes, several supervisors": Instance(3, progress=True, options=("-O2",)),
-    "four nodes without a supervisor go on": Instance(4, supervisor=False, progress=True),
+    "four nodes without a supervisor go on": Instance(4, supervisor=False, progress=True, options=("-O1",)),
     "three nodes and a hot spare": Instance(3, others=False, hot=True, options=("-O2", "-DCOLLAPSE")),
-    "four nodes without a supervisor, and a hot spare": Instance(4, supervisor=False, progress=True, hot=True),
+    "four nodes without a supervisor, and a hot spare": Instance(
+        4, supervisor=False, progress=True, hot=True, options=("-O1",)
+    ),
     "four nodes": Instance(4, others=False, progress=True, options=("-O2", "-DCOLLAPSE")),
 }
 # Each with the smallest job that shows it.
@@ -53,7 +55,13 @@ BUGS = {
 QUICK = ("AT_ONCE", "NUMBER", "NO_GOSSIP")
 
 
-@pytest.mark.parametrize("job", [*JOBS, *(LARGE_JOBS if LARGE else ())])
+@pytest.mark.parametrize(
+    "job",
+    [
+        *(pytest.param(name, marks=[pytest.mark.long] if job.nodes > 2 else []) for name, job in JOBS.items()),
+        *(LARGE_JOBS if LARGE else ()),
+    ],
+)
 def test_no_node_ever_runs_twice(job: str, tmp_path: Path) -> None:
     """And where it says so: once nothing fails any more, all nodes train, or all have stopped."""
     found = search({**JOBS, **LARGE_JOBS}[job], tmp_path)

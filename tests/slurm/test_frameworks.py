@@ -18,6 +18,7 @@ def train(jobs: SlurmJobs, python: Path, script: str, **spec: Any) -> list[str]:
     """Run a job of two nodes to its end, and return what it has printed."""
     (jobs.directory / "train.py").write_text(script)
     whole = {"name": jobs.name, "script": "train.py", "nodes": 2, "slurm": {"exclusive": False}, **spec}
+    whole["recovery"] = {"standby": "off"}  # nothing is started twice
     (jobs.directory / "job.yaml").write_text(json.dumps(whole))
     # The job gets this environment: its `python3` is the one that has the framework.
     jobs.environ.update(PATH=f"{python.parent}:{jobs.environ['PATH']}", OMP_NUM_THREADS="1")
