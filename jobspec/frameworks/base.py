@@ -140,10 +140,13 @@ def served(spec: Spec) -> tuple[Role, ...]:
     return (Role("trainer", spec.ps.trainers), Role("server", spec.ps.servers)) if spec.ps else ALIKE
 
 
-def standby(spec: Spec, *groups: tuple[str, ...], launcher: str = "") -> Standby | None:
+def standby(
+    spec: Spec, *groups: tuple[str, ...], launcher: str = "", changing: tuple[str, ...] = ()
+) -> Standby | None:
     """Return what waits for the next generation; None where the user's command starts who knows what.
 
     The first of `groups` are the modules of the framework, the further ones what else it imports unless the spec says that.
+    `changing` are its variables that differ from one generation to the next: nothing may read them while it is imported.
     """
     if spec.script is None and spec.module is None:
         return None
@@ -151,7 +154,7 @@ def standby(spec: Spec, *groups: tuple[str, ...], launcher: str = "") -> Standby
     if wanted is None:
         return Standby((), "", "`recovery.standby` is off")
     further = groups[1:] if wanted.modules is None else tuple((name,) for name in wanted.modules)
-    return Standby((groups[0], *further), launcher)
+    return Standby((groups[0], *further), launcher, changing=changing)
 
 
 def no_standby(spec: Spec, why: str) -> Standby | None:

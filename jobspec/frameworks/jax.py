@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 # Inherited, these put the coordinator at another port than the one at which the others look for it.
 _SCRUBBED = ("JAX_COORDINATOR_BIND_ADDRESS", "JAX_COORDINATOR_PORT")
+_CHANGING = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
 _DECIDED = frozenset(
     (
-        *_SCRUBBED,
-        *("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID", "JAX_LOCAL_DEVICE_IDS"),
+        *(*_SCRUBBED, *_CHANGING, "JAX_LOCAL_DEVICE_IDS"),
         *("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"),
     )
 )
@@ -104,7 +104,7 @@ class Jax:
             scrub=_SCRUBBED,
             process_env=(("JAX_PROCESS_ID", Slot("rank")), ("JAX_LOCAL_DEVICE_IDS", own)),
             # It looks for devices at their first use only (jax/_src/xla_bridge.py, `backends`).
-            standby=standby(spec, ("jax",)),
+            standby=standby(spec, ("jax",), changing=_CHANGING),
         )
 
     def under(self, spec: Spec, seat: Seat, operator: str) -> Start:

@@ -45,6 +45,9 @@ _DECIDED = (
     *("MS_ROLE", "MS_NODE_ID", "MS_WORKER_NUM", "MS_SERVER_NUM", "MS_SCHED_HOST", "MS_SCHED_PORT", "MS_WORKER_IP"),
     *("MS_ENABLE_RECOVERY", "MS_RECOVERY_PATH", "RANK_ID", "RANK_SIZE", "RANK_TABLE_FILE", "DEVICE_ID"),
 )
+_CHANGING = (
+    *("MS_NODE_ID", "MS_SCHED_HOST", "MS_SCHED_PORT", "MS_WORKER_IP", "MS_WORKER_NUM", "RANK_ID", "RANK_SIZE"),
+)
 
 _INSTEAD = {
     "MS_ENABLE_RECOVERY": "`mindspore: {recovery: native}`",
@@ -140,7 +143,7 @@ class MindSpore:
             apart=msrun,
             elsewhere=("MS_ROLE", "MS_SCHED") if msrun else (),
             equal=msrun,
-            standby=no_standby(spec, _MSRUN) if msrun else standby(spec, ("mindspore",)),
+            standby=no_standby(spec, _MSRUN) if msrun else standby(spec, ("mindspore",), changing=_CHANGING),
         )
 
     def under(self, spec: Spec, seat: Seat, operator: str) -> Start:

@@ -67,6 +67,12 @@ ELASTIC_TIMEOUT = 30.0  # seconds, Paddle's default
 
 _IMPORTS = ("paddle",)
 _LAUNCHER = "paddle.distributed.launch.main:launch"
+_CHANGING = (
+    *("PADDLE_MASTER", "PADDLE_TRAINER_ID", "PADDLE_TRAINERS_NUM", "PADDLE_TRAINERS", "PADDLE_TRAINER_ENDPOINTS"),
+    *("PADDLE_CURRENT_ENDPOINT", "PADDLE_CURRENT_IP", "PADDLE_PORT", "PADDLE_GLOBAL_RANK", "PADDLE_GLOBAL_SIZE"),
+    *("PADDLE_NNODES", "PADDLE_GLOO_FS_PATH", "PADDLE_LOG_DIR", "PADDLE_BACKUP_ENV_PATH", "POD_IP", "POD_NAME"),
+    *("COLLECTIVE_MASTER_IP", "PORT_RANGE"),
+)
 _BY_ITSELF = "a process that Paddle's launcher does not start has not been tried from standby"
 _ELASTIC = "Paddle's elastic launcher goes on with processes of its own"
 
@@ -105,7 +111,9 @@ class Paddle:
             rejoin=spec.recovery.max_restarts if elastic else None,
             lost=_LOST if elastic else "",
             stall=_STALL if elastic else None,
-            standby=no_standby(spec, _ELASTIC) if elastic else standby(spec, _IMPORTS, launcher=_LAUNCHER),
+            standby=no_standby(spec, _ELASTIC)
+            if elastic
+            else standby(spec, _IMPORTS, launcher=_LAUNCHER, changing=_CHANGING),
         )
 
     def under(self, spec: Spec, seat: Seat, operator: str) -> Start:

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 
 # PyTorch imports its compiler with the first optimizer, which takes as long as all the rest.
 _IMPORTS = (("torch", "torch.distributed"), ("torch._dynamo",))
+_CHANGING = (
+    *("GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK", "ROLE_WORLD_SIZE"),
+    *("TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_RUN_ID"),
+)
 
 # NCCL and Gloo choose an interface by themselves and choose wrong on hosts with several (docs of
 # torch.distributed, "Common environment variables").
@@ -88,9 +92,8 @@ class Torch:
             return _role(spec, spec.ps, seat)
         further = spec.torch.torchrun if spec.torch else ()
         argv = _torchrun(seat.python, seat.nproc, further, _keep_nothing(further))
-        return Start(
-            argv, (), _INTERFACE_ENV, "workerlog", standby=standby(spec, *_IMPORTS, launcher="torch.distributed.run")
-        )
+        waits = standby(spec, *_IMPORTS, launcher="torch.distributed.run", changing=_CHANGING)
+        return Start(argv, (), _INTERFACE_ENV, "workerlog", standby=waits)
 
     def under(self, spec: Spec, seat: Seat, operator: str) -> Start:
         """Return torchrun's command line; of an elastic job it reads the rest from PET_… variables that the operator sets."""

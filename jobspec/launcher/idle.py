@@ -81,7 +81,9 @@ class IdleLauncher(SpareLauncher):
         except (OSError, Problem) as error:
             self.standby.give_up(str(error))
             return
-        if before is not None and differing(before.environment.environ, self.expected.environment.environ):
+        if before is None:
+            return
+        if differing(before.environment.environ, self.expected.environment.environ, self.standby.changing):
             self.standby.drop()
 
     def turn(self) -> Optional[int]:

@@ -1,6 +1,6 @@
 """What a node would be started with on the host of an idle launcher: in the place of a Run, for its standby.
 
-The launcher may become any of the job's nodes. What depends on that (the variables in `CHANGING`, argv, the paths of logs) is
+The launcher may become any of the job's nodes. What depends on that (the variables that change, argv, the paths of logs) is
 given to what waits when the node starts; where something else turns out to depend on it, the node starts cold.
 """
 

@@ -49,11 +49,15 @@ class EtcdSettings:
 
 @record
 class StandbyTerms:
-    """What a standby imports, in groups, and the module of the framework's launcher; `off` is why there is none."""
+    """What a standby imports, in groups, and the module of the framework's launcher; `off` is why there is none.
+
+    `changing` are the framework's variables that differ from one generation to the next.
+    """
 
     imports: Sequence[Sequence[str]]
     launcher: str
     off: str = ""
+    changing: Sequence[str] = ()
 
 
 @record

@@ -70,7 +70,8 @@ class Parked:
         self.ticks = start_ticks(self.pid)
         guard = [*environment.shim()[:-1], "parked"]
         names = (wanted.launcher, environment.rank_names[1])
-        node = NodePreparation(environs, guard, launch.command, hook, wanted.imports, apart, *names, trial)
+        how = (wanted.imports, apart, *names, trial, wanted.changing)
+        node = NodePreparation(environs, guard, launch.command, hook, *how)
         self.pipe.send(node.to_json())
 
     @property
@@ -127,6 +128,7 @@ class Standby:
     ) -> None:
         wanted = launch.standby
         self.off: Optional[str] = UNSUITABLE if wanted is None else wanted.off or None
+        self.changing: Sequence[str] = () if wanted is None else wanted.changing
         self.begin, self.clock, self.memory = begin, clock, memory or free_memory
         self.parked: Optional[ParkedNode] = None
         self.begun = self.not_before = 0.0
@@ -250,7 +252,7 @@ class Standby:
             return why
         if parked is None or not parked.ready or parked.heard() or parked.ended:
             return "standby was not ready"
-        name = differing(parked.environ, environment.environ)
+        name = differing(parked.environ, environment.environ, self.changing)
         return "the variable %s has changed" % name if name else None
 
     def unusable(self) -> Optional[str]:

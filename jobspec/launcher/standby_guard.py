@@ -47,35 +47,18 @@ from jobctl.jobspec.launcher.standby_rank import (
 )
 
 if TYPE_CHECKING:
-    from typing import Dict, List, Optional, Tuple
+    from typing import Dict, List, Optional, Sequence, Tuple
 PROBED = 60.0  # seconds that an interpreter may take to begin
 PATIENT = 30.0  # seconds in which an import gets what cores others leave
 ANSWERED = 5.0  # seconds in which a rank that waits has to answer
-# Variables that differ from one generation to the next, or that a spare does not know before it is a node. No framework's C++ reads them while it is imported; whether Python
-# code does is seen (Preloaded.stale).
+# Variables that differ from one generation to the next, or that a spare does not know before it is a node, whatever the
+# framework: it names its own (`changing`). No framework's C++ reads them while it is imported; whether Python code does is
+# seen (Preloaded.stale).
 CHANGING = frozenset(
     (
-        *("JOBCTL_CHECKPOINT_DIR", "JOBCTL_GENERATION", "JOBCTL_NODES", "JOBCTL_PROCESS", "JOBCTL_PROGRESS_FILE"),
-        *("JOBCTL_NODE", "NO_PROXY", "no_proxy"),
-        *(
-            "JOBCTL_ROLE_RANK",
-            "JOBCTL_RUN_ID",
-            "JOBCTL_SERVERS",
-            "JOBCTL_TRAINERS",
-            "MASTER_ADDR",
-            "MASTER_PORT",
-            "RANK",
-            "WORLD_SIZE",
-        ),
-        *("GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK", "ROLE_WORLD_SIZE"),
-        *("TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_RUN_ID"),
-        *("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID"),
-        *("PADDLE_MASTER", "PADDLE_TRAINER_ID", "PADDLE_TRAINERS_NUM", "PADDLE_TRAINERS", "PADDLE_TRAINER_ENDPOINTS"),
-        *("PADDLE_CURRENT_ENDPOINT", "PADDLE_CURRENT_IP", "PADDLE_PORT", "PADDLE_GLOBAL_RANK", "PADDLE_GLOBAL_SIZE"),
-        *("PADDLE_NNODES", "PADDLE_PSERVERS_IP_PORT_LIST", "PADDLE_PSERVER_IPS", "PADDLE_PSERVER_PORT"),
-        *("PADDLE_GLOO_FS_PATH", "PADDLE_LOG_DIR", "PADDLE_BACKUP_ENV_PATH"),
-        *("COLLECTIVE_MASTER_IP", "POD_NAME", "POD_IP", "PORT_RANGE"),
-        *("MS_SCHED_HOST", "MS_SCHED_PORT", "MS_WORKER_NUM", "MS_NODE_ID", "MS_WORKER_IP", "RANK_ID", "RANK_SIZE"),
+        *("JOBCTL_CHECKPOINT_DIR", "JOBCTL_GENERATION", "JOBCTL_NODE", "JOBCTL_NODES", "JOBCTL_PROCESS"),
+        *("JOBCTL_PROGRESS_FILE", "JOBCTL_ROLE_RANK", "JOBCTL_RUN_ID", "JOBCTL_SERVERS", "JOBCTL_TRAINERS"),
+        *("MASTER_ADDR", "MASTER_PORT", "NO_PROXY", "RANK", "WORLD_SIZE", "no_proxy"),
     )
 )
 
@@ -95,10 +78,10 @@ def write_hook(folder: str, source: str) -> None:
     os.symlink(source, program)  # under a name that it can be imported by, which compiles it once
 
 
-def differing(before: Dict[str, str], now: Dict[str, str]) -> Optional[str]:
+def differing(before: Dict[str, str], now: Dict[str, str], changing: Sequence[str]) -> Optional[str]:
     """Return a variable because of which what was imported with `before` is not good for `now`, None if there is none."""
-    names = {name for name in before.keys() | now.keys() if before.get(name) != now.get(name)} - CHANGING
-    return min(names, default=None)
+    names = {name for name in before.keys() | now.keys() if before.get(name) != now.get(name)}
+    return min(names.difference(CHANGING, changing), default=None)
 
 
 class ParkedRank:
@@ -106,7 +89,7 @@ class ParkedRank:
 
     def __init__(self, task: GuardPreparation, environ: Dict[str, str]) -> None:
         argv = task.command
-        self.argv, self.environ, self.group = argv, environ, group_nice()
+        self.argv, self.environ, self.changing, self.group = argv, environ, task.changing, group_nice()
         self.reading, writing = os.pipe()
         ours, theirs = socket.socketpair()
         self.channel = ours
@@ -177,7 +160,7 @@ class ParkedRank:
         """Say what it was started with that is not what is wanted."""
         if argv != self.argv:
             return "the command has changed"
-        name = differing(self.environ, environ)
+        name = differing(self.environ, environ, self.changing)
         return "the variable %s has changed" % name if name else None
 
     def hand_over(self, environ: Dict[str, str], cold: str) -> Optional[str]:

@@ -41,7 +41,7 @@ class ParkedGuard:
     def __init__(self, node: NodePreparation, environ: Dict[str, str]) -> None:
         ours, theirs = socket.socketpair()
         self.channel, self.environ = ours, environ
-        task = GuardPreparation(node.hook, node.imports, node.command, theirs.fileno())
+        task = GuardPreparation(node.hook, node.imports, node.command, theirs.fileno(), node.changing)
         self.process = subprocess.Popen(
             node.guard,
             env={**self.environ, "JOBCTL_STANDBY": json.dumps(task.to_json())},

@@ -45,6 +45,7 @@ class GuardPreparation:
     imports: Sequence[Sequence[str]]
     command: List[str]
     fd: int  # of the channel to who started the guard
+    changing: Sequence[str] = ()  # the framework's variables that may differ when it starts
 
     def to_json(self) -> Json:
         """Return its JSON form."""
@@ -83,6 +84,7 @@ class NodePreparation:
     module: str  # of the framework's launcher, or module and function of it
     local: str = "LOCAL_RANK"  # the variable that has the local rank
     trial: Optional[Trial] = None
+    changing: Sequence[str] = ()  # as a GuardPreparation has them
 
     def to_json(self) -> Json:
         """Return its JSON form."""

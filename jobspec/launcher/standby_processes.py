@@ -53,7 +53,8 @@ class ParkedProcess:
         self.ready = False
         ours, theirs = socket.socketpair()
         try:
-            task = GuardPreparation(hook, launch.standby.imports, launch.command, theirs.fileno())
+            wanted = launch.standby
+            task = GuardPreparation(hook, wanted.imports, launch.command, theirs.fileno(), wanted.changing)
             guard = functools.partial(parked_guard, task, environ)
             self.pid = fork_guard(guard, launch.workdir, log, theirs.fileno())
         except OSError:

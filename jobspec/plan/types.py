@@ -131,12 +131,14 @@ class Standby:
     """What waits beside a generation for the next one to start: see launcher/standby.py.
 
     `imports` are modules in groups, each of which is given to a script as a whole; `launcher` is the module of the
-    framework's launcher, whose `main` takes its arguments. `off` is why there is none.
+    framework's launcher, whose `main` takes its arguments. `off` is why there is none. `changing` are the framework's
+    variables that differ from one generation to the next, or from one node to the other.
     """
 
     imports: tuple[tuple[str, ...], ...]
     launcher: str
     off: str = ""
+    changing: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

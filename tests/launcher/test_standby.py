@@ -95,7 +95,7 @@ def standby(node: Any, tmp_path: Path, request: pytest.FixtureRequest) -> Any:
         command=[node.python, "-u", "train.py", "--rate", "0.1"],
         nproc=2,
         env=[["PYTHONPATH", str(packages)]],
-        standby={"imports": [["framework"], ["later"]], "launcher": "framework.run", "off": ""},
+        standby={"imports": [["framework"], ["later"]], "launcher": "framework.run", "off": "", "changing": OWN},
     )
     if request.param == "script":
         node.launch["start"] = [node.python, "-m", "framework.launch", "2", {"slot": "process_script"}]
@@ -106,6 +106,7 @@ def standby(node: Any, tmp_path: Path, request: pytest.FixtureRequest) -> Any:
     return node
 
 
+OWN = ["PADDLE_MASTER", "PADDLE_TRAINER_ID"]  # variables of the stand-in that each generation changes
 ALL = pytest.mark.parametrize("standby", ["torchrun", "script", "itself"], indirect=True)
 BOTH = pytest.mark.parametrize("standby", ["torchrun", "itself"], indirect=True)
 ITSELF = pytest.mark.parametrize("standby", ["itself"], indirect=True)
@@ -151,7 +152,7 @@ def seen(node: Any, generation: int) -> dict[str, Any]:
     text: str = eventually(lambda: "}\n" in (log := node.log("workerlog.0", generation)) and log)
     found: dict[str, Any] = json.loads(text[text.index("{") : text.index("}\n") + 1])
     for variables in (found["variables"], found["variables of C"]):
-        for name in CHANGING & {*variables}:
+        for name in CHANGING.union(OWN) & {*variables}:
             variables[name] = "another in each generation"
     return found
 

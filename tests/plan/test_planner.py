@@ -109,7 +109,12 @@ TORCH, DYNAMO = ("torch", "torch.distributed"), ("torch._dynamo",)
     ],
 )
 def test_what_waits_for_the_next_generation(text: str, standby: Standby | None) -> None:
-    assert {node.launch.standby for node in make(text, "a\n").nodes} == {standby}
+    found = {node.launch.standby for node in make(text, "a\n").nodes}
+    assert {without_variables(one) for one in found} == {standby}
+
+
+def without_variables(standby: Standby | None) -> Standby | None:
+    return standby and replace(standby, changing=())
 
 
 PADDLE, MINDSPORE = (("paddle",),), (("mindspore",),)
@@ -135,18 +140,33 @@ NOT_TRIED = Standby((), "", "a process that Paddle's launcher does not start has
     ],
 )
 def test_what_waits_with_each_framework(text: str, standby: Standby) -> None:
-    spec = load_text(Path("/specs/job.yaml"), f"name: job\nimage: img\nscript: t.py\n{text}\n", environ={}).spec
+    assert without_variables(standby_of(f"script: t.py\n{text}")) == standby
+
+
+def standby_of(text: str) -> Standby | None:
+    """Return what waits on a job's first node."""
+    spec = load_text(Path("/specs/job.yaml"), f"name: job\nimage: img\n{text}\n", environ={}).spec
     assert spec is not None
-    plan = planner.plan(spec, (), Context("local", "/specs", "me@here", "1.0"))
-    assert plan.nodes[0].launch.standby == standby
+    return planner.plan(spec, (), Context("local", "/specs", "me@here", "1.0")).nodes[0].launch.standby
+
+
+@pytest.mark.parametrize(
+    ("framework", "variable"),
+    [
+        ("torch", "TORCHELASTIC_RUN_ID"),
+        ("paddle", "PADDLE_TRAINER_ENDPOINTS"),
+        ("mindspore", "MS_SCHED_PORT"),
+        ("jax", "JAX_COORDINATOR_ADDRESS"),
+    ],
+)
+def test_a_framework_names_the_variables_that_each_generation_changes(framework: str, variable: str) -> None:
+    standby = standby_of(f"framework: {framework}\nscript: t.py")
+    assert standby is not None
+    assert variable in standby.changing
 
 
 def test_what_a_command_starts_nobody_knows() -> None:
-    text = "name: job\nframework: torch\nimage: img\ncommand: [accelerate, t.py]\n"
-    spec = load_text(Path("/specs/job.yaml"), text, environ={}).spec
-    assert spec is not None
-    plan = planner.plan(spec, (), Context("local", "/specs", "me@here", "1.0"))
-    assert plan.nodes[0].launch.standby is None
+    assert standby_of("framework: torch\ncommand: [accelerate, t.py]") is None
 
 
 def test_a_command_once_per_node_gets_what_torchrun_would_be_told() -> None:
