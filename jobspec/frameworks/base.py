@@ -140,9 +140,7 @@ def served(spec: Spec) -> tuple[Role, ...]:
     return (Role("trainer", spec.ps.trainers), Role("server", spec.ps.servers)) if spec.ps else ALIKE
 
 
-def standby(
-    spec: Spec, *groups: tuple[str, ...], launcher: str = "", changing: tuple[str, ...] = ()
-) -> Standby | None:
+def standby(spec: Spec, *groups: tuple[str, ...], launcher: str = "", changing: tuple[str, ...] = ()) -> Standby | None:
     """Return what waits for the next generation; None where the user's command starts who knows what.
 
     The first of `groups` are the modules of the framework, the further ones what else it imports unless the spec says that.

@@ -31,17 +31,17 @@ set -- \
   --log-opt max-file=3 \
   --log-opt max-size=10m \
   --workdir /workspace \
-  --env 'JOBCTL_LAUNCH={"node":2,"host":"gpu01","role":"scheduler","nproc":1,"start":[],"command":["python3","-u","train.py"],"env":[["JOBCTL_CHECKPOINT_KEEP","2"],["MS_ROLE","MS_SCHED"],["MS_WORKER_NUM",{"slot":"trainer_count"}],["MS_SCHED_HOST",{"slot":"scheduler_address"}],["MS_SCHED_PORT",{"slot":"scheduler_port"}],["MS_TOPO_TIMEOUT","31536000"],["MS_HEARTBEAT_RETRY_TIMEOUT","600"],["MS_NODE_TIMEOUT","31536000"]],"log_name":"scheduler.log","devices":["cpu:0"],"setup":[],"secrets":[],"workdir":"/workspace","interface":null,"interface_env":["HCCL_SOCKET_IFNAME"],"stop_grace":45.0,"hang_timeout":null,"scrub":["MS_ROLE","MS_NODE_ID","MS_WORKER_NUM","MS_SERVER_NUM","MS_SCHED_HOST","MS_SCHED_PORT","MS_WORKER_IP","MS_ENABLE_RECOVERY","MS_RECOVERY_PATH","RANK_ID","RANK_SIZE","RANK_TABLE_FILE","DEVICE_ID"],"process_env":[["MS_NODE_ID","sched"]],"listens":true,"until":"trainer","rejoin":3,"meets":true,"standby":{"imports":[["mindspore"]],"launcher":"","off":""}}' \
+  --env 'JOBCTL_LAUNCH={"node":2,"host":"gpu01","role":"scheduler","nproc":1,"start":[],"command":["python3","-u","train.py"],"env":[["JOBCTL_CHECKPOINT_KEEP","2"],["MS_ROLE","MS_SCHED"],["MS_WORKER_NUM",{"slot":"trainer_count"}],["MS_SCHED_HOST",{"slot":"scheduler_address"}],["MS_SCHED_PORT",{"slot":"scheduler_port"}],["MS_TOPO_TIMEOUT","31536000"],["MS_HEARTBEAT_RETRY_TIMEOUT","600"],["MS_NODE_TIMEOUT","31536000"]],"log_name":"scheduler.log","devices":["cpu:0"],"setup":[],"secrets":[],"workdir":"/workspace","interface":null,"interface_env":["HCCL_SOCKET_IFNAME"],"stop_grace":45.0,"hang_timeout":null,"scrub":["MS_ROLE","MS_NODE_ID","MS_WORKER_NUM","MS_SERVER_NUM","MS_SCHED_HOST","MS_SCHED_PORT","MS_WORKER_IP","MS_ENABLE_RECOVERY","MS_RECOVERY_PATH","RANK_ID","RANK_SIZE","RANK_TABLE_FILE","DEVICE_ID"],"process_env":[["MS_NODE_ID","sched"]],"listens":true,"until":"trainer","rejoin":3,"meets":true,"standby":{"imports":[["mindspore"]],"launcher":"","off":"","changing":["MS_NODE_ID","MS_SCHED_HOST","MS_SCHED_PORT","MS_WORKER_IP","MS_WORKER_NUM","RANK_ID","RANK_SIZE"]}}' \
   -- "${JOBCTL_IMAGE:-$image}" python3 /jobctl/launcher.py --control /jobctl/run/control.json --dir /jobctl/node
 
 docker() { command ${JOBCTL_DOCKER:-docker} "$@"; } # jobctl sets it where the engine is reached in another way, or is Podman
 name=jobctl-lenet-2
-spec=bf287d5a3974e9f91486c17dafd15e1e02783bcf18f7170d86b56d9888044d45
+spec=fba6a16635015315ff1973e70b0adb324355bdb72c883017c191c67d6ceb822f
 found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
 case $found in
 none)
   mkdir -p -- "$dir/"node-2
-  docker run --detach ${JOBCTL_SECURITY:+--security-opt "$JOBCTL_SECURITY"} --label jobctl.version=1.0 --label jobctl.spec=bf287d5a3974e9f91486c17dafd15e1e02783bcf18f7170d86b56d9888044d45 "$@"
+  docker run --detach ${JOBCTL_SECURITY:+--security-opt "$JOBCTL_SECURITY"} --label jobctl.version=1.0 --label jobctl.spec=fba6a16635015315ff1973e70b0adb324355bdb72c883017c191c67d6ceb822f "$@"
   ;;
 "$spec") docker start -- "$name" ;;
 *)
