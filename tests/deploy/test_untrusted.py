@@ -33,7 +33,8 @@ from jobctl.jobspec.deploy.model.control import (
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.model.host_state import HostState, merge
 from jobctl.jobspec.deploy.model.liveness import FailureDetector, parse_tick
-from jobctl.jobspec.deploy.model.observed import parse_node, phase
+from jobctl.jobspec.deploy.model.observed import phase
+from jobctl.jobspec.deploy.model.report_reader import parse_node
 from jobctl.jobspec.deploy.model.untrusted import as_code, as_moment, as_number, as_text, parse_object
 from jobctl.jobspec.deploy.store.control_files import read_control
 from jobctl.jobspec.deploy.store.jobdir import JobDir, readable_jobs

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.deploy.model.observed import launching
+from jobctl.jobspec.deploy.model.report_reader import launching
 
 from .conftest import PATIENCE, eventually, kill_together
 

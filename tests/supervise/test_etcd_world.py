@@ -184,11 +184,11 @@ class ForgivesAll(EtcdLease):
 @pytest.mark.parametrize(
     ("bugs", "first"),
     [
-        pytest.param(EtcdBugs(session=CountsFromNow), 43, id="session counts from now"),
+        pytest.param(EtcdBugs(session=CountsFromNow), 207, id="session counts from now"),
         pytest.param(EtcdBugs(session=TakesWhatIsTaken), 11, id="session takes what is taken"),
-        pytest.param(EtcdBugs(quorum=BelievesItself), 43, id="believes itself"),
-        pytest.param(EtcdBugs(quorum=CountsOne), 43, id="counts one"),
-        pytest.param(EtcdBugs(etcd_lease=ForgivesAll), 43, id="forgives all"),
+        pytest.param(EtcdBugs(quorum=BelievesItself), 207, id="believes itself"),
+        pytest.param(EtcdBugs(quorum=CountsOne), 207, id="counts one"),
+        pytest.param(EtcdBugs(etcd_lease=ForgivesAll), 207, id="forgives all"),
     ],
 )
 def test_bugs_put_there_on_purpose_are_found(bugs: EtcdBugs, first: int) -> None:

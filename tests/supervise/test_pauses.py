@@ -88,6 +88,6 @@ def test_hosts_are_steady_again_and_unfit_no_longer_after_a_clock_was_set_back()
     steady.look(["h0"], 5000.0, 10.0)
     assert not steady.look(["h0"], 100.0, 10.0)
     assert steady.look(["h0"], 110.0, 10.0)
-    unfit.failed("h1", 5000.0, away=False)
+    unfit.failed("h1", 5000.0, "no such device", away=False)
     assert unfit.hosts(100.0) == {"h1"}
     assert not unfit.hosts(100.0 + UNFIT)

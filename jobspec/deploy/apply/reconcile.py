@@ -66,7 +66,7 @@ class Step:
 class Wanted:
     """What should run: a plan, the hash of each node's artefact, and of the code.
 
-    `anew` asks for a new generation, whatever runs now, in these words; `replace` for new launchers of these nodes. Without
+    `anew` asks for another generation, whatever runs now, in these words; `replace` for new launchers of these nodes. Without
     `begins` the current generation goes on: it is completed, and no other one begins. `cleared`
     are nodes that cannot run where they were, although nobody can look; `excluded` hosts that the job must not use;
     `keep_budget`: a new generation is neither a person's wish nor a failure's fault. `changed` are the keys of the spec

@@ -52,7 +52,7 @@ def is_url(text: str) -> bool:
 
 
 def _without_login(url: str) -> tuple[str, dict[str, str]]:
-    """Return a URL without user and password, and the header that takes their place: urllib knows none of them."""
+    """Return a URL without user and password, and the header that takes their place: urllib supports neither."""
     from base64 import b64encode
     from urllib.parse import unquote, urlsplit
 

@@ -26,7 +26,7 @@ from jobctl.jobspec.deploy.model.container import SeenContainer
 from jobctl.jobspec.deploy.model.control import NOTHING, Control, Unreadable, parse_control
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.host_state import HostState
-from jobctl.jobspec.deploy.model.observed import launching
+from jobctl.jobspec.deploy.model.report_reader import launching
 from jobctl.jobspec.deploy.model.spare_state import SPARE, as_nodes
 from jobctl.jobspec.deploy.model.untrusted import Json, as_text, number_in, parse_object
 from jobctl.jobspec.deploy.store.files import Room, told_of

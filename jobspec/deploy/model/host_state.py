@@ -9,7 +9,8 @@ from typing import TypeAlias
 from jobctl.jobspec.deploy.model.container import SeenContainer
 from jobctl.jobspec.deploy.model.control import Control, age, begun_by_launchers, newest, role_of
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
-from jobctl.jobspec.deploy.model.observed import FULL, Observed, ObservedNode, ObservedService, State, parse_node
+from jobctl.jobspec.deploy.model.observed import FULL, Observed, ObservedNode, ObservedService, State
+from jobctl.jobspec.deploy.model.report_reader import parse_node
 from jobctl.jobspec.deploy.model.spare_state import SPARE, idle_spare, spare_container
 from jobctl.jobspec.deploy.model.untrusted import Json
 

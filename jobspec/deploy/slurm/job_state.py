@@ -13,8 +13,8 @@ from jobctl.jobspec.deploy.model.observed import (
     ObservedNode,
     Phase,
     describe_failure,
-    parse_node,
 )
+from jobctl.jobspec.deploy.model.report_reader import parse_node
 from jobctl.jobspec.deploy.model.slurm_state import SlurmState
 from jobctl.jobspec.deploy.model.spare_state import SpareState
 from jobctl.jobspec.deploy.model.untrusted import Json, as_number, as_text, number_in, objects

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from jobctl.jobspec.deploy.model.container import SeenContainer
 from jobctl.jobspec.deploy.model.errors import DeployError
-from jobctl.jobspec.deploy.model.observed import launching
+from jobctl.jobspec.deploy.model.report_reader import launching
 from jobctl.jobspec.deploy.model.untrusted import Json, number_in
 from jobctl.jobspec.deploy.store import processes
 from jobctl.jobspec.deploy.store.files import read_json, write_json
