@@ -127,12 +127,23 @@ MOVED = Order.from_json(control_file(AFTER_A_MOVE))
         SessionRequest(leave=True),
         SessionReport(at=1.0, agreed="demo-2", gone={1: 3.5}, ttl=32.0, order=ORDER),
         SessionReport(None, None, {}, 32.0, "no etcd", True, gossip=GossipReport([1], {0, 1}, True, {0: "10.0.0.1"})),
-        NodePreparation([{"RANK": "0"}], ["guard"], ["train"], "/hook", [["torch"]], True, "torch.run"),
         NodePreparation(
-            [], ["guard"], ["train"], "/h", [["torch"]], False, "torch.run", "LOCAL_RANK", Trial(["-n"], ["shim"], 2)
+            [{"RANK": "0"}], ["guard"], ["train"], "/hook", [["torch"]], True, "torch.run", changing=["RUN"]
+        ),
+        NodePreparation(
+            [],
+            ["guard"],
+            ["train"],
+            "/h",
+            [["torch"]],
+            False,
+            "torch.run",
+            "LOCAL_RANK",
+            Trial(["-n"], ["shim"], 2),
+            [],
         ),
         TrialOutcome([{"RANK": "0"}], True),
-        GuardPreparation("/hook", [["torch"]], ["train"], 5),
+        GuardPreparation("/hook", [["torch"]], ["train"], 5, ["RUN"]),
         RankPreparation(-1, "/hook", None, 5, ["train"], [["torch"]], "/job", "train.py"),
         FrameworkStart(["--nnodes", "2"], ["guard", "process"], {"RANK": "0"}, "launch.log"),
         GuardStart({"RANK": "0"}, "launch.log"),
