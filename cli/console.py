@@ -7,7 +7,8 @@ import os
 import re
 import select
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -45,15 +46,40 @@ def begin() -> None:
     said.out, said.error = False, None
 
 
+@contextmanager
+def _named() -> Iterator[None]:
+    """Name the place of an error in writing to stdout: its disk may be full."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as problem:
+        give_up_output()
+        raise OSError(problem.errno, problem.strerror, "standard output") from problem
+
+
+def give_up_output() -> None:
+    """Send nowhere what was printed and kept back: Python would try to write it once more as it ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def deliver() -> None:
+    """Write all that was printed and kept back. Raises OSError with the place in its `filename`."""
+    with _named():
+        sys.stdout.flush()
+
+
 def out(text: str = "") -> None:
     """Print what was asked for."""
     said.out = True
-    sys.stdout.write(printable(text, sys.stdout) + "\n")
+    with _named():
+        sys.stdout.write(printable(text, sys.stdout) + "\n")
 
 
 def out_bytes(data: bytes) -> None:
     """Print bytes as they are."""
-    sys.stdout.buffer.write(data)
+    with _named():
+        sys.stdout.buffer.write(data)
 
 
 def out_log(head: str, line: bytes) -> None:
@@ -65,7 +91,8 @@ def out_log(head: str, line: bytes) -> None:
         keep = _COLOUR if colourful(sys.stdout) else None
         shown = plain(line.decode("utf-8", "backslashreplace"), keep)
         line = (f"{shown}\x1b[0m" if "\x1b" in shown else shown).encode()
-    sys.stdout.buffer.write(head.encode() + line + b"\n")
+    with _named():
+        sys.stdout.buffer.write(head.encode() + line + b"\n")
 
 
 # What a terminal obeys: sequences that begin with ESC or its C1 forms, and control characters.
@@ -92,12 +119,12 @@ def out_json(value: object) -> None:
 def out_json_line(value: object) -> None:
     """Print one line of JSON Lines, and make sure that a reader gets it now."""
     _out_json(json.dumps(value, ensure_ascii=not _is_utf_8(sys.stdout)))
-    sys.stdout.flush()
+    deliver()
 
 
 def pass_on() -> None:
     """Pass on what a stream has printed. Raises BrokenPipeError if its reader has gone, even if nothing was printed."""
-    sys.stdout.flush()
+    deliver()
     try:
         number = sys.stdout.fileno()
     except OSError:  # of a test
@@ -111,7 +138,8 @@ def pass_on() -> None:
 def _out_json(text: str) -> None:
     """Print JSON; of what a terminal obeys it leaves some characters as they are."""
     text = re.sub("[\x7f-\x9f]", lambda found: f"\\u{ord(found[0]):04x}", text)
-    sys.stdout.write(_encodable(text, sys.stdout) + "\n")
+    with _named():
+        sys.stdout.write(_encodable(text, sys.stdout) + "\n")
 
 
 def _is_utf_8(stream: Any) -> bool:

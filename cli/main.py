@@ -136,11 +136,21 @@ def main(argv: list[str] | None = None) -> None:
         at = given.index("--")
         given, rest = given[:at], given[at + 1 :]
     color, given = _take_color(_fill_fitness(given))
-    app = _application(given)
-    if wants_json(given):
-        _end_with_json(app, [*color, *given], rest)
-    else:
-        app(args=[*color, *given], prog_name="jobctl", obj=rest)
+    try:
+        try:
+            if wants_json(given):
+                _end_with_json(_application(given), [*color, *given], rest)
+            else:
+                _application(given)(args=[*color, *given], prog_name="jobctl", obj=rest)
+        finally:
+            console.deliver()
+    except BrokenPipeError:
+        console.give_up_output()
+        sys.exit(141)
+    except OSError as problem:  # of `--help` and `--version`, or of what a command has printed, and kept back until now
+        console.give_up_output()
+        console.error(f"{problem.filename or 'standard output'}: {problem.strerror}")
+        sys.exit(2)
 
 
 def _application(given: Sequence[str]) -> typer.Typer:

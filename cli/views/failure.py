@@ -5,14 +5,13 @@ from __future__ import annotations
 import errno
 import os
 import signal
-import sys
 from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
 import typer
 
-from jobctl.console import begin, error, out_json_line, said
+from jobctl.console import begin, error, give_up_output, out_json_line, said
 from jobctl.jobspec.deploy.model.errors import DeployError
 from jobctl.jobspec.operations.errors import (
     HostsFailed,
@@ -56,8 +55,7 @@ def command(function: Callable[P, R]) -> Callable[P, R]:
         except KeyboardInterrupt:
             raise typer.Exit(130) from None
         except BrokenPipeError:
-            # The reader (head, less) has gone; Python would complain once more while it shuts down.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            give_up_output()  # the reader (head, less) has gone
             raise typer.Exit(141) from None
         except Exception as problem:
             failed = _as_failed(problem)

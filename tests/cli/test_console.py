@@ -5,6 +5,9 @@ from __future__ import annotations
 import io
 import json
 import os
+import subprocess
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -122,3 +125,32 @@ def test_json_says_what_was_written_and_nothing_that_a_terminal_obeys(terminal: 
     assert json.loads(terminal()) == {"line": HOSTILE}
     assert not any(byte < 32 for byte in terminal()[:-1])
     assert not any(0x7F <= ord(character) <= 0x9F for character in terminal().decode())
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("arguments", ["--version", "up --help", "list -o json"])
+def test_a_full_disk_behind_stdout_is_an_error_with_its_place(arguments: str, unbuffered: str, tmp_path: Path) -> None:
+    """Whether Python writes at once or as it ends, and whether a command began or typer alone has printed."""
+    environ = {**os.environ, "PYTHONUNBUFFERED": unbuffered, "JOBCTL_STATE_DIR": str(tmp_path)}
+    argv = [sys.executable, "-m", "jobctl", *arguments.split()]
+    with open("/dev/full", "w") as full:
+        ran = subprocess.run(argv, stdout=full, stderr=subprocess.PIPE, text=True, check=False, env=environ)
+    assert (ran.returncode, ran.stderr.splitlines()[0]) == (2, "error: standard output: No space left on device")
+    assert "Traceback" not in ran.stderr
+    assert "Exception ignored" not in ran.stderr
+
+
+def test_a_reader_that_has_gone_ends_a_command_quietly(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    environ = {**os.environ, "JOBCTL_STATE_DIR": str(tmp_path)}
+    ran = subprocess.run(
+        [sys.executable, "-m", "jobctl", "list", "-o", "json"],
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+        env=environ,
+    )
+    os.close(writing)
+    assert (ran.returncode, ran.stderr) == (141, "")
