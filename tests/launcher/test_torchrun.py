@@ -8,11 +8,13 @@ import signal
 import socket
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.plan.made import make
 from tests.tools.frameworks import need_packages
 
 need_packages("torch")
@@ -140,7 +142,9 @@ def test_a_node_that_moves_to_a_spare_finds_torchrun_and_torch_imported(node: An
     node.dir = node.root / "spare"
     (node.root / "node-0").mkdir()
     start = [value if value != "2" else "1" for value in START]
-    wanted = {"imports": [["torch", "torch.distributed"]], "launcher": "torch.distributed.run", "off": ""}
+    standby = make("recovery: {standby: {import: []}}").nodes[0].launch.standby
+    assert standby is not None
+    wanted = asdict(standby)
     node.launch.update(node=-1, host="b", spare=1, nproc=1, start=start, standby=wanted)
     node.start(command=[sys.executable, "-u", "train.py"], environ={"OMP_NUM_THREADS": "1"}, stop_grace=60.0)
     member = {"node": 0, "rank": 0, "roles": ["trainer"], "address": "127.0.0.2", "nproc": 1}
