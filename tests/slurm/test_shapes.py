@@ -65,6 +65,7 @@ def test_an_elastic_job_takes_the_machines_there_are_and_goes_on_with_fewer(jobs
         state = jobs.running()
         assert ([node["host"] for node in state["nodes"]], state["replicas"]) == (["s1", "s2", "s3"], "3[2:4]")
 
+        wait_for(lambda: len(jobs.begun()) == 3, "what all ranks have printed: it comes over the cable")
         s3.cable("down")
         wait_for(lambda: len(jobs.begun()) == 5, "ranks of generation 2")
         jobs.goes_on()
