@@ -3,7 +3,7 @@
 # Without `from __future__ import annotations`: pydantic would have to compile each of them again.
 
 import re
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
@@ -230,6 +230,14 @@ class Secret(SecretSource):
     name: Annotated[Text, Field(pattern=f"^{ENV_NAME}$")] = Field(
         description="The variable that processes get. In the mapping form, this is the key.", examples=["WANDB_API_KEY"]
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_value(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            hint = "write `{env: VARIABLE}` or `{file: PATH}`, where `up` finds it"
+            raise bad("secret-in-spec", "a secret itself is here, where everybody who sees the spec sees it", hint)
+        return value
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:

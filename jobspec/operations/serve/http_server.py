@@ -17,7 +17,7 @@ def parse_address(text: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not port.isascii() or not port.isdecimal() or int(port) > 65535:
-        raise Refused(f"`{text}` is not an address to listen on", "write `127.0.0.1:9185`, or a port alone")
+        raise Refused(f"`{text}` is not an address to listen on", "write `127.0.0.1:PORT`, or a port alone")
     return host or LOOPBACK, int(port)
 
 
