@@ -138,6 +138,12 @@ def _how(policy: Recovery) -> str:
     return "replace" if policy.on_host_loss == "wait" else policy.on_host_loss
 
 
+def whole_hosts(observed: Observed) -> frozenset[str]:
+    """Return the hosts that run all members which they have."""
+    members = observed.members
+    return frozenset(node.host for node in members) - {node.host for node in members if not node.alive}
+
+
 def refused_nodes(observed: Observed, world: World) -> tuple[ObservedNode, ...]:
     """Return the members without a launcher whose hosts answer, and could not start one."""
     generation = observed.control.generation

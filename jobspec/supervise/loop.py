@@ -32,7 +32,7 @@ from jobctl.jobspec.supervise.decisions import (
     Wait,
     World,
 )
-from jobctl.jobspec.supervise.host_loss import lost_nodes
+from jobctl.jobspec.supervise.host_loss import lost_nodes, whole_hosts
 from jobctl.jobspec.supervise.pauses import Retry, Steady, Waited, identity
 from jobctl.jobspec.supervise.recorder import Recorder
 from jobctl.jobspec.supervise.replan import moved_by_launchers
@@ -112,6 +112,7 @@ class Supervisor:
             return None
         self._gather(observed)
         self.recorder.notice(observed)
+        self.actions.unfit.started(whole_hosts(observed))
         if moved_by_launchers(self._plan(), observed.control.generation) and self._follow():
             return None
         decision = self._decide(observed, feed)

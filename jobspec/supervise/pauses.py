@@ -91,9 +91,14 @@ class Unfit:
         self.since = kept
         return frozenset(kept)
 
+    def started(self, hosts: Iterable[str]) -> None:
+        """Take note of hosts that run all of their nodes: what kept them from it is over. They stay the last choice."""
+        for host in hosts:
+            self.why.pop(host, None)
+
     def refusing(self, now: float) -> dict[str, str]:
-        """Return the hosts that answered, and could not take a node, with what each said."""
-        return {host: self.why[host] for host in self.hosts(now) - self.away}
+        """Return the hosts that answered, and could not start a node since they last ran all that they have, with their words."""
+        return {host: self.why[host] for host in self.hosts(now) - self.away if host in self.why}
 
     def order(self, hosts: Iterable[str], now: float) -> tuple[str, ...]:
         """Return those of `hosts` that may be tried now, the last choice last."""

@@ -91,3 +91,15 @@ def test_hosts_are_steady_again_and_unfit_no_longer_after_a_clock_was_set_back()
     unfit.failed("h1", 5000.0, "no such device", away=False)
     assert unfit.hosts(100.0) == {"h1"}
     assert not unfit.hosts(100.0 + UNFIT)
+
+
+def test_a_host_that_runs_all_its_nodes_refuses_none_any_longer() -> None:
+    """Its node may be killed later, and is started there again. Where others can take a node, it stays the last choice."""
+    unfit = Unfit()
+    unfit.failed("h1", 100.0, "no space left", away=False)
+    unfit.failed("h2", 100.0, "no space left", away=False)
+    assert unfit.refusing(101.0) == {"h1": "no space left", "h2": "no space left"}
+    unfit.started({"h0", "h1"})
+    assert (unfit.refusing(102.0), unfit.hosts(102.0)) == ({"h2": "no space left"}, {"h1", "h2"})
+    unfit.failed("h1", 103.0, "no such device", away=False)
+    assert unfit.refusing(104.0) == {"h1": "no such device", "h2": "no space left"}

@@ -11,6 +11,7 @@ from jobctl.jobspec.deploy.model.control import Ledger
 from jobctl.jobspec.deploy.model.observed import ObservedNode
 from jobctl.jobspec.supervise.decide import decide
 from jobctl.jobspec.supervise.decisions import Continue, Decision, GiveUp, Repair, Restart, World
+from jobctl.jobspec.supervise.host_loss import whole_hosts
 from tests.tools.failures import dead_launcher
 
 from .test_loss import NOW, POLICY, failed, job, lost, node, world
@@ -82,3 +83,9 @@ def test_a_node_that_runs_there_or_is_lost_or_has_ended_well_is_left_alone() -> 
     ended = node(1, launcher=None, state="exited", exit_code=0)
     assert decided(ended, free) == Continue()
     assert not isinstance(decided(lost(1), free), Restart)  # it may still run there: that is not certain yet
+
+
+def test_a_host_is_whole_if_all_nodes_that_it_has_run() -> None:
+    beside = replace(node(2), host="h1")
+    assert whole_hosts(job(node(0), GONE, beside)) == {"h0"}
+    assert whole_hosts(job(node(0), node(1), beside)) == {"h0", "h1"}
