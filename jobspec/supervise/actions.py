@@ -10,7 +10,7 @@ from jobctl.jobspec.deploy.apply.deployer import Deployer, Failures
 from jobctl.jobspec.deploy.apply.executor import Execution, Transition, execute, wanted
 from jobctl.jobspec.deploy.apply.reconcile import Step, reconcile, takes_over
 from jobctl.jobspec.deploy.model.control import JobResult
-from jobctl.jobspec.deploy.model.errors import AWAY, UNHEARD, DeployError
+from jobctl.jobspec.deploy.model.errors import DeployError, is_unanswered
 from jobctl.jobspec.deploy.model.fitness_event import fitness_event
 from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.model.unfit import measured_unfit
@@ -24,7 +24,6 @@ from jobctl.jobspec.supervise.pauses import Unfit
 from jobctl.jobspec.supervise.recorder import Recorder
 from jobctl.jobspec.supervise.replan import moved_by_launchers, with_moves
 
-UNANSWERED = UNHEARD | frozenset(AWAY)  # codes of hosts that do not answer, or whose engines do not
 NOBODY: Failures = {}
 
 
@@ -263,8 +262,7 @@ class Actions:
         for host, error in failed.items():
             if self._failed.get(host) != error.message:
                 self.recorder.record("host-failed", error.message, host=host)
-            away = getattr(error, "code", None) in UNANSWERED
-            self.unfit.failed(host, self.clock.now(), error.message, away=away)
+            self.unfit.failed(host, self.clock.now(), error.message, away=is_unanswered(error))
             self._failed[host] = error.message
 
     def finish_ending(self, observed: Observed) -> None:

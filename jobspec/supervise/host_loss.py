@@ -43,19 +43,8 @@ def decide_loss(
         return Wait(f"{words}; so is half of the job or more, so nobody can tell who is cut off: nothing is moved")
     if open_:
         return Wait(f"{words}; moves once it cannot run there any more ({timeout:g} s)", lasting=False)
-    first = min(lost, key=lambda node: node.node)
-    failure = Failure(
-        generation=generation.number if generation else 0,
-        at=now,
-        node=first.node,
-        host=first.host,
-        rank=None,
-        exit_code=None,
-        kind="host",
-        progress=newest_step(observed),
-        ran=0.0,
-        reason=f"{', '.join(sorted({node.host for node in lost}))} is lost",
-    )
+    reason = f"{', '.join(sorted({node.host for node in lost}))} is lost"
+    failure = _failure_of(lost, observed, now, "host", reason)
     if policy.on_host_loss == "fail":
         return GiveUp(f"{words}; `recovery.on_host_loss` is `fail`", failure)
     moves, without = new_homes(lost, observed, policy.on_host_loss, world)
@@ -64,6 +53,23 @@ def decide_loss(
         return Wait(f"{words}; there is no other host for it{failed}")
     verdict = judge(failure, observed.control.ledger.failures, policy, now)
     return replace(verdict, moves=moves, without=without) if isinstance(verdict, Restart) else verdict
+
+
+def _failure_of(nodes: Sequence[ObservedNode], observed: Observed, now: float, kind: str, reason: str) -> Failure:
+    """Return the failure of nodes that have not told of one themselves: that of the first of them."""
+    generation, first = observed.control.generation, min(nodes, key=lambda node: node.node)
+    return Failure(
+        generation=generation.number if generation else 0,
+        at=now,
+        node=first.node,
+        host=first.host,
+        rank=None,
+        exit_code=None,
+        kind=kind,
+        progress=newest_step(observed),
+        ran=0.0,
+        reason=reason,
+    )
 
 
 def new_homes(
@@ -161,20 +167,8 @@ def decide_refused(observed: Observed, policy: Recovery, now: float, world: Worl
     refused = refused_nodes(observed, world)
     if not refused:
         return None
-    generation = observed.control.generation
     first = min(refused, key=lambda node: node.node)
-    failure = Failure(
-        generation=generation.number if generation else 0,
-        at=now,
-        node=first.node,
-        host=first.host,
-        rank=None,
-        exit_code=None,
-        kind="launcher",
-        progress=newest_step(observed),
-        ran=0.0,
-        reason=f"it cannot start on {first.host}",
-    )
+    failure = _failure_of(refused, observed, now, "launcher", f"it cannot start on {first.host}")
     placed = _place_refused(Restart("", failure, 0.0), observed, policy, world)
     if not placed.moves and not placed.without:
         return None

@@ -55,9 +55,9 @@ class RareMishaps(Mishaps):
         first, second = self.chance.choice(self.instant()), self.chance.choice(self.instant())
         self.at_once(lambda: first(host, node), lambda: second(*other))
 
-    def wait_for_a_generation(self, since: int) -> None:
-        """Return as soon as a generation after `since` lies on a host, or after a minute."""
-        deadline = time.monotonic() + 60
+    def wait_for_a_generation(self, since: int, seconds: float = 60.0) -> None:
+        """Return as soon as a generation after `since` lies on a host, or after `seconds`: there may be none."""
+        deadline = time.monotonic() + seconds
         while self.generation() == since and time.monotonic() < deadline:
             time.sleep(0.01)
 
@@ -65,9 +65,7 @@ class RareMishaps(Mishaps):
         """Take a host away, and as its node moves (if it can), let something happen where it goes."""
         number, before = self.generation(), {h.name for h, _ in self.homes()}
         host.pull_cable()
-        deadline = time.monotonic() + 4.0 * self.timeout
-        while self.generation() == number and time.monotonic() < deadline:
-            time.sleep(0.01)
+        self.wait_for_a_generation(number, 4.0 * self.timeout)
         new = [(h, n) for h, n in self.homes() if h.name not in before]
         self.chance.choice(self.instant())(*(new[0] if new else self.another(host, node)))
         host.plug_cable()

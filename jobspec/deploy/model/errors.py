@@ -15,6 +15,11 @@ class DeployError(Exception):
         self.message, self.hint = message, hint
 
 
+def is_unanswered(error: DeployError) -> bool:
+    """Say whether a host, or its engine, only did not answer: it may in a moment."""
+    return getattr(error, "code", None) in (*UNHEARD, *AWAY)
+
+
 class NothingToEnter(DeployError):
     """Nothing of the node or service runs that a command could be run in; it may begin soon."""
 

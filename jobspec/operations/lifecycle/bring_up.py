@@ -20,7 +20,7 @@ from jobctl.jobspec.operations.lifecycle.records import (
     tell_up,
 )
 from jobctl.jobspec.operations.lifecycle.telling import tell_now
-from jobctl.jobspec.operations.lifecycle.unfit_hosts import has_enough, is_away, plan_on, plan_on_spares
+from jobctl.jobspec.operations.lifecycle.unfit_hosts import has_enough, plan_on, plan_on_spares
 from jobctl.jobspec.operations.reporter import SILENT
 from jobctl.jobspec.operations.resolve.build import have_built
 from jobctl.jobspec.operations.resolve.channels import channels_of, environ_of_job
@@ -291,12 +291,14 @@ class BringUp:
 
     def _execute_on_spares(self, done: Done, fresh: Fresh | None, start: RuntimeInputs) -> Done:
         """Have spares take the place of hosts that answer and could not start their nodes, as long as there are enough."""
+        from jobctl.jobspec.deploy.model.errors import is_unanswered
+
         deployer = self.deployer
         while done.generation is None and not done.held:
             homes = {node.host.name for node in self.plan.nodes}
             refused = {host: error for host, error in done.failed.items() if host in homes}
             moved = plan_on_spares(self.compiled, self.plan, refused, self.unfit)
-            if moved is None or not refused or any(map(is_away, refused.values())):
+            if moved is None or not refused or any(map(is_unanswered, refused.values())):
                 return done
             self.unfit = {**self.unfit, **refused}
             self._plan_on_spares(moved, refused)

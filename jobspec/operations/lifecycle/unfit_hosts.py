@@ -9,7 +9,6 @@ from jobctl.jobspec.operations.resolve.data import versions_in
 from jobctl.jobspec.operations.resolve.planning import plan_of
 
 if TYPE_CHECKING:
-    from jobctl.jobspec.deploy.model.errors import DeployError
     from jobctl.jobspec.operations.resolve.job import Compiled
     from jobctl.jobspec.plan.types import Plan
 
@@ -17,13 +16,6 @@ if TYPE_CHECKING:
 def has_enough(plan: Plan, left: Collection[str]) -> bool:
     """Say whether a job can start without some hosts: it has a range of nodes, and as many as it needs are elsewhere."""
     return sum(1 for node in plan.nodes if node.host.name not in left) >= plan.min_nodes
-
-
-def is_away(error: DeployError) -> bool:
-    """Say whether a host, or its engine, only did not answer: it may in a moment."""
-    from jobctl.jobspec.deploy.model.errors import AWAY, UNHEARD
-
-    return getattr(error, "code", None) in (*AWAY, *UNHEARD)
 
 
 def plan_on_spares(compiled: Compiled, plan: Plan, left: Collection[str], never: Collection[str]) -> Plan | None:
