@@ -30,6 +30,7 @@ def waited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     def play(looks: list[Observed]) -> tuple[str, str | None, float]:
         def observe() -> Observed:
             clock[0] += 1.0
+            assert clock[0] < 100.0, "it waits for ever"
             return looks.pop(0) if len(looks) > 1 else looks[0]
 
         job = SimpleNamespace(name="demo", lock=tmp_path / "lock")
