@@ -85,7 +85,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         return
     terminalreporter.write_line(
         "left out: tests that are marked `long`: what frameworks do when something dies, deployers on real hosts, a browser, "
-        "etcds that lose members, larger models of the protocol"
+        "etcds, the launcher on the newest Python, larger models of the protocol"
     )
     for folder, what in LEFT_OUT.items():
         terminalreporter.write_line(f"left out: tests/{folder} ({what}); `bash tests/run.sh tests/{folder}` runs it")

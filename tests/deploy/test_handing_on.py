@@ -187,7 +187,7 @@ def test_a_source_that_cannot_save_it_is_the_end(played: Played) -> None:
     assert not any(played.loaded().values())
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=pytest.mark.long)])
 def test_one_that_ends_or_hangs_in_the_middle_is_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:

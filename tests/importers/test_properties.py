@@ -19,7 +19,7 @@ from jobctl.jobspec.spec.hosts import parse_hosts
 from jobctl.jobspec.spec.load import Loaded, load_text
 
 CONTEXT = ImportContext("/somewhere/resnet", "resnet", {"run.sh": "export A=1\ntorchrun x.py\n"}.get)
-QUICK = settings(max_examples=300)
+QUICK = settings(max_examples=150)
 
 # Any text that a process can receive.
 texts = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"), max_size=40)

@@ -27,6 +27,7 @@ def client(api: ApiServer, tmp_path: Path) -> Api:
     return connect(None, None, {"KUBECONFIG": str(api.kubeconfig(tmp_path / "config"))})
 
 
+@pytest.mark.long
 def test_a_server_that_is_not_there(jobctl: Any, world: World, api: ApiServer) -> None:
     jobctl(*UP)
     api.close()

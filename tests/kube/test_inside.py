@@ -241,6 +241,7 @@ def test_exec_has_the_terminal(jobctl: Any, world: World, here: Path) -> None:
     assert (process.wait(60), b"33 101" in seen, b"got yes" in seen) == (0, True, True)
 
 
+@pytest.mark.long
 def test_exec_where_it_cannot(jobctl: Any, world: World, here: Path) -> None:
     jobctl(*UP)
     missing = _exec(here, "--node", "0", "--", "no-such-command")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import copy
+import functools
 import glob
 import json
 import os
@@ -12,6 +14,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -22,6 +25,7 @@ import pytest
 
 from jobctl.jobspec.render.launcher import launcher
 from tests.tools.launches import LAUNCH
+from tests.tools.processes import marked
 
 OLDEST, NEWEST = "3.8", "3.13"  # of the Pythons that are promised
 
@@ -43,9 +47,15 @@ def interpreter(version: str) -> str | None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run what is marked `every_python` on the newest Python, too."""
+    """Run what is marked `every_python` on the newest Python, too, where tests that take long are asked for."""
     if "python" in metafunc.fixturenames and metafunc.definition.get_closest_marker("every_python"):
-        metafunc.parametrize("python", [OLDEST, NEWEST], indirect=True, ids=["oldest", "newest"], scope="session")
+        metafunc.parametrize(
+            "python",
+            [OLDEST, pytest.param(NEWEST, marks=pytest.mark.long)],
+            indirect=True,
+            ids=["oldest", "newest"],
+            scope="session",
+        )
 
 
 @pytest.fixture(scope="session")
@@ -58,6 +68,31 @@ def python(request: pytest.FixtureRequest) -> str:
     if found is None and version == NEWEST:
         pytest.skip(f"no Python {version} here")
     return found or sys.executable
+
+
+# Compiling the launcher takes longer than all else that it does at its start, so a worker does that once for each Python.
+# Hosts get and start the text of it, in the tests of `local` and `fleet`.
+COMPILE = "import marshal, sys; marshal.dump(compile(sys.stdin.buffer.read(), sys.argv[1], 'exec'), sys.stdout.buffer)"
+START = """
+import marshal, os, sys
+sys.argv.pop(0)
+compiled = sys.argv.pop(0)
+__file__ = sys.argv[0]
+sys.path[0] = os.path.dirname(__file__)
+with open(compiled, "rb") as file:
+    exec(marshal.load(file))
+"""
+
+
+@functools.cache
+def compiled(python: str) -> str:
+    """Return the path of the launcher as this Python has compiled it."""
+    folder = tempfile.mkdtemp(prefix="jobctl-compiled-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    done = subprocess.run([python, "-c", COMPILE, "launcher.py"], input=launcher(), stdout=subprocess.PIPE, check=True)
+    path = Path(folder) / "launcher"
+    path.write_bytes(done.stdout)
+    return str(path)
 
 
 PATIENCE = 60.0  # seconds for what takes one or two on an idle machine
@@ -75,9 +110,12 @@ def kill_together(pids: Iterable[int]) -> None:
 def eventually(look: Callable[[], Any], seconds: float = PATIENCE) -> Any:
     """Return the first true value of `look`; fail if there is none within `seconds`."""
     deadline = time.monotonic() + seconds
+    asked = time.monotonic()
     while not (value := look()):
-        assert time.monotonic() < deadline, f"not within {seconds} s"
-        time.sleep(0.01)
+        now = time.monotonic()
+        assert now < deadline, f"not within {seconds} s"
+        time.sleep(min(0.2, max(0.01, 4 * (now - asked))))  # a look takes a fifth of a core, or less
+        asked = time.monotonic()
     return value
 
 
@@ -145,7 +183,8 @@ class Node:
         self.launch.update(launch)
         name, _, value = self.mark.partition("=")
         clean = {key: item for key, item in os.environ.items() if not key.startswith(("JOBCTL_", "PYTHON"))}
-        argv = [self.python, str(self.program), "--control", str(self.control), "--dir", str(self.dir), *more]
+        program = [self.python, "-c", START, compiled(self.python), str(self.program)]
+        argv = [*program, "--control", str(self.control), "--dir", str(self.dir), *more]
         process = subprocess.Popen(
             argv,
             env={**clean, name: value, "JOBCTL_LAUNCH": json.dumps(self.launch), **(environ or {})},
@@ -242,16 +281,7 @@ class Node:
 
     def living(self) -> dict[int, str]:
         """Return the processes with this node's mark in their environment: pid to command line."""
-        found = {}
-        for entry in Path("/proc").iterdir():
-            try:
-                if entry.name.isdigit() and os.fsencode(self.mark) in (entry / "environ").read_bytes().split(b"\0"):
-                    line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-                    if line:
-                        found[int(entry.name)] = line.strip()
-            except OSError:
-                continue
-        return found
+        return marked(f"{self.mark}\0")
 
     def pids(self, *words: str) -> list[int]:
         """Return the pids of living processes with all `words` in their command lines, oldest first."""

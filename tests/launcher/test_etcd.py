@@ -19,6 +19,8 @@ from tests.tools.etcd import PASSWORD, USER, Etcd, b64, etcd
 from .conftest import PATIENCE, STALL, eventually, kill_together
 from .etcd_nodes import ALL, PREFIX, TIMEOUT, EtcdNode
 
+pytestmark = pytest.mark.long  # an etcd; jobs that lose its members: supervise/test_etcd_world.py
+
 SHORT = STALL + 2.0  # for tests that wait until it is over
 
 

@@ -19,6 +19,7 @@ import pytest
 from jobctl.jobspec.deploy.store.processes import start_ticks
 from tests.tools import commands
 from tests.tools.browser import browse
+from tests.tools.processes import marked
 
 __all__ = ["browse"]  # a fixture
 
@@ -144,29 +145,12 @@ class Jobs:
 
     def processes(self) -> dict[int, str]:
         """Return the command lines of all processes that belong to jobs of this state directory."""
-        mark = b"JOBCTL_WORK=" + os.fsencode(self.state)
-        found = {}
-        for entry in Path("/proc").iterdir():
-            try:
-                if entry.name.isdigit() and mark in (entry / "environ").read_bytes():
-                    line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-                    if line:  # a zombie has none
-                        found[int(entry.name)] = line
-            except OSError:
-                continue
-        return found
+        return marked(f"JOBCTL_WORK={self.state}")
 
     def supervisors(self) -> list[int]:
         """Return the pids of the supervisors of jobs of this state directory."""
-        mark = b"JOBCTL_STATE_DIR=" + os.fsencode(self.state)
-        found = []
-        for entry in Path("/proc").iterdir():
-            try:
-                if entry.name.isdigit() and b"supervise" in (entry / "cmdline").read_bytes().split(b"\0"):
-                    found += [int(entry.name)] if mark in (entry / "environ").read_bytes().split(b"\0") else []
-            except OSError:
-                continue
-        return found
+        ours = marked(f"JOBCTL_STATE_DIR={self.state}\0")
+        return [pid for pid, line in ours.items() if "supervise" in line.split()]
 
 
 def kill(*pids: int) -> None:

@@ -35,6 +35,7 @@ def test_the_job_goes_on(running: Any) -> None:
         assert (state["phase"], state["generation"]) == ("running", number + 1)
 
 
+@pytest.mark.long
 def test_a_job_that_begins_anew_is_told(running: Any) -> None:
     script = running.directory / "counter.py"
     script.write_text(script.read_text().replace("os.path.exists(kept)", "False"))
@@ -72,6 +73,7 @@ def test_a_job_that_does_not_survive(jobs: Any) -> None:
     assert "it did not survive the drill" in done.stderr
 
 
+@pytest.mark.long
 def test_what_it_needs(jobs: Any) -> None:
     jobs.set(STEPS="10000", DELAY="0.02")
     assert jobs.run("drill", "--yes").stderr.startswith("error: job `counter` is stopped: a drill needs one that runs")

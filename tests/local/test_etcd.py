@@ -18,6 +18,8 @@ from tests.tools.ports import free_ports
 
 from .conftest import PATIENCE
 
+pytestmark = pytest.mark.long  # an etcd
+
 
 def managed(jobs: Any, members: int = 1) -> int:
     """Have the job start an etcd; return the port of its members."""

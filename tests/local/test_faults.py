@@ -164,6 +164,7 @@ def test_a_program_that_is_not_there_is_not_tried_again(jobs: Any) -> None:
     assert "cannot start nope: No such file or directory; what cannot be started is not retried" in state["reason"]
 
 
+@pytest.mark.long
 def test_the_budget_ends(jobs: Any, eventually: Any) -> None:
     jobs.set(STEPS=str(STEPS), DELAY="10")
     jobs.ok("up")
@@ -186,6 +187,7 @@ def runs(jobs: Any, generation: int) -> dict[str, Any] | None:
     return state if state["generation"] == generation and states == [["running"]] * 2 else None
 
 
+@pytest.mark.long
 def test_up_is_killed_at_random_moments(jobs: Any, eventually: Any) -> None:
     jobs.set(STEPS="100000")
     seed = int.from_bytes(os.urandom(4))
@@ -229,6 +231,7 @@ def test_up_is_killed_while_it_replaces_launchers(jobs: Any) -> None:
         assert (state["phase"], state["supervised"]) == ("running", True)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounts a small disk")
 def test_a_full_disk_is_waited_for(jobs: Any, eventually: Any) -> None:
     """What ended is told all the same, the job goes on once there is room, and `down` needs none."""

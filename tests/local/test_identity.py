@@ -88,6 +88,7 @@ def rename(jobs: Any, name: str, *more: tuple[str, str]) -> None:
     path.write_text(text)
 
 
+@pytest.mark.long
 def test_a_renamed_job_is_not_trained_twice(slow: Any) -> None:
     rename(slow, "other")
     kept = slow.directory / "checkpoints"

@@ -69,6 +69,7 @@ def test_exec_has_the_environment_of_the_node(slow: Any) -> None:
     assert (done.returncode, "it has no running process" in done.stderr) == (2, True)
 
 
+@pytest.mark.long
 def test_exec_waits_for_a_node_that_begins(jobs: Any, eventually: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     path = jobs.directory / "job.yaml"
     path.write_text(path.read_text() + "setup: while [ ! -e go ]; do sleep 0.05; done\n")
@@ -107,6 +108,7 @@ def test_run_passes_sigterm_on_and_leaves_nothing(jobs: Any, eventually: Any, tm
         began.unlink()
 
 
+@pytest.mark.long
 def test_the_last_lines_are_those_of_processes_that_are_there(jobs: Any) -> None:
     """Of a framework whose launcher takes no time to load: it has none."""
     whole = ("framework=mindspore", "per=process", "command=[sh, -c, echo $$JOBCTL_GENERATION]")

@@ -226,6 +226,7 @@ def on_a_terminal(jobs: Any, *args: str) -> str:
     return shown.decode()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("command", ["stop", "down"])
 def test_stop_and_down_show_what_they_wait_for(slow: Any, command: str) -> None:
     script = slow.directory / "counter.py"

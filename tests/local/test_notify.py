@@ -89,6 +89,7 @@ def test_each_failure_is_told_though_supervisors_are_killed(
     assert {message["event"] for message in server.got} == {"recovered", "succeeded"}
 
 
+@pytest.mark.long
 def test_a_webhook_that_is_away_keeps_no_job_and_no_down(jobs: Jobs, eventually: Callable[..., Any]) -> None:
     spec = jobs.directory / "job.yaml"
     spec.write_text(f"{spec.read_text()}notify: [{{webhook: HOOK}}]\n")

@@ -65,6 +65,7 @@ def recovered(jobs: Any) -> Any:
     return jobs
 
 
+@pytest.mark.long
 def test_the_story_of_a_job_that_recovered(recovered: Any) -> None:
     eventually(lambda: recovered.status()["generation"] == 2)
     eventually(lambda: all((node["progress"] or 0) >= 25 for node in recovered.status()["nodes"]))

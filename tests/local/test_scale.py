@@ -32,6 +32,7 @@ def launchers(jobs: Any) -> dict[str, int]:
     return {path.parent.name: json.loads(path.read_text())["launcher"]["pid"] for path in reports}
 
 
+@pytest.mark.long
 def test_down_and_up_again(elastic: Any) -> None:
     assert replicas(elastic) == (1, "3[1:3]", [0, 1, 2])
     before = launchers(elastic)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 SCRIPT = """\
 import os, time
 step, own = 0, {"1": 0.02}.get(os.environ["JOBCTL_NODE"], 0.01)
@@ -16,6 +18,7 @@ while not os.path.exists("end"):
 """
 
 
+@pytest.mark.long
 def test_a_slow_node_is_named_with_its_time_and_the_median(jobs: Any, eventually: Any) -> None:
     (jobs.directory / "counter.py").write_text(SCRIPT)
     jobs.ok("up", "--set", "nodes=3")

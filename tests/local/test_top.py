@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 
+
+@pytest.mark.long
 def test_top_tells_how_fast_nodes_step_until_the_job_ends(jobs: Any) -> None:
     jobs.set(STEPS="100000", DELAY="0.01")
     jobs.ok("up")

@@ -17,7 +17,7 @@ from jobctl.jobspec.spec.source import split_lines
 
 PATH = Path("/none/job.yaml")
 HEAD = "name: demo\nframework: torch\nscript: train.py\n"
-QUICK = settings(max_examples=300)
+QUICK = settings(max_examples=150)
 
 # Any text a file can hold and a process can receive.
 texts = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"), max_size=60)

@@ -286,7 +286,7 @@ def ranks(task: Json) -> Json:
 
     def run(number: int) -> None:
         child = subprocess.Popen(
-            [sys.executable, "-c", task["program"]],
+            [sys.executable, "-u", "-c", task["program"]],  # unbuffered, so that the last line is what it said last
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
