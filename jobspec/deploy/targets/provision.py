@@ -29,7 +29,7 @@ from jobctl.jobspec.deploy.transport.base import checked
 from jobctl.jobspec.deploy.transport.fanout import fan_out
 from jobctl.jobspec.plan.generation import first_generation
 from jobctl.jobspec.plan.sent import Dataset
-from jobctl.jobspec.plan.types import Plan
+from jobctl.jobspec.plan.types import Container, Plan
 from jobctl.jobspec.render.artefact import Artefact, folder, render
 from jobctl.jobspec.render.container import code_directory, data_directory
 
@@ -103,6 +103,7 @@ class Transfer:
     data: tuple[DataSpread, ...]
     images: ImageSources
     code_there: dict[str, CodeThere] = field(default_factory=dict)  # on hosts that were asked for it
+    found: dict[tuple[str, str], Image] = field(default_factory=dict)  # images that were there, by host and name
 
     def spread(self, fleet: HostFleet, nodes: Iterable[str], services: Iterable[str]) -> Mapping[str, HostError]:
         """Let hosts hand images, much code and much data on to each other, before what is left comes to each by itself.
@@ -124,6 +125,7 @@ class Transfer:
         spread = ImageSpread(fleet.host_jobs.values(), self.images, container.python, keeps=True)
         for (image, pull), hosts in needed.items():
             spread.bring(image, sorted(hosts - set(fleet.down) - set(gone) - set(spread.gone)), pull)
+        self.found.update(spread.found)
         return gone | spread.gone
 
     def to_node(self, host_job: HostJob) -> Image:
@@ -132,13 +134,17 @@ class Transfer:
             self.code.send(host_job, self.code_there.get(host_job.host.name))
         for data in self.data:
             data.send(host_job)
-        return images.ensure(host_job, self.plan.nodes[0].container, self.images)
+        return self._ensure(host_job, self.plan.nodes[0].container)
 
     def to_services(self, host_job: HostJob) -> None:
         """Bring a host the images of its services."""
         for service in self.plan.services:
             if service.host.name == host_job.host.name:
-                images.ensure(host_job, service.container, self.images)
+                self._ensure(host_job, service.container)
+
+    def _ensure(self, host_job: HostJob, container: Container) -> Image:
+        """Have an image on a host."""
+        return images.ensure(host_job, container, self.images, self.found.get((host_job.host.name, container.image)))
 
 
 def _transfer(fleet: HostFleet, plan: Plan) -> Transfer:
