@@ -49,7 +49,7 @@ class Cluster:
         }.items():
             monkeypatch.setattr(image_spread, name, value)
         monkeypatch.setattr(images, "pull", self._pull)
-        monkeypatch.setattr(images, "look", lambda job, image: self.ids.get(job.host.name))
+        monkeypatch.setattr(images, "look", self._look)
         monkeypatch.setattr(images, "digest_in_registry", self._ask)
 
     def _job(self, name: str) -> Any:
@@ -65,6 +65,9 @@ class Cluster:
             return lost
 
         return SimpleNamespace(run=run, unable=self.unable, silent=self.silent)
+
+    def _look(self, job: Any, image: str) -> Image | None:
+        return self.ids.get(job.host.name) or (OLD if self.having[job.host.name] is not None else None)
 
     def _room(self, job: Any, image: str, missing: int) -> None:
         if job.host.name in self.full:
@@ -202,13 +205,17 @@ def test_always_brings_what_the_registry_has_to_those_that_lack_it(monkeypatch: 
     cluster.ids = {"h1": OLD, "h2": NEW, "h3": handed_on}
     assert cluster.bring("always") == [("h2", ["h1", "h4"])]
     assert (cluster.pulled, cluster.current) == ([], {"h1", "h2", "h3", "h4"})
+    assert cluster.spread.found == {
+        ("h2", "app:1"): NEW,
+        ("h3", "app:1"): handed_on,
+    }  # which need not be looked at again
 
 
 def test_always_has_one_host_pull_what_is_new(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster(monkeypatch, dict.fromkeys(["h1", "h2", HERE], LAYERS))
     cluster.ids = {"h1": OLD, "h2": OLD}
     assert cluster.bring("always") == [("h1", ["h2"])]
-    assert cluster.pulled == ["h1"]
+    assert (cluster.pulled, cluster.spread.found) == (["h1"], {("h1", "app:1"): NEW})
 
 
 def test_nothing_is_sent_to_a_host_that_has_no_room(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -177,9 +177,9 @@ class Ways:
         self.found = FOUND
         return True
 
-    def ensure(self, pull: str) -> list[str]:
+    def ensure(self, pull: str, found: Image | None = None) -> list[str]:
         container: Any = SimpleNamespace(image="app:1", pull=pull)
-        assert images.ensure(self.job, container, cast(ImageSources, self)) == FOUND
+        assert images.ensure(self.job, container, cast(ImageSources, self), found) == FOUND
         return self.tried
 
 
@@ -206,3 +206,9 @@ def test_always_asks_the_registry_unless_that_was_done_for_the_host(monkeypatch:
     ways = Ways(monkeypatch, {"pull"}, {"h1"})
     ways.found = FOUND
     assert ways.ensure("always") == []
+
+
+def test_an_image_that_was_seen_is_not_looked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    ways = Ways(monkeypatch, {"pull", "copy"})
+    assert ways.ensure("missing", FOUND) == []
+    assert ways.ensure("always", Image("app:1", ("sha256:old",), ())) == ["pull"]

@@ -68,7 +68,7 @@ def test_what_a_host_cannot_take_counts_only_where_it_is_needed(
     made = deployer(tmp_path)
     asked: list[str] = []
 
-    def ensure(host_job: HostJob, container: object, sources: object) -> None:
+    def ensure(host_job: HostJob, *how: object) -> None:
         asked.append(host_job.host.name)
         raise HostError(host_job.host.name, "image-missing", "no such image")
 

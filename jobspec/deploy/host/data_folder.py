@@ -81,16 +81,22 @@ class DataFolder:
 
     def receive(self, version: str, there: DataThere, shipment: Shipment, timeout: float) -> str | None:
         """Send files; return the stamp of what is there then. None, and nothing is sent, if another command was quicker."""
+        argv, first = self.command(version, there, shipment)
+        what = f"write data into {self.top}"
+        return self._quick(argv, what, chain([first], shipment.content), timeout)
+
+    def command(self, version: str, there: DataThere, shipment: Shipment) -> tuple[list[str], bytes]:
+        """Return the command that receives files, and what comes before their content in its input."""
         linked, stale, rest = lines(shipment.linked), lines(shipment.stale), shipment.rest
-        last = ["", "0", "0", "0"]
+        last = ["", "0", "0", "0", "0"]
         if rest is not None:
-            last = [os.fsdecode(rest.name), f"{rest.kind:o}", str(rest.size), str(rest.time_ns // 1_000_000_000)]
+            seconds = str(rest.time_ns // 1_000_000_000)
+            last = [os.fsdecode(rest.name), f"{rest.kind:o}", str(rest.size), seconds, str(rest.start)]
         argv = SCRIPTS.argv(
             *("receive_data", self.top, version, there.stamp, there.base, str(len(linked)), str(len(stale))),
             *(shipment.folder, *last),
         )
-        what = f"write data into {self.top}"
-        return self._quick(argv, what, chain([stale, linked], shipment.content), timeout)
+        return argv, stale + linked
 
     def keep(self, version: str, stamp: str) -> bool:
         """Give what has arrived the name of a version; say whether it could: not if another command has changed it."""

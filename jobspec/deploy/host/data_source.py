@@ -140,9 +140,8 @@ class FolderOnHost:
 
     def archive(self, names: Collection[bytes], rest: Rest | None) -> Iterator[bytes]:
         """Yield the rest of a file, if any, and then a tar file with some of the files, as the host makes it."""
-        first = [os.fsdecode(rest.name), str(rest.start + 1), str(rest.size)] if rest else ["", "0", "0"]
-        command = self.transport.start(SCRIPTS.argv("read_files", self.folder, *first))
-        wanted = b"".join(b"./" + name + b"\0" for name in sorted(names))
+        argv, wanted = self.command(names, rest)
+        command = self.transport.start(argv)
         try:
             yield from streamed(command, wanted, STALL)
             errors = command.errors()
@@ -154,6 +153,12 @@ class FolderOnHost:
             raise HostError(str(self.host), "lost", f"the connection was lost: {error}") from error
         finally:
             command.close()
+
+    def command(self, names: Collection[bytes], rest: Rest | None) -> tuple[list[str], bytes]:
+        """Return the command that prints on the host what `archive` yields, and its input."""
+        first = [os.fsdecode(rest.name), str(rest.start + 1), str(rest.size)] if rest else ["", "0", "0"]
+        wanted = b"".join(b"./" + name + b"\0" for name in sorted(names))
+        return SCRIPTS.argv("read_files", self.folder, *first), wanted
 
     def _told(self, result: Result) -> bytes:
         """Return what a command printed that had to succeed. Raises HostError."""

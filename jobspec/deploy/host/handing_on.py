@@ -21,6 +21,7 @@ from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.host.pace import Pace
 from jobctl.jobspec.deploy.host.scripts import SCRIPTS, joined
 from jobctl.jobspec.deploy.host.scripts.frames import PIECE, Frame, Window, feed, fill, sealed
+from jobctl.jobspec.deploy.host.transfer_progress import TransferProgress
 from jobctl.jobspec.deploy.model.errors import DeployError
 from jobctl.jobspec.deploy.model.untrusted import Json, parse_object
 from jobctl.jobspec.deploy.transport.base import RunningCommand
@@ -53,6 +54,7 @@ class HandingHost:
     moved: float = field(default_factory=time.monotonic)  # when something has arrived
     fed: threading.Event | None = None  # ends what this machine feeds it with
     writes: threading.Lock = field(default_factory=threading.Lock)
+    progress: TransferProgress | None = None
 
     def send(self, frame: Frame, *, patient: bool = True) -> None:
         """Send a frame, not while another one is sent unless this is `patient`. Raises OSError, EOFError."""
@@ -72,18 +74,20 @@ def image_load(job: HostJob) -> tuple[list[str], bytes]:
 class ArchiveSource:
     """Where an archive comes from: a host, with the command that saves it there, or this machine, with the bytes.
 
-    `load` returns the command that takes it on a host: by default it is an image, and the host's engine does.
+    `load` returns the command that takes it on a host: by default it is an image, and the host's engine does. `without` is None
+    where it is not an image; `save` then reads `given`.
     """
 
     name: str
     host_job: HostJob | None
     save: list[str]
-    without: frozenset[str]
+    without: frozenset[str] | None
     pieces: Callable[[], Iterator[bytes]]
-    python: str = "python3"  # in the image
+    python: str = "python3"  # in the image; empty: there is none that could be used
     size: int = 0  # bytes that it may be; 0: not known
     keep: str = ""  # the name by which hosts keep what they have got, where they do
     load: Callable[[HostJob], tuple[list[str], bytes]] = image_load
+    given: bytes = b""
 
 
 class HandingOn:
@@ -108,7 +112,8 @@ class HandingOn:
         """Have the image loaded on the hosts; return why those did not get it that did not."""
         try:
             self._start()
-            self.unable = set(self.lost)
+            if self.source.name not in self._chain.lost:  # another source would make no difference to these
+                self.unable = set(self.lost)
             if self.source.host_job is None:
                 threading.Thread(target=self._read, daemon=True).start()
             self._link(self._chain.links)
@@ -151,14 +156,16 @@ class HandingOn:
             if self.source.keep:
                 order |= {"keep": [str(job.own / ARRIVING), self.source.keep]}
         else:
-            order |= {"save": self.source.save, "without": sorted(self.source.without)}
-            if job.transport.run(["python3", "-c", ""]).code != 0:
+            without = None if self.source.without is None else sorted(self.source.without)
+            order |= {"save": self.source.save, "without": without, "given": self.source.given.hex()}
+            if self.source.python and job.transport.run(["python3", "-c", ""]).code != 0:
                 order["save"], container = None, f"jobctl-{job.job}-hand-on"
                 self._remove(job, container)  # left by a command that was killed
                 how = (container, job.job, self.source.save[-1], self.source.python, program)
                 argv = SCRIPTS.argv("hand_out", *how, *job.docker)
         command = job.transport.start(argv)
         made = HandingHost(job.host.name, job.tell, command, job.host.address, container)
+        made.progress = TransferProgress(job.tell, "", self.source.size)
         with contextlib.suppress(OSError, EOFError):  # what it says tells why
             command.send(json.dumps(order).encode() + b"\n")
         return made
@@ -236,10 +243,11 @@ class HandingOn:
         if isinstance(got := told.get("got"), int):
             host.got = got
         if isinstance(at := told.get("at"), int) and at != host.at:
-            host.at, host.moved = at, time.monotonic()
+            come, host.at, host.moved = at - host.at, at, time.monotonic()
             source = self._chain.source_of(host.name)
-            if source is not None:
-                host.tell(f"{host.name} gets {self.image} from {source}: {at / 1e6:.0f} MB")
+            if source is not None and host.progress is not None:
+                host.progress.title = f"{host.name} gets {self.image} from {source}"
+                host.progress.add(come)
         if told.get("over") is True and host.over is None and host.name != self.source.name:
             host.over = time.monotonic()
             self._chain.has_all(host.name)

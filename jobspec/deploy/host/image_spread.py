@@ -26,6 +26,7 @@ from jobctl.jobspec.deploy.host.image_copy import (
 )
 from jobctl.jobspec.deploy.host.room import bytes_missing, check_room
 from jobctl.jobspec.deploy.host.scripts.hand_on import without_layers
+from jobctl.jobspec.deploy.model.control import Image
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.transport.fanout import fan_out
 from jobctl.jobspec.deploy.transport.local import LocalTransport
@@ -48,6 +49,7 @@ class ImageSpread:
         self._jobs = {job.host.name: job for job in host_jobs if not isinstance(job.transport, LocalTransport)}
         self._sources = sources
         self.gone: dict[str, HostError] = {}  # hosts that have stopped to answer meanwhile, or have no room
+        self.found: dict[tuple[str, str], Image] = {}  # images that need not be brought to hosts, by host and name
 
     def bring(self, image: str, hosts: Iterable[str], pull: Pull = "missing") -> None:
         """Bring an image to `hosts`, as far as they can hand it on; nothing happens where no two machines could.
@@ -55,14 +57,16 @@ class ImageSpread:
         Where only the registry has it, or is asked with `always`, one host pulls it for all.
         """
         able = [name for name in hosts if name in self._jobs]
-        asked = fan_out(able, lambda name: layers_of(self._jobs[name].engine, image)).done
-        lacking = [name for name, layers in asked.items() if layers is None]
+        seen = dict(fan_out(able, lambda name: images.look(self._jobs[name], image)).done)
+        lacking = [name for name, found in seen.items() if found is None]
         with suppress(DeployError):  # what is wrong shows where hosts get the image by themselves
             if pull == "always":
-                lacking = self._outdated(image, able)
+                lacking = self._outdated(image, seen)
             elif pull == "missing" and len(lacking) > 1 and "@" not in image and not self._sources.have(image):
                 self._pull(image, lacking)
                 lacking = [name for name in lacking if not self._sources.is_current(image, name)]
+        self.found = {place: found for place, found in self.found.items() if place[1] != image}  # of another `pull`
+        self.found |= {(name, image): found for name, found in seen.items() if found and name not in lacking}
         self._hand_on(image, lacking)
 
     def _hand_on(self, image: str, lacking: list[str]) -> None:
@@ -84,22 +88,23 @@ class ImageSpread:
 
     # What the registry has.
 
-    def _outdated(self, image: str, able: Sequence[str]) -> list[str]:
+    def _outdated(self, image: str, seen: dict[str, Image | None]) -> list[str]:
         """Ask the registry once for all hosts; return those that lack what it has. Raises HostError.
 
-        Each host asks by itself, and none is returned, for a name by digest, which loaded images do not have, and where
-        there is one host only.
+        `seen` is what hosts have, and what one has after it has pulled. Each host asks by itself, and none is returned, for a
+        name by digest, which loaded images do not have, and where there is one host only.
         """
+        able = list(seen)
         if len(able) < 2 or "@" in image:
             return []
         digest = self._ask(able, lambda job: images.digest_in_registry(job, image))
-        seen = dict(fan_out(able, lambda name: images.look(self._jobs[name], image)).done)
         known = [name for name, found in seen.items() if found and _has_digest(found.digests, digest)]
         if known:
             self._sources.received(image, self._jobs[known[0]])
             self._sources.note_current(image, known)
         else:
             known = [self._pull(image, able)]
+            seen[known[0]] = None
             seen[known[0]] = images.look(self._jobs[known[0]], image)
         pulled = seen[known[0]]
         # One that was handed on bears no digest of the registry, but the same id.

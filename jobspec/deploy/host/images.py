@@ -17,14 +17,15 @@ from jobctl.jobspec.deploy.model.untrusted import texts
 from jobctl.jobspec.plan.types import Container
 
 
-def ensure(host_job: HostJob, container: Container, sources: ImageSources) -> Image:
+def ensure(host_job: HostJob, container: Container, sources: ImageSources, found: Image | None = None) -> Image:
     """Have the container's image on the host, as its `pull` says; return what its name means there. Raises HostError.
 
+    `found` is what the name means there, if that was looked at.
     An engine among the `sources` that has the image comes before the registry, except with `pull: always`, and except
     where one of them has just pulled it: then the registry comes first, since handing on has failed.
     """
     image = container.image
-    found = look(host_job, image)
+    found = found or look(host_job, image)
     if container.pull == "always":
         if found is None or not sources.is_current(image, host_job.host.name):
             pull(host_job, image)

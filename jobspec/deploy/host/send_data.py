@@ -34,6 +34,20 @@ _WORTH_TELLING = 1_000_000  # bytes of a transfer of which people want to know h
 Known = Mapping[bytes, tuple[int, str]]
 
 
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Files of a version that have arrived on a host, those that it has in its newest other version, and those that it lacks."""
+
+    arrived: frozenset[bytes]
+    linked: frozenset[bytes]
+    missing: Mapping[bytes, DataFile]
+
+    def stale(self, there: DataThere, rest: Rest | None) -> list[bytes]:
+        """Return what an earlier transfer has left that is of no use."""
+        used = self.arrived | ({rest.name} if rest is not None else set())
+        return [name for name in there.incomplete if name not in used]
+
+
 @dataclass(frozen=True)
 class DataPackage:
     """One version of data, ready to be sent to any number of hosts."""
@@ -46,25 +60,47 @@ class DataPackage:
         """What the version is called on hosts."""
         return self.data.version or "data"
 
-    def send(self, host_job: HostJob) -> None:
-        """Put this version beside those that the host has. Raises HostError, also if there is no room for it."""
+    def send(self, host_job: HostJob, there: DataThere | None = None) -> None:
+        """Put this version beside those that the host has. Raises HostError, also if there is no room for it.
+
+        `there` is what it has, if that was looked at.
+        """
         folder = DataFolder(host_job, self.data.name)
         for _ in range(_TRIES):
-            if folder.has(self.version):
+            if there is None and (there := self.look(host_job)) is None:
                 return
-            known = self._known()
-            reading = TIMEOUT + self._size / READ
-            there = folder.look(reading)
-            shipments = self._shipments(host_job, folder, there, known)
+            shipments = self._shipments(host_job, folder, there)
             stamp = self._deliver(host_job, folder, there, shipments)
-            if stamp is None:
-                continue
-            host_job.tell(f"{host_job.host.name} compares {self.data.name}")
-            self._compare(host_job, folder.look(reading, again=True), known, set(shipments[0].linked))
-            if folder.keep(self.version, stamp):
+            if stamp is not None and self.keep(host_job, frozenset(shipments[0].linked)):
                 return
+            there = None
         message = f"other commands send {self.data.place} at the same time"
         raise HostError(host_job.host.name, "data-busy", message, "`jobctl up` again when they have ended")
+
+    def look(self, host_job: HostJob) -> DataThere | None:
+        """Return what a host has of this version, None if it has all of it. Raises HostError."""
+        folder = DataFolder(host_job, self.data.name)
+        return None if folder.has(self.version) else folder.look(self._reading)
+
+    def keep(self, host_job: HostJob, linked: frozenset[bytes]) -> bool:
+        """Compare what has arrived, without what is `linked` from another version, and give it the version's name.
+
+        Say whether that was done: not if another command has changed something meanwhile. Raises HostError if it differs.
+        """
+        folder = DataFolder(host_job, self.data.name)
+        host_job.tell(f"{host_job.host.name} compares {self.data.name}")
+        there = folder.look(self._reading, again=True)
+        self._compare(host_job, there, linked)
+        return folder.keep(self.version, there.stamp)
+
+    def standing(self, there: DataThere) -> Standing:
+        """Return what of this version a host has. Raises DeployError."""
+        known = self.known
+        arrived = frozenset(name for name, about in known.items() if _is(about, name, there.incomplete))
+        linked = frozenset(name for name, about in known.items() if _is(about, name, there.kept)) - arrived
+        return Standing(
+            arrived, linked, {one.name: one for one in self.source.files if one.name not in arrived | linked}
+        )
 
     def _deliver(
         self, host_job: HostJob, folder: DataFolder, there: DataThere, shipments: Sequence[Shipment]
@@ -86,24 +122,22 @@ class DataPackage:
                 return None
         return stamp
 
-    def _shipments(self, host_job: HostJob, folder: DataFolder, there: DataThere, known: Known) -> list[Shipment]:
+    def _shipments(self, host_job: HostJob, folder: DataFolder, there: DataThere) -> list[Shipment]:
         """Return what of this version a host lacks, in one or more parts. Raises HostError if there is no room for it."""
-        arrived = {name for name, about in known.items() if _is(about, name, there.incomplete)}
-        linked = {name for name, about in known.items() if _is(about, name, there.kept)} - arrived
-        present = arrived | linked
-        missing = {file.name: file for file in self.source.files if file.name not in present}
-        own = self._folder_on(host_job)
-        rest = None if own else self._rest(there, missing)
+        standing = self.standing(there)
+        linked, missing = standing.linked, dict(standing.missing)
+        own = self.folder_on(host_job)
+        rest = None if own else self.rest([there], missing)
         if rest is not None:
             del missing[rest.name]
-        size = _archived(missing.values()) + (rest.size if rest else 0)
+        size = archived(missing.values()) + (rest.size if rest else 0)
         if there.free is not None and size > there.free:
             message = (
                 f"there is no room for {size / 1e6:.0f} MB of data in {folder.top}: {there.free / 1e6:.0f} MB are free"
             )
             hint = "make room there; `jobctl data` lists what is kept"
             raise HostError(host_job.host.name, "disk-full", message, hint)
-        stale = [name for name in there.incomplete if name not in arrived and (rest is None or name != rest.name)]
+        stale = standing.stale(there, rest)
         if not own:
             return [Shipment(linked, stale, rest, "", self.source.archive(missing, rest), size)]
         first, *others = _batches(missing.values())
@@ -112,37 +146,45 @@ class DataPackage:
             *(Shipment((), (), None, own, [lines(batch)], sum(batch.values())) for batch in others),
         ]
 
-    def _rest(self, there: DataThere, missing: Mapping[bytes, DataFile]) -> Rest | None:
-        """Return what is missing of the largest file that has begun to arrive, if that is how the file begins."""
-        begun = [
-            (found.size, name, found.digest)
-            for name, found in there.incomplete.items()
-            if found.digest and name in missing and 0 < found.size < missing[name].size
-        ]
-        for size, name, digest in sorted(begun, reverse=True)[:1]:
-            if self.source.digest_of_first(name, size) == digest:
-                file = missing[name]
-                return Rest(name, size, file.size - size, file.kind, file.time_ns)
+    def rest(self, there: Sequence[DataThere], missing: Mapping[bytes, DataFile]) -> Rest | None:
+        """Return what is missing of the largest file that has begun to arrive on all of these, if that is how the file begins."""
+        begun = {name: [seen.incomplete.get(name) for seen in there] for name in there[0].incomplete if name in missing}
+        sizes = {
+            name: min(one.size if one and one.digest and one.size < missing[name].size else 0 for one in found)
+            for name, found in begun.items()
+        }
+        size, name = max(((size, name) for name, size in sizes.items()), default=(0, b""))
+        told = {(one.size, one.digest) for one in begun.get(name, ()) if one is not None}
+        if size and all(self.source.digest_of_first(name, many) == digest for many, digest in told):
+            file = missing[name]
+            return Rest(name, size, file.size - size, file.kind, file.time_ns)
         return None
 
-    def _compare(self, host_job: HostJob, there: DataThere, known: Known, linked: set[bytes]) -> None:
+    def _compare(self, host_job: HostJob, there: DataThere, linked: frozenset[bytes]) -> None:
         """Raise HostError if something has not arrived as it was sent."""
-        for name, about in known.items():
+        for name, about in self.known.items():
             if name not in linked and not _is(about, name, there.incomplete):
                 message = f"what has arrived of {self.data.place} differs from what was sent: {os.fsdecode(name)}"
                 hint = "was it changed meanwhile? `jobctl up` again sends it"
                 raise HostError(host_job.host.name, "data-differs", message, hint)
 
-    def _folder_on(self, host_job: HostJob) -> str:
+    def folder_on(self, host_job: HostJob) -> str:
         """Return the folder itself if it is on the host that is to get it, nothing otherwise."""
         source = self.source
         return source.folder if isinstance(source, FolderOnHost) and source.transport is host_job.transport else ""
 
     @property
-    def _size(self) -> int:
+    def size(self) -> int:
+        """How many bytes all files have. Raises DeployError."""
         return sum(file.size for file in self.source.files)
 
-    def _known(self) -> Known:
+    @property
+    def _reading(self) -> float:
+        """The seconds in which a host reads all of them."""
+        return TIMEOUT + self.size / READ
+
+    @property
+    def known(self) -> Known:
         """Return kind and digest of each file that is no link. Raises DeployError if one cannot be read."""
         known = self.source.known
         for file in self.source.files:
@@ -179,6 +221,6 @@ def _is(about: tuple[int, str], name: bytes, files: Mapping[bytes, DataFileThere
     return found is not None and (found.kind, found.digest) == about
 
 
-def _archived(files: Iterable[DataFile]) -> int:
+def archived(files: Iterable[DataFile]) -> int:
     """Return how many bytes files need in a tar file, and about as many on a disk."""
     return sum(_BLOCK + -(-file.size // _BLOCK) * _BLOCK for file in files)

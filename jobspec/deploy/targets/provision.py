@@ -14,11 +14,12 @@ from jobctl.jobspec.deploy.apply.deployer import Failures, RuntimeInputs
 from jobctl.jobspec.deploy.host import images
 from jobctl.jobspec.deploy.host.code_spread import spread_code
 from jobctl.jobspec.deploy.host.data_source import version_on_host
+from jobctl.jobspec.deploy.host.data_spread import DataSpread
 from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.host.image_copy import ImageSources
 from jobctl.jobspec.deploy.host.image_spread import ImageSpread
 from jobctl.jobspec.deploy.host.send_code import CodeThere, Package, pack_code
-from jobctl.jobspec.deploy.host.send_data import DataPackage, pack_data
+from jobctl.jobspec.deploy.host.send_data import pack_data
 from jobctl.jobspec.deploy.model.control import Image
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.model.observed import Observed
@@ -28,7 +29,7 @@ from jobctl.jobspec.deploy.transport.base import checked
 from jobctl.jobspec.deploy.transport.fanout import fan_out
 from jobctl.jobspec.plan.generation import first_generation
 from jobctl.jobspec.plan.sent import Dataset
-from jobctl.jobspec.plan.types import Plan
+from jobctl.jobspec.plan.types import Container, Plan
 from jobctl.jobspec.render.artefact import Artefact, folder, render
 from jobctl.jobspec.render.container import code_directory, data_directory
 
@@ -99,18 +100,23 @@ class Transfer:
 
     plan: Plan
     code: Package | None
-    data: tuple[DataPackage, ...]
+    data: tuple[DataSpread, ...]
     images: ImageSources
     code_there: dict[str, CodeThere] = field(default_factory=dict)  # on hosts that were asked for it
+    found: dict[tuple[str, str], Image] = field(default_factory=dict)  # images that were there, by host and name
 
     def spread(self, fleet: HostFleet, nodes: Iterable[str], services: Iterable[str]) -> Mapping[str, HostError]:
-        """Let hosts hand images and much code on to each other, before what is left comes to each by itself.
+        """Let hosts hand images, much code and much data on to each other, before what is left comes to each by itself.
 
         Return the hosts that have stopped to answer meanwhile, and those that have no room.
         """
+        answer = sorted(set(nodes) - set(fleet.down))
         if self.code is not None:
-            jobs = [fleet.host_jobs[name] for name in nodes if name not in fleet.down]
-            self.code_there.update(spread_code(self.code, jobs))
+            self.code_there.update(spread_code(self.code, [fleet.host_jobs[name] for name in answer]))
+        gone: dict[str, HostError] = {}
+        for data in self.data:
+            data.spread(name for name in answer if name not in gone)
+            gone |= data.gone
         container = self.plan.nodes[0].container
         needed = {(container.image, container.pull): set(nodes)}
         for service in self.plan.services:
@@ -118,8 +124,9 @@ class Transfer:
                 needed.setdefault((service.container.image, service.container.pull), set()).add(service.host.name)
         spread = ImageSpread(fleet.host_jobs.values(), self.images, container.python, keeps=True)
         for (image, pull), hosts in needed.items():
-            spread.bring(image, sorted(hosts - set(fleet.down) - set(spread.gone)), pull)
-        return spread.gone
+            spread.bring(image, sorted(hosts - set(fleet.down) - set(gone) - set(spread.gone)), pull)
+        self.found.update(spread.found)
+        return gone | spread.gone
 
     def to_node(self, host_job: HostJob) -> Image:
         """Bring a host what its nodes need; return what their image means there."""
@@ -127,18 +134,23 @@ class Transfer:
             self.code.send(host_job, self.code_there.get(host_job.host.name))
         for data in self.data:
             data.send(host_job)
-        return images.ensure(host_job, self.plan.nodes[0].container, self.images)
+        return self._ensure(host_job, self.plan.nodes[0].container)
 
     def to_services(self, host_job: HostJob) -> None:
         """Bring a host the images of its services."""
         for service in self.plan.services:
             if service.host.name == host_job.host.name:
-                images.ensure(host_job, service.container, self.images)
+                self._ensure(host_job, service.container)
+
+    def _ensure(self, host_job: HostJob, container: Container) -> Image:
+        """Have an image on a host."""
+        return images.ensure(host_job, container, self.images, self.found.get((host_job.host.name, container.image)))
 
 
 def _transfer(fleet: HostFleet, plan: Plan) -> Transfer:
     sources = ImageSources(job for name, job in fleet.host_jobs.items() if name not in fleet.down)
-    return Transfer(plan, pack_code(plan), pack_data(plan.data, fleet.folder_of), sources)
+    data = tuple(DataSpread(package, fleet.host_jobs) for package in pack_data(plan.data, fleet.folder_of))
+    return Transfer(plan, pack_code(plan), data, sources)
 
 
 def data_versions(fleet: HostFleet, data: Iterable[Dataset]) -> tuple[dict[str, str | None], Failures]:

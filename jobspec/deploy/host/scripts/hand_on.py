@@ -2,9 +2,9 @@
 
 It reads one line of JSON on its input: the key that all hosts of this transfer share, the address to listen at, and either a
 command that saves the image (`save`, with the layers to leave out in `without`), or one that loads it (`load`; `before`, in
-hex, comes first in its input). Then it reads frames: orders, and the archive where it comes from the user's machine. Where
-`save` is null, the rest of its input is the saved image. It prints a JSON object a line: `port`, then once in a while how
-far it is. It ends with its input, when it is told to, or when nobody needs it any more. One that loads an image of about
+hex, comes first in its input). Where `without` is null, `save` prints any bytes, and reads those of `given`, in hex. Then it
+reads frames: orders, and the archive where it comes from the user's machine. Where `save` is null, the rest of its input is
+the saved image. It prints a JSON object a line: `port`, then once in a while how far it is. It ends with its input, when it is told to, or when nobody needs it any more. One that loads an image of about
 `size` bytes keeps what has come in a file (kept.py), if `keep` says in which folder and by what name, until its engine has
 all.
 
@@ -23,6 +23,7 @@ import socket
 import subprocess
 import sys
 import tarfile
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -159,25 +160,28 @@ class Relay:
 
     def _save(self) -> None:
         """Read the archive from the engine."""
-        child = subprocess.Popen(
-            self.order["save"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        )
+        with tempfile.TemporaryFile() as given:
+            given.write(bytes.fromhex(self.order.get("given", "")))
+            given.seek(0)
+            child = subprocess.Popen(self.order["save"], stdin=given, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         self._child = child
         out, err = child.stdout, child.stderr
         assert out is not None
         assert err is not None
         try:
-            self._fill(out)
-        except tarfile.TarError as error:
+            self._fill(out, lambda: child.wait() == 0)
+        except (tarfile.TarError, EOFError) as error:
             child.kill()
             raise OSError(err.read().decode("utf-8", "replace").strip() or str(error)) from error
 
     def _read(self) -> None:
         """Read the archive from the input."""
-        self._fill(sys.stdin.buffer)
+        self._fill(sys.stdin.buffer, lambda: True)
 
-    def _fill(self, stream: IO[bytes]) -> None:
-        saved = without_layers(iter(lambda: stream.read(PIECE), b""), frozenset(self.order["without"]))
+    def _fill(self, stream: IO[bytes], is_whole: Callable[[], bool]) -> None:
+        saved, without = whole(stream, is_whole), self.order["without"]
+        if without is not None:
+            saved = without_layers(saved, frozenset(without))
         fill(self.window, self.key, (self._hear(piece) for piece in saved))
 
     def _hear(self, piece: bytes) -> bytes:
@@ -330,6 +334,13 @@ class Relay:
             while select.select([link], [], [], STALL)[0] and link.recv(4096):
                 pass
             link.shutdown(socket.SHUT_RDWR)
+
+
+def whole(stream: IO[bytes], is_whole: Callable[[], bool]) -> Iterator[bytes]:
+    """Yield all of a stream. Raises EOFError at its end if it is not whole."""
+    yield from iter(lambda: stream.read(PIECE), b"")
+    if not is_whole():
+        raise EOFError("it broke off")
 
 
 def kept(order: dict[str, Any]) -> KeptArchive | None:
