@@ -144,6 +144,52 @@ def test_a_host_that_does_not_answer_delays_no_other(hosts: Hosts, monkeypatch: 
         assert eventually(lambda: ports.place(1).problem) == "h1: no route to it"
 
 
+@pytest.mark.usefixtures("quick")
+def test_a_connection_to_a_host_that_is_gone_waits_until_its_node_has_moved(hosts: Hosts) -> None:
+    """A dead host may also not say so: the connection leads to the new one at once."""
+    give(hosts.host_jobs["h0"], generation(1, "h0", "h1"))
+    gone, hangs, asked = threading.Event(), threading.Event(), threading.Semaphore(0)
+    gone.set()
+    found: list[bytes] = []
+
+    def connects(ports: Any, port: int) -> threading.Thread:
+        thread = threading.Thread(target=lambda: found.append(said(ports.dial(1, port))))
+        thread.start()
+        return thread
+
+    class Hangs(LocalTransport):
+        def open_port(self, address: str, port: int) -> Any:
+            asked.release()
+            hangs.wait()
+            raise HostError(self.host, "lost", "it is dead")
+
+    hosts.host_jobs["h1"].transport = Hangs("h1")
+    with answering("h0", "s0") as port, hosts.ports() as ports:
+        threads = [connects(ports, port)]
+        assert asked.acquire(timeout=30)
+        hosts.host_jobs["h1"].transport = Gone("h1", gone)
+        eventually(lambda: ports.place(1).problem)
+        threads.append(connects(ports, port))
+        give(hosts.host_jobs["s0"], generation(2, "h0", "s0"))
+        for thread in threads:
+            thread.join(10)
+    hangs.set()
+    assert found == [b"s0", b"s0"]
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_connection_waits_for_a_host_that_is_gone_only_so_long(hosts: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_ports, "PATIENCE", 0.1)
+    give(hosts.host_jobs["h0"], generation(1, "h0", "h1"))
+    gone = threading.Event()
+    gone.set()
+    hosts.host_jobs["h1"].transport = Gone("h1", gone)
+    with hosts.ports() as ports:
+        eventually(lambda: ports.place(1).problem)
+        with pytest.raises(HostError, match="h1: no route to it"):
+            ports.dial(1, 6006)
+
+
 def test_where_no_host_answers_nothing_is_forwarded(hosts: Hosts) -> None:
     wait = threading.Event()
     wait.set()

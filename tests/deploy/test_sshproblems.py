@@ -8,6 +8,8 @@ import os
 import paramiko
 import pytest
 
+from jobctl.jobspec.deploy.model.inventory import SshOptions
+from jobctl.jobspec.deploy.transport import connecting
 from jobctl.jobspec.deploy.transport.ssh_problems import explain, login_ended
 from jobctl.jobspec.spec.hosts import Host
 
@@ -34,12 +36,55 @@ def tried(*numbers: int) -> Exception:
         (paramiko.AuthenticationException("no"), "key-refused"),
         (PermissionError(errno.EACCES, "Permission denied", "/root/key"), "no-identity"),
         (paramiko.PasswordRequiredException("no"), "key-locked"),
+        (EOFError(), "lost"),
+        (paramiko.SSHException("Unable to open channel."), "lost"),
     ],
 )
 def test_each_cause_has_its_own_code(error: Exception, code: str) -> None:
     found = explain(Host("h1"), error, "run true")
     assert found is not None
     assert (found.code, bool(found.hint)) == (code, True)
+
+
+def test_a_connection_that_ended_is_told_in_the_same_words_to_all_that_use_it() -> None:
+    found = [
+        explain(Host("h1"), error, "run sh") for error in (EOFError(), paramiko.SSHException("Unable to open channel."))
+    ]
+    assert [str(error) for error in found] == ["h1: the connection was lost while it was to run sh"] * 2
+
+
+class Hop:
+    """A connection of Fabric's to a jump host, or through one, that may not be made."""
+
+    def __init__(self, name: str, gateway: Hop | None = None, error: Exception | None = None) -> None:
+        self.original_host, self.gateway, self.error, self.is_closed = name, gateway, error, False
+        self.client = self
+        self.transport = None
+
+    def open(self) -> None:
+        if self.error is not None:
+            raise self.error
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (paramiko.ChannelException(2, "Connect failed"), "h2: its jump host h1 cannot connect to it: Connect failed"),
+        (paramiko.AuthenticationException("no"), "no"),
+    ],
+)
+def test_a_connection_that_is_not_made_leaves_none_to_its_jump_host(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, message: str
+) -> None:
+    jump = Hop("h1")
+    made = Hop("h2", jump, error)
+    monkeypatch.setattr(connecting, "_prepared", lambda host, options: made)
+    with pytest.raises(Exception, match=f"^{message}$"):
+        connecting.connect(Host("h2"), SshOptions())
+    assert (made.is_closed, jump.is_closed) == (True, True)
 
 
 def test_what_a_login_printed_is_told_in_a_line_that_a_terminal_can_show() -> None:

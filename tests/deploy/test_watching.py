@@ -92,6 +92,19 @@ def test_a_launcher_is_answered(followed: Following, host_job: HostJob) -> None:
     assert followed.detector.progress == {0: 5}
 
 
+def test_a_host_that_is_heard_again_has_others_tried_at_once(
+    host_job: HostJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(HostFollowed, "_hear_engine", lambda self: None)
+    made = following(host_job)
+    made.hosts[0]._fail(HostError("h0", "no-route", "no route to its address"))
+    other = made.pauses.one()
+    other.fail()
+    made.start()
+    eventually(lambda: other.is_over)
+    made.close()
+
+
 def test_what_is_no_tick_ends_nothing(followed: Following, host_job: HostJob) -> None:
     eventually(lambda: not followed.seen()[1])
     say(host_job, node="none")

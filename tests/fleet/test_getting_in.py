@@ -7,6 +7,7 @@ import json
 import signal
 import socket
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from .fleet import Fleet, fleet
 from .jobs import SPEC, Jobs, eventually
 
 PORT = 6006  # each host has a network of its own
+FIRST_BYTE, AFTER_A_MOVE = 1.0, 4.0  # seconds; on a machine that does nothing else 0.05, and 1.0 of promised 2.0
 
 # Tells everybody who connects at which address its node is, and fails when told to.
 SERVER = f"""\
@@ -116,9 +118,14 @@ def test_a_forwarded_port_follows_its_node(jobs: Jobs, tmp_path: Path) -> None:
             eventually(lambda: "; trying again" in log.read_text())
             jobs.fleet[1].start_sshd()
             eventually(lambda: "h2 answers again" in log.read_text())
+            begun = time.monotonic()
             assert said_at(port) == second
+            assert time.monotonic() - begun < FIRST_BYTE
             (jobs.checkpoints / "fail-1").touch()
+            eventually(lambda: jobs.all_train(after=1))
+            begun = time.monotonic()
             eventually(lambda: said_at(port) == third)
+            assert time.monotonic() - begun < AFTER_A_MOVE
         finally:
             forward.send_signal(signal.SIGINT)
         assert forward.wait(60) == 130

@@ -221,7 +221,6 @@ def test_a_host_that_is_reached_out_for_early_is_there(transport: Transport) -> 
 
 def test_what_there_is_to_say_is_sent_at_once(hosts: Fleet) -> None:
     connection = connect(Host("h1"), SshOptions(hosts.ssh_config))
-    connection.open()
     with contextlib.closing(connection):
         assert connection.transport.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 

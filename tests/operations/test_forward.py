@@ -124,6 +124,39 @@ def test_a_connection_that_leads_nowhere_is_told_once_until_one_does() -> None:
     assert said.new() == closed
 
 
+def test_problems_that_take_turns_are_told_once_each() -> None:
+    ports, said = Ports(), Said()
+    route = _Route(PortForward(6006, "0", 6006), 0, ports, frozenset({6006}), said)
+    route.begin()
+    for _ in range(2):
+        for problem in ("gpu01: it is gone", "gpu01: no route to its address"):
+            ports.now = NodePlace("gpu01", problem)
+            route.look()
+    assert said.new()[1:] == [
+        "gpu01: it is gone; trying again",
+        "gpu01: no route to its address; trying again",
+    ]
+
+
+def test_connections_to_where_a_node_was_end_when_it_moves() -> None:
+    """Its host may be dead, and say nothing: a browser would wait on a connection that it keeps."""
+    ports, said = Ports(), Said()
+    route = _Route(PortForward(6006, "1", 6006), 1, ports, frozenset({6006}), said)
+    route.begin()
+    (client, ours), (ports.answer, _server) = socket.socketpair(), socket.socketpair()
+    client.settimeout(30)
+    passing = threading.Thread(target=route.connect, args=(ours,), daemon=True)
+    passing.start()
+    client.sendall(b"question")
+    assert _server.recv(8) == b"question"
+    route.look()
+    ports.now = NodePlace("gpu02")
+    route.look()
+    assert client.recv(1) == b""
+    passing.join(30)
+    assert not passing.is_alive()
+
+
 def test_a_port_that_leads_to_itself_is_refused() -> None:
     ports = Ports()
     ports.now = NodePlace("localhost", here=True)

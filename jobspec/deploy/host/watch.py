@@ -19,6 +19,7 @@ from typing import Any
 
 from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.host.lock import ANSWER, check_answer
+from jobctl.jobspec.deploy.host.pauses import FIRST, LONGEST, Pauses
 from jobctl.jobspec.deploy.host.scripts import SCRIPTS
 from jobctl.jobspec.deploy.model.control import Control
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
@@ -33,7 +34,6 @@ from jobctl.jobspec.deploy.store.processes import alive
 MEET = 4.0  # seconds that the first look waits for hosts; those that take longer come later
 KEEP = 5.0  # seconds after which a host is told that we are there, if there was nothing to answer
 CUT = 12.0  # seconds without a tick after which a connection is given up, and made anew
-FIRST, LONGEST = 0.5, 5.0  # seconds between two attempts to connect
 READERS = 8  # hosts that are read at the same time
 STILL = 2.0  # seconds for which a look counts that has found no launcher, while it matters
 RELEASE = 1.0  # seconds that hosts have to release the lock of a supervisor that ends
@@ -48,6 +48,7 @@ class Following:
         self.detector = detector
         self.woken = threading.Event()
         self.readers = threading.BoundedSemaphore(READERS)
+        self.pauses = Pauses()
         self.hosts = [HostFollowed(host_job, self, me) for host_job in host_jobs]
         self.who = who("supervise")
 
@@ -116,6 +117,7 @@ class HostFollowed:
         self._over = threading.Event()
         self._left = threading.Event()  # nothing comes from it any more
         self._channel: Any = None
+        self._pause = all_.pauses.one()
         self._ticks = TickReader(all_.detector, self.name)
         self.looked = 0.0  # when the look began that found what is `seen`
         self._told = self._read_at = 0.0
@@ -133,6 +135,7 @@ class HostFollowed:
         """Stop: the host's script ends with its input, and releases the lock."""
         self._over.set()
         self._stale.set()
+        self._pause.end()
         channel = self._channel
         if channel is not None:
             with contextlib.suppress(OSError, EOFError):
@@ -163,11 +166,9 @@ class HostFollowed:
             self._left.set()
 
     def _follow_until_over(self) -> None:
-        pause = FIRST
         while not self._over.is_set():
             try:
                 for line in self._lines():
-                    pause = FIRST
                     self._hear(line)
             except Locked as locked:
                 if not _is_gone(locked.holder):  # one that was killed is soon noticed to be
@@ -179,11 +180,11 @@ class HostFollowed:
                 self._fail(HostError(self.name, "lost", f"the connection was lost: {error or 'it ended'}"))
             finally:
                 self.met.set()
-            if self._over.wait(pause * random.uniform(0.5, 1.0)):
-                return
-            pause = min(2 * pause, LONGEST)
+            if not self._over.is_set():
+                self._pause.wait()
 
     def _fail(self, error: DeployError) -> None:
+        self._pause.fail()
         if not self._over.is_set():
             self._problem = error
             self.all.woken.set()
@@ -224,6 +225,7 @@ class HostFollowed:
             check_answer(heading[2], self.name, f"{heading[1]}/supervisor.lock")
             return False
         self.seen, self._idle, self._problem = NOTHING, True, None
+        self._pause.hear()
         self.met.set()
         self._over.wait(LONGEST)
         return True
@@ -233,6 +235,7 @@ class HostFollowed:
         if not self._owned:
             self.all.detector.succeed()
         self._ticks.forget()
+        self._pause.hear()
         self._idle, self._problem = False, None
         self.all.detector.hear_host(self.name)
         self.read_soon()

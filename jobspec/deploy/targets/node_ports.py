@@ -6,6 +6,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 from typing import Any
 
 from jobctl.jobspec.deploy.apply.deployer import AllUnreachable, NodePlace
@@ -19,6 +20,7 @@ from jobctl.jobspec.deploy.transport.relay import LOOPBACK
 from jobctl.jobspec.plan.types import HostRef, Plan
 
 INTERVAL = 1.0  # seconds between two looks at a host, which also show whether its connection is still there
+PATIENCE = 10.0  # seconds that a connection waits for a host that does not answer: it may be back, or the node moves
 SETTLED = 1.0  # seconds after the first answer in which other hosts may tell of a newer generation
 
 
@@ -58,7 +60,7 @@ class HostPorts:
         self._fleet = fleet
         self._seen: dict[str, HostState] = {}
         self._down: dict[str, DeployError] = {}
-        self._told = threading.Condition()
+        self._told = threading.Condition(threading.RLock())
         self._over = threading.Event()
 
     @contextlib.contextmanager
@@ -114,20 +116,68 @@ class HostPorts:
         return NodePlace(home.name, problem.message if problem else None, host_job is not None and host_job.host.local)
 
     def dial(self, node: int | str, port: int) -> Any:
-        """Return a socket (or a channel, which is like one) to a port of a node."""
+        """Return a socket (or a channel, which is like one) to a port of a node.
+
+        If its host does not answer, wait a while: it may be back soon, or the node moves. Raises DeployError after that.
+        """
+        deadline = time.monotonic() + PATIENCE
         again = True
         while True:
-            home = self._home(node)
+            home = self._answering(node, deadline)
             try:
-                return self._open(home, port)
+                found = self._opened(node, home, port)
+                if found is not None:
+                    return found
             except HostError as error:
                 # It has moved since, or the connection was lost just now and can be made again.
                 if self._home(node) == home and not (again and error.code == "lost"):
                     raise
                 again = self._home(node) != home
 
+    def _answering(self, node: int | str, deadline: float) -> HostRef:
+        """Return where a node is, once that host answers. Raises its problem after `deadline`."""
+        with self._told:
+            while (problem := self._down.get((home := self._home(node)).name)) is not None:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise problem
+                self._told.wait(min(left, INTERVAL))
+            return home
+
+    def _opened(self, node: int | str, home: HostRef, port: int) -> Any:
+        """Connect to a port of a host; return None if the node moves meanwhile: a dead host would take long to give up."""
+        opening: Future[Any] = Future()
+        opening.add_done_callback(self._tell)
+        threading.Thread(target=self._open_into, args=(opening, home, port), daemon=True).start()
+        with self._told:
+            while not opening.done() and self._home(node) == home:
+                self._told.wait(INTERVAL)
+        if opening.done():
+            return opening.result()
+        opening.add_done_callback(_close)
+        return None
+
+    def _open_into(self, opening: Future[Any], home: HostRef, port: int) -> None:
+        try:
+            made = self._open(home, port)
+        except BaseException as error:
+            opening.set_exception(error)
+        else:
+            opening.set_result(made)
+
+    def _tell(self, opening: Future[Any]) -> None:
+        with self._told:
+            self._told.notify_all()
+
     def _open(self, home: HostRef, port: int) -> Any:
         host_job = self._fleet.host_jobs.get(home.name)
         if host_job is None:
             raise DeployError(f"{home.name} is not among the hosts that jobctl knows", "name them all with `--hosts`")
         return open_port(host_job.transport, home, port)
+
+
+def _close(opening: Future[Any]) -> None:
+    """Close what was opened too late."""
+    if opening.exception() is None:
+        with contextlib.suppress(OSError, EOFError):
+            opening.result().close()

@@ -6,12 +6,15 @@ Host keys are never accepted silently: an unknown one is refused unless the conf
 
 from __future__ import annotations
 
+import contextlib
 import os
+import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.inventory import SshOptions
+from jobctl.jobspec.deploy.transport.ssh_problems import not_through
 from jobctl.jobspec.deploy.transport.streamlocal import wire
 from jobctl.jobspec.spec.hosts import Host
 
@@ -19,10 +22,44 @@ if TYPE_CHECKING:
     import fabric
     import paramiko
 
+# Seconds between two looks of Paramiko's whether a connection is to be closed; with its own 0.1, many keep a core busy.
+QUIET = 2.0
 CONNECT_TIMEOUT = 10  # seconds, unless the SSH configuration has ConnectTimeout
 
 
 def connect(host: Host, options: SshOptions) -> fabric.Connection:
+    """Return a connection to `host`, with the user's SSH configuration applied. Raises HostError, and what Paramiko raises."""
+    import paramiko
+
+    connection = _prepared(host, options)
+    try:
+        connection.open()
+    except Exception as error:
+        close(connection)  # the jump host may have answered
+        if isinstance(error, paramiko.ChannelException):  # there is no session yet, so it is of the jump host
+            raise not_through(host.name, str(connection.gateway.original_host), error.text) from error
+        raise
+    connection.transport.sock.settimeout(QUIET)
+    return connection
+
+
+def close(connection: fabric.Connection) -> None:
+    """Close a connection, also one that was not made, and those to its jump hosts."""
+    wake(connection)
+    hop: Any = connection
+    while hop is not None and not isinstance(hop, str):
+        hop.close()
+        hop.client.close()  # Fabric closes none that is not open yet
+        hop = hop.gateway
+
+
+def wake(connection: fabric.Connection) -> None:
+    """Have Paramiko's thread of a connection notice at once that somebody closes it, and not with its next look."""
+    with contextlib.suppress(OSError, EOFError, AttributeError):
+        connection.transport.sock.shutdown(socket.SHUT_RDWR)
+
+
+def _prepared(host: Host, options: SshOptions) -> fabric.Connection:
     """Return a connection to `host` that is not open yet, with the user's SSH configuration applied."""
     import logging
 

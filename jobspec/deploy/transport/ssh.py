@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import select
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.model.inventory import SshOptions
 from jobctl.jobspec.deploy.transport.base import TIMEOUT, Input, Result, RunningCommand, Stdin, TerminalSize, quote
-from jobctl.jobspec.deploy.transport.connecting import CONNECT_TIMEOUT, connect
+from jobctl.jobspec.deploy.transport.connecting import CONNECT_TIMEOUT, close, connect, wake
 from jobctl.jobspec.deploy.transport.held_shell import HeldCommand, Login
 from jobctl.jobspec.deploy.transport.running import ChannelCommand
 from jobctl.jobspec.deploy.transport.ssh_problems import explain, login_ended, login_hangs, port_refused
@@ -31,8 +30,6 @@ if TYPE_CHECKING:
     import paramiko
 
 CHUNK = 32768
-# Seconds between two looks of Paramiko's whether a connection is to be closed; with its own 0.1, many keep a core busy.
-QUIET = 2.0
 PING = 10  # seconds of silence after which it is asked whether the link is there at all, and within which it answers
 
 
@@ -118,7 +115,7 @@ class Ssh:
         except Exception as error:  # of paramiko or a socket; told by whoever uses the connection
             early.set_exception(error)
             if connection is not None:
-                _close(connection)
+                close(connection)
         else:
             early.set_result(connection)
 
@@ -181,9 +178,9 @@ class Ssh:
             connection, self._connection = self._connection, None
             early, self._early = self._early, None
         if connection is not None:
-            _close(connection)
+            close(connection)
         elif early is not None:  # nobody has used it
-            early.add_done_callback(lambda made: None if made.exception() else _close(made.result()))
+            early.add_done_callback(lambda made: None if made.exception() else close(made.result()))
 
     # Connecting.
 
@@ -199,10 +196,7 @@ class Ssh:
             return self._connection
 
     def _connect(self) -> fabric.Connection:
-        connection = connect(self._host, self._options)
-        connection.open()
-        connection.transport.sock.settimeout(QUIET)
-        return connection
+        return connect(self._host, self._options)
 
     # Talking.
 
@@ -303,8 +297,8 @@ class Ssh:
         with self._lock:
             connection, self._connection = self._connection, None
         if connection is not None:
-            _wake(connection)
-            threading.Thread(target=connection.close, daemon=True).start()  # which waits for a dead peer
+            wake(connection)
+            threading.Thread(target=close, args=(connection,), daemon=True).start()  # which waits for a dead peer
 
 
 def _begin(connection: fabric.Connection, argv: Sequence[str], timeout: float = CONNECT_TIMEOUT) -> LoginSession:
@@ -347,19 +341,6 @@ def _hear(login: Login, said: bytearray, ready: Callable[[], bool], receive: Cal
         said += receive(missing)
         moved = True
     return moved
-
-
-def _close(connection: fabric.Connection) -> None:
-    _wake(connection)
-    connection.close()
-    if not isinstance(connection.gateway, str | None):
-        connection.gateway.close()
-
-
-def _wake(connection: fabric.Connection) -> None:
-    """Have Paramiko's thread of a connection notice at once that somebody closes it, and not with its next look."""
-    with contextlib.suppress(OSError, EOFError, AttributeError):
-        connection.transport.sock.shutdown(socket.SHUT_RDWR)
 
 
 def _drain(channel: paramiko.Channel, out: bytearray, err: bytearray) -> bool:

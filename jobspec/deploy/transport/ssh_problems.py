@@ -36,6 +36,7 @@ UNREADABLE = Problem(
 )
 UNREACHABLE = Problem("unreachable", "{reason}", _IS_IT_UP)
 LOST = Problem("lost", "{reason}", "{try_it}")
+ENDED = Problem("lost", "the connection was lost while it was to {what}", "{try_it}")
 
 # By the name of an exception's class, so that nobody has to import Paramiko for it.
 _PARAMIKO = "paramiko.ssh_exception."
@@ -66,7 +67,7 @@ _BY_CLASS = {
         "unknown-name", "its name cannot be resolved", "is it right? HostName in the SSH configuration"
     ),
     "builtins.TimeoutError": Problem("unreachable", "it does not answer", _IS_IT_UP),
-    "builtins.EOFError": Problem("lost", "the connection was lost while it was to {what}", "{try_it}"),
+    "builtins.EOFError": ENDED,
 }
 
 # What Paramiko tells only by the text of an SSHException; the first that fits.
@@ -91,6 +92,8 @@ _BY_TEXT = (
             "name one with `identity=` in the hosts file or IdentityFile, or start an agent; passwords are not used",
         ),
     ),
+    # What Paramiko says to all but the first of those that a connection ends for.
+    (re.compile("Unable to open channel|SSH session not active"), ENDED),
     (re.compile(""), LOST),
 )
 
@@ -168,6 +171,12 @@ def port_refused(host: str, place: str, code: int) -> DeployError:
         message = f"its sshd does not forward connections to {place}"
         return HostError(host, "forwarding-forbidden", message, "see AllowTcpForwarding and PermitOpen in sshd_config")
     return PortClosed(f"{host}: nothing listens at {place}")
+
+
+def not_through(host: str, jump: str, reason: str) -> HostError:
+    """Return the error for a host that its jump host does not connect us to; `reason` is what sshd there says."""
+    hint = f"is {host} up, and does sshd on {jump} forward (AllowTcpForwarding)? try `ssh {shlex.quote(host)}`"
+    return HostError(host, "unreachable", f"its jump host {jump} cannot connect to it: {reason}", hint)
 
 
 def _printed(said: bytes) -> str:

@@ -8,7 +8,7 @@ import socket
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from jobctl.jobspec.operations.errors import Refused
 from jobctl.jobspec.operations.resolve.names import is_service, node_number
@@ -87,8 +87,9 @@ class _Route:
         self._wanted, self._node, self._ports, self._own, self._reporter = wanted, node, ports, own, reporter
         self._name = f"node {node}" if isinstance(node, int) else node
         self._host = ""
-        self._told: str | None = None  # the problem that was told last, None if there is none
+        self._told: set[str] = set()  # problems, until they are over
         self._away = False  # whether the host did not answer when last looked at
+        self._open: set[tuple[socket.socket, Any]] = set()  # connections that are served, and what each leads to
         self._lock = threading.Lock()
 
     def begin(self) -> None:
@@ -110,11 +111,14 @@ class _Route:
             self._tell(error.message)
             return
         if place.host != self._host:
-            self._host, self._told, self._away = place.host, None, False
+            self._host, self._away = place.host, False
+            self._told.clear()
+            self._cut()  # a host that is gone says no goodbye: clients would wait for it
             self._reporter.say(f"{self._name} is on {place.host} now: 127.0.0.1:{self._wanted.local} leads there")
         if place.problem is not None:
             self._tell(f"{place.problem}; trying again")
         elif self._away:
+            self._told.clear()
             self._reporter.say(f"{place.host} answers again")
         self._away = place.problem is not None
 
@@ -129,8 +133,26 @@ class _Route:
         except DeployError as error:
             self._tell(f"{self._name}: {error.message}" + (f" ({error.hint})" if error.hint else ""))
             return
-        self._told = None
-        relay(connection, there)
+        self._told.clear()
+        pair = connection, there
+        self._open.add(pair)
+        try:
+            relay(connection, there)
+        finally:
+            self._open.discard(pair)
+
+    def _cut(self) -> None:
+        """End all connections, in the background: to close one to a dead host may take long."""
+
+        def end(connection: socket.socket, there: Any) -> None:
+            for side in (connection, there):
+                with contextlib.suppress(OSError, EOFError):
+                    side.shutdown(socket.SHUT_RDWR)
+            with contextlib.suppress(OSError, EOFError):
+                there.close()  # who reads a channel does not notice that it was shut down
+
+        for pair in list(self._open):
+            threading.Thread(target=end, args=pair, daemon=True).start()
 
     def _refuse_itself(self, place: NodePlace) -> None:
         """Raise DeployError where the port that is meant is one of those that are forwarded: connections would go in a circle."""
@@ -142,7 +164,7 @@ class _Route:
 
     def _tell(self, problem: str) -> None:
         with self._lock:
-            if problem == self._told:
+            if problem in self._told:
                 return
-            self._told = problem
+            self._told.add(problem)
         self._reporter.say(problem)
