@@ -34,17 +34,23 @@ class JobSize:
             return 0
         return min(self.most, max(self.least, ready - self.spares))
 
+    def without_lost(self, now: float) -> Optional[Dict[int, RunnerState]]:
+        """Return where nodes shall be without those that are lost or cannot start, None if the job stays as it is."""
+        lost = {*self.places.lost(now, self.timeout), *self.places.refused(now)}
+        left = {node: runner for node, runner in self.places.at.items() if node not in lost}
+        if self.least == self.most or not lost or self.places.free(now, 0) or not self.shrinks:
+            return None
+        return left if len(left) >= self.least else None
+
     def change(self, now: float) -> Optional[Dict[int, RunnerState]]:
         """Return where the nodes of an elastic job shall be, None if it stays as it is."""
         if self.least == self.most:
             return None
         at, free = self.places.at, self.places.free(now, 0)
-        lost = self.places.lost(now, self.timeout)
         more = min(len(free) - self.spares, self.most - len(at))
-        if lost or more <= 0:
+        if self.places.lost(now, self.timeout) or self.places.refused(now) or more <= 0:
             self.possible = None
-            left = {node: runner for node, runner in at.items() if node not in lost}
-            return left if lost and not free and self.shrinks and len(left) >= self.least else None
+            return self.without_lost(now)
         self.possible = now if self.possible is None else self.possible
         if now - self.possible < STEADY:
             return None

@@ -161,6 +161,14 @@ def test_while_the_controller_is_down_nodes_are_as_the_coordinator_says() -> Non
     assert (seen.problem, node.state, node.host) == (SILENT, "lost", "s1")
 
 
+def test_a_node_that_its_machine_cannot_start_waits_and_says_why() -> None:
+    nodes = {"0": {"host": "s1", "heard": True, "runs": False, "ended": None, "refused": "Error: no such device"}}
+    seen = look((RUNNING, 0), job_id="7", state="running", at=NOW - 1, nodes=nodes, result=None)
+    (node,) = observed_job(seen, None).nodes
+    words = "s1 cannot start it: Error: no such device"
+    assert (node.state, node.reason, verdict(seen)) == ("pending", words, ("starting", f"node 0: {words}"))
+
+
 def test_a_batch_script_that_writes_no_more_is_not_believed() -> None:
     nodes = {"0": {"host": "s1", "heard": True, "runs": True, "ended": None}}
     seen = look((RUNNING, 0), job_id="7", state="running", at=NOW - 40, nodes=nodes, result=None)

@@ -119,6 +119,9 @@ def _nodes(look: SlurmLook, reports: Mapping[int, Json], plan: Plan | None) -> I
         elif runs and place and (look.is_stale or place.get("heard") is not True) and place.get("ended") is None:
             seen = parse_node(index, role, host, report, 1, None)
             yield replace(seen, state="lost", reachable=False, launcher=None, reason=f"{host} does not answer")
+        elif runs and (refused := as_text(place.get("refused"))):
+            seen = parse_node(index, role, host, report, None, None)
+            yield replace(seen, state="pending", failure=None, reason=f"{host} cannot start it: {refused}")
         else:
             yield parse_node(index, role, host, report, launcher, None)
 
