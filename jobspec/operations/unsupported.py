@@ -73,10 +73,6 @@ UNSUPPORTED: Mapping[str, Mapping[str, tuple[str, str]]] = {
             f"{_LAUNCHERS}they begin together",
             "`jobctl restart` starts all nodes again",
         ),
-        "report": (
-            f"{_LAUNCHERS}nobody outside of it notes when it trained and when not",
-            "`jobctl events` has what the allocation tells",
-        ),
         "ssh-config": (
             "`srun` enters nodes, and there is no container or host that jobctl could ask",
             "`jobctl ssh` and `jobctl exec` work there",

@@ -196,7 +196,7 @@ class SlurmAllocation:
 
     def events(self) -> Events:
         """Return what reads what happened: here, and in the allocation."""
-        return AllocationEvents(self.login, self.job)
+        return AllocationEvents(self.login, self.job, lambda: self._look or self.login.look(ask=False))
 
     def enter(self, node: int | str, argv: Sequence[str]) -> int:
         """Run a command with what the first process of a node has, on its machine; return its exit code."""

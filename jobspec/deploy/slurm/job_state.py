@@ -51,7 +51,7 @@ _STUCK = (
 
 def observed_job(look: SlurmLook, plan: Plan | None) -> Observed:
     """Return a job as it was looked at."""
-    reports = dict(_reports(look))
+    reports = dict(look.reports())
     control = _control(look, reports.values())
     nodes = tuple(_nodes(look, reports, plan))
     verdict = _verdict(look, nodes)
@@ -74,13 +74,6 @@ def _slurm(entry: QueueEntry | None) -> SlurmState | None:
         return None
     fields = (entry.state, entry.reason, entry.expected_start if entry.waits else None, entry.nodes, entry.time_left)
     return SlurmState(number_in(entry.job_id) or 0, *fields)
-
-
-def _reports(look: SlurmLook) -> Iterator[tuple[int, Json]]:
-    for path, data in look.files.items():
-        node = number_in(path.parts[0][5:]) if path.parts[0].startswith("node-") else None
-        if node is not None and path.name == "report.json":
-            yield node, data
 
 
 def _control(look: SlurmLook, reports: Iterable[Json]) -> Control:
