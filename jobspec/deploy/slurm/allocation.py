@@ -5,6 +5,7 @@ No supervisor runs beside the allocation, so this is a `Handle` and no `Deployer
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -38,6 +39,7 @@ from jobctl.jobspec.plan.types import Plan
 
 ASK = 15.0  # seconds after which Slurm is asked again about a job whose allocation answers
 KILL = 60.0  # seconds beyond the grace after which Slurm has to end what does not end itself
+HEARD = 20.0  # seconds within which the coordinator has followed an order, unless its machine is lost
 GONE = 120.0  # seconds within which Slurm has to have let go of a job that was cancelled
 
 
@@ -136,6 +138,33 @@ class SlurmAllocation:
                 lambda look: look.entry is None or look.entry.over or bool(look.allocation.get("result")), grace + KILL
             )
         self._cancel_all()
+
+    def order(self, job_id: str, command: str) -> int | None:
+        """Have the coordinator begin a generation; return its number, None where that is not known yet."""
+        before = self._number()
+        self.login.order(job_id, f"{command}-{time.time()}", command)
+        deadline = time.monotonic() + HEARD
+        while time.monotonic() < deadline:
+            self.look()
+            number = self._number()
+            if number is not None and number > (before or 0):
+                return number
+            self.tell("waiting until the allocation has begun the next generation")
+            pause(self.interval)
+        return None
+
+    def _number(self) -> int | None:
+        """Return the generation of the job, as last looked at."""
+        generation = observed_job(self._look, self.plan).control.generation if self._look else None
+        return generation.number if generation else None
+
+    def note_stopped(self) -> None:
+        """Write down that the user has stopped the job, where no coordinator has: one that waited has none."""
+        look = self.look_anew()
+        if look.there and not isinstance(look.allocation.get("result"), dict):
+            result = {"phase": "stopped", "reason": "stopped by the user", "at": look.now, "exit_code": None}
+            told = {"version": 1, "job_id": look.known_id, "state": "ended", "result": result}
+            self.login.write("run/allocation.json", json.dumps(told).encode())
 
     def _cancel_all(self) -> None:
         """Cancel whatever Slurm has of the job, until it has nothing: a job may have submitted the next one."""

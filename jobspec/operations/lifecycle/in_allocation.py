@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from jobctl.jobspec.deploy.apply.changes import Changed
     from jobctl.jobspec.deploy.apply.reconcile import Step
+    from jobctl.jobspec.deploy.model.observed import Observed
     from jobctl.jobspec.deploy.slurm.allocation import SlurmAllocation
     from jobctl.jobspec.operations.reporter import Reporter
     from jobctl.jobspec.operations.resolve.job import Compiled
@@ -75,11 +76,13 @@ class SlurmJob:
         refuse_owner(self.handle, observed, options.take_over)
         changed = _changed_keys(compiled, self.handle)
         now = phase(observed)[0]
-        return AllocationChange(self._steps(now, changed, options), now, changed)
+        return AllocationChange(self._steps(observed, changed, options), now, changed)
 
-    def _steps(self, now: str, changed: tuple[Changed, ...], options: UpOptions) -> tuple[Step, ...]:
+    def _steps(self, observed: Observed, changed: tuple[Changed, ...], options: UpOptions) -> tuple[Step, ...]:
         from jobctl.jobspec.deploy.apply.reconcile import Step
+        from jobctl.jobspec.deploy.model.observed import phase
 
+        now = phase(observed)[0]
         sent, want = self.handle.sent(), hashes_of(self._plan())
         other = [path for path, digest in want.items() if sent.get(path) != digest]
         words = "; ".join(map(str, changed)) or f"{', '.join(other)} differs"
@@ -95,7 +98,7 @@ class SlurmJob:
             return ()
         if now == "pending" or set(other) & set(OF_ALLOCATION):
             return (Step("replace", "allocation", words),)
-        return (Step("change", "files", words), Step("generation", "generation", words))
+        return (Step("change", "files", words), Step("generation", _next(observed), words))
 
     def up(self, compiled: Compiled, options: UpOptions, reporter: Reporter) -> Applied:
         """Submit the job, or change it to what its plan says."""
@@ -112,7 +115,7 @@ class SlurmJob:
         from jobctl.jobspec.deploy.model.unfit import failures_of
 
         findings = self.handle.preflight(plan, self.handle.where())
-        reporter.findings([f for f in findings if f.verdict in ("warning", "error")])
+        reporter.findings([finding for finding in findings if finding.verdict == "warning"])
         unfit = failures_of(findings)
         if unfit:
             raise HostsFailed(
@@ -190,7 +193,7 @@ class SlurmJob:
         entry = self.handle.look_anew().entry
         if entry is None or not entry.runs:
             raise Refused(f"job `{self.handle.job.name}` has no allocation now")
-        self.handle.login.order(entry.job_id, f"{command}-{time.time()}", command)
+        self.handle.order(entry.job_id, command)
 
     # Ending and beginning again.
 
@@ -213,6 +216,7 @@ class SlurmJob:
                 with reporter.waiting() as waiting:
                     allocation.tell = waiting.show
                     allocation.cancel(grace_of(allocation, request.grace))
+                allocation.note_stopped()
             except DeployError as error:
                 raise PartlyDone(error.message, error.hint) from error
             events.record(allocation.job.events, time.time(), "stopped", "job stopped by the user")
@@ -233,13 +237,22 @@ class SlurmJob:
             if now == "pending":
                 raise Refused(f"job `{allocation.job.name}` waits in Slurm's queue: there is nothing to restart")
             over = now in SETTLED
-            step = Step("create" if over else "generation", "allocation" if over else "generation", "`jobctl restart`")
+            why = "`jobctl restart`"
+            step = Step("create", "allocation", why) if over else Step("generation", _next(observed), why)
             step_teller(allocation, reporter)(step)
             if over:
                 self._submit(plan)
             else:
-                self._order("restart")
+                with reporter.waiting() as waiting:
+                    allocation.tell = waiting.show
+                    self._order("restart")
         return Restarted(begins=True)
+
+
+def _next(observed: Observed) -> str:
+    """Return the number of the generation that follows."""
+    generation = observed.control.generation
+    return str(generation.number + 1 if generation else 1)
 
 
 def hashes_of(plan: Plan) -> dict[str, str]:
