@@ -50,7 +50,7 @@ class Coordinator:
         self.datagrams = Datagrams(self.token)
         self.places = Places(expand(environ["SLURM_JOB_NODELIST"]), self.settings["slots"])
         self.home = environ.get("SLURMD_NODENAME") or self.places.hosts[0]
-        self.size = JobSize(self.places, self.settings)
+        self.size = JobSize(self.places, self.settings, self.generations.start.get("nodes"))
         self.refusals = Refusals(self.size, self.record, self.generations.tries())
         self.seq = 0
         self.gossip_port = self.generations.port(0, 30_001, 32_700)
@@ -99,13 +99,16 @@ class Coordinator:
             self.stop("slurm", "Slurm ends the job")
 
     def read_order(self) -> None:
-        """Follow what `jobctl stop` or `jobctl restart` has left."""
+        """Follow what `jobctl stop`, `restart` or `scale` has left."""
         order = read_json(os.path.join(self.work, "run", "order.json"))
         if order is None or order["id"] == self.ordered:
             return
         self.ordered = order["id"]
         if order["command"] == "stop":
             self.stop("user", "stopped by the user")
+        elif order["command"] == "scale":
+            self.size.ask(order["nodes"])
+            self.generations.note(nodes=order["nodes"])
         elif order["command"] == "restart" and self.places.at and self.stopping is None:
             self.record.event("restart", "all nodes begin again: `jobctl restart`")
             self.generations.begin(self.places.at, fresh_budget=True)
@@ -193,7 +196,7 @@ class Coordinator:
             self.resizing = self.size.change(now)
             if self.resizing is None:
                 return
-            event, words = places.why_changed(self.resizing)
+            event, words = places.why_changed(self.resizing, now)
             words = "%s: the job goes on with %d nodes" % (words, len(self.resizing))
             self.record.event(event, words, nodes=sorted(self.resizing))
         if not places.running(now):

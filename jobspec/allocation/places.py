@@ -92,13 +92,13 @@ class Places:
         for node in sorted(at):
             self.put(node, at[node])
 
-    def why_changed(self, at: Dict[int, RunnerState]) -> Tuple[str, str]:
+    def why_changed(self, at: Dict[int, RunnerState], now: float) -> Tuple[str, str]:
         """Return why a job has other nodes from now on: the event, and in words."""
         gone = [runner for node, runner in self.at.items() if node not in at]
-        if not gone:
-            return "resized", "there are machines again"
         refusing = [runner.host for runner in gone if runner.refused is not None]
-        silent = [runner.host for runner in gone if runner.refused is None]
+        silent = [runner.host for runner in gone if runner.refused is None and not runner.is_heard(now)]
+        if not refusing and not silent:
+            return "resized", "as `jobctl scale` says" if gone else "there are machines for more nodes"
         words = ["%s cannot start its node" % host for host in refusing]
         words += ["%s does not answer" % ", ".join(silent)] if silent else []
         return "host-lost" if silent else "host-failed", "; ".join(words)

@@ -60,10 +60,6 @@ UNSUPPORTED: Mapping[str, Mapping[str, tuple[str, str]]] = {
             "the checkpoint's place is in the files of the allocation",
             "name another `checkpoint` directory, for example with `--set checkpoint=…`",
         ),
-        "scale": (
-            "an allocation keeps the number of nodes that it was submitted with",
-            "change `nodes` in the spec, then `jobctl up` submits the job again",
-        ),
         "drill": (
             f"{_LAUNCHERS}nothing outside of it plays failures",
             "`jobctl exec --node 0 -- kill …` ends a process",

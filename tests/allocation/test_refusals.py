@@ -131,7 +131,7 @@ def test_an_elastic_job_goes_on_without_a_machine_that_cannot_start_its_node_and
     assert job.events == [f"s2 cannot start node 1: {FULL}"]
     wanted = job.size.change(job.now)
     assert wanted is not None
-    assert job.places.why_changed(wanted) == ("host-failed", "s2 cannot start its node")
+    assert job.places.why_changed(wanted, job.now) == ("host-failed", "s2 cannot start its node")
     job.places.resize(wanted)
     for _ in range(3):
         assert job.goes_on(30.0)

@@ -139,11 +139,11 @@ class SlurmAllocation:
             )
         self._cancel_all()
 
-    def order(self, job_id: str, command: str) -> int | None:
+    def order(self, job_id: str, command: str, nodes: int | None = None) -> int | None:
         """Have the coordinator begin a generation; return its number, None where that is not known yet."""
         before = self._number()
-        self.login.order(job_id, f"{command}-{time.time()}", command)
-        deadline = time.monotonic() + HEARD
+        self.login.order(job_id, f"{command}-{time.time()}", command, nodes)
+        deadline = time.monotonic() + HEARD + (self.plan.stop_grace if self.plan else 0.0)
         while time.monotonic() < deadline:
             self.look()
             number = self._number()

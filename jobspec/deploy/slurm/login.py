@@ -60,10 +60,11 @@ class LoginNode:
         """Have Slurm look at a batch script without submitting it."""
         return self.transport.run(["sbatch", "--test-only"], batch)
 
-    def order(self, job_id: str, identity: str, command: str) -> None:
+    def order(self, job_id: str, identity: str, command: str, nodes: int | None = None) -> None:
         """Have the batch script of a running job do something."""
         argv = SCRIPTS.argv("order", self.work, job_id)
-        self._slurm(argv, f"send job {job_id} an order", json.dumps({"id": identity, "command": command}).encode())
+        order = {"id": identity, "command": command, "nodes": nodes}
+        self._slurm(argv, f"send job {job_id} an order", json.dumps(order).encode())
 
     def cancel(self, job_id: str) -> None:
         """Have Slurm end a job; one that it does not know has ended."""

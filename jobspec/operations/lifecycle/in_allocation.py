@@ -189,11 +189,29 @@ class SlurmJob:
         events.record(allocation.job.events, time.time(), "submitted", words, job_id=job_id)
         allocation.look_anew()
 
-    def _order(self, command: str) -> None:
+    def _order(self, command: str, nodes: int | None = None) -> None:
         entry = self.handle.look_anew().entry
         if entry is None or not entry.runs:
-            raise Refused(f"job `{self.handle.job.name}` has no allocation now")
-        self.handle.order(entry.job_id, command)
+            raise Refused(f"job `{self.handle.job.name}` has no allocation now", "`jobctl status` says how it is")
+        self.handle.order(entry.job_id, command, nodes)
+
+    def scale(self, count: int, options: UpOptions, reporter: Reporter) -> Applied:
+        """Have an elastic job go on with `count` nodes on the machines that it has. Raises Refused for what it cannot."""
+        from jobctl.jobspec.deploy.apply.reconcile import Step
+
+        allocation, plan = self.handle, self._plan()
+        with locked(allocation, "scale", options.break_lock):
+            observed = allocation.observe()
+            refuse_owner(allocation, observed, options.take_over)
+            _refuse_size(plan, observed, count)
+            if len(observed.members) == count:
+                return Applied(plan, (), {}, True)
+            step = Step("generation", _next(observed), f"`jobctl scale {count}`")
+            step_teller(allocation, reporter)(step)
+            with reporter.waiting() as waiting:
+                allocation.tell = waiting.show
+                self._order("scale", count)
+        return Applied(plan, (step,), {}, True)
 
     # Ending and beginning again.
 
@@ -247,6 +265,30 @@ class SlurmJob:
                     allocation.tell = waiting.show
                     self._order("restart")
         return Restarted(begins=True)
+
+
+def _refuse_size(plan: Plan, observed: Observed, count: int) -> None:
+    """Raise Refused unless a job may have `count` nodes in the allocation that it has."""
+    from jobctl.jobspec.deploy.model.observed import phase
+    from jobctl.jobspec.render.slurm import machines
+
+    now, (least, most) = phase(observed)[0], machines(plan)
+    spares = plan.slurm.spares if plan.slurm else 0
+    if now not in ("running", "degraded", "restarting"):
+        raise Refused(f"job `{plan.job}` is {now}: there is nothing to scale", "`jobctl up` starts it")
+    if not plan.elastic:
+        hint = (
+            'with a range, such as `nodes: "1:4"`, it is elastic; or change `nodes`, and `jobctl up` submits it again'
+        )
+        raise Refused(f"job `{plan.job}` has a fixed number of nodes: {most}", hint)
+    if not least <= count <= most:
+        raise Refused(f"job `{plan.job}` has {least} to {most} nodes", "`nodes` in the spec is its range")
+    there = (
+        len({node.host for node in observed.nodes if node.host} | {spare.host for spare in observed.spares}) - spares
+    )
+    if count > there:
+        hint = "`jobctl stop`, then `jobctl up` asks Slurm for as many as there are"
+        raise Refused(f"the allocation of job `{plan.job}` has machines for {there} nodes", hint)
 
 
 def _next(observed: Observed) -> str:
