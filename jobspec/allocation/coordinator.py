@@ -32,6 +32,7 @@ LINGER = 10.0  # seconds that launchers get to hear of the end from each other
 BRIEF = 5.0  # seconds in which an allocation gets nowhere
 IN_VAIN = 3  # such allocations in a row, after which the job has failed
 LEFT = 4 * TICK  # seconds without a tick after which all runners have left that can hear
+PLAYED = 30.0  # seconds beyond `host_timeout` for which a drill plays that a machine is lost
 HAND_OVER = 120.0  # seconds within which Slurm ends a job that it has requeued
 
 
@@ -106,6 +107,8 @@ class Coordinator:
         self.ordered = order["id"]
         if order["command"] == "stop":
             self.stop("user", "stopped by the user")
+        elif order["command"] == "drill":
+            self.places.play_lost(order["host"], boot_time() + self.settings["host_timeout"] + PLAYED)
         elif order["command"] == "scale":
             self.size.ask(order["nodes"])
             self.generations.note(nodes=order["nodes"])
@@ -128,7 +131,7 @@ class Coordinator:
     def hear(self, message: Json, sender: Any, now: float) -> None:
         """Take note of a runner's tick, and answer it."""
         runner = self.places.runners.get((message["host"], message["slot"]))
-        if runner is None:
+        if runner is None or now < runner.deaf:
             return
         if runner.who not in (None, message["who"]) and runner.is_heard(now):
             self.datagrams.send({"who": message["who"], "tick": message["tick"], "seq": 0, "leave": True}, sender)

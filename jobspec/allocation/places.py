@@ -21,6 +21,7 @@ class RunnerState:
         self.sender: Any = None
         self.heard: Optional[float] = None
         self.said: Json = {}
+        self.deaf = 0.0  # until when it is not heard, as a drill plays that its machine is lost
         self.refused: Optional[float] = None  # when it could not start a node, since it last did
         self.refusal: Optional[str] = None  # why
 
@@ -130,6 +131,11 @@ class Places:
         """Return the nodes whose machines answer and could not start their launchers, and what these said."""
         told = {node: self.said(node).get("refused") for node, runner in self.at.items() if runner.is_heard(now)}
         return {node: str(words) for node, words in told.items() if words is not None}
+
+    def play_lost(self, host: str, until: float) -> None:
+        """Hear a machine no more until then."""
+        for runner in self.runners.values():
+            runner.deaf = until if runner.host == host else runner.deaf
 
     def homes(self) -> Dict[int, str]:
         """Return the machine of each node."""

@@ -60,10 +60,6 @@ UNSUPPORTED: Mapping[str, Mapping[str, tuple[str, str]]] = {
             "the checkpoint's place is in the files of the allocation",
             "name another `checkpoint` directory, for example with `--set checkpoint=…`",
         ),
-        "drill": (
-            f"{_LAUNCHERS}nothing outside of it plays failures",
-            "`jobctl exec --node 0 -- kill …` ends a process",
-        ),
         "supervise": (f"{_LAUNCHERS}there is no supervisor beside them", "`jobctl status --watch` follows it"),
         "restart --node": (
             f"{_LAUNCHERS}they begin together",

@@ -120,6 +120,12 @@ def test_a_job_that_is_scaled_changes_at_once_and_within_its_range() -> None:
     assert JobSize(places([0, 0, 0]), SETTINGS, 2).first(0.0, 0.0) == 2  # in the allocation that follows
 
 
+def test_a_machine_that_a_drill_plays_lost_is_not_heard_for_a_while() -> None:
+    made = places([0, 0, 1])
+    made.play_lost("s2", 40.0)
+    assert {(r.host, r.slot): r.deaf for r in made.runners.values() if r.deaf} == {("s2", 0): 40.0, ("s2", 1): 40.0}
+
+
 def test_only_a_report_about_this_turn_tells_how_a_node_has_ended() -> None:
     made = places([0, 0])
     made.deal(HOSTS[:2])

@@ -55,10 +55,12 @@ def test_ranks_launchers_and_machines_that_fail_are_replaced_in_the_same_allocat
     jobs.ok("up", "--target", "slurm")
     job = jobs.running()["slurm"]["job_id"]
     wait_for(lambda: len(jobs.begun()) == 2, "ranks")
-
-    os.kill(s2.processes("rank.py")[-1], signal.SIGKILL)
-    wait_for(lambda: jobs.begun()[2:] and max(jobs.begun())[1] == 2, "generation 2")
     jobs.goes_on()
+
+    drilled = json.loads(jobs.ok("drill", "--yes", "--node", "1", "-o", "json"))
+    assert (drilled["victim"], drilled["host"], drilled["continued"] is not False) == ("process", "s2", True)
+    assert drilled["seconds"]["stopped"] < drilled["seconds"]["training"]
+    wait_for(lambda: len(jobs.begun()) == 4 and max(jobs.begun())[1] == 2, "generation 2")
 
     os.kill(min(s2.processes("launcher.py")), signal.SIGKILL)
     wait_for(lambda: sorted(jobs.begun())[-1][1] == 3 and len(jobs.begun()) == 6, "generation 3")

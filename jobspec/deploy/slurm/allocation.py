@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from jobctl.jobspec.deploy.apply.clock import pause
-from jobctl.jobspec.deploy.apply.deployer import AllUnreachable, Failures
+from jobctl.jobspec.deploy.apply.deployer import AllUnreachable, Failures, FaultTarget
 from jobctl.jobspec.deploy.host.logs import HostLogs
 from jobctl.jobspec.deploy.logs.reader import Logs
 from jobctl.jobspec.deploy.model.control import NOTHING
@@ -142,7 +142,7 @@ class SlurmAllocation:
     def order(self, job_id: str, command: str, nodes: int | None = None) -> int | None:
         """Have the coordinator begin a generation; return its number, None where that is not known yet."""
         before = self._number()
-        self.login.order(job_id, f"{command}-{time.time()}", command, nodes)
+        self.login.order(job_id, f"{command}-{time.time()}", command, nodes=nodes)
         deadline = time.monotonic() + HEARD + (self.plan.stop_grace if self.plan else 0.0)
         while time.monotonic() < deadline:
             self.look()
@@ -239,6 +239,22 @@ class SlurmAllocation:
         terminal = sys.stdin.isatty() and sys.stdout.isatty()
         inside = entering(self.plan, self.login.work, found, running[0])
         return self.login.enter((str(observed.slurm.job_id), found.host), [*inside, *argv], terminal=terminal)
+
+    def inject_fault(self, node: int, what: FaultTarget) -> None:
+        """Kill a node's first process or its launcher, or have the coordinator not hear its machine for a while."""
+        observed = self.observe()
+        found = next((one for one in observed.nodes if one.node == node), None)
+        if found is None or observed.slurm is None:
+            raise NothingToEnter(f"node {node} does not run", f"`jobctl status {self.job.name}` shows its nodes")
+        if what == "host":
+            job_id = str(observed.slurm.job_id)
+            self.login.order(job_id, f"drill-{time.time()}", "drill", host=found.host)
+            return
+        running = [p.pid for p in found.processes if p.state == "running" and p.pid]
+        pid = running[0] if what == "process" and running else found.launcher
+        code = self.enter(node, ["sh", "-c", f"kill -KILL {pid}"])
+        if code not in (0, 137):  # it may take its own shell along
+            raise DeployError(f"cannot kill process {pid} of node {node} on {found.host} (exit code {code})")
 
     def ports(self) -> AbstractContextManager[AllocationPorts]:
         """Return what connects to ports on the nodes of the allocation, through the login node."""

@@ -60,10 +60,10 @@ class LoginNode:
         """Have Slurm look at a batch script without submitting it."""
         return self.transport.run(["sbatch", "--test-only"], batch)
 
-    def order(self, job_id: str, identity: str, command: str, nodes: int | None = None) -> None:
+    def order(self, job_id: str, identity: str, command: str, **more: object) -> None:
         """Have the batch script of a running job do something."""
         argv = SCRIPTS.argv("order", self.work, job_id)
-        order = {"id": identity, "command": command, "nodes": nodes}
+        order = {"id": identity, "command": command, **more}
         self._slurm(argv, f"send job {job_id} an order", json.dumps(order).encode())
 
     def cancel(self, job_id: str) -> None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from jobctl.jobspec.deploy.apply.changes import Changed
+    from jobctl.jobspec.deploy.apply.deployer import Breakable
     from jobctl.jobspec.deploy.apply.reconcile import Step
     from jobctl.jobspec.deploy.model.observed import Observed
     from jobctl.jobspec.deploy.slurm.allocation import SlurmAllocation
@@ -52,6 +53,10 @@ class SlurmJob:
     def deployer(self, command: str) -> NoReturn:
         """Raise UnsupportedOnTarget: the job's recovery is its launchers'."""
         raise unsupported(TARGET, command) or UnsupportedOnTarget(f"there is no `{command}` on target `{TARGET}`")
+
+    def breakable(self) -> Breakable:
+        """Return the job: its launchers recover it."""
+        return self.handle
 
     def _plan(self) -> Plan:
         plan = self.handle.plan
