@@ -13,7 +13,7 @@ from jobctl.options import AcceptNew, Format, Hosts, Job, Node, Output, SshConfi
 from jobctl.views.failure import Failed, command
 
 if TYPE_CHECKING:
-    from jobctl.jobspec.deploy.apply.deployer import Deployer
+    from jobctl.jobspec.deploy.apply.deployer import Breakable
 
 
 @command
@@ -45,7 +45,7 @@ def drill(
     from jobctl.views.drill import show_drill
     from jobctl.views.status import show_tail
 
-    deployer = running_job(job, Reached(hosts, ssh_config, accept_new)).deployer("drill")
+    deployer = running_job(job, Reached(hosts, ssh_config, accept_new)).breakable()
     fault = plan_drill(deployer, "host" if host else "container" if container else "process", node)
     if not yes:
         _confirm(deployer, fault_words(fault.victim, fault.node, fault.host)[0])
@@ -62,7 +62,7 @@ def drill(
         raise typer.Exit(1)
 
 
-def _confirm(deployer: Deployer, what: str) -> None:
+def _confirm(deployer: Breakable, what: str) -> None:
     """Ask whether to go on. Ends with 2 if nobody is there to answer, or the answer is no."""
     plan = deployer.plan
     cost = f"one of the {plan.recovery.max_restarts} restarts of `recovery.max_restarts`" if plan else "a restart"

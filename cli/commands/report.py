@@ -50,9 +50,10 @@ def report(
     reached = Reached(hosts, ssh_config, accept_new)
     name = name_of(job, reached)
     directory = job_of_name(name)
-    for host in gather_story(directory, reached):
+    gathered = gather_story(directory, reached)
+    for host in gathered.silent:
         console.warning(f"{host} does not answer: what its launchers have kept is not in the report")
-    story = story_of(directory)
+    story = story_of(directory, runs=gathered.runs)
     content = page(story, time.time(), None).encode()
     if output == STDOUT:
         console.out_bytes(content)

@@ -72,12 +72,19 @@ def passed(environ: Dict[str, str]) -> Dict[str, str]:
     }
 
 
-def how_ended(settings: Json, node: int, host: str, code: int) -> str:
-    """Return what is known of a node that has failed, and whose launcher has not said why."""
+def why_ended(work: str, settings: Json, hosts: Dict[int, str], node: int, code: int) -> str:
+    """Return why a node has failed: as a launcher says, or what is known if none does. `hosts`: the machines of all nodes."""
+    paths = [os.path.join(work, "node-%d" % n, "report.json") for n in (node, *hosts)]
+    reports = [read_json(path) or {} for path in paths]
+    told = [(report.get("order") or {}).get("why") for report in reports]
+    failed = [report.get("reason") for report in reports if report.get("failure")]
+    words = next(filter(None, [*told, *failed]), None)
+    if words is not None:
+        return str(words)
     if settings["container"] == "none":
         return "node %d failed" % node
     words = "node %d failed on %s: its container ended with exit code %d before a process did"
-    return (words + "; slurm.out has what %s said") % (node, host, code, settings["container"])
+    return (words + "; slurm.out has what %s said") % (node, hosts[node], code, settings["container"])
 
 
 def run_inside(own: str, given: List[str], argv: List[str]) -> int:

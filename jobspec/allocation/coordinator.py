@@ -8,13 +8,14 @@ import signal
 import time
 from typing import TYPE_CHECKING
 
-from jobctl.jobspec.allocation.container import how_ended
+from jobctl.jobspec.allocation.container import why_ended
 from jobctl.jobspec.allocation.generation import Generations
 from jobctl.jobspec.allocation.image import JobImage
 from jobctl.jobspec.allocation.messages import MARGIN, TICK, Datagrams, say
 from jobctl.jobspec.allocation.nodelist import expand
 from jobctl.jobspec.allocation.places import Places
 from jobctl.jobspec.allocation.record import Record
+from jobctl.jobspec.allocation.refusals import Refusals
 from jobctl.jobspec.allocation.scheduler import Scheduler
 from jobctl.jobspec.allocation.size import JobSize
 from jobctl.jobspec.launcher.files import read_json
@@ -31,6 +32,7 @@ LINGER = 10.0  # seconds that launchers get to hear of the end from each other
 BRIEF = 5.0  # seconds in which an allocation gets nowhere
 IN_VAIN = 3  # such allocations in a row, after which the job has failed
 LEFT = 4 * TICK  # seconds without a tick after which all runners have left that can hear
+PLAYED = 30.0  # seconds beyond `host_timeout` for which a drill plays that a machine is lost
 HAND_OVER = 120.0  # seconds within which Slurm ends a job that it has requeued
 
 
@@ -49,7 +51,8 @@ class Coordinator:
         self.datagrams = Datagrams(self.token)
         self.places = Places(expand(environ["SLURM_JOB_NODELIST"]), self.settings["slots"])
         self.home = environ.get("SLURMD_NODENAME") or self.places.hosts[0]
-        self.size = JobSize(self.places, self.settings)
+        self.size = JobSize(self.places, self.settings, self.generations.start.get("nodes"))
+        self.refusals = Refusals(self.size, self.record, self.generations.tries())
         self.seq = 0
         self.gossip_port = self.generations.port(0, 30_001, 32_700)
         self.steps: Dict[str, Any] = {}  # of Slurm, by the machine that they are for; the first one is for all
@@ -97,17 +100,23 @@ class Coordinator:
             self.stop("slurm", "Slurm ends the job")
 
     def read_order(self) -> None:
-        """Follow what `jobctl stop` or `jobctl restart` has left."""
+        """Follow what `jobctl stop`, `restart` or `scale` has left."""
         order = read_json(os.path.join(self.work, "run", "order.json"))
         if order is None or order["id"] == self.ordered:
             return
         self.ordered = order["id"]
         if order["command"] == "stop":
             self.stop("user", "stopped by the user")
+        elif order["command"] == "drill":
+            self.places.play_lost(order["host"], boot_time() + self.settings["host_timeout"] + PLAYED)
+        elif order["command"] == "scale":
+            self.size.ask(order["nodes"])
+            self.generations.note(nodes=order["nodes"])
         elif order["command"] == "restart" and self.places.at and self.stopping is None:
             self.record.event("restart", "all nodes begin again: `jobctl restart`")
             self.generations.begin(self.places.at, fresh_budget=True)
             self.places.begin_again()
+            self.refusals.forget()
             self.ending = None
 
     def stop(self, kind: str, reason: str) -> None:
@@ -122,7 +131,7 @@ class Coordinator:
     def hear(self, message: Json, sender: Any, now: float) -> None:
         """Take note of a runner's tick, and answer it."""
         runner = self.places.runners.get((message["host"], message["slot"]))
-        if runner is None:
+        if runner is None or now < runner.deaf:
             return
         if runner.who not in (None, message["who"]) and runner.is_heard(now):
             self.datagrams.send({"who": message["who"], "tick": message["tick"], "seq": 0, "leave": True}, sender)
@@ -171,6 +180,9 @@ class Coordinator:
                 places.deal(places.ready(now)[:count])
                 self.begin()
             return
+        if self.resizing is None and self.refusals.look(now):
+            self.stop("failed", self.refusals.problem or "")
+            return
         lost = places.lost(now, self.settings["host_timeout"] + MARGIN) if self.resizing is None else []
         for node in lost:  # while processes end, nobody moves: the machines have been dealt already
             host, free = places.at[node].host, places.free(now, places.slots[node])
@@ -187,10 +199,9 @@ class Coordinator:
             self.resizing = self.size.change(now)
             if self.resizing is None:
                 return
-            lost = ", ".join(runner.host for node, runner in places.at.items() if node not in self.resizing)
-            words = "%s does not answer: the job" % lost if lost else "there are machines again: the job"
-            words = "%s goes on with %d nodes" % (words, len(self.resizing))
-            self.record.event("host-lost" if lost else "resized", words, nodes=sorted(self.resizing))
+            event, words = places.why_changed(self.resizing, now)
+            words = "%s: the job goes on with %d nodes" % (words, len(self.resizing))
+            self.record.event(event, words, nodes=sorted(self.resizing))
         if not places.running(now):
             places.resize(self.resizing)
             self.resizing = self.ending = None
@@ -238,18 +249,10 @@ class Coordinator:
             self.ending = self.ending or now
             if not self.places.running(now) or now - self.ending > LINGER + float(self.settings["stop_grace"]):
                 node = min(failed)
-                why = self.words(node) or how_ended(self.settings, node, self.places.at[node].host, failed[node])
+                why = why_ended(self.work, self.settings, self.places.homes(), node, failed[node])
                 self.record.result("failed", why, failed[node])
                 return 1
         return None
-
-    def words(self, node: int) -> Optional[str]:
-        """Return why a node has failed, as its launcher says."""
-        paths = [os.path.join(self.work, "node-%d" % n, "report.json") for n in (node, *self.places.at)]
-        reports = [read_json(path) or {} for path in paths]
-        told = [(report.get("order") or {}).get("why") for report in reports]
-        failed = [report.get("reason") for report in reports if report.get("failure")]
-        return next(filter(None, [*told, *failed]), None)
 
     def judge_stop(self, why: Json, now: float) -> Optional[int]:
         """Wait until all processes have ended that were told to; then end, or have the job go on later."""
@@ -260,9 +263,10 @@ class Coordinator:
         if ended and len(ended) == len(self.places.at) and not any(ended.values()):
             self.record.result("succeeded", "all ranks have ended well", 0)
             return 0
-        if why["kind"] == "user":
-            self.record.result("stopped", why["reason"], None)
-            return 0
+        if why["kind"] in ("user", "failed"):
+            phase, code = ("stopped", 0) if why["kind"] == "user" else ("failed", 1)
+            self.record.result(phase, why["reason"], None)
+            return code
         if why["kind"] == "slurm":
             # Whether it goes on is for Slurm to say: it may have requeued the job.
             self.record.write(state="interrupted", reason=why["reason"])

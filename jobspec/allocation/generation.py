@@ -56,6 +56,10 @@ class Generations:
         self.start: Json = read_json(self.start_path) or {"began": time.time(), "fresh_budget": False}
         self.began = float(self.start["began"])
 
+    def tries(self) -> int:
+        """Return how often the job may begin again after a failure."""
+        return int(terms_of(read_json(os.path.join(self.work, "control.json")) or {}).get("restarts", 0))
+
     def newest(self) -> Optional[Json]:
         """Return the newest generation of this job that any launcher knew, None if none has begun."""
         orders: List[Json] = [order for order in [read_json(self.path)] if order]

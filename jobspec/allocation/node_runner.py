@@ -11,6 +11,7 @@ import subprocess
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.allocation.container import ContainerHold
+from jobctl.jobspec.allocation.launching import Launching
 from jobctl.jobspec.allocation.messages import TICK, TOKEN, Datagrams, say
 from jobctl.jobspec.allocation.succession import Succession
 from jobctl.jobspec.launcher.files import read_json, write_json
@@ -59,6 +60,9 @@ class NodeRunner:
         self.order: Json = {"turn": 0, "node": None}
         self.names = 0  # the version of the addresses that it has
         self.launcher: Optional[subprocess.Popen[bytes]] = None
+        self.launching: Optional[Launching] = None  # its last start
+        self.begun = False  # whether a launcher has begun in this turn
+        self.refused: Optional[str] = None  # why none could be started
         self.runs: Tuple[Optional[int], int] = (None, 0)  # node and turn that the launcher runs
         self.ended: Optional[int] = None  # how it ended, if it does not run any more
         self.killed = 0.0  # when it was killed by somebody else
@@ -79,6 +83,8 @@ class NodeRunner:
             now = boot_time()
             for message, _ in self.datagrams.receive():
                 self.hear(message)
+            if self.launching is not None:
+                self.launching.pass_on()
             self.look(now)
             if self.order.get("leave"):
                 self.kill()
@@ -109,6 +115,8 @@ class NodeRunner:
             "node": node,
             "turn": turn,
             "ended": self.ended,
+            "begun": self.begun,
+            "refused": self.refused,
             "alive": self.launcher is not None,
             "again": self.again,
             "names": self.names,
@@ -140,9 +148,14 @@ class NodeRunner:
     def look(self, now: float) -> None:
         """Take note of a launcher that has ended."""
         codes = reap()
-        if self.launcher is None or self.launcher.pid not in codes:
+        if self.launcher is None or self.launching is None:
+            return
+        self.begun = self.begun or self.launching.has_begun()
+        if self.launcher.pid not in codes:
             return
         code, self.launcher = codes[self.launcher.pid], None
+        self.launching.close()
+        has_begun, words, self.launching = self.launching.has_begun(), self.launching.words(code), None
         self.finish()
         told = self.signal is not None or self.deadline is not None
         if code in FROM_OUTSIDE and not told:
@@ -151,6 +164,8 @@ class NodeRunner:
             self.again += 1
         else:
             self.ended = code
+            self.refused = words if code and not has_begun and not told else None
+            self.begun = self.begun and self.refused is None
         self.deadline = None
         self.next = 0.0
 
@@ -189,30 +204,52 @@ class NodeRunner:
             return
         self.kill()
         self.ended, self.deadline = None, None
+        self.begun, self.refused = False, None
         self.runs = wanted
         self.next = 0.0
         if wanted[0] is not None:
             self.start(wanted)
 
     def start(self, wanted: Tuple[Optional[int], int]) -> None:
-        """Start the launcher of a node."""
+        """Start the launcher of a node, or take note of why this machine cannot."""
         node = int(wanted[0] or 0)
+        try:
+            self.prepare(node)
+            self.launch(node)
+        except OSError as error:
+            if self.launching is not None:
+                self.launching.close()
+                self.launching = None
+            self.ended, self.refused = 1, "%s: %s" % (error.filename or "sh", error.strerror)
+            say("cannot start node %d: %s" % (node, self.refused))
+            self.next = 0.0
+
+    def prepare(self, node: int) -> None:
+        """Write what the launcher of a node reads."""
         with open(os.path.join(self.work, "launch.json"), encoding="utf-8") as file:
             launch = next(one for one in map(_parsed, file) if one.get("node") == node)
         launch["gossip_port"] = self.order["gossip_port"] + self.slot
         write_json(os.path.join(self.own, "launch.json"), launch)
         os.makedirs(os.path.join(self.work, "node-%d" % node), exist_ok=True)
+
+    def launch(self, node: int) -> None:
+        """Start the program that becomes the launcher, or its container."""
         environ = {name: value for name, value in os.environ.items() if name != TOKEN}
         argv = ["sh", os.path.join(self.work, "start.sh"), "start", str(node), self.order["address"], self.own]
         if self.container is not None:
             self.container.take(environ)
             argv.append(self.order.get("image") or "")
-        self.launcher = subprocess.Popen(
-            argv,
-            stdin=subprocess.DEVNULL,
-            env=environ,
-            preexec_fn=die_with_parent,
-        )
+        self.launching = Launching(os.path.join(self.work, "node-%d" % node, "report.json"))
+        try:
+            self.launcher = subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stderr=self.launching.writing,
+                env=environ,
+                preexec_fn=die_with_parent,
+            )
+        finally:
+            self.launching.started()
 
     def kill(self) -> None:
         """End the launcher, with all that it has started, at once."""
@@ -222,6 +259,9 @@ class NodeRunner:
             self.container.let_go()
         kill_descendants()
         self.launcher = None
+        if self.launching is not None:
+            self.launching.close()
+            self.launching = None
         self.finish()
 
     def finish(self) -> None:

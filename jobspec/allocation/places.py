@@ -21,6 +21,9 @@ class RunnerState:
         self.sender: Any = None
         self.heard: Optional[float] = None
         self.said: Json = {}
+        self.deaf = 0.0  # until when it is not heard, as a drill plays that its machine is lost
+        self.refused: Optional[float] = None  # when it could not start a node, since it last did
+        self.refusal: Optional[str] = None  # why
 
     def silent_for(self, now: float) -> float:
         """Return for how many seconds it was not heard; one that never was counts as silent for ever."""
@@ -52,10 +55,13 @@ class Places:
         """Return the node that a runner has, None if it has none."""
         return next((node for node, one in self.at.items() if one is runner), None)
 
-    def free(self, now: float, slot: int) -> List[RunnerState]:
-        """Return the runners for a slot that answer and have no node, in the order of the allocation."""
+    def free(self, now: float, slot: int, *, refusing: bool = False) -> List[RunnerState]:
+        """Return the runners for a slot that answer and have no node, in the order of the allocation.
+
+        `refusing`: also those that could not start the node that they had.
+        """
         able = [r for r in self.runners.values() if r.slot == slot and r.is_heard(now) and not r.said.get("leaving")]
-        return [runner for runner in able if self.node_of(runner) is None]
+        return [r for r in able if self.node_of(r) is None and (refusing or r.refused is None)]
 
     def ready(self, now: float) -> List[str]:
         """Return the machines whose runners all answer, and have no node."""
@@ -87,6 +93,17 @@ class Places:
         for node in sorted(at):
             self.put(node, at[node])
 
+    def why_changed(self, at: Dict[int, RunnerState], now: float) -> Tuple[str, str]:
+        """Return why a job has other nodes from now on: the event, and in words."""
+        gone = [runner for node, runner in self.at.items() if node not in at]
+        refusing = [runner.host for runner in gone if runner.refused is not None]
+        silent = [runner.host for runner in gone if runner.refused is None and not runner.is_heard(now)]
+        if not refusing and not silent:
+            return "resized", "as `jobctl scale` says" if gone else "there are machines for more nodes"
+        words = ["%s cannot start its node" % host for host in refusing]
+        words += ["%s does not answer" % ", ".join(silent)] if silent else []
+        return "host-lost" if silent else "host-failed", "; ".join(words)
+
     def begin_again(self) -> None:
         """Have all nodes begin again where they are."""
         self.turns = {node: turn + 1 for node, turn in self.turns.items()}
@@ -99,14 +116,30 @@ class Places:
         """Return the nodes whose runner was silent for longer than `timeout`."""
         return [node for node, runner in self.at.items() if runner.silent_for(now) > timeout]
 
+    def said(self, node: int) -> Json:
+        """Return what a node's runner said last of it, nothing if that was about another turn."""
+        said = self.at[node].said
+        return said if (said.get("node"), said.get("turn")) == (node, self.turns[node]) else {}
+
     def codes(self) -> Dict[int, int]:
-        """Return how the launchers of nodes have ended, of those that have."""
-        found = {}
-        for node, runner in self.at.items():
-            said = runner.said
-            if (said.get("node"), said.get("turn")) == (node, self.turns[node]) and said.get("ended") is not None:
-                found[node] = int(said["ended"])
-        return found
+        """Return how the launchers of nodes have ended, of those that have begun and ended."""
+        told = {node: self.said(node) for node in self.at}
+        ended = {node: said for node, said in told.items() if said.get("ended") is not None}
+        return {node: int(said["ended"]) for node, said in ended.items() if said.get("refused") is None}
+
+    def refused(self, now: float) -> Dict[int, str]:
+        """Return the nodes whose machines answer and could not start their launchers, and what these said."""
+        told = {node: self.said(node).get("refused") for node, runner in self.at.items() if runner.is_heard(now)}
+        return {node: str(words) for node, words in told.items() if words is not None}
+
+    def play_lost(self, host: str, until: float) -> None:
+        """Hear a machine no more until then."""
+        for runner in self.runners.values():
+            runner.deaf = until if runner.host == host else runner.deaf
+
+    def homes(self) -> Dict[int, str]:
+        """Return the machine of each node."""
+        return {node: runner.host for node, runner in self.at.items()}
 
     def running(self, now: float) -> List[int]:
         """Return the nodes whose runners answer and have a launcher, also one of an earlier turn."""
@@ -118,13 +151,14 @@ class Places:
 
     def told(self, now: float) -> Json:
         """Return where nodes are, and how they do, for those who look at the job."""
-        ended = self.codes()
+        ended, refused = self.codes(), self.refused(now)
         return {
             str(node): {
                 "host": runner.host,
                 "address": runner.address,
                 "heard": runner.is_heard(now),
-                "runs": node not in ended and runner.said.get("node") == node,
+                "runs": node not in ended and node not in refused and runner.said.get("node") == node,
+                "refused": refused.get(node),
                 "ended": ended.get(node),
                 "turn": self.turns[node],
             }
@@ -136,4 +170,7 @@ class Places:
         taken = {runner.host for runner in self.at.values()}
         silent = self.silent(now)
         rest = [host for host in self.hosts if host not in taken] if self.at else []
-        return [{"host": host, "state": "unreachable" if host in silent else "ready"} for host in rest]
+        refusing = {runner.host for runner in self.runners.values() if runner.refused is not None}
+        state = dict.fromkeys(refusing, "cold")
+        state.update(dict.fromkeys(silent, "unreachable"))
+        return [{"host": host, "state": state.get(host, "ready")} for host in rest]

@@ -76,7 +76,7 @@ class Launcher:
         self.links = PeerLinks(self, os.path.join(os.path.dirname(options.control), "feeds"))
         self.standby = Standby(launch)
         self.report = Report(launch, self.dir, self.guard, self.links.port, self.standby.state())
-        self.story = Story(launch, self.dir)
+        self.story = Story(launch, self.dir, options.own if launch.gossip_port else None)
         on_hosts.restore(self.report.fields.order, self.report.fields.left)
         complain = lambda why: self.say(reason=why)  # noqa: E731
         self.orders = ControlFile(options.control, launch, self.session, self.peer_orders, complain)

@@ -60,22 +60,10 @@ UNSUPPORTED: Mapping[str, Mapping[str, tuple[str, str]]] = {
             "the checkpoint's place is in the files of the allocation",
             "name another `checkpoint` directory, for example with `--set checkpoint=…`",
         ),
-        "scale": (
-            "an allocation keeps the number of nodes that it was submitted with",
-            "change `nodes` in the spec, then `jobctl up` submits the job again",
-        ),
-        "drill": (
-            f"{_LAUNCHERS}nothing outside of it plays failures",
-            "`jobctl exec --node 0 -- kill …` ends a process",
-        ),
         "supervise": (f"{_LAUNCHERS}there is no supervisor beside them", "`jobctl status --watch` follows it"),
         "restart --node": (
             f"{_LAUNCHERS}they begin together",
             "`jobctl restart` starts all nodes again",
-        ),
-        "report": (
-            f"{_LAUNCHERS}nobody outside of it notes when it trained and when not",
-            "`jobctl events` has what the allocation tells",
         ),
         "ssh-config": (
             "`srun` enters nodes, and there is no container or host that jobctl could ask",

@@ -79,7 +79,18 @@ ALLOCATION = (
     *(("allocation", name) for name in ("messages", "nodelist", "record", "generation", "scheduler")),
     *(
         ("allocation", name)
-        for name in ("succession", "container", "node_runner", "image", "places", "size", "coordinator", "main")
+        for name in (
+            "succession",
+            "container",
+            "launching",
+            "node_runner",
+            "image",
+            "places",
+            "refusals",
+            "size",
+            "coordinator",
+            "main",
+        )
     ),
 )
 _TYPES = """\

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from jobctl.jobspec.allocation.container import ContainerHold, how_ended, passed
+from jobctl.jobspec.allocation.container import ContainerHold, passed, why_ended
 from jobctl.jobspec.render.launcher import allocation
 from tests.slurm.cluster import wait_for
 
@@ -105,9 +105,15 @@ def test_a_container_gets_what_slurm_tells_the_job_and_no_token() -> None:
     assert passed(given) == {"SLURM_JOB_ID": "7", "CUDA_VISIBLE_DEVICES": "2"}
 
 
-def test_a_container_that_never_ran_is_told_with_its_place() -> None:
-    assert how_ended({"container": "none"}, 1, "s2", 125) == "node 1 failed"
-    assert how_ended({"container": "podman"}, 1, "s2", 125) == (
+def test_a_node_that_failed_without_words_is_told_with_its_place(tmp_path: Path) -> None:
+    hosts = {0: "s1", 1: "s2"}
+    assert why_ended(str(tmp_path), {"container": "none"}, hosts, 1, 125) == "node 1 failed"
+    assert why_ended(str(tmp_path), {"container": "podman"}, hosts, 1, 125) == (
         "node 1 failed on s2: its container ended with exit code 125 before a process did; "
         "slurm.out has what podman said"
     )
+    (tmp_path / "node-0").mkdir()
+    (tmp_path / "node-0" / "report.json").write_text(
+        '{"failure": {"kind": "process"}, "reason": "rank 0 exited with 1"}'
+    )
+    assert why_ended(str(tmp_path), {"container": "podman"}, hosts, 1, 125) == "rank 0 exited with 1"

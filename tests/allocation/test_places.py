@@ -102,6 +102,30 @@ def test_a_spare_stays_one_while_no_machine_is_lost() -> None:
         assert size.change(now) is None
 
 
+def test_a_job_that_is_scaled_changes_at_once_and_within_its_range() -> None:
+    made, size = elastic()
+    size.ask(2)
+    wanted = size.change(0.0)
+    assert wanted is not None
+    assert made.why_changed(wanted, 0.0) == ("resized", "as `jobctl scale` says")
+    made.resize(wanted)
+    assert {node: runner.host for node, runner in made.at.items()} == {0: "s1", 1: "s2"}
+    hear(made, STEADY + 1, *HOSTS)
+    assert size.change(STEADY + 1) is None  # it does not grow again by itself
+    size.ask(9)
+    wanted = size.change(STEADY + 1)
+    assert wanted is not None
+    assert sorted(wanted) == [0, 1, 2]
+    assert JobSize(places([0, 0, 0]), {**SETTINGS, "min_nodes": 2}, 1).first(0.0, 0.0) == 2
+    assert JobSize(places([0, 0, 0]), SETTINGS, 2).first(0.0, 0.0) == 2  # in the allocation that follows
+
+
+def test_a_machine_that_a_drill_plays_lost_is_not_heard_for_a_while() -> None:
+    made = places([0, 0, 1])
+    made.play_lost("s2", 40.0)
+    assert {(r.host, r.slot): r.deaf for r in made.runners.values() if r.deaf} == {("s2", 0): 40.0, ("s2", 1): 40.0}
+
+
 def test_only_a_report_about_this_turn_tells_how_a_node_has_ended() -> None:
     made = places([0, 0])
     made.deal(HOSTS[:2])

@@ -84,6 +84,9 @@ class Told:
         self.struck = True
         events.record(self.job.events, drill.time.time(), "failure", f"node {node} failed")
 
+    def events(self) -> events.EventFile:
+        return events.EventFile(self.job.events)
+
     def where(self) -> tuple[str, ...]:
         return ("h0", "h1")
 

@@ -5,14 +5,19 @@ from __future__ import annotations
 import io
 import json
 import tarfile
-from pathlib import Path
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pytest
 
 from jobctl.jobspec.deploy.slurm.job_state import observed_job
 from jobctl.jobspec.deploy.slurm.queue import read_look
+from jobctl.jobspec.plan.generation import first_generation
+from jobctl.jobspec.render.payload import control_json
+from tests.render.plans import planned
 
+SPEC = "name: tiny\nframework: torch\nscript: train.py\nslurm: {directory: /shared}\n"
 MARK = "jobctl /shared/.jobctl/tiny"
 NOW = 1_800_000_000
 PENDING = f"7|PENDING|Resources|{NOW + 60}|12:00:00||{MARK}"
@@ -159,6 +164,25 @@ def test_while_the_controller_is_down_nodes_are_as_the_coordinator_says() -> Non
     seen = look((SILENT, 1), job_id="7", state="running", at=NOW - 1, nodes=nodes, result=None)
     (node,) = observed_job(seen, None).nodes
     assert (seen.problem, node.state, node.host) == (SILENT, "lost", "s1")
+
+
+def test_a_node_that_its_machine_cannot_start_waits_and_says_why() -> None:
+    nodes = {"0": {"host": "s1", "heard": True, "runs": False, "ended": None, "refused": "Error: no such device"}}
+    seen = look((RUNNING, 0), job_id="7", state="running", at=NOW - 1, nodes=nodes, result=None)
+    (node,) = observed_job(seen, None).nodes
+    words = "s1 cannot start it: Error: no such device"
+    assert (node.state, node.reason, verdict(seen)) == ("pending", words, ("starting", f"node 0: {words}"))
+
+
+def test_what_has_ended_before_a_generation_begins_is_no_running_node() -> None:
+    nodes = {"0": {"host": "s1", "heard": True, "runs": True, "ended": None}}
+    seen = look((RUNNING, 0), job_id="7", state="running", at=NOW - 1, nodes=nodes, result=None)
+    first = first_generation(planned(SPEC, "slurm"))
+    for number, expected in ((1, "running"), (2, "restarting")):
+        control = json.loads(control_json(replace(first, number=number)))
+        report = {"generation": 1, "state": "stopped", "exit_code": 143, "launcher": {"pid": 9}}
+        files = {PurePosixPath("node-0/report.json"): report, PurePosixPath("run/control.json"): control}
+        assert verdict(replace(seen, files={**seen.files, **files}))[0] == expected
 
 
 def test_a_batch_script_that_writes_no_more_is_not_believed() -> None:

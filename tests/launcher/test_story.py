@@ -144,6 +144,16 @@ def test_a_pod_and_an_idle_launcher_tell_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_in_an_allocation_each_names_its_machine_and_launchers_begin_what_follows(tmp_path: Path) -> None:
+    own = str(tmp_path / "hosts" / "s2" / "0")
+    told = Story(launch_of(gossip_port=7), str(tmp_path), own)
+    told.look(changed(REPORT, state="running"), order())
+    told.look(changed(REPORT, state="running", generation=2), after_a_failure())
+    kept = json.loads((tmp_path / EVENTS).read_text())["events"]
+    assert [one["host"] for one in kept if one["event"] == "node"] == ["s2", "s2"]
+    assert [one["by"] for one in kept if one["event"] == "generation"] == ["allocation", "launchers"]
+
+
 def happened(number: int) -> dict[str, Any]:
     return {"event": "generation", "time": float(number), "began": 5.0, "generation": number}
 

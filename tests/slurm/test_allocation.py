@@ -55,10 +55,12 @@ def test_ranks_launchers_and_machines_that_fail_are_replaced_in_the_same_allocat
     jobs.ok("up", "--target", "slurm")
     job = jobs.running()["slurm"]["job_id"]
     wait_for(lambda: len(jobs.begun()) == 2, "ranks")
-
-    os.kill(s2.processes("rank.py")[-1], signal.SIGKILL)
-    wait_for(lambda: jobs.begun()[2:] and max(jobs.begun())[1] == 2, "generation 2")
     jobs.goes_on()
+
+    drilled = json.loads(jobs.ok("drill", "--yes", "--node", "1", "-o", "json"))
+    assert (drilled["victim"], drilled["host"], drilled["continued"] is not False) == ("process", "s2", True)
+    assert drilled["seconds"]["stopped"] < drilled["seconds"]["training"]
+    wait_for(lambda: len(jobs.begun()) == 4 and max(jobs.begun())[1] == 2, "generation 2")
 
     os.kill(min(s2.processes("launcher.py")), signal.SIGKILL)
     wait_for(lambda: sorted(jobs.begun())[-1][1] == 3 and len(jobs.begun()) == 6, "generation 3")
@@ -73,6 +75,11 @@ def test_ranks_launchers_and_machines_that_fail_are_replaced_in_the_same_allocat
     assert state["slurm"]["job_id"] == job
     events = [json.loads(line) for line in jobs.ok("events", "-o", "json").splitlines()]
     assert [(e["node"], e["host"]) for e in events if e["event"] == "host-lost"] == [(1, "s2")]
+    begun = [e for e in events if e["event"] == "generation"]
+    assert [(e["generation"], e["by"]) for e in begun][:2] == [(1, "allocation"), (2, "launchers")]
+    assert begun[1]["cause"] == "node 1: rank 1 was killed by SIGKILL (the launchers agreed)"
+    page = jobs.ok("report", "-o", "-")
+    assert "rank 1 was killed by SIGKILL" in page
     jobs.check_steps()
     s2.boot()
     s2.slurmd()  # otherwise Slurm waits for it before it lets go of the job

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -91,7 +92,7 @@ def image(cluster: Slurm, podman: Podman, tmp_path: Path) -> Iterator[str]:
         serving.wait()
 
 
-def write(jobs: SlurmJobs, image: str) -> None:
+def write(jobs: SlurmJobs, image: str, spares: int = 1) -> None:
     """Write the spec of a job in containers."""
     inside: dict[str, Any] = {
         "image": image,
@@ -100,7 +101,47 @@ def write(jobs: SlurmJobs, image: str) -> None:
         "code": {"source": ".", "exclude": ["store", "image.tar"]},
         "command": [images.PYTHON, "rank.py", str(ENDLESS)],
     }
-    jobs.write(spec=inside, container="podman", requeue="chain", spares=1)
+    jobs.write(spec=inside, container="podman", requeue="chain", spares=spares)
+
+
+def without_room(machine: Machine, cluster: Slurm) -> str:
+    """Leave a machine's engine no room for images, and return where."""
+    place = str(cluster.dir / "containers" / "graph")
+    subprocess.run(machine.inside("mkdir", "-p", place), check=True)
+    subprocess.run(machine.inside("mount", "-t", "tmpfs", "-o", "size=64k", "none", place), check=True)
+    return place
+
+
+def test_a_container_that_cannot_start_moves_to_a_spare_or_is_tried_again(
+    jobs: SlurmJobs, podman: Podman, image: str
+) -> None:
+    _, s2, _, _ = jobs.cluster.nodes
+    write(jobs, image)
+    jobs.environ.update(podman.environ)
+    full = without_room(s2, jobs.cluster)
+    try:
+        jobs.ok("up", "--target", "slurm")
+        jobs.goes_on()
+        state = jobs.running()
+        assert [node["host"] for node in state["nodes"]] == ["s1", "s3"]
+        assert state["spares"] == [{"host": "s2", "state": "cold"}]
+        events = [json.loads(line) for line in jobs.ok("events", "-o", "json").splitlines()]
+        (refused,) = [event for event in events if event["event"] == "host-failed"]
+        assert refused["message"].startswith("s2 cannot start node 1: ")
+        assert refused["message"].endswith("no space left on device; the node moves to s3")
+        jobs.ok("down")
+
+        write(jobs, image, spares=0)
+        jobs.ok("up", "--target", "slurm")
+        state = jobs.until(lambda state: "no space left" in str(state["reason"]), "a node that is tried again")
+        assert (state["phase"], state["nodes"][1]["state"]) == ("starting", "pending")
+    finally:
+        subprocess.run(s2.inside("umount", full), check=True)
+    jobs.goes_on()
+    assert [node["host"] for node in jobs.running()["nodes"]] == ["s1", "s2"]
+    jobs.check_steps()
+    jobs.ok("down")
+    assert podman.containers(*jobs.cluster.nodes) == []
 
 
 def test_a_job_in_containers_recovers_moves_and_goes_on_and_leaves_none(

@@ -76,9 +76,17 @@ def test_an_elastic_job_takes_the_machines_there_are_and_goes_on_with_fewer(jobs
         wait_for(lambda: len(jobs.begun()) == 8, "ranks of generation 3")
         jobs.goes_on()
         assert jobs.running()["replicas"] == "3[2:4]"
+        jobs.ok("scale", "tiny", "2")
+        jobs.goes_on()
+        state = jobs.running()
+        assert (state["replicas"], state["spares"]) == ("2[2:4]", [{"host": "s3", "state": "ready"}])
+        jobs.ok("scale", "tiny", "3")
+        jobs.goes_on()
+        assert jobs.running()["replicas"] == "3[2:4]"
+        assert jobs.run("scale", "tiny", "4").returncode == 2  # s4 is not of the allocation
         jobs.check_steps()
         events = [json.loads(line) for line in jobs.ok("events", "-o", "json").splitlines()]
-        assert [e["nodes"] for e in events if e["event"] in ("host-lost", "resized")] == [[0, 1], [0, 1, 2]]
+        assert [e["nodes"] for e in events if e["event"] in ("host-lost", "resized")] == [[0, 1], [0, 1, 2]] * 2
         jobs.ok("down")
     finally:
         s3.cable("up")

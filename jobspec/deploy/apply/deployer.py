@@ -150,7 +150,17 @@ class Handle(Protocol):
         """Let go of all connections."""
 
 
-class Deployer(Handle, Protocol):
+class Breakable(Handle, Protocol):
+    """One job in which a drill can break something."""
+
+    def inject_fault(self, node: int, what: FaultTarget) -> None:
+        """SIGKILL the first process of a node, or all of it at once, as a fault would. Raises DeployError.
+
+        A `host` is lost for a while: neither its launchers nor it itself are heard, for PLAYED seconds beyond `host_timeout`.
+        """
+
+
+class Deployer(Breakable, Protocol):
     """One job whose recovery is ours. A failure on one host is reported for that host and does not keep the others from going on.
 
     `image` is what the last `prepare` found its image to be (None: nothing was prepared, or there are no images).
@@ -269,9 +279,3 @@ class Deployer(Handle, Protocol):
 
     def show_log(self, service: str, last: int | None, *, follow: bool) -> int:
         """Print what a service has printed (the `last` lines of it; and, to `follow`, prints); return the exit code. Raises DeployError."""
-
-    def inject_fault(self, node: int, what: FaultTarget) -> None:
-        """SIGKILL the first process of a node, or all of it at once, as a fault would. Raises DeployError.
-
-        A `host` is lost for a while: neither its launchers nor it itself are heard, for PLAYED seconds beyond `host_timeout`.
-        """

@@ -5,6 +5,7 @@ No supervisor runs beside the allocation, so this is a `Handle` and no `Deployer
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -14,7 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from jobctl.jobspec.deploy.apply.clock import pause
-from jobctl.jobspec.deploy.apply.deployer import AllUnreachable, Failures
+from jobctl.jobspec.deploy.apply.deployer import AllUnreachable, Failures, FaultTarget
 from jobctl.jobspec.deploy.host.logs import HostLogs
 from jobctl.jobspec.deploy.logs.reader import Logs
 from jobctl.jobspec.deploy.model.control import NOTHING
@@ -38,6 +39,7 @@ from jobctl.jobspec.plan.types import Plan
 
 ASK = 15.0  # seconds after which Slurm is asked again about a job whose allocation answers
 KILL = 60.0  # seconds beyond the grace after which Slurm has to end what does not end itself
+HEARD = 20.0  # seconds within which the coordinator has followed an order, unless its machine is lost
 GONE = 120.0  # seconds within which Slurm has to have let go of a job that was cancelled
 
 
@@ -137,6 +139,33 @@ class SlurmAllocation:
             )
         self._cancel_all()
 
+    def order(self, job_id: str, command: str, nodes: int | None = None) -> int | None:
+        """Have the coordinator begin a generation; return its number, None where that is not known yet."""
+        before = self._number()
+        self.login.order(job_id, f"{command}-{time.time()}", command, nodes=nodes)
+        deadline = time.monotonic() + HEARD + (self.plan.stop_grace if self.plan else 0.0)
+        while time.monotonic() < deadline:
+            self.look()
+            number = self._number()
+            if number is not None and number > (before or 0):
+                return number
+            self.tell("waiting until the allocation has begun the next generation")
+            pause(self.interval)
+        return None
+
+    def _number(self) -> int | None:
+        """Return the generation of the job, as last looked at."""
+        generation = observed_job(self._look, self.plan).control.generation if self._look else None
+        return generation.number if generation else None
+
+    def note_stopped(self) -> None:
+        """Write down that the user has stopped the job, where no coordinator has: one that waited has none."""
+        look = self.look_anew()
+        if look.there and not isinstance(look.allocation.get("result"), dict):
+            result = {"phase": "stopped", "reason": "stopped by the user", "at": look.now, "exit_code": None}
+            told = {"version": 1, "job_id": look.known_id, "state": "ended", "result": result}
+            self.login.write("run/allocation.json", json.dumps(told).encode())
+
     def _cancel_all(self) -> None:
         """Cancel whatever Slurm has of the job, until it has nothing: a job may have submitted the next one."""
         deadline = time.monotonic() + GONE
@@ -196,7 +225,7 @@ class SlurmAllocation:
 
     def events(self) -> Events:
         """Return what reads what happened: here, and in the allocation."""
-        return AllocationEvents(self.login, self.job)
+        return AllocationEvents(self.login, self.job, lambda: self._look or self.login.look(ask=False))
 
     def enter(self, node: int | str, argv: Sequence[str]) -> int:
         """Run a command with what the first process of a node has, on its machine; return its exit code."""
@@ -210,6 +239,22 @@ class SlurmAllocation:
         terminal = sys.stdin.isatty() and sys.stdout.isatty()
         inside = entering(self.plan, self.login.work, found, running[0])
         return self.login.enter((str(observed.slurm.job_id), found.host), [*inside, *argv], terminal=terminal)
+
+    def inject_fault(self, node: int, what: FaultTarget) -> None:
+        """Kill a node's first process or its launcher, or have the coordinator not hear its machine for a while."""
+        observed = self.observe()
+        found = next((one for one in observed.nodes if one.node == node), None)
+        if found is None or observed.slurm is None:
+            raise NothingToEnter(f"node {node} does not run", f"`jobctl status {self.job.name}` shows its nodes")
+        if what == "host":
+            job_id = str(observed.slurm.job_id)
+            self.login.order(job_id, f"drill-{time.time()}", "drill", host=found.host)
+            return
+        running = [p.pid for p in found.processes if p.state == "running" and p.pid]
+        pid = running[0] if what == "process" and running else found.launcher
+        code = self.enter(node, ["sh", "-c", f"kill -KILL {pid}"])
+        if code not in (0, 137):  # it may take its own shell along
+            raise DeployError(f"cannot kill process {pid} of node {node} on {found.host} (exit code {code})")
 
     def ports(self) -> AbstractContextManager[AllocationPorts]:
         """Return what connects to ports on the nodes of the allocation, through the login node."""

@@ -1,29 +1,81 @@
-"""What happened to a job in Slurm: what jobctl did, and what the allocation has written."""
+"""What happened to a job in Slurm: what jobctl did, what the allocation has written, and what launchers have kept."""
 
 from __future__ import annotations
 
+import contextlib
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import PurePosixPath
 from typing import Any
 
-from jobctl.jobspec.deploy.model.untrusted import is_moment, parse_object
+from jobctl.jobspec.deploy.model.errors import HostError
+from jobctl.jobspec.deploy.model.launcher_events import id_of
+from jobctl.jobspec.deploy.model.untrusted import Json, as_moment, as_text, is_moment, parse_object
 from jobctl.jobspec.deploy.slurm.login import LoginNode
-from jobctl.jobspec.deploy.store.events import EventFile
+from jobctl.jobspec.deploy.slurm.queue import SlurmLook
+from jobctl.jobspec.deploy.store.events import EventFile, KnownEvents
 from jobctl.jobspec.deploy.store.jobdir import JobDir
+from jobctl.jobspec.deploy.targets.gathering import Place, gather
+from jobctl.jobspec.launcher.event_log import EVENTS
+
+# There is never a supervisor, so nobody has to be told.
+_NO_SUPERVISOR = re.compile(r"; no supervisor was there$|^no supervisor is there: ")
 
 
-class AllocationEvents:
-    """The events of this machine's history, and those in the job's directory."""
+class AllocationEvents(EventFile):
+    """The events of this machine's history, to which `gather` adds those in the job's directory, each once."""
 
-    def __init__(self, login: LoginNode, job: JobDir) -> None:
-        self._written = EventFile(job.events)
-        self._login, self._offset = login, 0
+    def __init__(self, login: LoginNode, job: JobDir, look: Callable[[], SlurmLook]) -> None:
+        super().__init__(job.events)
+        self._login, self._job, self._look, self._read = login, job, look, 0
 
     def gather(self) -> None:
-        """Do nothing: the allocation writes down by itself what happens, where all can read it."""
+        """Add what the allocation and its launchers have written, as far as the login node answers."""
+        with contextlib.suppress(HostError):
+            look = self._look()
+            began = as_moment(look.files.get(PurePosixPath("run/start.json"), {}).get("began"))
+            if began is None:
+                return
+            with contextlib.suppress(OSError):
+                KnownEvents(self._job.events).add(self._of_allocation(began))
+            reports: dict[Place, Json | None] = {("", node): report for node, report in look.reports()}
+            gather(self._job, reports, lambda places: self._kept(places, _homes(look)), time.time())
 
     def new(self) -> list[dict[str, Any]]:
-        """Return what happened since the last call. Raises DeployError if the login node does not answer."""
-        text = self._login.events(self._offset)
-        whole = text[: text.rfind(b"\n") + 1]
-        self._offset += len(whole)
-        told = [event for line in whole.splitlines() if (event := parse_object(line)) and is_moment(event.get("time"))]
-        return sorted([*self._written.new(), *told], key=lambda event: event["time"])
+        """Return the events that were written here since the last call."""
+        return [{**event, "message": _NO_SUPERVISOR.sub("", event["message"])} for event in super().new()]
+
+    def _of_allocation(self, began: float) -> Iterator[dict[str, Any]]:
+        """Yield what the coordinator has written since it was read last. Raises HostError."""
+        text = self._login.events(self._read)
+        for line in text[: text.rfind(b"\n") + 1].splitlines(keepends=True):
+            event, at = parse_object(line), self._read
+            self._read += len(line)
+            if event and is_moment(event.get("time")):
+                yield {"event": "", "message": "", **event, "id": id_of(began, f"allocation {at}")}
+
+    def _kept(self, places: Sequence[Place], homes: Mapping[str, str]) -> Mapping[Place, Json | None]:
+        """Read the files of events in nodes' folders. Raises HostError."""
+        return {place: _in_place(self._login.kept_events(place[1], EVENTS), homes) for place in places}
+
+
+def _homes(look: SlurmLook) -> dict[str, str]:
+    """Return the machine of each node, by the name that the node has as a host."""
+    told = look.allocation.get("nodes")
+    places = told.items() if isinstance(told, dict) else ()
+    named = {f"node-{node}": as_text(place.get("host")) for node, place in places if isinstance(place, dict)}
+    return {name: host for name, host in named.items() if host}
+
+
+def _in_place(data: Json | None, homes: Mapping[str, str]) -> Json | None:
+    """Return what a launcher has kept, with machines in place of the names that nodes have as hosts."""
+    if data is None or not isinstance(data.get("events"), list):
+        return data
+    events = []
+    for event in (one for one in data["events"] if isinstance(one, dict)):
+        changed: Json = {"host": homes.get(str(event["host"]), event["host"])} if "host" in event else {}
+        if isinstance(event.get("hosts"), dict):
+            changed["hosts"] = {node: homes.get(str(host), host) for node, host in event["hosts"].items()}
+        events.append({**event, **changed})
+    return {**data, "events": events}

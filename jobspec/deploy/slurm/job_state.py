@@ -51,10 +51,10 @@ _STUCK = (
 
 def observed_job(look: SlurmLook, plan: Plan | None) -> Observed:
     """Return a job as it was looked at."""
-    reports = dict(_reports(look))
+    reports = dict(look.reports())
     control = _control(look, reports.values())
     nodes = tuple(_nodes(look, reports, plan))
-    verdict = _verdict(look, nodes)
+    verdict = _verdict(look, nodes, control.generation.number if control.generation else 0)
     if verdict[0] == "failed":
         control = replace(control, ledger=_with_last(control.ledger, nodes))
     owner = as_text(look.files.get(PurePosixPath("run/start.json"), {}).get("owner"))
@@ -74,13 +74,6 @@ def _slurm(entry: QueueEntry | None) -> SlurmState | None:
         return None
     fields = (entry.state, entry.reason, entry.expected_start if entry.waits else None, entry.nodes, entry.time_left)
     return SlurmState(number_in(entry.job_id) or 0, *fields)
-
-
-def _reports(look: SlurmLook) -> Iterator[tuple[int, Json]]:
-    for path, data in look.files.items():
-        node = number_in(path.parts[0][5:]) if path.parts[0].startswith("node-") else None
-        if node is not None and path.name == "report.json":
-            yield node, data
 
 
 def _control(look: SlurmLook, reports: Iterable[Json]) -> Control:
@@ -119,6 +112,9 @@ def _nodes(look: SlurmLook, reports: Mapping[int, Json], plan: Plan | None) -> I
         elif runs and place and (look.is_stale or place.get("heard") is not True) and place.get("ended") is None:
             seen = parse_node(index, role, host, report, 1, None)
             yield replace(seen, state="lost", reachable=False, launcher=None, reason=f"{host} does not answer")
+        elif runs and (refused := as_text(place.get("refused"))):
+            seen = parse_node(index, role, host, report, None, None)
+            yield replace(seen, state="pending", failure=None, reason=f"{host} cannot start it: {refused}")
         else:
             yield parse_node(index, role, host, report, launcher, None)
 
@@ -132,16 +128,16 @@ def _spares(look: SlurmLook) -> tuple[SpareState, ...]:
 # How it stands.
 
 
-def _verdict(look: SlurmLook, nodes: Sequence[ObservedNode]) -> tuple[Phase, str | None]:
+def _verdict(look: SlurmLook, nodes: Sequence[ObservedNode], number: int) -> tuple[Phase, str | None]:
     entry, result = look.entry, _result(look)
     if entry is None and look.is_fresh:
-        return _running(look, nodes)
+        return _running(look, nodes, number)
     if entry is not None and entry.waits:
         return "pending", waiting_words(entry)
     if result is not None:
         return result
     if entry is not None and entry.runs:
-        return _running(look, nodes)
+        return _running(look, nodes, number)
     if entry is not None:
         return _ended(entry)
     if look.known_id is None:
@@ -177,7 +173,7 @@ def _ended(entry: QueueEntry) -> tuple[Phase, str | None]:
     return phase, f"job {entry.job_id}: {words}{code}"
 
 
-def _running(look: SlurmLook, nodes: Sequence[ObservedNode]) -> tuple[Phase, str | None]:
+def _running(look: SlurmLook, nodes: Sequence[ObservedNode], number: int) -> tuple[Phase, str | None]:
     allocation = look.allocation
     if look.entry is not None and look.entry.state == "SUSPENDED":
         return "degraded", f"job {look.entry.job_id} is suspended in Slurm: `scontrol resume` lets it go on"
@@ -193,9 +189,10 @@ def _running(look: SlurmLook, nodes: Sequence[ObservedNode]) -> tuple[Phase, str
         return "restarting", "; ".join(describe_failure(node) for node in failed)
     if lost:
         return "degraded", "; ".join(f"node {node.node}: {node.reason}" for node in lost)
-    waiting = [node for node in nodes if node.state in ("pending", "starting")]
+    ended = [node for node in nodes if node.state == "exited" and node.generation < number]  # what was before
+    waiting = [node for node in nodes if node.state in ("pending", "starting") or node in ended]
     if not waiting:
         return "running", None
-    again = any(node.generation > 1 for node in nodes)
+    again = bool(ended) or any(node.generation > 1 for node in nodes)
     words = "; ".join(f"node {node.node}: {node.reason or node.state}" for node in waiting[:3])
     return ("restarting" if again else "starting"), words

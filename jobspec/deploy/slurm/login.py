@@ -9,10 +9,12 @@ from pathlib import Path
 from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.inventory import Inventory
+from jobctl.jobspec.deploy.model.untrusted import Json, parse_object
 from jobctl.jobspec.deploy.slurm.problems import slurm_error
 from jobctl.jobspec.deploy.slurm.queue import SlurmLook, read_look
 from jobctl.jobspec.deploy.slurm.scripts import SCRIPTS
 from jobctl.jobspec.deploy.targets.fleet import transport_to
+from jobctl.jobspec.deploy.targets.gathering import LARGEST
 from jobctl.jobspec.deploy.transport.base import Result, checked, put
 from jobctl.jobspec.render.slurm import mark
 
@@ -58,10 +60,11 @@ class LoginNode:
         """Have Slurm look at a batch script without submitting it."""
         return self.transport.run(["sbatch", "--test-only"], batch)
 
-    def order(self, job_id: str, identity: str, command: str) -> None:
+    def order(self, job_id: str, identity: str, command: str, **more: object) -> None:
         """Have the batch script of a running job do something."""
         argv = SCRIPTS.argv("order", self.work, job_id)
-        self._slurm(argv, f"send job {job_id} an order", json.dumps({"id": identity, "command": command}).encode())
+        order = {"id": identity, "command": command, **more}
+        self._slurm(argv, f"send job {job_id} an order", json.dumps(order).encode())
 
     def cancel(self, job_id: str) -> None:
         """Have Slurm end a job; one that it does not know has ended."""
@@ -88,6 +91,11 @@ class LoginNode:
     def events(self, offset: int) -> bytes:
         """Return what the allocation has written of the job's story, from a byte on."""
         return checked(self.transport, SCRIPTS.argv("events", self.work, str(offset)), "read the job's events")
+
+    def kept_events(self, node: int, file: str) -> Json | None:
+        """Return what the launchers of a node have kept of what happened, None if that cannot be read."""
+        result = self.transport.run(["head", "-c", str(LARGEST), "--", f"{self.work}/node-{node}/{file}"])
+        return parse_object(result.out) if result.code == 0 else None
 
     def last_lines(self) -> tuple[str, ...]:
         """Return the end of what the batch script has printed, nothing if it has not begun."""

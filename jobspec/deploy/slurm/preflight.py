@@ -8,11 +8,13 @@ from collections.abc import Iterator
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.finding import Finding
 from jobctl.jobspec.deploy.slurm.login import LoginNode
+from jobctl.jobspec.deploy.slurm.partitions import chosen_partition, partition_findings
 from jobctl.jobspec.deploy.slurm.problems import slurm_error
 from jobctl.jobspec.plan.generation import first_generation
 from jobctl.jobspec.plan.types import Plan
-from jobctl.jobspec.render.slurm import BATCH, slurm_files
+from jobctl.jobspec.render.slurm import BATCH, options_of, slurm_files
 
+NOW_NOT = b"Requested node configuration is not available"
 _COMMANDS = ("sbatch", "squeue", "scontrol", "scancel")
 
 
@@ -34,7 +36,9 @@ def _checks(login: LoginNode, plan: Plan | None) -> Iterator[Finding]:
     yield _controller(login)
     if plan is not None:
         yield _directory(login)
-        yield _batch(login, plan)
+        found = list(_partition(login, plan))
+        yield from sorted(found, key=lambda finding: finding.verdict != "error")
+        yield _batch(login, plan, waits=any(finding.code == "slurm-nodes" for finding in found))
 
 
 def _commands(login: LoginNode) -> Finding:
@@ -62,12 +66,27 @@ def _directory(login: LoginNode) -> Finding:
     return Finding(login.name, "directory", "error", message, "slurm-directory", hint)
 
 
-def _batch(login: LoginNode, plan: Plan) -> Finding:
+def _partition(login: LoginNode, plan: Plan) -> Iterator[Finding]:
+    """Yield what the job's partition cannot give it, nothing where Slurm does not say."""
+    wanted = options_of(plan).partition
+    shown = login.transport.run(["scontrol", "--oneliner", "show", "partition"])
+    partition = chosen_partition(shown.out.decode("utf-8", "replace"), wanted) if shown.code == 0 else None
+    if partition is not None:
+        argv = ["sinfo", "--noheader", "--Node", f"--partition={partition.name}", "--format=%N|%T|%E"]
+        nodes = login.transport.run(argv)
+        said = nodes.out.decode("utf-8", "replace") if nodes.code == 0 else ""
+        yield from partition_findings(login.name, plan, partition, said)
+
+
+def _batch(login: LoginNode, plan: Plan, *, waits: bool) -> Finding:
+    """Have Slurm look at the batch script. `waits`: it is known that there are too few nodes just now."""
     files = slurm_files(plan, first_generation(plan))
     batch = next(file.content for file in files if file.path == BATCH)
     # The directory that it names is made when the job is sent.
     text = re.sub(rb"(?m)^#SBATCH --chdir=.*\n", b"", batch)
     result = login.try_out(text)
+    if result.code != 0 and waits and NOW_NOT in result.err:  # submitted, it waits for nodes
+        return Finding(login.name, "slurm-submit", "ok", "Slurm takes the job")
     if result.code != 0:
         error = slurm_error(login.name, "submit the job", result)
         return Finding(login.name, "slurm-submit", "error", error.cause, error.code, error.hint)

@@ -41,6 +41,7 @@ _CAUSES: tuple[tuple[str, str, str], ...] = (
         "slurm-permission",
         "Slurm lets the job's user and administrators do that: log in as that user (`slurm.login: USER@HOST`), or ask one",
     ),
+    ("Invalid --", "slurm-option", "`man sbatch` has the forms of its options: change it in `slurm.options`"),
     ("unrecognized option", "slurm-option", "this Slurm does not know the option: leave it out of `slurm.options`"),
     ("Unable to contact slurm controller", "slurm-silent", "slurmctld does not answer: try again later"),
     ("Socket timed out", "slurm-silent", "slurmctld is busy: try again later"),
@@ -57,4 +58,5 @@ def slurm_error(host: str, what: str, result: Result) -> HostError:
     for sign, code, hint in _CAUSES:
         if sign.lower() in text.lower():
             return HostError(host, code, f"cannot {what}: {said}", hint)
-    return HostError(host, "slurm-refused", f"cannot {what}: {said}")
+    hint = "`jobctl render --target slurm` shows what Slurm gets; its administrators know its limits"
+    return HostError(host, "slurm-refused", f"cannot {what}: {said}", hint)

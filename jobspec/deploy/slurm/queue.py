@@ -5,12 +5,12 @@ from __future__ import annotations
 import io
 import re
 import tarfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 
-from jobctl.jobspec.deploy.model.untrusted import Json, parse_object
+from jobctl.jobspec.deploy.model.untrusted import Json, number_in, parse_object
 
 WAITING = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD"})
 RUNNING = frozenset(
@@ -67,6 +67,13 @@ class SlurmLook:
     def allocation(self) -> Json:
         """What the coordinator in the allocation has written, nothing if there is none."""
         return self.files.get(PurePosixPath("run/allocation.json"), {})
+
+    def reports(self) -> Iterator[tuple[int, Json]]:
+        """Yield the report of each node's launcher."""
+        for path, data in self.files.items():
+            node = number_in(path.parts[0][5:]) if path.parts[0].startswith("node-") else None
+            if node is not None and path.name == "report.json":
+                yield node, data
 
     @property
     def is_fresh(self) -> bool:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.operations.errors import Refused
 from jobctl.jobspec.operations.unsupported import refuse_unsupported
+from jobctl.jobspec.spec.targets import traits_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -18,32 +20,50 @@ if TYPE_CHECKING:
     from jobctl.jobspec.report.report import Story
 
 
-def gather_story(directory: JobDir, reached: Reached) -> Collection[str]:
-    """Collect what launchers have kept, as far as the job can be reached; return the hosts that do not answer.
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """What came of collecting a story: the hosts that do not answer, and whether the job runs where nobody watches it."""
+
+    silent: Collection[str] = ()
+    runs: bool = False
+
+
+def gather_story(directory: JobDir, reached: Reached) -> Gathered:
+    """Collect what launchers have kept, as far as the job can be reached.
 
     Nothing is connected to for a job that is down, or was brought up elsewhere, unless `reached` names its hosts.
     """
+    from jobctl.jobspec.deploy.apply.deployer import AllUnreachable
+    from jobctl.jobspec.deploy.model.observed import SETTLED, phase
     from jobctl.jobspec.operations.targets.choose import target_of
     from jobctl.jobspec.operations.targets.table import known_handle
 
     if directory.about() is None and reached.hosts is None:
-        return ()
-    refuse_unsupported(target_of(directory, reached), "report")
+        return Gathered()
+    target = target_of(directory, reached)
+    refuse_unsupported(target, "report")
     handle = known_handle(directory, reached)
     try:
+        runs = False
+        if target is not None and traits_of(target).in_allocation:  # there, no supervisor goes on writing
+            with suppress(AllUnreachable):
+                runs = phase(handle.observe())[0] not in SETTLED
         handle.events().gather()
-        return tuple(handle.failures)
+        return Gathered(tuple(handle.failures), runs)
     finally:
         handle.close()
 
 
-def story_of(directory: JobDir) -> Story:
-    """Return the story of the job's last run. Raises Refused if there is no history of it here."""
+def story_of(directory: JobDir, *, runs: bool = False) -> Story:
+    """Return the story of the job's last run. Raises Refused if there is no history of it here.
+
+    `runs`: it does, though nobody watches who would go on writing.
+    """
     from jobctl.jobspec.deploy.store import events
     from jobctl.jobspec.deploy.store.history import read_progress
     from jobctl.jobspec.report.report import tell
 
-    now = time.time() if _is_written(directory) else None
+    now = time.time() if runs or _is_written(directory) else None
     lines, _ = events.read(directory.events)
     plan = directory.plan()
     refuse_unsupported(plan.target if plan else None, "report")

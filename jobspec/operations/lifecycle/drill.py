@@ -12,7 +12,7 @@ from jobctl.jobspec.operations.errors import JobFailed, Refused
 from jobctl.jobspec.operations.resolve.names import node_number
 
 if TYPE_CHECKING:
-    from jobctl.jobspec.deploy.apply.deployer import Deployer, FaultTarget
+    from jobctl.jobspec.deploy.apply.deployer import Breakable, FaultTarget
     from jobctl.jobspec.deploy.model.observed import Observed
 
 LOOK = 0.05  # seconds between two looks, at least
@@ -74,7 +74,7 @@ def fault_words(victim: FaultTarget, node: int, host: str) -> tuple[str, str]:
     return f"kills {what}", f"killed {what}"
 
 
-def plan_drill(deployer: Deployer, victim: FaultTarget, node: str | None) -> Fault:
+def plan_drill(deployer: Breakable, victim: FaultTarget, node: str | None) -> Fault:
     """Return what would be broken. Raises Refused if there is nothing to rehearse."""
     observed = _fit(deployer)
     taking_part = [member.node for member in observed.members]
@@ -89,7 +89,7 @@ def plan_drill(deployer: Deployer, victim: FaultTarget, node: str | None) -> Fau
     return Fault(victim, number, host, observed)
 
 
-def run_drill(deployer: Deployer, fault: Fault, seconds: float) -> Drill:
+def run_drill(deployer: Breakable, fault: Fault, seconds: float) -> Drill:
     """Break it, and wait for the recovery. Raises JobFailed if the job has not recovered in so many seconds."""
     from jobctl.jobspec.deploy.store import events
 
@@ -123,7 +123,7 @@ def _last_trainer(observed: Observed) -> int:
     return max(node.node for node in observed.members if node.role == "trainer")
 
 
-def _fit(deployer: Deployer) -> Observed:
+def _fit(deployer: Breakable) -> Observed:
     """Look at the job. Raises Refused if there is nothing to rehearse."""
     from jobctl.jobspec.deploy.model.observed import phase
 
@@ -131,12 +131,12 @@ def _fit(deployer: Deployer) -> Observed:
     now, reason = phase(observed)
     if now != "running":
         raise Refused(f"job `{name}` is {now}: a drill needs one that runs", reason)
-    if not observed.supervised:
+    if observed.supervised is False:
         raise Refused(f"job `{name}` has no supervisor, who would recover it", f"`jobctl up {name}` starts one")
     return observed
 
 
-def _told(deployer: Deployer, offset: int, *, begins: bool) -> list[dict[str, Any]]:
+def _told(deployer: Breakable, offset: int, *, begins: bool) -> list[dict[str, Any]]:
     """Return what the supervisor has told since; one that has told of the failure tells of the generation, too.
 
     Unless none `begins`.
@@ -145,6 +145,7 @@ def _told(deployer: Deployer, offset: int, *, begins: bool) -> list[dict[str, An
 
     deadline = time.monotonic() + TOLD
     while True:
+        deployer.events().gather()
         told, _ = events.read(deployer.job.events, offset)
         kinds = {event["event"] for event in told}
         if not begins or "failure" not in kinds or "generation" in kinds or time.monotonic() >= deadline:
@@ -173,7 +174,7 @@ class _Back:
     step: int | None
 
 
-def _recovery(deployer: Deployer, was: _Before, deadline: float) -> _Back:
+def _recovery(deployer: Breakable, was: _Before, deadline: float) -> _Back:
     """Wait until the job has recovered, and has made a step if it counts them.
 
     It has when all nodes run a later generation. Where nodes join again by themselves (Paddle with etcd, parameter servers)
@@ -216,7 +217,7 @@ def _lives_again(observed: Observed, was: _Before) -> bool:
     return all(p.state == "exited" or (p.state == "running" and p.pid) for p in node.processes)
 
 
-def _looks(deployer: Deployer, deadline: float) -> Iterator[Observed]:
+def _looks(deployer: Breakable, deadline: float) -> Iterator[Observed]:
     """Look again and again until the deadline. Raises DrillFailed if the job ends badly."""
     from jobctl.jobspec.deploy.model.observed import SETTLED, phase
 

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from jobctl.jobspec.deploy.apply.changes import Changed
+    from jobctl.jobspec.deploy.apply.deployer import Breakable
     from jobctl.jobspec.deploy.apply.reconcile import Step
+    from jobctl.jobspec.deploy.model.observed import Observed
     from jobctl.jobspec.deploy.slurm.allocation import SlurmAllocation
     from jobctl.jobspec.operations.reporter import Reporter
     from jobctl.jobspec.operations.resolve.job import Compiled
@@ -52,6 +54,10 @@ class SlurmJob:
         """Raise UnsupportedOnTarget: the job's recovery is its launchers'."""
         raise unsupported(TARGET, command) or UnsupportedOnTarget(f"there is no `{command}` on target `{TARGET}`")
 
+    def breakable(self) -> Breakable:
+        """Return the job: its launchers recover it."""
+        return self.handle
+
     def _plan(self) -> Plan:
         plan = self.handle.plan
         if plan is None:
@@ -75,11 +81,13 @@ class SlurmJob:
         refuse_owner(self.handle, observed, options.take_over)
         changed = _changed_keys(compiled, self.handle)
         now = phase(observed)[0]
-        return AllocationChange(self._steps(now, changed, options), now, changed)
+        return AllocationChange(self._steps(observed, changed, options), now, changed)
 
-    def _steps(self, now: str, changed: tuple[Changed, ...], options: UpOptions) -> tuple[Step, ...]:
+    def _steps(self, observed: Observed, changed: tuple[Changed, ...], options: UpOptions) -> tuple[Step, ...]:
         from jobctl.jobspec.deploy.apply.reconcile import Step
+        from jobctl.jobspec.deploy.model.observed import phase
 
+        now = phase(observed)[0]
         sent, want = self.handle.sent(), hashes_of(self._plan())
         other = [path for path, digest in want.items() if sent.get(path) != digest]
         words = "; ".join(map(str, changed)) or f"{', '.join(other)} differs"
@@ -95,7 +103,7 @@ class SlurmJob:
             return ()
         if now == "pending" or set(other) & set(OF_ALLOCATION):
             return (Step("replace", "allocation", words),)
-        return (Step("change", "files", words), Step("generation", "generation", words))
+        return (Step("change", "files", words), Step("generation", _next(observed), words))
 
     def up(self, compiled: Compiled, options: UpOptions, reporter: Reporter) -> Applied:
         """Submit the job, or change it to what its plan says."""
@@ -112,7 +120,7 @@ class SlurmJob:
         from jobctl.jobspec.deploy.model.unfit import failures_of
 
         findings = self.handle.preflight(plan, self.handle.where())
-        reporter.findings([f for f in findings if f.verdict in ("warning", "error")])
+        reporter.findings([finding for finding in findings if finding.verdict == "warning"])
         unfit = failures_of(findings)
         if unfit:
             raise HostsFailed(
@@ -186,11 +194,29 @@ class SlurmJob:
         events.record(allocation.job.events, time.time(), "submitted", words, job_id=job_id)
         allocation.look_anew()
 
-    def _order(self, command: str) -> None:
+    def _order(self, command: str, nodes: int | None = None) -> None:
         entry = self.handle.look_anew().entry
         if entry is None or not entry.runs:
-            raise Refused(f"job `{self.handle.job.name}` has no allocation now")
-        self.handle.login.order(entry.job_id, f"{command}-{time.time()}", command)
+            raise Refused(f"job `{self.handle.job.name}` has no allocation now", "`jobctl status` says how it is")
+        self.handle.order(entry.job_id, command, nodes)
+
+    def scale(self, count: int, options: UpOptions, reporter: Reporter) -> Applied:
+        """Have an elastic job go on with `count` nodes on the machines that it has. Raises Refused for what it cannot."""
+        from jobctl.jobspec.deploy.apply.reconcile import Step
+
+        allocation, plan = self.handle, self._plan()
+        with locked(allocation, "scale", options.break_lock):
+            observed = allocation.observe()
+            refuse_owner(allocation, observed, options.take_over)
+            _refuse_size(plan, observed, count)
+            if len(observed.members) == count:
+                return Applied(plan, (), {}, True)
+            step = Step("generation", _next(observed), f"`jobctl scale {count}`")
+            step_teller(allocation, reporter)(step)
+            with reporter.waiting() as waiting:
+                allocation.tell = waiting.show
+                self._order("scale", count)
+        return Applied(plan, (step,), {}, True)
 
     # Ending and beginning again.
 
@@ -213,6 +239,7 @@ class SlurmJob:
                 with reporter.waiting() as waiting:
                     allocation.tell = waiting.show
                     allocation.cancel(grace_of(allocation, request.grace))
+                allocation.note_stopped()
             except DeployError as error:
                 raise PartlyDone(error.message, error.hint) from error
             events.record(allocation.job.events, time.time(), "stopped", "job stopped by the user")
@@ -233,13 +260,46 @@ class SlurmJob:
             if now == "pending":
                 raise Refused(f"job `{allocation.job.name}` waits in Slurm's queue: there is nothing to restart")
             over = now in SETTLED
-            step = Step("create" if over else "generation", "allocation" if over else "generation", "`jobctl restart`")
+            why = "`jobctl restart`"
+            step = Step("create", "allocation", why) if over else Step("generation", _next(observed), why)
             step_teller(allocation, reporter)(step)
             if over:
                 self._submit(plan)
             else:
-                self._order("restart")
+                with reporter.waiting() as waiting:
+                    allocation.tell = waiting.show
+                    self._order("restart")
         return Restarted(begins=True)
+
+
+def _refuse_size(plan: Plan, observed: Observed, count: int) -> None:
+    """Raise Refused unless a job may have `count` nodes in the allocation that it has."""
+    from jobctl.jobspec.deploy.model.observed import phase
+    from jobctl.jobspec.render.slurm import machines
+
+    now, (least, most) = phase(observed)[0], machines(plan)
+    spares = plan.slurm.spares if plan.slurm else 0
+    if now not in ("running", "degraded", "restarting"):
+        raise Refused(f"job `{plan.job}` is {now}: there is nothing to scale", "`jobctl up` starts it")
+    if not plan.elastic:
+        hint = (
+            'with a range, such as `nodes: "1:4"`, it is elastic; or change `nodes`, and `jobctl up` submits it again'
+        )
+        raise Refused(f"job `{plan.job}` has a fixed number of nodes: {most}", hint)
+    if not least <= count <= most:
+        raise Refused(f"job `{plan.job}` has {least} to {most} nodes", "`nodes` in the spec is its range")
+    there = (
+        len({node.host for node in observed.nodes if node.host} | {spare.host for spare in observed.spares}) - spares
+    )
+    if count > there:
+        hint = "`jobctl stop`, then `jobctl up` asks Slurm for as many as there are"
+        raise Refused(f"the allocation of job `{plan.job}` has machines for {there} nodes", hint)
+
+
+def _next(observed: Observed) -> str:
+    """Return the number of the generation that follows."""
+    generation = observed.control.generation
+    return str(generation.number + 1 if generation else 1)
 
 
 def hashes_of(plan: Plan) -> dict[str, str]:

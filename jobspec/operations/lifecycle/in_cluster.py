@@ -63,6 +63,10 @@ class ClusterJob:
         """Raise UnsupportedOnTarget: the job's recovery is not jobctl's."""
         raise unsupported(TARGET, command) or UnsupportedOnTarget(f"there is no `{command}` on target `{TARGET}`")
 
+    def breakable(self) -> NoReturn:
+        """Raise UnsupportedOnTarget: somebody else recovers the job."""
+        self.deployer("drill")
+
     def change(self, compiled: Compiled, options: UpOptions) -> ClusterChange:
         """Return what `up` would do now."""
         return ClusterChange(self._up_change(compiled, options))

@@ -23,7 +23,7 @@ from jobctl.jobspec.operations.resolve.names import node_number
 from jobctl.jobspec.operations.resolve.ownership import refuse_owner
 
 if TYPE_CHECKING:
-    from jobctl.jobspec.deploy.apply.deployer import Deployer
+    from jobctl.jobspec.deploy.apply.deployer import Breakable, Deployer
     from jobctl.jobspec.deploy.apply.executor import Done
     from jobctl.jobspec.deploy.model.observed import Observed
     from jobctl.jobspec.operations.reporter import Reporter
@@ -39,6 +39,10 @@ class HostsJob:
 
     def deployer(self, command: str) -> Deployer:
         """Return the deployer, through which jobctl recovers the job: every command is supported here."""
+        return self.handle
+
+    def breakable(self) -> Breakable:
+        """Return the deployer: every job that jobctl recovers can be drilled."""
         return self.handle
 
     def change(self, compiled: Compiled, options: UpOptions) -> HostsChange:

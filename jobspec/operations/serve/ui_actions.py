@@ -218,7 +218,7 @@ def _stop_words(name: str, job: JobOnTarget) -> str:
 def _drill_words(name: str, job: JobOnTarget, wish: Wish) -> str:
     from jobctl.jobspec.operations.lifecycle.drill import fault_words, plan_drill
 
-    deployer = job.deployer("drill")
+    deployer = job.breakable()
     fault = plan_drill(deployer, _victim(wish), wish.node)
     plan = deployer.plan
     cost = f"one of the {plan.recovery.max_restarts} restarts of `recovery.max_restarts`" if plan else "a restart"
@@ -243,7 +243,7 @@ def _perform(wish: Wish, listener: _Listener) -> str:
             return f"job `{name}` is {stopped.phase}{' already' if stopped.already else ''}"
         if wish.verb == "restart":
             return _restart(name, job, listener)
-        deployer = job.deployer("drill")
+        deployer = job.breakable()
         return _drilled(run_drill(deployer, plan_drill(deployer, _victim(wish), wish.node), DRILL))
 
 

@@ -1,0 +1,128 @@
+"""A node runner, as its coordinator sees it: a launcher that begins, and what keeps one from it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobctl.jobspec.allocation.launching import reason_in
+from jobctl.jobspec.allocation.messages import TOKEN, Datagrams
+from jobctl.jobspec.render.launcher import allocation
+from tests.slurm.cluster import wait_for
+
+# Writes its report, as a launcher does as soon as it begins.
+_BEGINS = 'echo "{}" > "$work/new"; mv "$work/new" "$work/node-$2/report.json"'
+
+
+class PlayedCoordinator:
+    """Answers one runner, whose launchers `start.sh` plays."""
+
+    def __init__(self, work: Path) -> None:
+        self.work, self.datagrams, self.said = work, Datagrams("t"), dict[str, Any]()
+        settings = {"host_timeout": 60, "stop_grace": 1, "container": "none", "runner_python": sys.executable}
+        (work / "allocation.py").write_bytes(allocation())
+        (work / "slurm.json").write_text(json.dumps(settings))
+        (work / "launch.json").write_text('[\n{"node": 0},\n{"node": 1}\n]\n')
+        self.runner: subprocess.Popen[bytes] | None = None
+        self.answer: dict[str, Any] = {"node": 1, "turn": 1}
+
+    def script(self, text: str) -> None:
+        """Write what plays the launcher."""
+        (self.work / "start.sh").write_text(f'[ "$1" = start ] || exit 0\nwork={self.work}\n{text}\n')
+
+    def start(self) -> None:
+        """Start the runner."""
+        argv = [sys.executable, str(self.work / "allocation.py"), "node", "--work", str(self.work)]
+        argv += ["--address", "127.0.0.1", "--port", str(self.datagrams.port)]
+        environ = {**os.environ, TOKEN: "t", "SLURMD_NODENAME": "s1", "SLURM_LOCALID": "0"}
+        self.runner = subprocess.Popen(argv, env=environ, stderr=subprocess.PIPE)
+
+    def hears(self, **wanted: Any) -> bool:
+        """Answer what has come; say whether the runner's last words have these fields."""
+        for message, sender in self.datagrams.receive():
+            self.said = message
+            same = {"who": message["who"], "tick": message["tick"], "seq": message["tick"], "leave": False}
+            place = {"gossip_port": 30000, "address": "127.0.0.1", "version": 0, "home": "s1", "image": None}
+            self.datagrams.send({**same, **place, "stop": False, **self.answer}, sender)
+        return bool(self.said) and {key: self.said.get(key) for key in wanted} == wanted
+
+    def until(self, **wanted: Any) -> None:
+        wait_for(lambda: self.hears(**wanted), f"{wanted}, and not {self.said}", 30.0)
+
+
+@pytest.fixture
+def played(tmp_path: Path) -> Iterator[PlayedCoordinator]:
+    made = PlayedCoordinator(tmp_path)
+    yield made
+    if made.runner is not None:
+        made.runner.kill()
+        made.runner.communicate()
+
+
+def test_a_runner_says_what_kept_a_launcher_from_beginning_and_tries_again_when_told(played: PlayedCoordinator) -> None:
+    played.script(
+        'echo "loading" >&2; echo "Error: no such device" >&2; echo "See \'engine run --help\'." >&2; exit 125'
+    )
+    played.start()
+    played.until(node=1, turn=1, alive=False, ended=125, begun=False, refused="Error: no such device")
+    played.script(f"{_BEGINS}; exec sleep 1000")
+    played.answer["turn"] = 2
+    played.until(node=1, turn=2, alive=True, ended=None, begun=True, refused=None)
+    assert played.runner is not None
+    assert played.runner.stderr is not None
+    assert os.read(played.runner.stderr.fileno(), 4096).startswith(b"loading\nError: no such device\n")
+
+
+def test_a_launcher_that_has_begun_and_fails_is_no_machine_that_refuses(played: PlayedCoordinator) -> None:
+    played.script(f"{_BEGINS}; echo Error: of the job >&2; exit 3")
+    played.start()
+    played.until(node=1, turn=1, ended=3, begun=True, refused=None)
+
+
+def test_a_machine_may_refuse_a_launcher_that_was_killed(played: PlayedCoordinator) -> None:
+    played.script(f"{_BEGINS}; exec sleep 1000")
+    played.start()
+    played.until(alive=True, begun=True)
+    played.script("exit 126")
+    (sleeping,) = [pid for pid in children(played.runner) if b"sleep" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    os.kill(sleeping, signal.SIGKILL)
+    played.until(alive=False, begun=False, ended=126, refused="exit code 126")
+
+
+def test_what_a_runner_itself_cannot_write_is_a_reason_too(played: PlayedCoordinator) -> None:
+    played.script("exec sleep 1000")
+    (played.work / "node-1").write_text("")  # a file where the node's folder belongs
+    played.start()
+    played.until(alive=False, refused=f"{played.work}/node-1: File exists")
+
+
+def test_the_reason_is_the_error_and_not_the_advice_below_it_or_the_trials_beside_it() -> None:
+    assert reason_in("") == ""
+    assert reason_in("cannot do it\n\n") == "cannot do it"
+    assert reason_in("docker: Error response from daemon: no.\nSee 'docker run --help'.\n") == (
+        "docker: Error response from daemon: no."
+    )
+    assert reason_in("INFO: a\nFATAL:   no image\nINFO: b\n") == "FATAL:   no image"
+    loading = (
+        "Error: payload does not match any of the supported image formats:\n"
+        " * oci: open i.tar/index.json: not a directory\n"
+        " * oci-archive: open index.json: no such file or directory\n"
+        " * docker-archive: writing blob: no space left on device\n"
+        " * dir: open i.tar/manifest.json: not a directory\n"
+    )
+    assert reason_in(loading) == "writing blob: no space left on device"
+    long = reason_in(f"Error: {'x' * 1000}: no space left")
+    assert (long[:10], long[-13:], len(long) < 310) == ("Error: xxx", "no space left", True)
+
+
+def children(runner: subprocess.Popen[bytes] | None) -> list[int]:
+    assert runner is not None
+    return [int(pid) for pid in Path(f"/proc/{runner.pid}/task/{runner.pid}/children").read_text().split()]
