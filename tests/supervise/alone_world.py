@@ -332,4 +332,4 @@ class AloneSim(Sim):
         here = [x for host in hosts for x in host.launchers if isinstance(x, AloneLauncher) and x.trains]
         now = {x.node for x in here if x.now is not None and x.now.id == generation.rendezvous.id}
         now |= {node for host in hosts for node, number in host.done.items() if number == generation.number}
-        return now >= {*self.plan}
+        return now >= self.wanted()

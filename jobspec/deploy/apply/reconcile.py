@@ -13,6 +13,7 @@ from typing import Literal
 from jobctl.jobspec.deploy.apply.changes import Changed, causes
 from jobctl.jobspec.deploy.model.observed import LAUNCHER_KILLED, Observed, ObservedNode, is_behind, phase
 from jobctl.jobspec.deploy.model.spare_state import SpareState
+from jobctl.jobspec.plan.generation import Origin
 from jobctl.jobspec.plan.types import Node, Plan
 
 Kind = Literal[
@@ -89,6 +90,7 @@ class Wanted:
     # What identifies the files that each spare host needs; None: spares stay as they are.
     spares: Mapping[str, str] | None = None
     spare_artefacts: Mapping[str, str] = field(default_factory=dict)  # the hash of each hot spare's artefact, by host
+    origin: Origin | None = None  # who wants it
 
     def usable(self, observed: Observed) -> list[Node]:
         """Return the nodes that can take part: of hosts that answer, and that run nowhere else."""
@@ -130,9 +132,20 @@ def reconcile(wanted: Wanted, observed: Observed) -> tuple[Step, ...]:
         steps.append(Step("generation", str(number), cause, grace=grace, generation=number))
     else:
         steps += _hand_overs(observed)
-    if wanted.supervise and not observed.supervised:
-        steps.append(Step("supervise", wanted.plan.job, "no supervisor runs"))
+    if wanted.supervise and (why := _lacks_supervisor(wanted, observed, begins=cause is not None)):
+        steps.append(Step("supervise", wanted.plan.job, why))
     return tuple(sorted(steps, key=lambda step: ORDER[step.kind]))
+
+
+def _lacks_supervisor(wanted: Wanted, observed: Observed, *, begins: bool) -> str | None:
+    """Say why a supervisor has to begin here, None if one watches the job, and goes on to."""
+    if not observed.supervised:
+        return "no supervisor runs"
+    generation = observed.control.generation
+    origin = generation.origin if generation is not None else None
+    if begins and origin is not None and wanted.origin is not None and origin.id != wanted.origin.id:
+        return f"the one on {origin.machine} steps aside for another plan"
+    return None
 
 
 def _wait(wanted: Wanted, observed: Observed, changed: str | None) -> Step | None:
