@@ -124,6 +124,15 @@ def test_a_job_that_another_machine_has_changed_stays_as_it_is_now(nodes: dict[i
     assert ([one.machine for one in sim.supervisors], len(sim.newest().placement)) == (["s0"], 3)
 
 
+@pytest.mark.parametrize("hosts", [1, 2])
+def test_launchers_hand_on_an_order_whose_command_was_killed(hosts: int) -> None:
+    """Nobody watches, and only some hosts have received it."""
+    sim = begin(3, 0, 1, watched=False)
+    Command(sim, "s0", killed_after=hosts).restart()
+    sim.run(sim.timeout + 5.0)
+    assert (sim.all_train(), sim.newest().generation and sim.newest().generation.number) == (True, 2)
+
+
 def end(sim: Sim) -> str | None:
     """Repair everything, and say what is wrong with how the world is after that."""
     sim.heal(0.0)

@@ -7,19 +7,19 @@ from dataclasses import replace
 from jobctl.jobspec.deploy.apply.reconcile import most_are_silent
 from jobctl.jobspec.deploy.model.control import Control, JobResult, newest
 
-from .world import STEPS_ASIDE, Sim
+from .world import STEPS_ASIDE, Host, Sim
 from .world_supervisor import Supervisor, state_of
 
 
 class Command(Supervisor):
     """What `restart`, `stop` and `up` do from some machine, whoever supervises the job: at once, on the hosts that answer.
 
-    Its clock is ahead of the others' by `skew` seconds.
+    Its clock is ahead of the others' by `skew` seconds. Something kills it once it has told so many hosts (`killed_after`).
     """
 
-    def __init__(self, sim: Sim, machine: str, skew: float = 0.0) -> None:
+    def __init__(self, sim: Sim, machine: str, skew: float = 0.0, killed_after: int | None = None) -> None:
         super().__init__(sim, machine)
-        self.skew = skew
+        self.skew, self.left = skew, killed_after
         self.reached = {name: sim.is_whole(machine, name) and host.acts for name, host in sim.hosts.items()}
         reached = [host for name, host in sim.hosts.items() if self.reached[name]]
         self.control = newest(Control(g, host.ledger) for host in reached for g in host.generations())
@@ -60,3 +60,10 @@ class Command(Supervisor):
         self.control = Control(replace(self.control.generation, command="stop"), ledger)
         self.hand_over()
         return True
+
+    def send(self, host: Host) -> None:
+        """Give ledger and generation to a host, unless something has killed this command by now."""
+        if self.left is not None and self.left <= 0:
+            return
+        self.left = None if self.left is None else self.left - 1
+        super().send(host)
