@@ -396,3 +396,11 @@ def test_nothing_begins_beside_most_of_the_nodes_if_these_do_not_answer() -> Non
     stopped = replace(LEDGER, result=JobResult("stopped", "by the user", 1.0))
     ended = replace(most, control=replace(most.control, ledger=stopped))
     assert [step.kind for step in reconcile(replace(wanted, anew=None), ended)] == ["generation"]
+
+    left = replace(most, unreachable={"h1": "not heard"}, nodes=(nodes[0], lost[1]))
+    half = replace(
+        left, control=replace(left.control, generation=first_generation(replace(plan, nodes=plan.nodes[:2])))
+    )
+    assert [step.kind for step in reconcile(wanted, half)] == ["wait"]
+    # A supervisor knows of the other half that it cannot run any more.
+    assert [step.kind for step in reconcile(replace(wanted, cleared=frozenset({1})), half)][-1:] == ["generation"]

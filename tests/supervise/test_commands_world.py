@@ -106,6 +106,20 @@ def test_a_restart_of_a_part_of_an_elastic_job_does_not_run_a_node_twice() -> No
     assert sim.newest().placement[2] == "h3"
 
 
+@pytest.mark.parametrize("nodes", [2, 4])
+def test_a_command_that_reaches_half_of_the_nodes_begins_nothing_beside_the_others(nodes: int) -> None:
+    """Their supervisor hears half of the nodes, which is enough for it to move those that the command would begin."""
+    sim = Sim(nodes, nodes // 2, 0, least=1)
+    sim.late = 0.0
+    sim.run(5.0)
+    here = {*[f"h{node}" for node in range(nodes // 2)], "s1"}
+    sim.partition({name: name in here for name in (*sim.hosts, "s0", "s1")})
+    sim.run(1.0)
+    assert not Command(sim, "s1").restart()
+    sim.run(2 * sim.timeout + 20.0)
+    assert (sim.all_train(), sorted(sim.newest().placement)) == (True, list(range(nodes)))
+
+
 @pytest.mark.parametrize("nodes", [{0: "h0", 1: "h1"}, {0: "h0", 1: "h1", 2: "h2", 3: "h3"}])
 def test_a_job_that_another_machine_has_changed_stays_as_it_is_now(nodes: dict[int, str]) -> None:
     """The supervisor that has watched it knows the job as it was, and steps aside for one that knows better."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from jobctl.jobspec.deploy.apply.reconcile import most_are_silent
+from jobctl.jobspec.deploy.apply.reconcile import half_is_silent
 from jobctl.jobspec.deploy.model.control import Control, JobResult, newest
 
 from .world import STEPS_ASIDE, Host, Sim
@@ -44,7 +44,7 @@ class Command(Supervisor):
     def up(self) -> bool:
         """Begin a generation of what the job is on its machine; say whether enough nodes are there."""
         before, begun = self.control.generation, self.sim.restarts
-        if before is None or most_are_silent(self.observe(before)):
+        if before is None or half_is_silent(self.observe(before)):
             return False
         homes = {node: self.control.placement.get(node, home) for node, home in self.plan.items()}
         away = frozenset(node for node, home in homes.items() if not self.reached[home])

@@ -153,23 +153,31 @@ def _wait(wanted: Wanted, observed: Observed, changed: str | None) -> Step | Non
     usable, control = wanted.usable(observed), observed.control
     if not wanted.begins or control.generation is None or control.ordered_to_end:
         return None
-    if not (changed or wanted.anew) or (len(usable) >= wanted.plan.min_nodes and not most_are_silent(observed)):
+    if not (changed or wanted.anew) or not _are_too_few(wanted, observed):
         return None
     missing = sorted({node.host.name for node in wanted.plan.nodes} - {node.host.name for node in usable})
     return Step("wait", f"for {', '.join(missing)}", f"{changed or wanted.anew}; what runs goes on until then")
 
 
-def most_are_silent(observed: Observed) -> bool:
-    """Say whether more than half of the nodes that run are on hosts that do not answer: they may go on without us.
+def _are_too_few(wanted: Wanted, observed: Observed) -> bool:
+    """Say whether nothing can begin: too few nodes can take part, or too few of those that run answer."""
+    few = len(wanted.usable(observed)) < wanted.plan.min_nodes
+    return few or half_is_silent(observed, wanted.cleared)
 
-    Then nothing begins beside them, also where an elastic job could do with fewer: a supervisor on their side may move
-    there what is here, and it would run twice. With etcd its leases decide.
+
+def half_is_silent(observed: Observed, cleared: frozenset[int] = frozenset()) -> bool:
+    """Say whether half of the nodes that run, or more, are on hosts that do not answer: they may go on without us.
+
+    Then nothing begins beside them, also where an elastic job could do with fewer: a supervisor on their side needs no
+    more than half to move there what is here, and it would run twice. Nodes that are `cleared` cannot go on, wherever
+    they are. With etcd its leases decide.
     """
     generation = observed.control.generation
     if generation is None or generation.etcd_decides or observed.control.ordered_to_end:
         return False
-    hosts = [member.host for member in generation.members if "trainer" in member.roles]
-    return 2 * sum(host in observed.unreachable for host in hosts) > len(hosts)
+    voters = [member for member in generation.members if "trainer" in member.roles]
+    silent = sum(one.host in observed.unreachable and one.node not in cleared for one in voters)
+    return 0 < len(voters) <= 2 * silent
 
 
 def _service_steps(wanted: Wanted, observed: Observed) -> Iterator[Step]:
@@ -316,7 +324,7 @@ def _hand_overs(observed: Observed) -> list[Step]:
 def _generation_cause(wanted: Wanted, observed: Observed, changed: str | None) -> str | None:
     """Say why a new generation has to begin, None if the current one goes on."""
     generation, ledger = observed.control.generation, observed.control.ledger
-    if not wanted.begins or len(wanted.usable(observed)) < wanted.plan.min_nodes or most_are_silent(observed):
+    if not wanted.begins or _are_too_few(wanted, observed):
         return None  # it would wait for nodes that cannot come, or run beside them
     if wanted.anew:
         return wanted.anew
