@@ -169,13 +169,16 @@ class Supervisor:
         return False
 
     def _is_behind(self, observed: Observed, feed: Feed) -> bool:
-        """Say whether not all of what we have just done was heard of yet."""
+        """Say whether not all of what we have just done was heard of yet, for a few seconds at most.
+
+        While a host is silent, what we know counts as heard: see Fleet.merge. So what hosts tell after that is all there is.
+        """
         generation, now = observed.control.generation, self.clock.now()
         if generation is None or generation == feed.detector.generation:
             self._behind = None
             return False
         self._behind = now if self._behind is None else self._behind
-        if now - self._behind > BEHIND and not observed.unreachable:
+        if now - self._behind > BEHIND:
             feed.detector.begin_anew()  # somebody took the job down, and up again
         return True
 

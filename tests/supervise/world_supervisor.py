@@ -174,10 +174,7 @@ class Supervisor:
 
     def known(self, found: list[Control]) -> Control:
         """Return the newest of what was found, or known before: hosts that do not answer may have it."""
-        whole = all(self.reached.values())
-        if not whole and all(control.ledger.began <= self.control.ledger.began for control in found):
-            found = [*found, self.control]
-        return newest(found)
+        return newest(found if all(self.reached.values()) else [*found, self.control])
 
     def is_behind(self, generation: Generation) -> bool:
         """Say whether hosts tell less than we know, as the supervisor's loop does."""
@@ -185,7 +182,7 @@ class Supervisor:
             self.behind = None
             return False
         self.behind = self.sim.now if self.behind is None else self.behind
-        if self.sim.now - self.behind > BEHIND and all(self.reached.values()):
+        if self.sim.now - self.behind > BEHIND:
             self.detector.begin_anew()
         return True
 

@@ -60,6 +60,7 @@ class Fleet(Generic[J]):
         self.down: Failures = {}
         # The newest generation and ledger that were ever begun or seen: the hosts that have them may be gone.
         self.known: Control | None = None
+        self._began: dict[str, float] = {}  # when the job was brought up that hosts were last seen to have
         self._held: Held | None = None
         self._following: Followed | None = None
         self._silent: dict[str, DeployError] = {}  # hosts that do not answer, and are not asked again
@@ -131,6 +132,7 @@ class Fleet(Generic[J]):
     def merge(self, seen: Mapping[str, HostState], failed: Failures) -> Observed:
         """Return the one picture that hosts make, of which some have `failed` to answer."""
         planned = {node.index: node.host.name for node in self.plan.nodes} if self.plan else {}
+        self._forget_what_is_over(seen)
         failed = {**failed, **self._unknown(seen, failed)}
         unreachable = {host: error.message for host, error in failed.items()}
         supervised = bool(read_holder(self.job.supervisor_lock))
@@ -139,6 +141,18 @@ class Fleet(Generic[J]):
         observed = merge(seen, unreachable, planned, supervised=supervised, before=before, services=services)
         self.known = observed.control
         return replace(observed, changing=self.job.is_changing(), spares=self._spares(seen, observed, planned))
+
+    def _forget_what_is_over(self, seen: Mapping[str, HostState]) -> None:
+        """Forget what is known of a job that was taken down since, and brought up again.
+
+        The clock of the machine that did so may be behind: then the job seems to have begun earlier. But a host goes back
+        to an earlier beginning in no other way.
+        """
+        known = self.known.generation if self.known is not None else None
+        began = {host: one.control.generation.began for host, one in seen.items() if one.control.generation is not None}
+        if known is not None and any(self._began.get(host) == known.began != at for host, at in began.items()):
+            self.known = None
+        self._began |= began
 
     def _unknown(self, seen: Mapping[str, HostState], failed: Failures) -> Failures:
         """Return the hosts of the generation that are not known here: another machine has brought the job to them.
