@@ -123,10 +123,14 @@ def run_spare(launch: Launch, options: argparse.Namespace, deadline: Deadline) -
 
 def take_over(launcher: SpareLauncher, spare: str, node: int) -> None:
     """Leave to the launcher of `node` all that it needs: the order, and the port at which others expect it."""
-    order, folder = launcher.orders.order, node_directory(spare, node)
+    folder = node_directory(spare, node)
     os.makedirs(folder, exist_ok=True)
-    agreed = order.to_json() if order is not None and order.is_of_launchers else None
-    known = {"order": agreed, "left": launcher.report.fields.left, "port": launcher.links.port}
+    agreed = launcher.orders.agreed
+    known = {
+        "order": agreed.to_json() if agreed is not None else None,
+        "left": launcher.report.fields.left,
+        "port": launcher.links.port,
+    }
     begun = {"version": 1, "node": node, "role": launcher.launch.role, "state": "waiting", "spare": True}
     write_json(os.path.join(folder, "report.json"), {**begun, **known})
     path = os.path.join(spare, "report.json")

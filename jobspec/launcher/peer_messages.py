@@ -39,6 +39,7 @@ class PeerMessage:
     age: Optional[List[Any]] = None  # of the sender's order, see control.age
     news: Optional[OrderNews] = None  # beside an answer: what the sender's order has that the receiver does not know
     about: Optional[str] = None  # the tick because of which it tells `news` of another lease, without answering it
+    order: Optional[str] = None  # instead of `news`: a whole order, see whole_order.py
     spare: Optional[str] = None  # beside a tick: the host of the idle launcher that sends it
     begun: bool = False  # beside a tick: the node has begun in this lease
     paces: Optional[Dict[int, float]] = None  # beside a tick: see Run.paces_of_ranks
@@ -72,6 +73,7 @@ class PeerMessage:
             age=data.get("age"),
             news=OrderNews.from_json(data["news"]) if data.get("news") else None,
             about=data.get("about"),
+            order=data.get("order"),
             spare=data.get("spare"),
             begun=bool(data.get("begun")),
             paces={int(rank): float(seconds) for rank, seconds in (data.get("paces") or {}).items()} or None,

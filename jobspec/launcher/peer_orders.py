@@ -188,9 +188,38 @@ class PeerOrders:
         same_base = list(order.age)[:3] == known[:3]
         return order.news(FAILURES) if same_base else None
 
-    def take(self, news: OrderNews) -> None:
-        """Go over to the order of another launcher of the same lease, if it is newer. Raises KeyError and similar errors."""
+    def lacks(self, age: List[Any]) -> bool:
+        """Return whether a launcher of the same job that is in an order of this age has a newer one than this launcher."""
+        order = self.order
+        return order is not None and list(order.age)[:1] == age[:1] and list(order.age) < age
+
+    def whole(self, known: Optional[List[Any]]) -> Optional[Order]:
+        """Return the order of a supervisor or a command that launchers in the order `known` have not received, if it is newer.
+
+        Also one of launchers that goes back to such an order: `news` is for those who have its base.
+        """
+        order = self.order
+        if order is None or known is None or list(order.age)[:1] != known[:1] or list(order.age) <= known:
+            return None
+        has_base = list(order.age)[:3] == known[:3]
+        return None if has_base and order.is_of_launchers else order
+
+    def take_whole(self, order: Optional[Order]) -> None:
+        """Go over to an order that another launcher has handed on, if it is a newer one of this job since it was brought up."""
         mine = self.order
+        if mine is None or order is None or (order.job, order.began) != (mine.job, mine.began):
+            return
+        if list(order.age) > list(mine.age):
+            self.adopt(order)
+
+    def take(self, news: OrderNews, of: Optional[List[Any]] = None) -> None:
+        """Go over to the order of another launcher of the same base, if it is newer. Raises KeyError and similar errors.
+
+        `of` is how new an order of that base is: this launcher may have gone over to another one since its tick.
+        """
+        mine = self.order
+        if mine is not None and of is not None and list(mine.age)[:3] != of[:3]:
+            return
         ends = news.order["command"] == "stop" and news.order.get("why") is not None  # launchers have ended the job
         if mine is not None and mine.command == "run" and (ends or news.order["command"] == "run"):
             newer = mine.with_news(news)

@@ -15,6 +15,7 @@ from jobctl.jobspec.launcher.peer_messages import Heartbeat, PeerMessage, Stacks
 from jobctl.jobspec.launcher.processes import boot_time
 from jobctl.jobspec.launcher.records import changed
 from jobctl.jobspec.launcher.stacks import BARRIER, StackBarrier
+from jobctl.jobspec.launcher.whole_order import packed, unpacked
 
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional, Set
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from jobctl.jobspec.launcher.agent import Launcher
     from jobctl.jobspec.launcher.files import Json
     from jobctl.jobspec.launcher.order import Order
+NO_LEASE = "none"  # the name of the lease of a launcher that has never asked for one
 LARGEST = 65536  # bytes of a datagram
 DONE = 10.0  # seconds in which launchers of servers are told that a trainer is done
 FAREWELL = 3.0  # seconds in which all others are, where launchers move nodes that they take for lost
@@ -182,7 +184,7 @@ class PeerLinks:
             return
         elif message.answer is not None:
             if self.majority.answered(message.answer, node) and message.news is not None:
-                self.orders.take(message.news)
+                self.orders.take(message.news, message.age)
         elif message.tick is None or not self.orders.places.is_clear(node, boot_time()):
             return
         elif self.majority.asked(message.generation, node, boot_time()):
@@ -191,6 +193,7 @@ class PeerLinks:
             more = {"begun": message.begun, "paces": message.paces, "failed": message.failed}
             self.orders.hear(node, message.tick, message.age, **more)
             self.send(self.message(answer=message.tick, news=self.orders.news(message.age)), sender)
+            self.hand_on(message.generation, message.tick, message.age, sender)
             # The other one may not have run yet when that tick was sent. Only a launcher that misses an answer asks, so
             # two launchers do not ask each other for ever.
             if self.launcher.pending is not None and self.last is not None and self.majority.misses(node):
@@ -204,13 +207,18 @@ class PeerLinks:
         orders, known = self.orders, message.generation == self.lease.generation
         if orders is None or message.age is None:
             return not known
-        if message.about is not None and message.news is not None:
+        if message.about is not None:
             if self.majority is not None and message.about in self.majority.ticks.sent:
-                orders.take(message.news)
+                orders.take_whole(unpacked(message.order or ""))
+                if message.news is not None:
+                    orders.take(message.news, message.age)
             return True
         if message.tick is None or (known and message.spare is None):
             return not known
         orders.hear_spare(message, sender)
+        if orders.lacks(message.age) and orders.order is not None:  # ask: only what names a tick of this one is taken
+            asks = PeerMessage(self.lease.generation or NO_LEASE, self.launcher.launch.node, tick=self.last)
+            self.send(changed(asks, age=list(orders.order.age)), sender)
         self.tell(message.generation, message.tick, message.age, sender)
         return True
 
@@ -219,6 +227,13 @@ class PeerLinks:
         news = self.orders.news(age) if self.orders is not None else None
         if news is not None:
             self.send(PeerMessage(generation, self.lease.me, about=tick, news=news, age=age), to)
+        self.hand_on(generation, tick, age, to)
+
+    def hand_on(self, generation: Optional[str], tick: str, age: Optional[List[Any]], to: Any) -> None:
+        """Give a launcher the order of a supervisor or a command that it has not received, whole."""
+        order = self.orders.whole(age) if self.orders is not None else None
+        if order is not None:
+            self.send(PeerMessage(generation, self.lease.me, about=tick, order=packed(order), age=age), to)
 
     def message(self, **fields: Any) -> PeerMessage:
         """Return a message of this launcher."""

@@ -117,6 +117,18 @@ class Moves:
 
 
 @dataclass(frozen=True, slots=True)
+class Origin:
+    """The machine that has ordered a generation, with its state directory called `id`, and what the job is there.
+
+    `machine` is its host name, `plan` a digest of all that the job is planned from, except the places of nodes.
+    """
+
+    machine: str
+    id: str
+    plan: str
+
+
+@dataclass(frozen=True, slots=True)
 class Generation:
     """The control file that is handed to the launchers while the job runs: state of the run, not of artefacts.
 
@@ -125,7 +137,8 @@ class Generation:
     that were unanswered for `host_timeout` seconds end theirs: their node may be started elsewhere. `began` is when the
     job was brought up from nothing (seconds since the epoch): numbers begin at 1 again then. `autonomy` is None
     where launchers begin nothing by themselves, `moves` where no node may still run at an old place. `why` is the reason
-    where launchers have ended the job as failed, `cause` that for which a command or a supervisor has begun it.
+    where launchers have ended the job as failed, `cause` that for which a command or a supervisor has begun it. `origin`
+    is None where only one machine can order any, and where an earlier version has ordered it.
     """
 
     job: str
@@ -143,6 +156,7 @@ class Generation:
     moves: Moves | None = None
     why: str | None = None
     cause: str | None = None
+    origin: Origin | None = None
 
     @property
     def moved(self) -> frozenset[int]:
@@ -155,6 +169,11 @@ class Generation:
     def base(self) -> Base | None:
         """The generation that it goes back to, where launchers on hosts may begin some."""
         return self.autonomy.base if self.autonomy else None
+
+    @property
+    def ordered_as(self) -> str:
+        """The id of the order of a supervisor or a command that it goes back to."""
+        return (self.base or self.rendezvous).id
 
     @property
     def lease(self) -> str:
@@ -176,6 +195,24 @@ class Generation:
     def etcd_decides(self) -> bool:
         """Whether etcd alone decides where a node may run."""
         return self.autonomy is not None and self.base is None
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What a machine with its state directory knows of a job: as what it would order generations, of which plan.
+
+    `agreed` is the order (by the id of its rendezvous) that ran when `up` brought the job to that plan the last time.
+    """
+
+    origin: Origin
+    agreed: str | None = None
+
+    def overruled_by(self, generation: Generation | None) -> Origin | None:
+        """Return who has made the job another one since, None if nobody has: then the plan says what the job is."""
+        theirs = generation.origin if generation is not None else None
+        if generation is None or theirs is None or (theirs.id == self.origin.id or theirs.plan == self.origin.plan):
+            return None
+        return None if generation.ordered_as == self.agreed else theirs
 
 
 def first_generation(plan: Plan) -> Generation:

@@ -24,6 +24,7 @@ ORDER = (
     "autonomy_terms",
     "order_news",
     "order",
+    "whole_order",
     "scratch",
     "network",
     "process_task",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jobctl.jobspec.deploy.model.liveness import MARGIN
 from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode, phase
-from jobctl.jobspec.plan.generation import Generation
+from jobctl.jobspec.plan.generation import Generation, Standing
 from jobctl.jobspec.plan.recovery import Failure, Recovery
 from jobctl.jobspec.supervise.decisions import (
     NOTHING_KNOWN,
@@ -27,6 +27,9 @@ from jobctl.jobspec.supervise.slow_nodes import decide_stragglers
 def decide(observed: Observed, policy: Recovery, now: float, world: World = NOTHING_KNOWN) -> Decision:
     """Return what the supervisor does now (`now`: seconds since the epoch)."""
     generation = observed.control.generation
+    aside = superseded(generation, world.standing)
+    if aside is not None:
+        return aside
     left = over(observed)
     if left is not None:
         return _say_goodbye(left, observed, policy, world)
@@ -100,6 +103,17 @@ def _say_goodbye(left: Leave, observed: Observed, policy: Recovery, world: World
     if silent and world.waited <= policy.host_timeout + MARGIN:
         return Wait(f"{', '.join(silent)} may not know that {left.why}", lasting=False)
     return left
+
+
+def superseded(generation: Generation | None, standing: Standing | None) -> Leave | None:
+    """Return why a supervisor that knows this much may do nothing about a generation, None if it may.
+
+    By its own plan it would undo what somebody has changed from another machine: that one watches the job from then on.
+    """
+    other = standing.overruled_by(generation) if standing is not None else None
+    if other is None:
+        return None
+    return Leave(f"the job was changed from {other.machine}: it is another one now than is known here")
 
 
 def over(observed: Observed) -> Leave | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from jobctl.jobspec.plan.generation import Standing
 from jobctl.jobspec.plan.recovery import STRAGGLER, Failure
 
 
@@ -38,7 +39,7 @@ class World:
     `refusing` those of them that answered, each with what it said,
     `rejoining` nodes that a generation can go on without until they are back, each with the seconds that it must stay away at least, `ending` those whose launchers end when they fail.
     `change` is what a command could not change, though all hosts that it needs answer by now. `cold_spares` are hosts
-    where a launcher could wait for a node, and none does.
+    where a launcher could wait for a node, and none does. `standing`: by which plan it decides; None where nobody else can have another one.
     """
 
     cleared: frozenset[int] = frozenset()
@@ -54,6 +55,7 @@ class World:
     ending: frozenset[int] = frozenset()
     change: str | None = None
     cold_spares: tuple[str, ...] = ()
+    standing: Standing | None = None
 
 
 NOTHING_KNOWN = World()

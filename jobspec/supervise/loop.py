@@ -15,10 +15,11 @@ from jobctl.jobspec.deploy.host.lock import LockLost
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.store.lock import Locked
+from jobctl.jobspec.plan.generation import Generation, Standing
 from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.planner.context import PlanError
 from jobctl.jobspec.supervise.actions import Actions
-from jobctl.jobspec.supervise.decide import decide, over
+from jobctl.jobspec.supervise.decide import decide, over, superseded
 from jobctl.jobspec.supervise.decisions import (
     Change,
     Continue,
@@ -52,7 +53,10 @@ def is_over(deployer: Deployer) -> bool:
         return True
     try:
         with deployer.lock("supervisor"):
-            return deployer.job.plan() is None or over(deployer.observe()) is not None
+            plan, observed = deployer.job.plan(), deployer.observe()
+            if plan is None or over(observed) is not None:
+                return True
+            return superseded(observed.control.generation, deployer.job.standing(plan)) is not None
     except Locked:
         return False
     except (DeployError, OSError):
@@ -71,6 +75,7 @@ class Supervisor:
         self.recorder = Recorder(deployer.job, clock, say)
         self.actions = Actions(deployer, clock, self.recorder)
         self._stamp: object = None  # of the plan that is known
+        self._standing: Standing | None = None  # what the job is by that plan
         self._waited = Waited()
         self._behind: float | None = None  # since when less was heard of than is known
         self._steady = Steady()
@@ -113,7 +118,7 @@ class Supervisor:
         self._gather(observed)
         self.recorder.notice(observed)
         self.actions.unfit.started(whole_hosts(observed))
-        if moved_by_launchers(self._plan(), observed.control.generation) and self._follow():
+        if self._has_to_follow(observed.control.generation) and self._follow():
             return None
         decision = self._decide(observed, feed)
         if isinstance(decision, Leave):
@@ -144,6 +149,11 @@ class Supervisor:
             self._gathered = known
             self.deployer.events().gather()
 
+    def _has_to_follow(self, generation: Generation | None) -> bool:
+        """Say whether launchers have moved nodes that are elsewhere in the plan."""
+        moves = moved_by_launchers(self._plan(), generation)
+        return bool(moves) and superseded(generation, self._standing) is None
+
     def _follow(self) -> bool:
         """Plan nodes where launchers have moved them while nobody watched; say whether that was possible."""
         try:
@@ -159,13 +169,16 @@ class Supervisor:
         return False
 
     def _is_behind(self, observed: Observed, feed: Feed) -> bool:
-        """Say whether not all of what we have just done was heard of yet."""
+        """Say whether not all of what we have just done was heard of yet, for a few seconds at most.
+
+        While a host is silent, what we know counts as heard: see Fleet.merge. So what hosts tell after that is all there is.
+        """
         generation, now = observed.control.generation, self.clock.now()
         if generation is None or generation == feed.detector.generation:
             self._behind = None
             return False
         self._behind = now if self._behind is None else self._behind
-        if now - self._behind > BEHIND and not observed.unreachable:
+        if now - self._behind > BEHIND:
             feed.detector.begin_anew()  # somebody took the job down, and up again
         return True
 
@@ -219,6 +232,7 @@ class Supervisor:
             if plan is not None and self.deployer.job.inventory() != self.actions.inventory:
                 raise HostsChanged
             self._stamp, self.deployer.plan, self.actions.pending = stamp, plan, self.deployer.job.pending()
+            self._standing = None if plan is None else self.deployer.job.standing(plan)
         return self.deployer.plan
 
     def _world(self, observed: Observed, plan: Plan, feed: Feed, now: float) -> World:
@@ -241,6 +255,7 @@ class Supervisor:
             settled=self._steady.look(there, now, min(STEADY, plan.recovery.host_timeout)),
             change="all hosts that the change needs answer" if whole else None,
             cold_spares=self.actions.cold_spares(observed),
+            standing=self._standing,
         )
 
     def _leave(self, decision: Leave) -> str:

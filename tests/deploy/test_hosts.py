@@ -141,3 +141,16 @@ def test_a_spare_is_known_by_what_it_was_given(hosts: Hosts) -> None:
     assert hosts.spares(replace(TWO, nodes=(other, *TWO.nodes[1:])))["s0"] != before["s0"]
     home = replace(node, host=replace(node.host, name="s0"))
     assert hosts.spares(replace(TWO, nodes=(home, *TWO.nodes[1:]))) == {}
+
+
+def test_a_job_that_was_brought_up_again_by_an_earlier_clock_is_not_what_it_was(hosts: Hosts) -> None:
+    """A supervisor that knows the last one would hand that to all hosts, while one of them is silent."""
+    last, again = (
+        Control(replace(FIRST, number=number, began=began), Ledger(began)) for number, began in ((7, 90.0), (1, 20.0))
+    )
+    seen = {name: HostState((), last, {}) for name in ("h0", "s0")}
+    assert hosts.fleet.merge(seen, {"h1": DOWN}).control == last
+    lost_its_disk = {**seen, "h0": HostState((), Control(), {})}
+    assert hosts.fleet.merge(lost_its_disk, {"h1": DOWN}).control == last
+    seen = {name: HostState((), again, {}) for name in ("h0", "s0")}
+    assert hosts.fleet.merge(seen, {"h1": DOWN}).control == again

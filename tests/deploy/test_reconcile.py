@@ -374,25 +374,3 @@ def test_a_job_that_a_command_stopped_to_change_it_is_not_called_stopped() -> No
 
 def test_a_full_disk_is_told_of_a_job_that_runs() -> None:
     assert phase(replace(RUNNING, obstacles={"localhost": FULL})) == ("running", f"localhost: {FULL}")
-
-
-def test_nothing_begins_beside_most_of_the_nodes_if_these_do_not_answer() -> None:
-    """An elastic job could do with one node. But the two that only this machine does not hear may be moved onto its host."""
-    plan = replace(_plan(3), min_nodes=1)
-    plan = replace(plan, nodes=tuple(replace(n, host=HostRef(f"h{n.index}", "10.0.0.1")) for n in plan.nodes))
-    wanted = Wanted(plan, {0: "a", 1: "a", 2: "a"}, "code", anew="`jobctl restart`")
-    nodes = tuple(
-        ObservedNode(i, "trainer", f"h{i}", "running", artefact="a", launcher=1, generation=1) for i in range(3)
-    )
-    seen = Observed(Control(first_generation(plan), LEDGER), nodes, supervised=True)
-    lost = [replace(node, state="lost", launcher=None, reachable=False) for node in nodes]
-    one, two = {"h2": "not heard"}, {"h1": "not heard", "h2": "not heard"}
-    most, few = replace(seen, nodes=(*nodes[:1], *lost[1:]), unreachable=two), replace(seen, unreachable=one)
-    few = replace(few, nodes=(*nodes[:2], lost[2]))
-    assert [str(step) for step in reconcile(wanted, most)] == [
-        "wait for h1, h2: `jobctl restart`; what runs goes on until then"
-    ]
-    assert [step.kind for step in reconcile(wanted, few)] == ["generation"]
-    stopped = replace(LEDGER, result=JobResult("stopped", "by the user", 1.0))
-    ended = replace(most, control=replace(most.control, ledger=stopped))
-    assert [step.kind for step in reconcile(replace(wanted, anew=None), ended)] == ["generation"]

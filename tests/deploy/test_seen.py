@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from jobctl.jobspec.deploy.model.container import SeenContainer
 from jobctl.jobspec.deploy.model.control import Control, Ledger
 from jobctl.jobspec.deploy.model.host_state import HostState, merge
@@ -9,7 +11,8 @@ from jobctl.jobspec.plan.generation import Generation, Member, RendezvousPoint
 
 HOMES = {0: "a", 1: "b"}
 MEMBERS = tuple(Member(node, node, ("trainer",), host, host, 1) for node, host in HOMES.items())
-CONTROL = Control(Generation("job", "run", 1, "run", 1.0, MEMBERS, RendezvousPoint("a", 1, "run-1"), None), Ledger(1.0))
+GENERATION = Generation("job", "run", 1, "run", 1.0, MEMBERS, RendezvousPoint("a", 1, "run-1"), None)
+CONTROL = Control(GENERATION, Ledger(1.0))
 
 
 def container(node: int, service: str | None = None) -> SeenContainer:
@@ -46,3 +49,18 @@ def test_what_runs_elsewhere_of_a_node_that_is_lost_is_a_stray() -> None:
     assert [(node.node, node.host) for node in found.strays] == [(1, "c")]
     moving = merge(seen, lost, {0: "a", 1: "c"}, supervised=True, before=CONTROL)
     assert moving.strays == ()
+
+
+def test_what_a_silent_host_was_given_counts_beside_a_newer_budget() -> None:
+    """A command was killed when it had renewed the budget on one host, and not begun a generation."""
+    later = replace(CONTROL, generation=replace(GENERATION, number=2))
+    renewed = replace(on(container(0)), control=Control(GENERATION, Ledger(5.0)))
+    found = merge({"a": renewed}, {"b": "not heard"}, HOMES, supervised=True, before=later)
+    assert (found.control.generation, found.control.ledger) == (later.generation, Ledger(5.0))
+
+
+def test_a_job_that_was_brought_up_again_is_the_newer_one() -> None:
+    again = replace(on(container(0)), control=Control(replace(GENERATION, began=9.0), Ledger(9.0)))
+    later = Control(replace(GENERATION, number=7), Ledger(2.0))
+    found = merge({"a": again}, {"b": "not heard"}, HOMES, supervised=True, before=later)
+    assert found.control == again.control

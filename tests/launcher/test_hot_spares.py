@@ -35,8 +35,8 @@ class Quartet:
         self.taken = self.spare.root / "node-1"  # where the idle launcher works once it is that of node 1
         self.order()
 
-    def order(self, number: int = 1, command: str = "run", home: int = 1, **changes: Any) -> None:
-        """Hand all of them an order; `home`: the host of node 1."""
+    def order(self, number: int = 1, command: str = "run", home: int = 1, to: tuple[int, ...] = (0, 1, 2, 3)) -> None:
+        """Hand these an order; `home`: the host of node 1."""
         homes = {0: 0, 1: home, 2: 2}
         members = [
             {
@@ -53,8 +53,8 @@ class Quartet:
         spares = [{"host": "h3", "address": "127.0.0.1", "port": self.ports[3]}] if home != 3 else []
         base = {"number": number, "id": f"demo-{number}"}
         alone = {**ALONE, "base": base, "spares": spares}
-        for node in self.nodes:
-            node.order(number, command, members=members, autonomy=alone, host_timeout=HOST_TIMEOUT, **changes)
+        for at in to:
+            self.nodes[at].order(number, command, members=members, autonomy=alone, host_timeout=HOST_TIMEOUT)
 
     def kill(self, *numbers: int) -> None:
         """Kill launchers with all that runs below them, as it happens to containers."""
@@ -176,3 +176,19 @@ def test_a_node_that_has_ended_well_tells_others_where_they_may_take_it_for_lost
         with contextlib.suppress(BlockingIOError):
             while True:
                 assert peer.hear()[0].done in (may_move, False)
+
+
+def test_an_order_that_has_reached_one_host_reaches_all(quartet: Quartet) -> None:
+    """Its command was killed. Node 1 is on the spare by it, and its launcher has no place any more."""
+    quartet.order(2, home=3, to=(0,))
+    for node in (quartet.nodes[0], quartet.nodes[2]):
+        node.until("running", 2)
+    found = eventually(lambda: (r := quartet.report_of_taken())["state"] == "running" and r)
+    assert (found["node"], found["generation"], found["order"]["rendezvous"]["id"]) == (1, 2, "demo-2")
+    eventually(lambda: quartet.nodes[1].report()["reason"] == "not part of this generation")
+    quartet.kill(2)
+    quartet.nodes[2].start()  # what others have told it is on its disk
+    assert quartet.nodes[2].until("running", 3)["order"]["autonomy"]["base"] == {"number": 2, "id": "demo-2"}
+    quartet.order(4, "stop", home=3, to=(0,))
+    for node in (quartet.nodes[0], quartet.nodes[2]):
+        node.until("stopped")

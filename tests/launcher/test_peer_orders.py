@@ -9,6 +9,8 @@ from jobctl.jobspec.launcher.autonomy import LEFT_FOR
 from jobctl.jobspec.launcher.lease import UNSUPERVISED, MajorityLease
 from jobctl.jobspec.launcher.order import Order
 from jobctl.jobspec.launcher.peer_orders import SILENT, PeerOrders
+from jobctl.jobspec.launcher.records import changed
+from jobctl.jobspec.launcher.whole_order import packed, unpacked
 
 from .test_autonomy import failed
 
@@ -223,3 +225,38 @@ def test_a_node_that_is_not_heard_has_failed_after_all_others(job: Job) -> None:
     job.nodes[1].failed = lambda: ("exit", 105.0)
     job.pass_time(SILENT + 1, 1, 2)
     assert job.fail(1) == "waits for node 0, which is not heard"
+
+
+def test_an_order_of_a_command_is_handed_on_whole(job: Job) -> None:
+    """To launchers of the same job, since it was brought up, and whatever they have begun by themselves."""
+    first, second, third = job.nodes
+    assert job.fail(1) is None
+    assert second.order is not None
+    assert second.whole(first.age) is None  # these have its base: the news is enough
+    first.follow(order(2))
+    assert [first.whole(second.age), second.whole(first.age), first.whole(None)] == [order(2), None, None]
+    assert (second.lacks(list(order(2).age)), first.lacks(list(order(2).age))) == (True, False)
+    for another in (changed(order(2), began=6.0), changed(order(2), job="another"), None):
+        third.take_whole(another)
+        assert third.order == order()
+    assert first.whole([6.0, *list(order().age)[1:]]) is None
+    for launcher in (second, third):
+        launcher.take_whole(unpacked(packed(order(2))))
+        assert launcher.order == order(2)
+        assert launcher.follow(order()) == order(2)
+    second.take_whole(order(2, "stop"))
+    assert second.order == order(2, "stop")
+    assert [unpacked("?"), unpacked(packed(order())[:-9])] == [None, None]
+
+
+def test_news_of_another_base_is_not_taken(job: Job) -> None:
+    """It comes late, about a tick from the order before that which this launcher is in."""
+    assert job.fail(1) is None
+    news, known = job.nodes[1].news(list(order().age)), list(order().age)
+    assert news is not None
+    job.nodes[0].follow(order(2))
+    job.nodes[0].take(news, known)
+    assert job.nodes[0].order == order(2)
+    job.nodes[2].take(news, known)
+    assert job.nodes[2].order is not None
+    assert job.nodes[2].order.number == 2

@@ -16,6 +16,7 @@ from jobctl.jobspec.launcher.order import Order
 from jobctl.jobspec.launcher.peer_messages import PeerMessage
 from jobctl.jobspec.launcher.peer_orders import PeerOrders
 from jobctl.jobspec.launcher.replacement import Replacement
+from jobctl.jobspec.launcher.whole_order import packed, unpacked
 from jobctl.jobspec.plan.generation import AutonomyTerms, Base, Generation, HotSpare
 from tests.tools.launches import launch_of, report_of
 
@@ -29,6 +30,7 @@ class AloneBugs(Bugs):
 
     stays_dead: bool = False  # a launcher that was started again asks for no lease
     votes: bool = False  # all members count where launchers have moved some
+    keeps_orders: bool = False  # launchers hand no orders of commands on
     forgets_left: bool = False  # launchers forget where launchers had moved nodes, as a supervisor does not know it
 
 
@@ -73,8 +75,17 @@ class AloneHost(Host):
             self.idle = IdleSpare(self.sim, self)
 
     def generations(self) -> list[Generation]:
-        told = [order for node, order in self.entered.items() if order.is_of_launchers]
-        return super().generations() + [_generation(order) for order in told]
+        return super().generations() + [self.parsed(order) for order in self.entered.values()]
+
+    def parsed(self, order: Order) -> Generation:
+        """Return an order as jobctl reads it, which takes a while."""
+        assert isinstance(self.sim, AloneSim)
+        known, key = self.sim.parsed, (order.id, order.command)
+        if key not in known:
+            found = parse_control(order.to_json(), None).generation
+            assert found is not None
+            known[key] = found
+        return known[key]
 
     def has(self, node: int) -> bool:
         return node in self.containers or super().has(node)
@@ -82,17 +93,6 @@ class AloneHost(Host):
     def remove(self, nodes: set[int]) -> None:
         super().remove(nodes)
         self.containers -= nodes
-
-
-_parsed: dict[str, Generation] = {}
-
-
-def _generation(order: Order) -> Generation:
-    if order.id not in _parsed:
-        found = parse_control(order.to_json(), None).generation
-        assert found is not None
-        _parsed[order.id] = found
-    return _parsed[order.id]
 
 
 class AloneLauncher(Launcher):
@@ -107,8 +107,7 @@ class AloneLauncher(Launcher):
         self.orders = PeerOrders(self.lease, lambda text: None)
         self.orders.places = self.places
         self.orders.failed = lambda: ("launcher", self.at) if self.failed or self.fenced else None
-        before = host.entered.get(node)
-        self.orders.order = before if before is not None and before.is_of_launchers else None
+        self.orders.order = host.entered.get(node)
         self.places.left |= host.left.get(node, set())
         self.replacement = Replacement(self.orders)
         self.now: Order | None = None
@@ -215,9 +214,10 @@ class AloneLauncher(Launcher):
             if isinstance(by, IdleSpare):
                 message = PeerMessage(generation, by.node, tick=name, spare=by.host.name, age=age)
                 self.orders.hear_spare(message, None)
-            news = self.orders.news(age)
-            if news is not None:
-                self.sim.datagram(self.host, by.host, lambda x: x.told(name, news) if x is by else None)
+            self.tell(by, name, age)
+            if age is not None and self.orders.lacks(age) and self.orders.order is not None:
+                mine, asks = list(self.orders.order.age), self.lease.tick(now)
+                self.sim.datagram(self.host, by.host, lambda x: x.tell(self, asks, mine) if x is by else None)
             return
         if not self.places.is_clear(by.node, now):
             return
@@ -225,16 +225,38 @@ class AloneLauncher(Launcher):
             self.places.note_answer(by.node, now)
             self.orders.hear(by.node, name, age, begun=by.lease.validity.had, failed=failed)
             news = self.orders.news(age)
-            self.sim.datagram(self.host, by.host, lambda x: x.answered(name, self.node, news) if x is by else None)
+            mine = self.orders.age
+            self.sim.datagram(
+                self.host, by.host, lambda x: x.answered(name, self.node, news, mine) if x is by else None
+            )
+            self.hand_on(by, name, age)
 
-    def answered(self, name: str, by: int, news: Any) -> None:
+    def tell(self, to: AloneLauncher, name: str, age: Any) -> None:
+        """Tell another launcher what is new, because of a tick of its own."""
+        news = self.orders.news(age)
+        if news is not None:
+            self.sim.datagram(self.host, to.host, lambda x: x.told(name, news, age) if x is to else None)
+        self.hand_on(to, name, age)
+
+    def hand_on(self, to: AloneLauncher, name: str, age: Any) -> None:
+        order = self.orders.whole(age)
+        if order is not None and not self.sim.bugs.keeps_orders:
+            text = packed(order)
+            self.sim.datagram(self.host, to.host, lambda x: x.handed(name, text) if x is to else None)
+
+    def handed(self, name: str, text: str) -> None:
+        """A launcher hands on an order that a command has given to it alone."""
+        if name in self.lease.ticks.sent:
+            self.orders.take_whole(unpacked(text))
+
+    def answered(self, name: str, by: int, news: Any, age: Any) -> None:
         if self.lease.answered(name, by) and news is not None:
-            self.orders.take(news)
+            self.orders.take(news, age)
 
-    def told(self, name: str, news: Any) -> None:
+    def told(self, name: str, news: Any, age: Any) -> None:
         """A launcher of another lease says what this one does not know."""
         if name in self.lease.ticks.sent:
-            self.orders.take(news)
+            self.orders.take(news, age)
 
     def recover(self) -> None:
         now, order = self.sim.now, self.now
@@ -275,7 +297,7 @@ class IdleSpare(AloneLauncher):
     def hears(self, by: AloneLauncher, name: str, generation: str, age: Any, failed: Any = None) -> None:
         """Answer nobody."""
 
-    def answered(self, name: str, by: int, news: Any) -> None:
+    def answered(self, name: str, by: int, news: Any, age: Any) -> None:
         """Nobody answers it."""
 
 
@@ -288,6 +310,7 @@ class AloneSim(Sim):
         self, nodes: int, spares: int, seed: int, *, watched: bool, hot: bool = False, bugs: AloneBugs | None = None
     ) -> None:
         self.alone, self.watched, self.hot, self.taken = 0, True, hot and nodes >= 3, 0
+        self.parsed: dict[tuple[str, str], Generation] = {}
         super().__init__(nodes, spares, seed, bugs=bugs or AloneBugs())
         for host in list(self.hosts.values())[nodes:] if self.hot else ():
             assert isinstance(host, AloneHost)
@@ -332,4 +355,4 @@ class AloneSim(Sim):
         here = [x for host in hosts for x in host.launchers if isinstance(x, AloneLauncher) and x.trains]
         now = {x.node for x in here if x.now is not None and x.now.id == generation.rendezvous.id}
         now |= {node for host in hosts for node, number in host.done.items() if number == generation.number}
-        return now >= {*self.plan}
+        return now >= self.wanted()

@@ -17,7 +17,7 @@ from .test_etcd_world import simulated  # noqa: F401 a fixture
 from .test_world import end as end_watched
 from .test_world import fault
 from .world import Bugs, Sim, Twice
-from .world_supervisor import Command
+from .world_commands import Command
 
 pytestmark = pytest.mark.usefixtures("simulated")
 WORLDS = int(os.environ.get("JOBCTL_TEST_WORLDS", "100")) // 2
@@ -25,26 +25,37 @@ SKEWS = (0.0, 0.0, 0.0, 60.0, -60.0, -3600.0)  # seconds by which the clock of a
 
 
 def command(sim: Sim, chance: random.Random, *, may_stop: bool) -> None:
-    """Have somebody restart the job, or stop it and bring it up again."""
+    """Have somebody restart the job, make it another one, or stop it and bring it up again."""
     machine = chance.choice(("s0", "s1", "s2"))
-    if may_stop and chance.random() < 0.4 and Command(sim, machine).stop():
+    if sim.least < len(sim.plans["s"]) and chance.random() < 0.4:
+        change(sim, chance, chance.choice(("s0", "b0", "b0")))
+    elif may_stop and chance.random() < 0.4 and Command(sim, machine).stop():
         sim.run(chance.choice((0.25, 1.0, 5.0, 20.0)))
         bring_up(sim, chance)
     else:
         Command(sim, machine, chance.choice(SKEWS)).restart()
 
 
+def change(sim: Sim, chance: random.Random, machine: str) -> bool:
+    """Have somebody change how many nodes the job has, also one who does not know what others have changed."""
+    nodes = chance.randint(sim.least, len(sim.hosts))
+    homes = {node: home for node, home in sim.newest().placement.items() if node < nodes}
+    free = [name for name in sim.hosts if name not in homes.values()]
+    homes |= dict(zip([node for node in range(nodes) if node not in homes], free, strict=False))
+    return Command(sim, machine, chance.choice(SKEWS)).change(homes)
+
+
 def bring_up(sim: Sim, chance: random.Random) -> None:
     """Bring a job up again that was stopped: somebody tries until it can be."""
     for _ in range(3):
-        if Command(sim, chance.choice(("s0", "s1")), chance.choice(SKEWS)).restart():
+        if Command(sim, chance.choice(("s0", "s1")), chance.choice(SKEWS)).up():
             return
         sim.run(1.0)
     sim.cuts = set()
     for host in sim.hosts.values():
         host.on, host.paused = True, False
     sim.run(5.0)
-    assert Command(sim, "s0").restart()
+    assert Command(sim, "s0").up()
 
 
 def happen(sim: Sim, chance: random.Random, *, may_stop: bool) -> None:
@@ -93,6 +104,47 @@ def test_a_restart_of_a_part_of_an_elastic_job_does_not_run_a_node_twice() -> No
     assert not Command(sim, "s1").restart()
     sim.run(2 * sim.timeout + 20.0)
     assert sim.newest().placement[2] == "h3"
+
+
+@pytest.mark.parametrize("nodes", [2, 4])
+def test_a_command_that_reaches_half_of_the_nodes_begins_nothing_beside_the_others(nodes: int) -> None:
+    """Their supervisor hears half of the nodes, which is enough for it to move those that the command would begin."""
+    sim = Sim(nodes, nodes // 2, 0, least=1)
+    sim.late = 0.0
+    sim.run(5.0)
+    here = {*[f"h{node}" for node in range(nodes // 2)], "s1"}
+    sim.partition({name: name in here for name in (*sim.hosts, "s0", "s1")})
+    sim.run(1.0)
+    assert not Command(sim, "s1").restart()
+    sim.run(2 * sim.timeout + 20.0)
+    assert (sim.all_train(), sorted(sim.newest().placement)) == (True, list(range(nodes)))
+
+
+@pytest.mark.parametrize("nodes", [{0: "h0", 1: "h1"}, {0: "h0", 1: "h1", 2: "h2", 3: "h3"}])
+def test_a_job_that_another_machine_has_changed_stays_as_it_is_now(nodes: dict[int, str]) -> None:
+    """The supervisor that has watched it knows the job as it was, and steps aside for one that knows better."""
+    sim = Sim(3, 1, 0, least=1)
+    sim.late = 0.0
+    sim.run(5.0)
+    assert Command(sim, "b0").change(nodes)
+    sim.run(30.0)
+    assert ([one.machine for one in sim.supervisors], sim.newest().placement, sim.all_train()) == (["b0"], nodes, True)
+    assert not Command(sim, "s1").restart()
+    sim.fail(sim.hosts["h1"])
+    sim.run(10.0)
+    assert (sim.newest().placement, sim.all_train()) == (nodes, True)
+    assert Command(sim, "s0").change({node: f"h{node}" for node in range(3)})
+    sim.run(30.0)
+    assert ([one.machine for one in sim.supervisors], len(sim.newest().placement)) == (["s0"], 3)
+
+
+@pytest.mark.parametrize("hosts", [1, 2])
+def test_launchers_hand_on_an_order_whose_command_was_killed(hosts: int) -> None:
+    """Nobody watches, and only some hosts have received it."""
+    sim = begin(3, 0, 1, watched=False)
+    Command(sim, "s0", killed_after=hosts).restart()
+    sim.run(sim.timeout + 5.0)
+    assert (sim.all_train(), sim.newest().generation and sim.newest().generation.number) == (True, 2)
 
 
 def end(sim: Sim) -> str | None:

@@ -8,6 +8,7 @@ import pytest
 
 from jobctl.jobspec.deploy.model.control import Control, JobResult, Ledger
 from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode
+from jobctl.jobspec.plan.generation import Origin, Standing
 from jobctl.jobspec.supervise.decide import decide
 from jobctl.jobspec.supervise.decisions import (
     Change,
@@ -237,3 +238,34 @@ def test_a_node_that_fails_by_itself_all_the_time_counts() -> None:
     decision = decide(job(node(0), gone(1), ledger=before), POLICY, NOW, world)
     assert isinstance(decision, Rejoin)
     assert decision.counts
+
+
+HERE, THERE = Origin("gpu-admin", "here", "2 nodes"), Origin("laptop", "there", "3 nodes")
+
+
+def ordered_by(origin: Origin | None, *nodes: ObservedNode) -> Observed:
+    """The job of these nodes, as somebody has ordered it."""
+    observed = job(*nodes)
+    generation = observed.control.generation
+    assert generation is not None
+    return replace(observed, control=replace(observed.control, generation=replace(generation, origin=origin)))
+
+
+@pytest.mark.parametrize(
+    ("origin", "agreed", "leaves"),
+    [
+        (THERE, None, True),
+        (THERE, "job-0", True),  # `up` knew an order before that one
+        (THERE, "job-1", False),  # it has compared the job with the plan since
+        (replace(THERE, plan=HERE.plan), None, False),  # `restart`, for one
+        (replace(HERE, plan="half made"), None, False),
+        (HERE, None, False),
+        (None, None, False),  # of an earlier version
+    ],
+)
+def test_who_knows_another_job_than_runs_steps_aside(origin: Origin | None, agreed: str | None, leaves: bool) -> None:
+    """Whatever happens there: by its plan it would undo what somebody has changed from another machine."""
+    world = World(standing=Standing(HERE, agreed), planned={0: "localhost", 1: "localhost", 2: "localhost"})
+    for state in ("running", "failed"):
+        found = decide(ordered_by(origin, node(0, state, failure=None), node(1)), POLICY, NOW, world)
+        assert isinstance(found, Leave) == leaves

@@ -89,3 +89,17 @@ def test_a_node_that_joins_again_has_recovered_when_it_runs(watched: Watched) ->
         watched.supervisor.recorder.notice(job(node(0), node(1), node(2)))
         watched.clock.time += 60
     assert watched.told == [("recovered", (1,)), ("recovered", (1,))]
+
+
+def test_a_silent_host_keeps_no_supervisor_from_what_others_tell(watched: Watched) -> None:
+    """It waits a few seconds for what it has just done."""
+    begun: list[float] = []
+    detector = SimpleNamespace(generation="a later one", begin_anew=lambda: begun.append(watched.clock.time))
+    feed: Any = SimpleNamespace(detector=detector)
+    observed, since = replace(LOST, unreachable={"h1": "not heard"}), watched.clock.time
+    for _ in range(8):
+        assert watched.supervisor._is_behind(observed, feed)
+        watched.clock.time += 1.0
+    assert begun[0] == since + 6.0
+    detector.generation = observed.control.generation
+    assert not watched.supervisor._is_behind(observed, feed)

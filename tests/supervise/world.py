@@ -25,6 +25,7 @@ from jobctl.jobspec.render.payload import control_json
 from .world_supervisor import NOT_COUNTED, Supervisor
 
 DT = 0.25
+STEPS_ASIDE = 60.0  # seconds for which the supervisor of a machine that has changed the job waits for its turn
 POLICY = Recovery(1000, None, "replace", 6.0, None, None, ())
 
 
@@ -199,7 +200,10 @@ class Sim:
         self.timeout = self.chance.choice((6.0, 6.0, 20.0))  # less, and more, than a lock takes to expire
         self.least = nodes if least is None else least
         self.policy = POLICY
-        self.plan = {node: f"h{node}" for node in range(nodes)}  # where nodes are to be, as noted with the job
+        # Where nodes are to be, as noted with the job in each state directory; the order that ran at the last `up` there.
+        self.plans = {"s": {node: f"h{node}" for node in range(nodes)}}
+        self.agreed: dict[str, str] = {}
+        self.heirs: dict[str, float] = {}  # machines where somebody waits to supervise, and until when
         self.numbers = self.restarts = 0
         self.causes: dict[int, set[str]] = {}  # why generations began, by their numbers
         self.cuts: set[frozenset[str]] = set()
@@ -304,6 +308,8 @@ class Sim:
                 if self.is_whole(sender.name, to.name):
                     for launcher in to.receivers:
                         deliver(launcher)
+            for machine in [machine for machine, until in self.heirs.items() if until >= self.now]:
+                self.supervise(machine)
             for supervisor in list(self.supervisors):
                 supervisor.turn()
             self.check()
@@ -332,7 +338,7 @@ class Sim:
             supervisor.paused = False
         for _ in range(round(seconds)):
             if not self.supervisors:
-                self.supervise("s0")
+                self.supervise(f"{self.owner()}0")
             self.run(1.0)
 
     def newest(self) -> Control:
@@ -358,7 +364,16 @@ class Sim:
             if x.trains and x.lease.generation == generation.rendezvous.id
         }
         now |= {node for host in hosts for node, number in host.done.items() if number == generation.number}
-        return now >= {*self.plan}
+        return now >= self.wanted()
+
+    def wanted(self) -> set[int]:
+        """The nodes of the job, as it was changed last."""
+        return {*self.plans[self.owner()]}
+
+    def owner(self) -> str:
+        """In whose state directory the job is what it was changed to last."""
+        generation = self.newest().generation
+        return generation.origin.id if generation is not None and generation.origin is not None else "s"
 
     def any_trains(self) -> bool:
         """Whether any node does."""

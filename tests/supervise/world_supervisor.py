@@ -7,11 +7,11 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from jobctl.jobspec.deploy.apply.generations import moves_of
-from jobctl.jobspec.deploy.apply.reconcile import Wanted, most_are_silent, reconcile
+from jobctl.jobspec.deploy.apply.reconcile import Wanted, reconcile
 from jobctl.jobspec.deploy.model.control import NOTHING, Control, JobResult, Ledger, age, newest
 from jobctl.jobspec.deploy.model.liveness import tick_of
 from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode, State
-from jobctl.jobspec.plan.generation import Generation, Member, OldPlace
+from jobctl.jobspec.plan.generation import Generation, Member, OldPlace, Origin, Standing
 from jobctl.jobspec.plan.recovery import Failure
 from jobctl.jobspec.supervise.decide import decide
 from jobctl.jobspec.supervise.decisions import Decision, GiveUp, Grow, Leave, Repair, Restart, Succeed, World
@@ -25,6 +25,11 @@ if TYPE_CHECKING:
 OWN = -2  # in the place of a node: a host keeps the name of its supervisor
 CUT = 12.0  # seconds after which a supervisor gives up a connection
 NOT_COUNTED = "more nodes"  # why a generation began that costs nothing
+
+
+def state_of(machine: str) -> str:
+    """Return the name of the state directory of a machine: `s0` and `s1` share theirs, `b0` has another one."""
+    return machine[0]
 
 
 @dataclass
@@ -52,6 +57,17 @@ class Supervisor:
         self.not_before: dict[str, float] = {}  # by the generation that failed
         self.began = sim.now
         self.behind: float | None = None  # since when hosts tell less than it knows
+
+    @property
+    def plan(self) -> dict[int, str]:
+        """Where nodes are to be, as the state directory of its machine has it."""
+        return self.sim.plans[state_of(self.machine)]
+
+    @property
+    def standing(self) -> Standing:
+        """What it knows of the job."""
+        state = state_of(self.machine)
+        return Standing(Origin(self.machine, state, str(sorted(self.plan))), self.sim.agreed.get(state))
 
     def turn(self) -> None:
         if not self.alive:
@@ -137,13 +153,14 @@ class Supervisor:
         missing = [n for n, name in there.items() if all(x.node != n for x in self.sim.hosts[name].launchers)]
         self.detector.miss(dict.fromkeys(missing, self.sim.now))
         self.detector.vacate(dict.fromkeys(self.empty(generation), self.sim.now))
-        taken = {*homes.values(), *self.sim.plan.values(), *self.unfit}
+        taken = {*homes.values(), *self.plan.values(), *self.unfit}
         world = World(
             self.detector.cleared(),
             self.detector.too_few(),
             tuple(host.name for host in reached if host.name not in taken),
-            self.sim.plan,
+            self.plan,
             self.sim.least,
+            standing=self.standing,
             unfit=frozenset(self.unfit),
             refusing={host: f"{host}: cannot start a node" for host in self.unfit},
         )
@@ -157,10 +174,7 @@ class Supervisor:
 
     def known(self, found: list[Control]) -> Control:
         """Return the newest of what was found, or known before: hosts that do not answer may have it."""
-        whole = all(self.reached.values())
-        if not whole and all(control.ledger.began <= self.control.ledger.began for control in found):
-            found = [*found, self.control]
-        return newest(found)
+        return newest(found if all(self.reached.values()) else [*found, self.control])
 
     def is_behind(self, generation: Generation) -> bool:
         """Say whether hosts tell less than we know, as the supervisor's loop does."""
@@ -168,7 +182,7 @@ class Supervisor:
             self.behind = None
             return False
         self.behind = self.sim.now if self.behind is None else self.behind
-        if self.sim.now - self.behind > BEHIND and all(self.reached.values()):
+        if self.sim.now - self.behind > BEHIND:
             self.detector.begin_anew()
         return True
 
@@ -178,14 +192,14 @@ class Supervisor:
         if isinstance(decision, Restart):
             due = self.not_before.setdefault(generation.rendezvous.id, self.sim.now + decision.delay)
             if self.sim.now >= due:
-                self.sim.plan |= decision.moves
+                self.plan.update(decision.moves)
                 ledger = self.control.ledger.with_failure(decision.failure)
                 excluded = tuple(sorted({*ledger.excluded, *decision.exclude}))
                 self.begin(
                     {**homes, **decision.moves}, decision.without, replace(ledger, excluded=excluded), decision.cause
                 )
         elif isinstance(decision, Grow):
-            more = {node: host for node, host in self.sim.plan.items() if node not in homes and host in decision.hosts}
+            more = {node: host for node, host in self.plan.items() if node not in homes and host in decision.hosts}
             self.begin({**homes, **more}, frozenset(), self.control.ledger, NOT_COUNTED)
         elif isinstance(decision, Repair):
             self.repair(self.observe(generation))
@@ -223,7 +237,7 @@ class Supervisor:
 
     def homes(self, generation: Generation) -> dict[int, str]:
         """Where nodes belong: one that is left out stays where it is planned."""
-        return self.sim.plan | Control(generation).placement
+        return self.plan | Control(generation).placement
 
     def begin(self, homes: dict[int, str], without: frozenset[int], ledger: Ledger, cause: str) -> None:
         """Begin a generation, if enough nodes stand ready, and more than before where that is what it is for."""
@@ -235,6 +249,7 @@ class Supervisor:
         generation = self.sim.generation(ready, before.number + 1)
         if not self.sim.bugs.at_once:
             generation = replace(generation, moves=moves_of(generation, self.observe(before), ()))
+        generation = replace(generation, origin=self.standing.origin)
         self.control = Control(generation, self.control.ledger if self.sim.bugs.forgets else ledger)
         self.sim.restarts += 1
         self.sim.causes.setdefault(generation.number, set()).add(cause)
@@ -301,40 +316,6 @@ class Supervisor:
         """Give ledger and generation to a host: now, late, or in vain."""
         if self.control.generation is not None and self.sim.chance.random() >= self.sim.loss:
             self.sim.orders.append((self.sim.later(host.name, 1), host, self.control))
-
-
-class Command(Supervisor):
-    """What `restart`, `stop` and `up` do from some machine, whoever supervises the job: at once, on the hosts that answer.
-
-    Its clock is ahead of the others' by `skew` seconds.
-    """
-
-    def __init__(self, sim: Sim, machine: str, skew: float = 0.0) -> None:
-        super().__init__(sim, machine)
-        self.skew = skew
-        self.reached = {name: sim.is_whole(machine, name) and host.acts for name, host in sim.hosts.items()}
-        reached = [host for name, host in sim.hosts.items() if self.reached[name]]
-        self.control = newest(Control(g, host.ledger) for host in reached for g in host.generations())
-
-    def restart(self) -> bool:
-        """Begin a generation with a budget of its own; say whether enough nodes are there."""
-        before, begun = self.control.generation, self.sim.restarts
-        if before is None or most_are_silent(self.observe(before)):
-            return False
-        homes = self.homes(before)
-        away = frozenset(node for node, home in homes.items() if not self.reached[home])
-        ledger = self.control.ledger.renewed(self.sim.now + self.skew, None, None)
-        self.begin(homes, away, ledger, "a command")
-        return self.sim.restarts > begun
-
-    def stop(self) -> bool:
-        """End all processes; say whether somebody has heard that."""
-        if self.control.generation is None:
-            return False
-        ledger = replace(self.control.ledger, result=JobResult("stopped", "stopped by the user", self.sim.now))
-        self.control = Control(replace(self.control.generation, command="stop"), ledger)
-        self.hand_over()
-        return True
 
 
 def _observed(member: Member, launcher: Launcher | None, generation: Generation, done: int | None) -> ObservedNode:

@@ -13,6 +13,7 @@ from typing import Literal
 from jobctl.jobspec.deploy.apply.changes import Changed, causes
 from jobctl.jobspec.deploy.model.observed import LAUNCHER_KILLED, Observed, ObservedNode, is_behind, phase
 from jobctl.jobspec.deploy.model.spare_state import SpareState
+from jobctl.jobspec.plan.generation import Origin
 from jobctl.jobspec.plan.types import Node, Plan
 
 Kind = Literal[
@@ -89,6 +90,7 @@ class Wanted:
     # What identifies the files that each spare host needs; None: spares stay as they are.
     spares: Mapping[str, str] | None = None
     spare_artefacts: Mapping[str, str] = field(default_factory=dict)  # the hash of each hot spare's artefact, by host
+    origin: Origin | None = None  # who wants it
 
     def usable(self, observed: Observed) -> list[Node]:
         """Return the nodes that can take part: of hosts that answer, and that run nowhere else."""
@@ -130,9 +132,20 @@ def reconcile(wanted: Wanted, observed: Observed) -> tuple[Step, ...]:
         steps.append(Step("generation", str(number), cause, grace=grace, generation=number))
     else:
         steps += _hand_overs(observed)
-    if wanted.supervise and not observed.supervised:
-        steps.append(Step("supervise", wanted.plan.job, "no supervisor runs"))
+    if wanted.supervise and (why := _lacks_supervisor(wanted, observed, begins=cause is not None)):
+        steps.append(Step("supervise", wanted.plan.job, why))
     return tuple(sorted(steps, key=lambda step: ORDER[step.kind]))
+
+
+def _lacks_supervisor(wanted: Wanted, observed: Observed, *, begins: bool) -> str | None:
+    """Say why a supervisor has to begin here, None if one watches the job, and goes on to."""
+    if not observed.supervised:
+        return "no supervisor runs"
+    generation = observed.control.generation
+    origin = generation.origin if generation is not None else None
+    if begins and origin is not None and wanted.origin is not None and origin.id != wanted.origin.id:
+        return f"the one on {origin.machine} steps aside for another plan"
+    return None
 
 
 def _wait(wanted: Wanted, observed: Observed, changed: str | None) -> Step | None:
@@ -140,23 +153,31 @@ def _wait(wanted: Wanted, observed: Observed, changed: str | None) -> Step | Non
     usable, control = wanted.usable(observed), observed.control
     if not wanted.begins or control.generation is None or control.ordered_to_end:
         return None
-    if not (changed or wanted.anew) or (len(usable) >= wanted.plan.min_nodes and not most_are_silent(observed)):
+    if not (changed or wanted.anew) or not _are_too_few(wanted, observed):
         return None
     missing = sorted({node.host.name for node in wanted.plan.nodes} - {node.host.name for node in usable})
     return Step("wait", f"for {', '.join(missing)}", f"{changed or wanted.anew}; what runs goes on until then")
 
 
-def most_are_silent(observed: Observed) -> bool:
-    """Say whether more than half of the nodes that run are on hosts that do not answer: they may go on without us.
+def _are_too_few(wanted: Wanted, observed: Observed) -> bool:
+    """Say whether nothing can begin: too few nodes can take part, or too few of those that run answer."""
+    few = len(wanted.usable(observed)) < wanted.plan.min_nodes
+    return few or half_is_silent(observed, wanted.cleared)
 
-    Then nothing begins beside them, also where an elastic job could do with fewer: a supervisor on their side may move
-    there what is here, and it would run twice. With etcd its leases decide.
+
+def half_is_silent(observed: Observed, cleared: frozenset[int] = frozenset()) -> bool:
+    """Say whether half of the nodes that run, or more, are on hosts that do not answer: they may go on without us.
+
+    Then nothing begins beside them, also where an elastic job could do with fewer: a supervisor on their side needs no
+    more than half to move there what is here, and it would run twice. Nodes that are `cleared` cannot go on, wherever
+    they are. With etcd its leases decide.
     """
     generation = observed.control.generation
     if generation is None or generation.etcd_decides or observed.control.ordered_to_end:
         return False
-    hosts = [member.host for member in generation.members if "trainer" in member.roles]
-    return 2 * sum(host in observed.unreachable for host in hosts) > len(hosts)
+    voters = [member for member in generation.members if "trainer" in member.roles]
+    silent = sum(one.host in observed.unreachable and one.node not in cleared for one in voters)
+    return 0 < len(voters) <= 2 * silent
 
 
 def _service_steps(wanted: Wanted, observed: Observed) -> Iterator[Step]:
@@ -303,7 +324,7 @@ def _hand_overs(observed: Observed) -> list[Step]:
 def _generation_cause(wanted: Wanted, observed: Observed, changed: str | None) -> str | None:
     """Say why a new generation has to begin, None if the current one goes on."""
     generation, ledger = observed.control.generation, observed.control.ledger
-    if not wanted.begins or len(wanted.usable(observed)) < wanted.plan.min_nodes or most_are_silent(observed):
+    if not wanted.begins or _are_too_few(wanted, observed):
         return None  # it would wait for nodes that cannot come, or run beside them
     if wanted.anew:
         return wanted.anew

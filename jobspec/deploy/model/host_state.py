@@ -73,14 +73,15 @@ def unreadable(seen: Mapping[str, HostState]) -> dict[str, HostError]:
 
 
 def control_of(seen: Mapping[str, HostState], before: Control | None = None) -> Control:
-    """Return the newest generation and ledger that a host has, or had `before`."""
+    """Return the newest generation and ledger that a host has, or had `before`.
+
+    If the job was taken down since, and brought up again, both are newer on its hosts: they began later.
+    """
     known = [one.control for one in seen.values()]
     known += [
         begun_by_launchers(report) for one in seen.values() for report in one.reports.values() if report.get("order")
     ]
-    if before is not None and all(control.ledger.began <= before.ledger.began for control in known):
-        known.append(before)  # else the job was taken down since, and brought up again
-    return newest(known)
+    return newest([*known, before] if before is not None else known)
 
 
 def merge(

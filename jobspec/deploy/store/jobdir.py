@@ -1,6 +1,6 @@
 """The paths of a job's files on this machine: history and conveniences, and on target `local` the work directory.
 
-`$JOBCTL_STATE_DIR/jobs/JOB/` holds what `up` was started with (`job.json`, `plan.json`, and `source.json`, from which
+`$JOBCTL_STATE_DIR/jobs/JOB/` holds what `up` was started with (`job.json`, `plan.json`, `agreed.json`, and `source.json`, from which
 it is planned again), what happened (`events.jsonl`, `progress.jsonl`; `collected.json`: what of it is from launchers), on hosts the newest generation (`newest.json`,
 `ledger.json`, `previous.json`), channels and outbox of `notify` (`channels.json`, `outbox.json`), locks, collected logs (`history/`), and `host/`, the work directory of target `local`,
 laid out as on any host: `launcher.py`, `run/control.json`, `node-N.sh`, `node-N/`.
@@ -11,8 +11,10 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import socket
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from types import NoneType
 from typing import Any
@@ -20,12 +22,14 @@ from typing import Any
 from jobctl.jobspec.deploy.model.errors import DeployError
 from jobctl.jobspec.deploy.model.inventory import Inventory, load_inventory
 from jobctl.jobspec.deploy.store.files import read_json, write_atomic, write_json
+from jobctl.jobspec.plan.generation import Generation, Origin, Standing
 from jobctl.jobspec.plan.serial import dump_plan, load_plan
 from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.spec.targets import TARGETS
 
 CHANNELS = "channels.json"
 EVENTS, COLLECTED = "events.jsonl", "collected.json"
+AGREED = "agreed.json"  # the order that ran at the last `up`
 PENDING = "pending.json"  # what the job is to become, while hosts that this needs are waited for
 
 
@@ -217,6 +221,29 @@ class JobDir:
         except (FileNotFoundError, ValueError):
             return None
 
+    def origin(self, plan: Plan) -> Origin:
+        """Return by what name this machine with its state directory orders generations of the job, and what that is here."""
+        known = self.source() or {}
+        context = known.get("context") or {}
+        code = plan.code.version if plan.code else None
+        versions = [[one.name, one.version] for one in plan.data]
+        what = [known.get("spec"), known.get("count"), context.get("directory"), code, versions]
+        digest = sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:16]
+        return Origin(socket.gethostname(), self.id, digest)
+
+    def standing(self, plan: Plan) -> Standing:
+        """Return the same, and the order that ran when the job was brought to that plan from here."""
+        return Standing(self.origin(plan), (read_json(self.root / AGREED) or {}).get("order"))
+
+    def agree(self, generation: Generation | None) -> None:
+        """Take note of the order that runs as `up` compares it with what the job is to be: whatever it is, `up` knows it."""
+        write_json(self.root / AGREED, {"order": generation.ordered_as if generation is not None else None}, 0o600)
+
+    @property
+    def id(self) -> str:
+        """The name of this machine with its state directory, as hosts of the job know it."""
+        return sha256(f"{socket.gethostname()} {self.root}".encode()).hexdigest()[:16]
+
     def inventory(self) -> Inventory | None:
         """Return how the hosts of the job are reached, None where it runs on this machine or is not known here."""
         about = self.about() or {}
@@ -245,7 +272,7 @@ class JobDir:
         They replace files whole.
         """
         found = []
-        for name in ("job.json", "plan.json", PENDING):
+        for name in ("job.json", "plan.json", PENDING, AGREED):
             try:
                 stat = (self.root / name).stat()
             except FileNotFoundError:
@@ -277,6 +304,7 @@ _ABOUT: dict[str, tuple[type, ...]] = {
 # What is kept of a job while it is up.
 KEPT = (
     PENDING,
+    AGREED,
     "job.json",
     "plan.json",
     "source.json",

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from hashlib import sha256
 from secrets import token_hex
 from typing import Generic, Literal, TypeAlias
 
@@ -22,23 +20,26 @@ from jobctl.jobspec.deploy.host.data_source import FolderOnHost
 from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.host.lock import Held, check, hold_on
 from jobctl.jobspec.deploy.model.control import Control, kept_control, newest
-from jobctl.jobspec.deploy.model.errors import UNHEARD, DeployError
-from jobctl.jobspec.deploy.model.host_state import HostState, merge, unreadable
+from jobctl.jobspec.deploy.model.errors import UNHEARD, DeployError, HostError
+from jobctl.jobspec.deploy.model.host_state import HostState, control_of, merge, unreadable
 from jobctl.jobspec.deploy.model.inventory import Inventory, SshOptions
 from jobctl.jobspec.deploy.model.liveness import FailureDetector
 from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.model.spare_state import SpareState, idle_spare
 from jobctl.jobspec.deploy.store.jobdir import JobDir
-from jobctl.jobspec.deploy.store.lock import break_lock, hold, read_holder
+from jobctl.jobspec.deploy.store.lock import Locked, break_lock, hold, read_holder
 from jobctl.jobspec.deploy.targets.job_on_host import Followed, J, Together
 from jobctl.jobspec.deploy.transport.base import Transport
 from jobctl.jobspec.deploy.transport.fanout import AT_ONCE, H, Outcome, T, fan_out
 from jobctl.jobspec.deploy.transport.live_fanout import LiveFanOut
 from jobctl.jobspec.deploy.transport.local import LocalTransport
 from jobctl.jobspec.deploy.transport.ssh import Ssh
+from jobctl.jobspec.plan.generation import Generation
 from jobctl.jobspec.plan.sent import Dataset
 from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.spec.hosts import Host
+
+STEPS_ASIDE = 60.0  # seconds within which another supervisor leaves a job that was changed from here
 
 
 def transport_to(host: Host, options: SshOptions) -> Transport:
@@ -59,6 +60,7 @@ class Fleet(Generic[J]):
         self.down: Failures = {}
         # The newest generation and ledger that were ever begun or seen: the hosts that have them may be gone.
         self.known: Control | None = None
+        self._began: dict[str, float] = {}  # when the job was brought up that hosts were last seen to have
         self._held: Held | None = None
         self._following: Followed | None = None
         self._silent: dict[str, DeployError] = {}  # hosts that do not answer, and are not asked again
@@ -130,6 +132,8 @@ class Fleet(Generic[J]):
     def merge(self, seen: Mapping[str, HostState], failed: Failures) -> Observed:
         """Return the one picture that hosts make, of which some have `failed` to answer."""
         planned = {node.index: node.host.name for node in self.plan.nodes} if self.plan else {}
+        self._forget_what_is_over(seen)
+        failed = {**failed, **self._unknown(seen, failed)}
         unreachable = {host: error.message for host, error in failed.items()}
         supervised = bool(read_holder(self.job.supervisor_lock))
         before = self.known if failed else None
@@ -137,6 +141,32 @@ class Fleet(Generic[J]):
         observed = merge(seen, unreachable, planned, supervised=supervised, before=before, services=services)
         self.known = observed.control
         return replace(observed, changing=self.job.is_changing(), spares=self._spares(seen, observed, planned))
+
+    def _forget_what_is_over(self, seen: Mapping[str, HostState]) -> None:
+        """Forget what is known of a job that was taken down since, and brought up again.
+
+        The clock of the machine that did so may be behind: then the job seems to have begun earlier. But a host goes back
+        to an earlier beginning in no other way.
+        """
+        known = self.known.generation if self.known is not None else None
+        began = {host: one.control.generation.began for host, one in seen.items() if one.control.generation is not None}
+        if known is not None and any(self._began.get(host) == known.began != at for host, at in began.items()):
+            self.known = None
+        self._began |= began
+
+    def _unknown(self, seen: Mapping[str, HostState], failed: Failures) -> Failures:
+        """Return the hosts of the generation that are not known here: another machine has brought the job to them.
+
+        Nobody here can look there, so they count as hosts that do not answer.
+        """
+        homes = set(control_of(seen, self.known if failed else None).placement.values()) - set(self.host_jobs)
+        words, hint = (
+            f"job `{self.job.name}` runs there, and it is not among the hosts that are known here",
+            "`--hosts` names all",
+        )
+        found = {host: HostError(host, "unreachable", words, hint) for host in sorted(homes)}
+        self.down = {**self.down, **found}
+        return found
 
     def _spares(
         self, seen: Mapping[str, HostState], observed: Observed, planned: Mapping[int, str]
@@ -190,17 +220,34 @@ class Fleet(Generic[J]):
     def follow(self) -> Iterator[Feed]:
         """Be the job's only supervisor, wherever others may be started: launchers are answered."""
         last, ledger, previous = self.job.kept_run()
-        detector = FailureDetector(time.monotonic, token_hex(4), previous=kept_control(previous).generation)
-        following = self._together.following(self.job, list(self.host_jobs.values()), detector)
+        newest = kept_control(last, ledger)
         with hold(self.job.supervisor_lock, "supervise", wait=0.0):
-            following.start()
-            self.known = self.known or kept_control(last, ledger)
+            following = self._follow_in_turn(newest.generation, kept_control(previous).generation)
+            self.known = self.known or newest
             self._following = following
             try:
                 yield following.feed(self._heard)
             finally:
                 self._following = None
                 following.close()
+
+    def _follow_in_turn(self, newest: Generation | None, previous: Generation | None) -> Followed:
+        """Return what follows the hosts. Raises Locked if somebody else does.
+
+        A supervisor elsewhere steps aside once it has seen that this machine has made the job another one.
+        """
+        mine = newest is not None and newest.origin is not None and newest.origin.id == self.job.id
+        deadline = time.monotonic() + (STEPS_ASIDE if mine else 0.0)
+        while True:
+            detector = FailureDetector(time.monotonic, token_hex(4), previous=previous)
+            following = self._together.following(self.job, list(self.host_jobs.values()), detector)
+            try:
+                following.start()
+                return following
+            except Locked:
+                if time.monotonic() >= deadline:
+                    raise
+                time.sleep(1.0)
 
     def _heard(self, seen: Mapping[str, HostState], silent: Failures) -> Observed:
         """Return the job as heard of. The next step does not wait for hosts that are silent."""
@@ -244,8 +291,7 @@ class ManyHosts:
         """Return what follows hosts, in the name of this machine and its state directory."""
         from jobctl.jobspec.deploy.host.watch import Following
 
-        me = sha256(f"{socket.gethostname()} {job.root}".encode()).hexdigest()[:16]
-        return Following(host_jobs, detector, me)
+        return Following(host_jobs, detector, job.id)
 
 
 def host_fleet(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -230,7 +231,8 @@ class Hosts:
 
     def next_generation(self, plan: Plan, last: Generation | None, grace: float, nodes: Sequence[Node]) -> Generation:
         """Return the generation after `last` (the first, if None) with ports that are free on their hosts."""
-        return self._containers.next_generation(plan, last, grace, nodes)
+        made = self._containers.next_generation(plan, last, grace, nodes)
+        return replace(made, origin=self.job.origin(plan))
 
     def begin(self, generation: Generation, ledger: Ledger, patience: float = 0.0) -> Failures:
         """Hand a generation to the launchers; the ledger goes first, see control.py."""

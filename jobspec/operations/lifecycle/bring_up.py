@@ -244,6 +244,7 @@ class BringUp:
         keep = job.propose if steps and runs(observed) else job.remember
         keep(about(self.compiled, plan, deployer.inventory), plan, source_of(self.compiled, plan, start.secrets))
         if not steps and not withdrawn:
+            job.agree(generation)
             return Applied(plan, (), failed, generation is not None, changed=self.changed)
         return self._carry_out(change, start, failed, before)
 
@@ -277,6 +278,8 @@ class BringUp:
                 done, plan = self._execute_on_spares(done, fresh, start), self.plan
             for error in deployer.cold.values():
                 self.reporter.warn(f"spare {error.message}; it stays cold")
+            if not done.held:
+                deployer.job.agree(generation)
             if not done.held and before is not None and secret_names(before) - secret_names(plan):
                 deployer.leave_secrets({name: start.secrets[name] for name in secret_names(plan)})
         except DeployError as error:

@@ -20,7 +20,7 @@ from jobctl.jobspec.operations.lifecycle.bring_up import (
 from jobctl.jobspec.operations.lifecycle.telling import tell_now
 from jobctl.jobspec.operations.resolve.drift import say_drift
 from jobctl.jobspec.operations.resolve.names import node_number
-from jobctl.jobspec.operations.resolve.ownership import refuse_owner
+from jobctl.jobspec.operations.resolve.ownership import refuse_owner, refuse_superseded
 
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.apply.deployer import Breakable, Deployer
@@ -117,6 +117,7 @@ class HostsJob:
         deployer = self.handle
         observed = observe_patiently(deployer, reporter)
         refuse_owner(deployer, observed, request.take_over)
+        refuse_superseded(deployer, observed, request.take_over)
         plan = self._where_nodes_are(plan, observed)
         want = wanted(deployer, plan, anew="`jobctl restart`", replace=again)
         steps = reconcile(want, observed)

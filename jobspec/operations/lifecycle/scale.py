@@ -10,7 +10,7 @@ from jobctl.jobspec.operations.lifecycle.open import planned_job, running_job
 from jobctl.jobspec.operations.resolve.drift import compiled_as_started, say_drift
 from jobctl.jobspec.operations.resolve.job import Reached, Where, as_started, check, compiled_of, job_of_name
 from jobctl.jobspec.operations.resolve.names import name_of
-from jobctl.jobspec.operations.resolve.ownership import refuse_other_folder
+from jobctl.jobspec.operations.resolve.ownership import refuse_other_folder, refuse_superseded
 from jobctl.jobspec.operations.unsupported import refuse_unsupported
 from jobctl.jobspec.spec.targets import traits_of
 
@@ -40,7 +40,9 @@ def scale_job(
     say_drift(directory, reporter)
     planned = planned_job(compiled, reached, count)
     deployer = planned.job.deployer("scale")
-    now, _ = phase(deployer.observe())
+    observed = deployer.observe()
+    refuse_superseded(deployer, observed, options.take_over)
+    now, _ = phase(observed)
     if now in SETTLED:
         raise Refused(f"job `{name}` is {now}: there is nothing to scale", "`jobctl up` starts it")
     return deployer, planned.up(replace(options, start=deployer.started_with()), reporter)

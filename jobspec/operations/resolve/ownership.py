@@ -33,6 +33,17 @@ def refuse_owner(deployer: Handle, observed: Observed, take_over: bool) -> None:
         )
 
 
+def refuse_superseded(deployer: Handle, observed: Observed, take_over: bool) -> None:
+    """Raise NotYours if the job was changed from another machine since: what is known of it here would undo that."""
+    plan = deployer.job.plan()
+    other = deployer.job.standing(plan).overruled_by(observed.control.generation) if plan is not None else None
+    if other is not None and not take_over:
+        raise NotYours(
+            f"job `{deployer.job.name}` was changed from {other.machine}, and is another one now than is known here",
+            "`jobctl up` makes it what the spec here says; `--take-over` goes on with what was started from here",
+        )
+
+
 def refuse_move(compiled: Compiled) -> None:
     """Raise Refused if the job is up on another kind of target: it would train twice, and only one of the two be known.
 
