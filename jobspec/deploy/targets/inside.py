@@ -39,7 +39,7 @@ class ContainerSession:
         self._host_job, self._container = _running(fleet, node)
         self._home = home_of(node, control_of(fleet.seen), fleet.plan)
         nodes = fleet.plan.nodes if fleet.plan else ()
-        self._python = next((one.container.python for one in nodes if one.index == node), "python3")
+        self.python = next((one.container.python for one in nodes if one.index == node), "python3")
 
     def start(self, argv: Sequence[str], environ: Mapping[str, str], terminal: TerminalSize | None) -> RunningCommand:
         """Start a command in the container."""
@@ -53,7 +53,7 @@ class ContainerSession:
 
     def _hang_up(self, mark: str) -> None:
         """End what a session has started: the engine lets a command run on when the program that started it has gone."""
-        kill = [self._python, "-c", python("hang_up"), mark]
+        kill = [self.python, "-c", python("hang_up"), mark]
         with contextlib.suppress(HostError):  # its connection may be lost as well
             self._host_job.transport.run([*self._host_job.docker, "exec", self._container.id, *kill])
 
