@@ -140,6 +140,8 @@ def _not_running(fleet: HostFleet, node: int | str, observed: Observed) -> Deplo
             cause, may = getattr(error, "cause", error.message), "is" if homes else "may be"
             code = getattr(error, "code", "unreachable")
             return HostError(host, code, f"{what} {may} there: {cause}", error.hint)
+    if not homes and observed.control.generation is None:
+        return NothingToEnter(f"{what} is on no host: the job does not run", "`jobctl up` starts it")
     if not homes:
         return DeployError(f"job `{fleet.job.name}` has no {what}", hint)
     return NothingToEnter(f"{what} has no running container", hint)
