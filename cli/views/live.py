@@ -15,4 +15,4 @@ def draw_live(frames: Iterable[str]) -> None:
 
     with Live(console=Console(), auto_refresh=False) as live:
         for text in frames:
-            live.update(Text(console.plain(text)), refresh=True)
+            live.update(Text(console.plain(text), no_wrap=True, overflow="ellipsis"), refresh=True)

@@ -6,7 +6,10 @@ the models know the keys. `yaml_reader` makes the tree.
 
 from __future__ import annotations
 
+import os
 import re
+import select
+import stat
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +18,7 @@ from typing import Any, Literal
 from jobctl.jobspec.spec.diagnostics import Diagnostic, Span
 
 MAX_BYTES = 1 << 20
+PIPE_WAIT = 5.0  # seconds
 _LINE_BREAK = re.compile("\r\n|[\r\n\x85\u2028\u2029]")  # as YAML 1.1 parsers (libyaml) count lines
 _NULL = ("", "~", "null", "Null", "NULL")
 
@@ -153,6 +157,34 @@ class BadSource(Exception):
         self.diagnostics = diagnostics
 
 
+class SilentPipe(Exception):
+    """A named pipe into which nobody writes."""
+
+
+def _read(path: Path) -> bytes:
+    """Return the beginning of a file. Raises SilentPipe, and OSError."""
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a named pipe would wait for its writer, without a word
+    with os.fdopen(handle, "rb") as file:
+        begin = _first_byte(handle) if stat.S_ISFIFO(os.fstat(handle).st_mode) else b""
+        os.set_blocking(handle, True)
+        return begin + file.read(MAX_BYTES + 1)
+
+
+def _first_byte(pipe: int) -> bytes:
+    """Wait until somebody writes into a pipe, and return a byte if it was read meanwhile. Raises SilentPipe if nobody does."""
+    written = select.poll()
+    written.register(pipe, select.POLLIN)
+    if written.poll(1000 * PIPE_WAIT):
+        return b""
+    try:
+        begin = os.read(pipe, 1)
+    except BlockingIOError:  # somebody has it open, and is slow
+        return b""
+    if not begin:
+        raise SilentPipe
+    return begin
+
+
 def read_text(path: Path, name: str) -> str:
     """Return the text of the file `path`, called `name` in messages. Raises BadSource."""
 
@@ -162,8 +194,10 @@ def read_text(path: Path, name: str) -> str:
     try:
         if path.is_dir():
             raise bad("not-a-file", f"`{name}` is a directory", "name the file in it")
-        with path.open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
+        content = _read(path)
+    except SilentPipe:
+        message = f"cannot read `{name}`: it is a pipe, and nobody has written into it within {PIPE_WAIT:g} s"
+        raise bad("unreadable", message, "name a file, or start what writes first") from None
     except FileNotFoundError:
         raise bad("no-such-file", f"there is no file `{name}`", "`jobctl init` writes one to start from") from None
     except OSError as error:

@@ -79,7 +79,7 @@ def test_plan_explains_what_each_process_is_given(jobctl: Any, request: pytest.F
         (("supervise",), 2, "error: job `small` is not up"),
         (("stop",), 2, "error: job `small` is not up: there is nothing to stop"),
         (("restart",), 2, "error: job `small` is not up"),
-        (("exec", "--node", "0", "--", "true"), 2, "error: job `small` has no node 0"),
+        (("exec", "--node", "0", "--", "true"), 2, "error: node 0 is on no host: the job does not run"),
         (("exec", "--node", "0"), 2, "error: no command is given"),
         (
             ("run", "--target", "local", "--", "no-such-program"),

@@ -9,17 +9,17 @@ from collections.abc import Callable
 import pytest
 
 from jobctl.jobspec.deploy.host import pauses
-from jobctl.jobspec.deploy.host.pauses import LONGEST, Pause, Pauses
+from jobctl.jobspec.deploy.host.pauses import LONGEST, RetryPause, RetryPauses
 
 CUT = 300.0  # seconds for which nobody is heard
 
 
 def heard_after_a_cut(count: int) -> list[float]:
     """Return how long after a cut each of `count` hosts is heard again, if an attempt takes no time."""
-    every = Pauses()
+    every = RetryPauses()
     hosts = [every.one() for _ in range(count)]
     due = dict.fromkeys(hosts, 0.0)
-    heard: dict[Pause, float] = {}
+    heard: dict[RetryPause, float] = {}
     while due:
         host = min(due, key=lambda one: due[one])
         now = due.pop(host)
@@ -42,7 +42,7 @@ def test_after_a_cut_all_hosts_are_heard_at_once(count: int, seconds: float) -> 
 
 def test_a_host_that_is_silent_alone_is_tried_ever_more_rarely(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(random, "uniform", longest)
-    every = Pauses()
+    every = RetryPauses()
     alone, _other = every.one(), every.one()
     alone.fail()
     assert [alone.next() for _ in range(6)] == [0.5, 1.0, 2.0, 4.0, LONGEST, LONGEST]
@@ -55,7 +55,7 @@ def test_where_nobody_is_heard_hosts_are_tried_more_often(
     monkeypatch: pytest.MonkeyPatch, count: int, seconds: float
 ) -> None:
     monkeypatch.setattr(random, "uniform", longest)
-    every = Pauses()
+    every = RetryPauses()
     hosts = [every.one() for _ in range(count)]
     for host in hosts:
         host.fail()
@@ -65,7 +65,7 @@ def test_where_nobody_is_heard_hosts_are_tried_more_often(
 def test_who_waits_to_try_a_host_does_so_when_another_is_heard_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pauses, "FIRST", 3600.0)
     monkeypatch.setattr(pauses, "LONGEST", 3600.0)
-    every = Pauses()
+    every = RetryPauses()
     one, other, steady = every.one(), every.one(), every.one()
     for host in (one, other):
         host.fail()

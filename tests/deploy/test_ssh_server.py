@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import socket
 import stat
+import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,7 +18,9 @@ import paramiko
 import pytest
 from fleet.jobs import eventually
 
+from jobctl.jobspec.deploy.host.scripts import SCRIPTS
 from jobctl.jobspec.deploy.model.errors import CannotRun, DeployError
+from jobctl.jobspec.deploy.ssh_server import server as server_module
 from jobctl.jobspec.deploy.ssh_server.keys import Keys, keys_of
 from jobctl.jobspec.deploy.ssh_server.server import serve
 from jobctl.jobspec.deploy.ssh_server.stdio import Stdio
@@ -157,6 +161,76 @@ def test_a_command_hangs_up_if_its_client_goes(inside: Server, tmp_path: Path) -
     inside.client.close()
     inside.serving.join(WAIT)
     eventually((tmp_path / "hung").exists)
+
+
+@pytest.fixture
+def files(inside: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[paramiko.SFTPClient]:
+    """A client of the server that the node's Python is, whether this machine has a server or not."""
+    monkeypatch.setattr(server_module, "SCRIPTS", OnlyPython())
+    channel = inside.session()
+    channel.invoke_subsystem("sftp")
+    client = paramiko.SFTPClient(channel)
+    yield client
+    client.close()
+
+
+class OnlyPython:
+    """What is run for SFTP in an image without a server."""
+
+    def argv(self, name: str, *args: str) -> list[str]:
+        found = SCRIPTS.argv(name, *args)
+        assert (name, found[-2]) == ("sftp", "python3")
+        return [sys.executable, "-c", found[-1]]
+
+
+def test_files_go_in_and_out_where_the_image_has_no_sftp_server(files: paramiko.SFTPClient, tmp_path: Path) -> None:
+    data = os.urandom(1_000_000)
+    files.putfo(io.BytesIO(data), str(tmp_path / "a ü"))
+    files.rename(str(tmp_path / "a ü"), str(tmp_path / "b"))
+    files.chmod(str(tmp_path / "b"), 0o640)
+    files.utime(str(tmp_path / "b"), (1, 2))
+    back = io.BytesIO()
+    files.getfo(str(tmp_path / "b"), back)
+    seen = files.stat(str(tmp_path / "b"))
+    assert (back.getvalue() == data, seen.st_size, seen.st_mtime) == (True, len(data), 2)
+    assert stat.S_IMODE(seen.st_mode or 0) == 0o640
+    with files.open(str(tmp_path / "b"), "a") as file:
+        file.write(b"more")
+        file.flush()
+        file.truncate(7)
+    assert (tmp_path / "b").read_bytes() == data[:7]
+
+
+def test_folders_and_links_by_sftp(files: paramiko.SFTPClient, tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    files.mkdir(str(folder), 0o700)
+    for number in range(250):  # more than one answer has
+        (folder / str(number)).touch()
+    files.symlink("0", str(folder / "link"))
+    assert (os.readlink(folder / "link"), files.readlink(str(folder / "link"))) == ("0", "0")
+    assert sorted(files.listdir(str(folder))) == sorted(os.listdir(folder))
+    kinds = {one.filename: str(one)[:10] for one in files.listdir_attr(str(tmp_path))}
+    assert kinds["folder"] == "drwx------"
+    assert stat.S_ISLNK(files.lstat(str(folder / "link")).st_mode or 0)
+    assert files.normalize(str(folder / ".." / "folder" / "link")) == str(folder / "0")
+    assert files.normalize(".") == str(tmp_path)
+    for path in folder.iterdir():
+        files.remove(str(path))
+    files.rmdir(str(folder))
+    assert not folder.exists()
+
+
+def test_what_cannot_be_done_by_sftp_is_told(files: paramiko.SFTPClient, tmp_path: Path) -> None:
+    (tmp_path / "there").write_text("old")
+    (tmp_path / "new").write_text("new")
+    with pytest.raises(FileNotFoundError):
+        files.stat(str(tmp_path / "nothing"))
+    with pytest.raises(OSError, match="exists already"):
+        files.rename(str(tmp_path / "new"), str(tmp_path / "there"))
+    with pytest.raises(OSError, match="Is a directory"):
+        files.open(str(tmp_path), "w")
+    files.posix_rename(str(tmp_path / "new"), str(tmp_path / "there"))
+    assert (tmp_path / "there").read_text() == "new"
 
 
 def test_ports_are_those_of_the_node(inside: Server) -> None:

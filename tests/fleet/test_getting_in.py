@@ -36,6 +36,7 @@ while True:
     connection.sendall(socket.gethostbyname(socket.gethostname()).encode())
     connection.close()
 """
+NODE_1 = "jobctl-counter-1"
 RULES = "recovery: {{rules: [{{exit: 9, do: exclude_host}}]}}\n"
 
 
@@ -85,6 +86,15 @@ def test_ssh_clients_are_inside_of_a_node(jobs: Jobs, tmp_path: Path) -> None:
     inside = ssh("jobctl-counter-1", "test -d /jobctl && echo inside; cat; echo err >&2; exit 7", typed="typed")
     assert (inside.returncode, inside.stdout, inside.stderr) == (7, "inside\ntyped", "err\n")
     assert ssh("-W", f"localhost:{PORT}", "jobctl-counter-0").stdout == jobs.fleet[0].address
+    (tmp_path / "sent").write_bytes(bytes(range(256)) * 1000)
+    for source, target in (
+        (str(tmp_path / "sent"), f"{NODE_1}:/tmp/copy"),
+        (f"{NODE_1}:/tmp/copy", str(tmp_path / "back")),
+    ):
+        argv = ["scp", "-q", "-F", str(config), source, target]  # by SFTP, of which the image has no server
+        copied = subprocess.run(argv, env=jobs.environ, capture_output=True, text=True, timeout=120)
+        assert (copied.returncode, copied.stderr) == (0, "")
+    assert (tmp_path / "back").read_bytes() == (tmp_path / "sent").read_bytes()
     argv = ["ssh", "-F", str(config), "-tt", "jobctl-counter-0", "tty; sleep 777; true"]
     with subprocess.Popen(argv, env=jobs.environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as client:
         assert client.stdout is not None

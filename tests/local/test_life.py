@@ -256,6 +256,14 @@ def test_down_is_safe_to_repeat_and_leaves_only_history(slow: Any, eventually: A
     assert slow.run("down").returncode == 0
     assert slow.status()["phase"] == "stopped"
     assert "step 1" in slow.ok("logs", "--rank", "0")  # as collected
+    for command, error in (
+        (("logs", "--rank", "99"), "error: job `counter` has no rank 99"),
+        (("ssh",), "error: node 0 is on no host: the job does not run"),
+        (("ssh-config",), "error: job `counter` does not run: it has no nodes"),
+    ):
+        slip = slow.run(*command)
+        assert (slip.returncode, slip.stderr.splitlines()[0]) == (2, error)
+    assert sorted(path.name for path in jobs.iterdir()) == left
     (past,) = json.loads(slow.ok("list", "--all", "-o", "json"))
     assert (past["job"], past["phase"], past["target"], past["down"]) == ("counter", "stopped", "local", True)
     slow.ok("prune", "--yes")

@@ -8,10 +8,13 @@ import os
 import resource
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from jobctl.jobspec.spec import source
 
 LIBC = ctypes.CDLL(None)
 HEAD = b"name: demo\nframework: torch\nscript: train.py\n"
@@ -135,6 +138,40 @@ def test_hostile_paths(name: str, tmp_path: Path) -> None:
     path = tmp_path / "job.yaml"
     make(path)
     assert codes(path)[0] == [code]
+
+
+def test_a_pipe_into_which_nobody_writes_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source, "PIPE_WAIT", 0.01)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(source.BadSource) as error:
+        source.read_text(tmp_path / "pipe", "pipe")
+    (found,) = error.value.diagnostics
+    assert (found.code, "nobody has written into it" in found.message) == ("unreadable", True)
+
+
+def test_a_pipe_that_somebody_has_open_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `jobctl validate <(command)` has one; a command may be slow."""
+    asked = threading.Event()
+    first_byte = source._first_byte
+
+    def in_vain(pipe: int) -> bytes:
+        found = first_byte(pipe)
+        asked.set()
+        return found
+
+    def write() -> None:
+        asked.wait(30)
+        os.write(writer, b"name: small")
+        os.close(writer)
+
+    monkeypatch.setattr(source, "PIPE_WAIT", 0.01)
+    monkeypatch.setattr(source, "_first_byte", in_vain)
+    os.mkfifo(tmp_path / "pipe")
+    writer = os.open(tmp_path / "pipe", os.O_RDWR)
+    writing = threading.Thread(target=write)
+    writing.start()
+    assert source.read_text(tmp_path / "pipe", "pipe") == "name: small"
+    writing.join(30)
 
 
 def test_endless_device() -> None:

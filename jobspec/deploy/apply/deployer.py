@@ -88,7 +88,12 @@ class NodePorts(Protocol):
 
 
 class NodeSession(Protocol):
-    """The inside of a node as it runs now: if the node begins again, a new session is needed. For several threads."""
+    """The inside of a node as it runs now: if the node begins again, a new session is needed. For several threads.
+
+    `python` is the interpreter there.
+    """
+
+    python: str
 
     def start(self, argv: Sequence[str], environ: Mapping[str, str], terminal: TerminalSize | None) -> RunningCommand:
         """Start a command there, with more variables, and a terminal or pipes. Raises DeployError (CannotRun, …)."""

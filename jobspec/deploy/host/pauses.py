@@ -13,15 +13,15 @@ FIRST, LONGEST = 0.5, 5.0  # seconds between two attempts at one host
 TRIES = 3  # attempts a second at all hosts together while none is heard; one host is tried once a second at most
 
 
-class Pauses:
+class RetryPauses:
     """Those of all hosts."""
 
     def __init__(self) -> None:
-        self._all: list[Pause] = []
+        self._all: list[RetryPause] = []
 
-    def one(self) -> Pause:
+    def one(self) -> RetryPause:
         """Return the pauses of one more host."""
-        made = Pause(self)
+        made = RetryPause(self)
         self._all.append(made)
         return made
 
@@ -38,10 +38,10 @@ class Pauses:
                 one.end()
 
 
-class Pause:
+class RetryPause:
     """Those of one host. `silent`: whether the last attempt has failed."""
 
-    def __init__(self, all_: Pauses) -> None:
+    def __init__(self, all_: RetryPauses) -> None:
         self._all, self.silent = all_, False
         self._length = FIRST
         self._over = threading.Event()

@@ -19,7 +19,7 @@ from typing import Any
 
 from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.host.lock import ANSWER, check_answer
-from jobctl.jobspec.deploy.host.pauses import FIRST, LONGEST, Pauses
+from jobctl.jobspec.deploy.host.pauses import FIRST, LONGEST, RetryPauses
 from jobctl.jobspec.deploy.host.scripts import SCRIPTS
 from jobctl.jobspec.deploy.model.control import Control
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
@@ -48,7 +48,7 @@ class Following:
         self.detector = detector
         self.woken = threading.Event()
         self.readers = threading.BoundedSemaphore(READERS)
-        self.pauses = Pauses()
+        self.pauses = RetryPauses()
         self.hosts = [HostFollowed(host_job, self, me) for host_job in host_jobs]
         self.who = who("supervise")
 

@@ -1,7 +1,7 @@
 """The SSH server of one connection, whose commands and ports are those of a node.
 
-Only the job's own key gets in, and all that a client gets is what `jobctl exec` and `jobctl forward` give, too. Files are
-not served: an image that has an SFTP server offers that.
+Only the job's own key gets in, and all that a client gets is what `jobctl exec` and `jobctl forward` give, too. Files come
+from an SFTP server that runs in the container: the image's, or one for its Python.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from paramiko.common import (
 )
 
 from jobctl.jobspec.deploy.apply.deployer import NodeSession
-from jobctl.jobspec.deploy.host.scripts import SCRIPTS
+from jobctl.jobspec.deploy.host.scripts import SCRIPTS, python
 from jobctl.jobspec.deploy.model.errors import DeployError
 from jobctl.jobspec.deploy.ssh_server.keys import Keys
 from jobctl.jobspec.deploy.ssh_server.relayed import Relayed
@@ -123,8 +123,10 @@ class NodeServer(paramiko.ServerInterface):
         return self._begin(channel, SCRIPTS.argv("shell", "-c", command.decode("utf-8", "surrogateescape")))
 
     def check_channel_subsystem_request(self, channel: paramiko.Channel, name: str) -> bool:
-        """Start the SFTP server of the image, if it has one."""
-        return name == "sftp" and self._begin(channel, SCRIPTS.argv("sftp"))
+        """Start an SFTP server in the node."""
+        return name == "sftp" and self._begin(
+            channel, SCRIPTS.argv("sftp", self._session.python, python("sftp_server"))
+        )
 
     def _begin(self, channel: paramiko.Channel, argv: Sequence[str]) -> bool:
         """Serve a session's command in a thread of its own."""

@@ -39,7 +39,7 @@ class ContainerSession:
         self._host_job, self._container = _running(fleet, node)
         self._home = home_of(node, control_of(fleet.seen), fleet.plan)
         nodes = fleet.plan.nodes if fleet.plan else ()
-        self._python = next((one.container.python for one in nodes if one.index == node), "python3")
+        self.python = next((one.container.python for one in nodes if one.index == node), "python3")
 
     def start(self, argv: Sequence[str], environ: Mapping[str, str], terminal: TerminalSize | None) -> RunningCommand:
         """Start a command in the container."""
@@ -53,7 +53,7 @@ class ContainerSession:
 
     def _hang_up(self, mark: str) -> None:
         """End what a session has started: the engine lets a command run on when the program that started it has gone."""
-        kill = [self._python, "-c", python("hang_up"), mark]
+        kill = [self.python, "-c", python("hang_up"), mark]
         with contextlib.suppress(HostError):  # its connection may be lost as well
             self._host_job.transport.run([*self._host_job.docker, "exec", self._container.id, *kill])
 
@@ -140,6 +140,8 @@ def _not_running(fleet: HostFleet, node: int | str, observed: Observed) -> Deplo
             cause, may = getattr(error, "cause", error.message), "is" if homes else "may be"
             code = getattr(error, "code", "unreachable")
             return HostError(host, code, f"{what} {may} there: {cause}", error.hint)
+    if not homes and observed.control.generation is None:
+        return NothingToEnter(f"{what} is on no host: the job does not run", "`jobctl up` starts it")
     if not homes:
         return DeployError(f"job `{fleet.job.name}` has no {what}", hint)
     return NothingToEnter(f"{what} has no running container", hint)

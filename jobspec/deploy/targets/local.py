@@ -280,6 +280,8 @@ class Local:
     def _first_process(self, node: int) -> int:
         """Return the pid of the first running process of a node. Raises DeployError if it has none."""
         found = self.observe().node(node)
+        if found is None and self.newest().generation is None:
+            raise NothingToEnter(f"node {node} is on no host: the job does not run", "`jobctl up` starts it")
         if found is None:
             raise DeployError(
                 f"job `{self.job.name}` has no node {node}", f"`jobctl status {self.job.name}` shows its nodes"

@@ -16,6 +16,8 @@ from jobctl.jobspec.deploy.transport.running import ProcessCommand
 class ProcessSession:
     """Starts commands with the environment of a process, in its directory; `address` is the node's."""
 
+    python = "python3"
+
     def __init__(self, environ: Mapping[str, str], directory: str | None, address: str) -> None:
         self._environ, self._directory, self._address = environ, directory, address
 

@@ -74,9 +74,19 @@ def _refuse_unknown(handle: Handle, logs: Reader, choice: Choice) -> None:
 
 def refuse_unknown_rank(handle: Handle, choice: Choice) -> None:
     """Raise Refused if the caller asks for a rank that the job does not have."""
-    if handle.plan is None or choice.rank is None:
+    if choice.rank is None:
         return
-    count = sum(node.launch.nproc for node in handle.plan.nodes if node.role == "trainer")
-    if choice.rank >= count:
+    count = _rank_count(handle)
+    if choice.rank >= count > 0:
         hint = "its only rank is 0" if count == 1 else f"its ranks are 0 to {count - 1}"
         raise Refused(f"job `{handle.job.name}` has no rank {choice.rank}", hint)
+
+
+def _rank_count(handle: Handle) -> int:
+    """Return how many ranks a job has, as its plan or, once it is down, its logs say; 0 if neither does."""
+    from jobctl.jobspec.deploy.model.log_lines import LineSelection
+
+    if handle.plan is not None:
+        return sum(node.launch.nproc for node in handle.plan.nodes if node.role == "trainer")
+    lines = _reader(handle, LineSelection(), None).lines(final=True)
+    return max((line.rank + 1 for line in lines if line.rank is not None), default=0)

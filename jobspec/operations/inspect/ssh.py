@@ -42,9 +42,15 @@ def serve_node(deployer: Deployer, node: str | None, reporter: Reporter) -> None
 
 
 def ssh_config(deployer: Deployer, reached: Reached) -> str:
-    """Return a configuration for SSH clients with a host for each node of a job; its keys are made if there are none."""
+    """Return a configuration for SSH clients with a host for each node of a job; its keys are made if there are none.
+
+    Raises Refused if the job has no nodes.
+    """
     from jobctl.jobspec.deploy.ssh_server.keys import alias, keys_of
 
+    nodes = _nodes(deployer)
+    if not nodes:  # and so no keys: nobody would remove them
+        raise Refused(f"job `{deployer.job.name}` does not run: it has no nodes", "`jobctl up` starts it")
     keys, name = keys_of(deployer.job), deployer.job.name
     common = [
         "User jobctl",
@@ -62,7 +68,7 @@ def ssh_config(deployer: Deployer, reached: Reached) -> str:
             f"ProxyCommand {_proxy_command(name, node, reached)}",
             *common,
         ]
-        for node in _nodes(deployer)
+        for node in nodes
     ]
     return "\n".join("\n  ".join(block) + "\n" for block in blocks)
 

@@ -38,6 +38,10 @@ def name_of(job: str | None, reached: Reached = AS_STARTED) -> str:
 
     path = Path(job or DEFAULT_SPEC)
     loaded, started = read_name(path), _started_from(path)
+    if job is None and not started and not os.path.lexists(path):
+        raise Refused(
+            f"no job is named, and there is no `{path}` here", "name one: `jobctl list` shows those that are up"
+        )
     if loaded.name is None:
         about = (_said_of(started, path), _named_instead(started)) if started else ("", None)
         raise NamelessSpec(loaded.diagnostics, loaded.source, *about)
