@@ -31,11 +31,13 @@ class Remote(LocalTransport):
         super().__init__(name)
         self.sent = 0
         self.has_python = True
+        self.note: Callable[[int], None] = lambda size: None  # of what comes from here, and not from host to host
         self.programs: list[Any] = []  # that handed on there
 
     def run(self, argv: Sequence[str], stdin: Any = b"", **how: Any) -> Result:
         data = b"".join([stdin] if isinstance(stdin, bytes) else stdin)
         self.sent += len(data)
+        self.note(len(data))
         return super().run(argv, data, **how)
 
     def start(self, argv: Sequence[str], terminal: Any = None) -> Any:

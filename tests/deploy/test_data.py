@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from jobctl.jobspec.deploy.host.data_folder import DataFolder
 from jobctl.jobspec.deploy.host.kept_data import kept_data, remove_data
 from jobctl.jobspec.deploy.host.scripts import SCRIPTS
 from jobctl.jobspec.deploy.host.send_data import pack_data
@@ -56,6 +58,38 @@ def test_of_changed_data_only_the_changed_file_is_sent_and_the_others_take_no_ro
     assert contents(there(host, second)) == contents(source)
     assert (there(host, first) / ".hidden").read_text() == "kept"
     assert (there(host, first) / "a.bin").stat().st_ino == (there(host, second) / "a.bin").stat().st_ino
+
+
+def test_of_many_files_only_the_names_of_those_that_change_travel(source: Path, host: Any) -> None:
+    for number in range(200):
+        (source / "deep" / f"one of many files {number}").write_text(str(number))
+    (source / "old").mkdir()
+    (source / "old" / "goes").write_text("away")
+    os.symlink("goes", source / "old" / "link")
+    package(source).send(host)
+    before = host.transport.sent
+    shutil.rmtree(source / "old")
+    (source / "deep" / "one of many files 7").write_text("changed")
+    made = package(source)
+    made.send(host)
+    assert contents(there(host, made)) == contents(source)
+    assert not (there(host, made) / "old").exists()
+    assert host.transport.sent - before < 5_000
+
+
+def test_a_file_that_got_no_second_name_is_an_error(source: Path, host: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    package(source).send(host)
+    (source / ".hidden").write_text("changed")
+    made, look = package(source), DataFolder.look
+
+    def without(folder: DataFolder, timeout: float, *, again: bool = False) -> Any:
+        if again:
+            (there(host, made).parent / "incomplete" / "a.bin").unlink()
+        return look(folder, timeout, again=again)
+
+    monkeypatch.setattr(DataFolder, "look", without)
+    with pytest.raises(HostError, match=r"differs from what was sent: a\.bin"):
+        made.send(host)
 
 
 def test_a_file_that_differs_on_arrival_is_an_error_and_no_version_is_kept(source: Path, host: Any) -> None:

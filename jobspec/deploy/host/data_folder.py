@@ -88,15 +88,18 @@ class DataFolder:
     def command(self, version: str, there: DataThere, shipment: Shipment) -> tuple[list[str], bytes]:
         """Return the command that receives files, and what comes before their content in its input."""
         linked, stale, rest = lines(shipment.linked), lines(shipment.stale), shipment.rest
+        not_linked = lines(there.kept.keys() - set(shipment.linked))
+        others = "others" if len(not_linked) < len(linked) and not there.incomplete else ""
+        named = not_linked if others else linked
         last = ["", "0", "0", "0", "0"]
         if rest is not None:
             seconds = str(rest.time_ns // 1_000_000_000)
             last = [os.fsdecode(rest.name), f"{rest.kind:o}", str(rest.size), seconds, str(rest.start)]
         argv = SCRIPTS.argv(
-            *("receive_data", self.top, version, there.stamp, there.base, str(len(linked)), str(len(stale))),
-            *(shipment.folder, *last),
+            *("receive_data", self.top, version, there.stamp, there.base, str(len(named)), str(len(stale))),
+            *(shipment.folder, *last, others),
         )
-        return argv, stale + linked
+        return argv, stale + named
 
     def keep(self, version: str, stamp: str) -> bool:
         """Give what has arrived the name of a version; say whether it could: not if another command has changed it."""

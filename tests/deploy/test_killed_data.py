@@ -1,0 +1,107 @@
+"""Random kills while data goes from host to host: of programs, of hosts and of jobctl itself, on hosts that this machine plays.
+
+After each kill, the next `up` begins: until every host has the data. JOBCTL_TEST_TRANSFERS says how many kills there are,
+JOBCTL_TEST_SEED which.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from .spread_data import HOSTS, Hosts
+
+KILLS = int(os.environ.get("JOBCTL_TEST_TRANSFERS", "3"))
+SEED = int(os.environ.get("JOBCTL_TEST_SEED", "1"))
+FILES = {"a": 9_000_000, "b": 24_000_000, **{f"c{number}": 1_500_000 for number in range(10)}}
+SIZE = sum(FILES.values())
+UPS = 6  # commands until all hosts have it
+AGAIN = 0.1  # of the bytes may travel twice
+
+
+class Killed:
+    """Hosts whose programs write down what they get and who they are, and a jobctl that is a process of its own."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, chance: random.Random) -> None:
+        folder.mkdir()
+        self.folder, self.chance, self.hosts = folder, chance, Hosts(folder, monkeypatch)
+        self.hosts.write(**FILES)
+        for job in self.hosts.jobs.values():
+            job.transport.note = self._note
+        got = "            self.got += len(frame.body)\n"
+        note = 'open(NOTES + "/got", "ab").write(b"%d\\n" % len(frame.body))'
+        start = '        self.order, self.key = order, bytes.fromhex(order["key"])\n'
+        who = 'mine = [one[len(NOTES) + 1 :].split("/")[0] for one in order.get("load", ()) if one.startswith(NOTES)]\n'
+        who += '        open(NOTES + "/pid-" + (mine or ["source"])[0], "wb").write(b"%d\\n" % os.getpid())'
+        program = self.hosts.program.replace(got, f"{got}            {note}\n            time.sleep(0.01)\n")
+        program = program.replace(start, f"{start}        {who}\n").replace("AHEAD = 16 *", "AHEAD = 2 *")
+        assert (self.hosts.program.count(got), self.hosts.program.count(start)) == (1, 1)
+        self.hosts.program = program.replace("\nSTALL", f"\nNOTES = {str(folder)!r}\nSTALL", 1)
+
+    def _note(self, size: int) -> None:
+        with (self.folder / "got").open("ab") as file:
+            file.write(b"%d\n" % size)
+
+    def numbers(self, name: str) -> list[int]:
+        """Return what programs have written down."""
+        path = self.folder / name
+        return [int(line) for line in path.read_text().split()] if path.exists() else []
+
+    def up(self, at: int, then: Callable[[int], None]) -> bool:
+        """Run `up` to its end, and do something once so many bytes have come; say whether that was done."""
+        child = os.fork()
+        if child == 0:
+            with contextlib.suppress(BaseException):
+                self.hosts.up()
+            os._exit(0)
+        done = False
+        while os.waitpid(child, os.WNOHANG)[0] == 0:
+            if not done and sum(self.numbers("got")) >= at:
+                done = True
+                then(child)
+            with contextlib.suppress(OSError):
+                signal.sigtimedwait([], 0.005)
+        return done
+
+    def kill(self, command: int) -> None:
+        """Kill something at random."""
+        what, host = self.chance.choice(["jobctl", "program", "host", "tar"]), self.chance.choice(HOSTS)
+        if what == "jobctl":
+            os.kill(command, signal.SIGKILL)
+            return
+        with contextlib.suppress(OSError, ValueError):
+            (pid,) = self.numbers(f"pid-{host}")
+            below = [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+            for one in (*(below if what != "program" else ()), *([pid] if what != "tar" else ())):
+                os.kill(one, signal.SIGKILL)
+        if what == "host":  # what it had not written to its disk yet is lost
+            for path in (self.folder / host).glob(".data/*/incomplete/b"):
+                os.truncate(path, max(0, path.stat().st_size - self.chance.randrange(2_000_000)))
+
+
+@pytest.mark.long
+def test_all_hosts_get_the_data_whatever_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chance, got, hits = random.Random(SEED), 0, 0
+    for number in range(KILLS):
+        killed = Killed(tmp_path / str(number), monkeypatch, chance)
+        hits += killed.up(chance.randrange(2_000_000, SIZE * 2), killed.kill)
+        for _ in range(UPS):
+            if killed.hosts.complete() != list(HOSTS):
+                killed.up(1 << 60, lambda command: None)
+        where = f"kill {number} of seed {SEED}"
+        assert (killed.hosts.complete(), killed.hosts.left()) == (list(HOSTS), []), where
+        got += sum(killed.numbers("got"))
+        shutil.rmtree(killed.folder)
+    again = got / (SIZE * len(HOSTS) * KILLS) - 1
+    with capsys.disabled():
+        print(f"\n{hits} kills in the middle of {KILLS} transfers: {100 * again:.1f} % of the bytes travelled again")
+    assert again < AGAIN
