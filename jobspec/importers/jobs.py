@@ -88,7 +88,7 @@ def import_text(text: str, context: ImportContext) -> Found:
     beside = context.read
     batch = slurm.read(text)
     script = read_script(text, beside, batch.variables() if batch else None)
-    context = replace(context, read=lambda name: script.files.get(name) or beside(name))
+    context = replace(context, read=lambda name: script.files.get(name.removeprefix("./")) or beside(name))
     launches = tuple(launch for command in script.commands for launch in unwrap(command, context.read))
     env = script.env
     if batch:

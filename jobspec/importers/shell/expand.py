@@ -58,7 +58,8 @@ class Expander:
 
     def file(self, name: str) -> str | None:
         """Return the text of a file that the script wrote, or that is beside it."""
-        return self.files[name] if name in self.files else self.read(name)
+        written = name.removeprefix("./")
+        return self.files[written] if written in self.files else self.read(name)
 
     def set(self, name: str, item: str | list[str], *, export: bool = False) -> None:
         self.values[name] = item

@@ -202,7 +202,7 @@ class _Reader(Expander):
         target = [redirect.target for redirect in redirects if redirect.operator in (">", ">>")]
         if argv != ("cat",) or not here or not target:
             return False
-        self.files["".join(self.expand(target[0]))] = here[0]
+        self.files["".join(self.expand(target[0])).removeprefix("./")] = here[0]
         return True
 
     # Commands of the shell itself.

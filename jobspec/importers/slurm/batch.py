@@ -51,6 +51,7 @@ class Batch:
     options: Mapping[str, str]
     lines: Mapping[str, int]
     late: tuple[int, ...] = ()
+    container: str | None = None  # the program that starts containers
 
     @property
     def name(self) -> str | None:
@@ -128,8 +129,8 @@ class Batch:
                 f"`{script}` reads {', '.join(names)}, which processes of jobctl do not have: RANK, LOCAL_RANK and"
                 " WORLD_SIZE, or what its framework sets, say the same"
             )
-        if "image" in draft.fields:
-            draft.check("on target slurm processes run on the nodes, without `image`: see `container.python`")
+        if "image" in draft.fields and self.container is not None:
+            slurm["container"] = self.container
         for line in self.late:
             draft.drop(f"line {line}: #SBATCH", "Slurm reads such lines above the first command only")
         hosts = tuple(host for host in job.hosts if not host.name.startswith(recipes.NODE))
@@ -163,7 +164,15 @@ def read(text: str) -> Batch | None:
             said += [(word, "") for word in rest]
             options.update(said)
             lines.update({name: number for name, _ in said})
-    return Batch(options, lines, tuple(late)) if options or late else None
+    return Batch(options, lines, tuple(late), _container(text)) if options or late else None
+
+
+def _container(text: str) -> str | None:
+    """Return what starts the containers of a script: pyxis does with Enroot."""
+    said = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
+    if re.search(r"\b(apptainer|singularity)\s+exec\b", said):
+        return "apptainer"
+    return "enroot" if "--container-image" in said else None
 
 
 def _words(text: str) -> list[str]:
@@ -247,6 +256,9 @@ def _devices(batch: Batch, draft: Draft, slurm: dict[str, Any]) -> None:
             draft.fields["devices"] = devices = f"{devices}:{count}"
         else:
             draft.check("nothing says how many devices a node has: target slurm needs `devices: gpu:N`")
+    kind = (gres or "").partition(":")[0]
+    if isinstance(devices, str) and "devices" in draft.remarks and kind in ("gpu", "npu", "dcu", "xpu"):
+        draft.fields["devices"] = devices = ":".join((kind, *devices.split(":")[1:]))  # nothing else said which kind
     if isinstance(devices, Mapping) and count and devices["ids"] in ("0", f"0-{count - 1}"):
         draft.fields["devices"] = devices = f"{devices['kind']}:{count}"  # Slurm chooses which
     if gres and str(devices).partition(":")[0] == gres.partition(":")[0]:

@@ -14,10 +14,15 @@ _FLAGS = {
 }  # fmt: skip
 
 
+_FILES = (".sif", ".sqsh", ".img", ".simg")
+
+
 def image(text: str) -> str | None:
-    """Return the image as a registry knows it; None for a file (`.sif`, `.sqsh`) or another place."""
+    """Return the image as a registry knows it, or its file with its whole path; None for another file or place."""
     text = text.removeprefix("docker://").replace("#", "/", 1)
-    file = text.endswith((".sif", ".sqsh", ".img", ".simg")) or text.startswith(("/", "./", "$"))
+    if text.startswith("/") and text.endswith(_FILES):
+        return text
+    file = text.endswith(_FILES) or text.startswith(("/", "./", "$"))
     return None if file or "://" in text else text
 
 
@@ -57,4 +62,6 @@ def apptainer(words: Sequence[str]) -> tuple[str, DockerRun, list[str]] | None:
             lost.append(f"{name} {value}".strip())
     if not words or words[0] != "exec" or at + 1 >= len(words):
         return None
+    if not {"--contain", "-c", "--containall", "-C"} & set(words[:at]) and "--workdir" not in dict(said):
+        said.append(("--volume", "$$PWD:/workspace"))  # it mounts the folder that it is called in
     return words[at], DockerRun(tuple(said), image(words[at]) or "", tuple(words[at + 1 :])), lost

@@ -64,7 +64,7 @@ _COUNTED = {
     "--gpus": "SLURM_GPUS_ON_NODE",
     "--gpus-per-task": "SLURM_GPUS_ON_NODE",
 }
-_NO_IMAGE = "a file is not an image that jobctl can pull: name one in `image`, or the Python in `container.python`"
+_NO_IMAGE = "`image` takes the whole path of such a file, and `slurm.container` its program"
 
 
 def apptainer(launch: StartCommand, read: Read) -> Inside | None:
@@ -79,5 +79,9 @@ def apptainer(launch: StartCommand, read: Read) -> Inside | None:
     if container.image:
         return (replace(inner, container=container, folder="."),)
     for option, value in container.options:
-        inner = inner if option == "--env" else inner.noting(f"{launch.head} {option} {value}", "there is no container")
+        inner = (
+            inner
+            if option == "--env" or value.startswith("$$PWD:")
+            else inner.noting(f"{launch.head} {option} {value}", "there is no container")
+        )
     return (inner.noting(f"{launch.head} exec {name}", _NO_IMAGE),)

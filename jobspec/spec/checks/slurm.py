@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from jobctl.jobspec.spec.checks.rules import ERROR, WARNING, CheckRule
 from jobctl.jobspec.spec.model import Spec
 from jobctl.jobspec.spec.slurm_part import Slurm
@@ -48,8 +50,18 @@ def _said(spec: Spec) -> set[str]:
     return set(spec.container.model_fields_set)
 
 
+_OPTION = re.compile(r"--[A-Za-z][\w-]*(=[^\n\r]*)?|-[A-Za-z]\S*")
+
+
 def _options(spec: Spec) -> list[str]:
-    return [option.partition("=")[0] for option in slurm_of(spec).options]
+    """Return the names of options; the value of a short one may follow at once."""
+    given = slurm_of(spec).options
+    return [option.partition("=")[0] if option.startswith("--") else option[:2] for option in given]
+
+
+def _sets_ours(name: str) -> bool:
+    """Say whether an option is one that jobctl sets; `sbatch` takes the beginning of a long one for the whole."""
+    return name in _OURS or (len(name) > 4 and any(ours.startswith(name) for ours in _OURS))
 
 
 def _says(spec: Spec, key: str) -> bool:
@@ -90,7 +102,10 @@ RULES: tuple[CheckRule, ...] = (
          "a node that is lost is replaced by a spare of the allocation, or waited for", at_key=True),
     CheckRule("slurm-recovery", WARNING, ("recovery", "rules"), lambda s: any(rule.event for rule in s.recovery.rules),
          "in an allocation nobody moves a node that is only slow", at_key=True),
-    CheckRule("slurm-option", ERROR, ("slurm", "options"), lambda s: any(one in _OURS for one in _options(s)),
+    CheckRule("slurm-option", ERROR, ("slurm", "options"),
+         lambda s: not all(map(_OPTION.fullmatch, slurm_of(s).options)),
+         "an option of `sbatch` is one line that begins with `-`, and its value comes after `=`", "write `--nice=100`"),
+    CheckRule("slurm-option", ERROR, ("slurm", "options"), lambda s: any(map(_sets_ours, _options(s))),
          "jobctl sets this option of `sbatch` itself", "leave it out"),
     CheckRule("slurm-option", WARNING, ("slurm", "options"), lambda s: any(one in _KEYS for one in _options(s)),
          "this option of `sbatch` has a key of its own in `slurm`, which comes first", "use the key"),
