@@ -17,7 +17,7 @@ from jobctl.jobspec.deploy.host.data_source import STALL, FolderOnHost, Rest
 from jobctl.jobspec.deploy.host.handing_on import ArchiveSource, HandingOn
 from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.host.image_copy import HERE
-from jobctl.jobspec.deploy.host.send_data import DataPackage, Standing, archived
+from jobctl.jobspec.deploy.host.send_data import Coverage, DataPackage, archived
 from jobctl.jobspec.deploy.host.tar import SLOW, Tar
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.store.data import DataFile
@@ -33,12 +33,12 @@ class Taker:
 
     job: HostJob
     there: DataThere
-    standing: Standing
+    coverage: Coverage
 
     @property
     def missing(self) -> Mapping[bytes, DataFile]:
         """The files that it lacks, by their names."""
-        return self.standing.missing
+        return self.coverage.missing
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class DataSpread:
         unseen = [name for name in able if name not in {*self._there, *self._alone, *self.gone}]
         self._there |= fan_out(unseen, lambda name: self.package.look(self._jobs[name])).done
         lacking = {name: seen for name, seen in self._there.items() if seen is not None and name not in self._alone}
-        takers = [Taker(self._jobs[name], seen, self.package.standing(seen)) for name, seen in lacking.items()]
+        takers = [Taker(self._jobs[name], seen, self.package.coverage(seen)) for name, seen in lacking.items()]
         source = self._next_source()
         fewest = 2 if source == HERE else 1
         takers, files = lacked_by_all([one for one in takers if self._can_take(one)], fewest)
@@ -114,7 +114,7 @@ class DataSpread:
 
     def _begin(self, one: Taker, rest: Rest | None) -> Taker | None:
         """Have a host put together what is there; return what is there then, None if another command was quicker."""
-        stale, linked = one.standing.stale(one.there, rest), one.standing.linked
+        stale, linked = one.coverage.stale(one.there, rest), one.coverage.linked
         if not stale and not linked:
             return one
         shipment = Shipment(linked, stale, None, "", Tar([]), 0)
@@ -140,7 +140,7 @@ class DataSpread:
                 self.gone[host] = HostError(host, "silent", f"it has stopped to answer while it got {name}", hint)
         self._alone |= transfer.unable
         whole = [one for one in takers if one.job.host.name not in lost and one.missing.keys() == lot.files.keys()]
-        kept = fan_out(whole, lambda one: self.package.keep(one.job, one.standing.linked))
+        kept = fan_out(whole, lambda one: self.package.keep(one.job, one.coverage.linked))
         self._there |= {one.job.host.name: None for one, has_it in kept.done.items() if has_it}
         if lost or kept.failed:
             self._tried.add(source.name)

@@ -35,7 +35,7 @@ Known = Mapping[bytes, tuple[int, str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class Coverage:
     """Files of a version that have arrived on a host, those that it has in its newest other version, and those that it lacks."""
 
     arrived: frozenset[bytes]
@@ -93,12 +93,12 @@ class DataPackage:
         self._compare(host_job, there, linked)
         return folder.keep(self.version, there.stamp)
 
-    def standing(self, there: DataThere) -> Standing:
+    def coverage(self, there: DataThere) -> Coverage:
         """Return what of this version a host has. Raises DeployError."""
         known = self.known
         arrived = frozenset(name for name, about in known.items() if _is(about, name, there.incomplete))
         linked = frozenset(name for name, about in known.items() if _is(about, name, there.kept)) - arrived
-        return Standing(
+        return Coverage(
             arrived, linked, {one.name: one for one in self.source.files if one.name not in arrived | linked}
         )
 
@@ -124,8 +124,8 @@ class DataPackage:
 
     def _shipments(self, host_job: HostJob, folder: DataFolder, there: DataThere) -> list[Shipment]:
         """Return what of this version a host lacks, in one or more parts. Raises HostError if there is no room for it."""
-        standing = self.standing(there)
-        linked, missing = standing.linked, dict(standing.missing)
+        coverage = self.coverage(there)
+        linked, missing = coverage.linked, dict(coverage.missing)
         own = self.folder_on(host_job)
         rest = None if own else self.rest([there], missing)
         if rest is not None:
@@ -137,7 +137,7 @@ class DataPackage:
             )
             hint = "make room there; `jobctl data` lists what is kept"
             raise HostError(host_job.host.name, "disk-full", message, hint)
-        stale = standing.stale(there, rest)
+        stale = coverage.stale(there, rest)
         if not own:
             return [Shipment(linked, stale, rest, "", self.source.archive(missing, rest), size)]
         first, *others = _batches(missing.values())
