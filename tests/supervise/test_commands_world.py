@@ -106,6 +106,37 @@ def test_a_restart_of_a_part_of_an_elastic_job_does_not_run_a_node_twice() -> No
     assert sim.newest().placement[2] == "h3"
 
 
+def lower_the_timeout(bugs: Bugs | None = None) -> Sim:
+    """Give all but one host an order with shorter leases, and cut that one off: it keeps a long one."""
+    sim = Sim(3, 1, 0, bugs=bugs)
+    sim.late, sim.timeout = 0.0, 20.0
+    assert Command(sim, "s0").restart()
+    sim.run(5.0)
+    sim.hosts["h0"].full, sim.timeout = True, 6.0
+    assert Command(sim, "s0").restart()
+    sim.partition({name: name == "h0" for name in (*sim.hosts, "s0")})
+    sim.run(60.0)
+    return sim
+
+
+def test_a_node_with_a_lease_from_before_a_lower_timeout_keeps_it_to_the_end() -> None:
+    sim = lower_the_timeout()
+    assert (sim.newest().placement[0], sim.all_train()) == ("h3", True)
+    generation = sim.newest().generation
+    assert generation is not None
+    assert (generation.host_timeout, generation.longest_lease) == (6.0, 20.0)
+    sim.fail(sim.hosts["h1"])
+    sim.heal(30.0)
+    generation = sim.newest().generation
+    assert generation is not None
+    assert (generation.longest_lease, sim.all_train()) == (None, True)
+
+
+def test_a_lower_timeout_that_counts_at_once_is_found() -> None:
+    with pytest.raises(Twice):
+        lower_the_timeout(Bugs(forgets_leases=True))
+
+
 @pytest.mark.parametrize("nodes", [2, 4])
 def test_a_command_that_reaches_half_of_the_nodes_begins_nothing_beside_the_others(nodes: int) -> None:
     """Their supervisor hears half of the nodes, which is enough for it to move those that the command would begin."""
