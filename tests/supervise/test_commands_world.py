@@ -26,14 +26,16 @@ SKEWS = (0.0, 0.0, 0.0, 60.0, -60.0, -3600.0)  # seconds by which the clock of a
 
 def command(sim: Sim, chance: random.Random, *, may_stop: bool) -> None:
     """Have somebody restart the job, make it another one, or stop it and bring it up again."""
-    machine = chance.choice(("s0", "s1", "s2"))
+    machine, killed_after = chance.choice(("s0", "s1", "s2")), chance.choice((None, None, None, 0, 1, 2))
+    if chance.random() < 0.3:  # somebody has changed `host_timeout` in the spec
+        sim.timeout = chance.choice((6.0, 20.0))
     if sim.least < len(sim.plans["s"]) and chance.random() < 0.4:
         change(sim, chance, chance.choice(("s0", "b0", "b0")))
     elif may_stop and chance.random() < 0.4 and Command(sim, machine).stop():
         sim.run(chance.choice((0.25, 1.0, 5.0, 20.0)))
         bring_up(sim, chance)
     else:
-        Command(sim, machine, chance.choice(SKEWS)).restart()
+        Command(sim, machine, chance.choice(SKEWS), killed_after).restart()
 
 
 def change(sim: Sim, chance: random.Random, machine: str) -> bool:
@@ -181,9 +183,7 @@ def test_launchers_hand_on_an_order_whose_command_was_killed(hosts: int) -> None
 def end(sim: Sim) -> str | None:
     """Repair everything, and say what is wrong with how the world is after that."""
     sim.heal(0.0)
-    Command(
-        sim, "s0"
-    ).hand_over()  # `up`: a command tells which hosts have not received an order, and nobody else may send it
+    sim.timeout = 20.0  # there may be leases of that length
     wrong = end_alone(sim) if isinstance(sim, AloneSim) else end_watched(sim)
     result = sim.newest().ledger.result
     stopped = result is not None and result.phase == "stopped"
