@@ -62,7 +62,7 @@ class OldPlaces:
         home = order.member(node)
         times = [at for (other, host), at in self.answered.items() if other == node and home and host != home.host]
         times += [at for token, at in self.supervisors.items() if moved and token not in self.knowing]
-        if now - max([self.began, *times]) < order.host_timeout + MARGIN:
+        if now - max([self.began, *times]) < order.lease_limit + MARGIN:
             return False
         self.found.add(node)
         return True
@@ -79,7 +79,7 @@ class OldPlaces:
         """
         times = [at for (other, _), at in self.answered.items() if other == node]
         last = max([self.began, *times, *self.supervisors.values()])
-        return self.order is not None and now - last >= self.order.host_timeout + MARGIN
+        return self.order is not None and now - last >= self.order.lease_limit + MARGIN
 
     def clear_of(self, now: float) -> Optional[List[int]]:
         """Return the moved nodes of which this launcher is clear; None where none has moved."""

@@ -107,6 +107,7 @@ class Order:
     exit_code: Optional[int]  # that of launchers which end, when launchers themselves end the job …
     why: Optional[str]  # … and the reason
     moves: Optional[Moves]  # where nodes may still run by an older order
+    longest_lease: Optional[float]  # the `host_timeout` of older orders, where that is longer
     rest: Json
 
     @classmethod
@@ -129,6 +130,7 @@ class Order:
             exit_code=data.get("exit_code"),
             why=data.get("why"),
             moves=Moves.from_json(data["moves"]) if data.get("moves") is not None else None,
+            longest_lease=data.get("longest_lease"),
             rest={name: None if name == EARLIER else data[name] for name in data if name not in cls.__annotations__},
         )
 
@@ -143,10 +145,15 @@ class Order:
         )
         if EARLIER in data:
             data[EARLIER] = data["autonomy"]
-        for name in ("on_failure", "exit_code", "why", "moves"):
+        for name in ("on_failure", "exit_code", "why", "moves", "longest_lease"):
             if data[name] is None:
                 del data[name]
         return data
+
+    @property
+    def lease_limit(self) -> float:
+        """For how many seconds a launcher may hold a lease of it, or of an older order that it has not left yet."""
+        return max(self.host_timeout, self.longest_lease or 0.0)
 
     @property
     def id(self) -> str:

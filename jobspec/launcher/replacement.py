@@ -72,7 +72,7 @@ class Replacement:
             return []
         if orders.lease.supervised(now) or not orders.has_lease(now) or order.member(orders.lease.me) is None:
             return []
-        if now - self.began < order.host_timeout + MARGIN:
+        if now - self.began < order.lease_limit + MARGIN:
             return []
         gone = [node for node in orders.gone if node not in done]
         return sorted(gone) if all(orders.places.is_quiet(node, now) for node in gone) else []

@@ -138,7 +138,8 @@ class Generation:
     job was brought up from nothing (seconds since the epoch): numbers begin at 1 again then. `autonomy` is None
     where launchers begin nothing by themselves, `moves` where no node may still run at an old place. `why` is the reason
     where launchers have ended the job as failed, `cause` that for which a command or a supervisor has begun it. `origin`
-    is None where only one machine can order any, and where an earlier version has ordered it.
+    is None where only one machine can order any, and where an earlier version has ordered it. `longest_lease` is the
+    `host_timeout` of earlier orders that launchers may still be in, where that is longer.
     """
 
     job: str
@@ -157,6 +158,12 @@ class Generation:
     why: str | None = None
     cause: str | None = None
     origin: Origin | None = None
+    longest_lease: float | None = None
+
+    @property
+    def lease_limit(self) -> float:
+        """For how many seconds a launcher may hold a lease of this order, or of one before that it has not left yet."""
+        return max(self.host_timeout, self.longest_lease or 0.0)
 
     @property
     def moved(self) -> frozenset[int]:

@@ -100,7 +100,9 @@ def _say_goodbye(left: Leave, observed: Observed, policy: Recovery, world: World
     if behind:
         return Repair(f"{', '.join(behind)} has not received that {left.why}")
     silent = sorted({node.host for node in observed.members if not node.reachable})
-    if silent and world.waited <= policy.host_timeout + MARGIN:
+    generation = observed.control.generation
+    limit = policy.host_timeout if generation is None else max(policy.host_timeout, generation.lease_limit)
+    if silent and world.waited <= limit + MARGIN:
         return Wait(f"{', '.join(silent)} may not know that {left.why}", lasting=False)
     return left
 

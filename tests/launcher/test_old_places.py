@@ -116,3 +116,11 @@ def test_another_node_that_has_moved_gives_it_no_first_lease() -> None:
     assert not lease.held(1.0)
     lease.answered(lease.tick(2.0), None)  # a supervisor's answer is enough
     assert lease.held(2.0)
+
+
+def test_leases_of_older_orders_may_be_longer(places: OldPlaces) -> None:
+    longer = Order.from_json({**moved(0).to_json(), "longest_lease": 4 * TIMEOUT})
+    assert (longer.lease_limit, Order.from_json(longer.to_json())) == (4 * TIMEOUT, longer)
+    places.enter(longer)
+    assert not places.is_clear(0, 100.0 + 4 * TIMEOUT + MARGIN - 0.1)
+    assert places.is_clear(0, 100.0 + 4 * TIMEOUT + MARGIN)

@@ -26,14 +26,16 @@ SKEWS = (0.0, 0.0, 0.0, 60.0, -60.0, -3600.0)  # seconds by which the clock of a
 
 def command(sim: Sim, chance: random.Random, *, may_stop: bool) -> None:
     """Have somebody restart the job, make it another one, or stop it and bring it up again."""
-    machine = chance.choice(("s0", "s1", "s2"))
+    machine, killed_after = chance.choice(("s0", "s1", "s2")), chance.choice((None, None, None, 0, 1, 2))
+    if chance.random() < 0.3:  # somebody has changed `host_timeout` in the spec
+        sim.timeout = chance.choice((6.0, 20.0))
     if sim.least < len(sim.plans["s"]) and chance.random() < 0.4:
         change(sim, chance, chance.choice(("s0", "b0", "b0")))
     elif may_stop and chance.random() < 0.4 and Command(sim, machine).stop():
         sim.run(chance.choice((0.25, 1.0, 5.0, 20.0)))
         bring_up(sim, chance)
     else:
-        Command(sim, machine, chance.choice(SKEWS)).restart()
+        Command(sim, machine, chance.choice(SKEWS), killed_after).restart()
 
 
 def change(sim: Sim, chance: random.Random, machine: str) -> bool:
@@ -106,6 +108,37 @@ def test_a_restart_of_a_part_of_an_elastic_job_does_not_run_a_node_twice() -> No
     assert sim.newest().placement[2] == "h3"
 
 
+def lower_the_timeout(bugs: Bugs | None = None) -> Sim:
+    """Give all but one host an order with shorter leases, and cut that one off: it keeps a long one."""
+    sim = Sim(3, 1, 0, bugs=bugs)
+    sim.late, sim.timeout = 0.0, 20.0
+    assert Command(sim, "s0").restart()
+    sim.run(5.0)
+    sim.hosts["h0"].full, sim.timeout = True, 6.0
+    assert Command(sim, "s0").restart()
+    sim.partition({name: name == "h0" for name in (*sim.hosts, "s0")})
+    sim.run(60.0)
+    return sim
+
+
+def test_a_node_with_a_lease_from_before_a_lower_timeout_keeps_it_to_the_end() -> None:
+    sim = lower_the_timeout()
+    assert (sim.newest().placement[0], sim.all_train()) == ("h3", True)
+    generation = sim.newest().generation
+    assert generation is not None
+    assert (generation.host_timeout, generation.longest_lease) == (6.0, 20.0)
+    sim.fail(sim.hosts["h1"])
+    sim.heal(30.0)
+    generation = sim.newest().generation
+    assert generation is not None
+    assert (generation.longest_lease, sim.all_train()) == (None, True)
+
+
+def test_a_lower_timeout_that_counts_at_once_is_found() -> None:
+    with pytest.raises(Twice):
+        lower_the_timeout(Bugs(forgets_leases=True))
+
+
 @pytest.mark.parametrize("nodes", [2, 4])
 def test_a_command_that_reaches_half_of_the_nodes_begins_nothing_beside_the_others(nodes: int) -> None:
     """Their supervisor hears half of the nodes, which is enough for it to move those that the command would begin."""
@@ -150,9 +183,7 @@ def test_launchers_hand_on_an_order_whose_command_was_killed(hosts: int) -> None
 def end(sim: Sim) -> str | None:
     """Repair everything, and say what is wrong with how the world is after that."""
     sim.heal(0.0)
-    Command(
-        sim, "s0"
-    ).hand_over()  # `up`: a command tells which hosts have not received an order, and nobody else may send it
+    sim.timeout = 20.0  # there may be leases of that length
     wrong = end_alone(sim) if isinstance(sim, AloneSim) else end_watched(sim)
     result = sim.newest().ledger.result
     stopped = result is not None and result.phase == "stopped"

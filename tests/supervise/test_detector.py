@@ -271,3 +271,14 @@ def test_a_host_whose_launcher_is_in_a_later_order_does_not_count() -> None:
     supervisor.hosts(0, 1)
     supervisor.tick(1)
     assert supervisor.tick(0) is not None
+
+
+def test_a_node_that_was_not_heard_since_leases_are_shorter_may_have_a_longer_one() -> None:
+    for heard, limit in (((), 3 * TIMEOUT), ((2,), TIMEOUT)):
+        one = Supervisor(replace(THREE, longest_lease=3 * TIMEOUT))
+        one.later(1, 0, 1, *heard)
+        last = one.now if heard else 100.0
+        one.later(last + limit + MARGIN - one.now - 0.5, 0, 1, lost={2: last})
+        assert one.detector.cleared() == frozenset()
+        one.later(1, 0, 1, lost={2: last})
+        assert one.detector.cleared() == frozenset({2})

@@ -42,6 +42,7 @@ class Bugs:
     forgets: bool = False  # failures are not handed on with the generation that begins because of them
     once: bool = False  # a generation that did not reach a host is not handed to it again
     places: type[OldPlaces] = OldPlaces
+    forgets_leases: bool = False  # generations do not say how long leases of earlier ones were
     at_once: bool = False  # generations do not say which nodes have moved
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from jobctl.jobspec.deploy.apply.generations import moves_of
+from jobctl.jobspec.deploy.apply.generations import longest_lease, moves_of
 from jobctl.jobspec.deploy.apply.reconcile import Wanted, reconcile
 from jobctl.jobspec.deploy.model.control import NOTHING, Control, JobResult, Ledger, age, newest
 from jobctl.jobspec.deploy.model.liveness import tick_of
@@ -249,6 +249,8 @@ class Supervisor:
         generation = self.sim.generation(ready, before.number + 1)
         if not self.sim.bugs.at_once:
             generation = replace(generation, moves=moves_of(generation, self.observe(before), ()))
+        if not self.sim.bugs.forgets_leases:
+            generation = replace(generation, longest_lease=longest_lease(generation, self.observe(before)))
         generation = replace(generation, origin=self.standing.origin)
         self.control = Control(generation, self.control.ledger if self.sim.bugs.forgets else ledger)
         self.sim.restarts += 1

@@ -12,7 +12,7 @@ from hashlib import sha256
 
 from jobctl.jobspec.deploy.apply.clock import Clock
 from jobctl.jobspec.deploy.apply.deployer import Deployer, Failures
-from jobctl.jobspec.deploy.apply.generations import moves_of
+from jobctl.jobspec.deploy.apply.generations import longest_lease, moves_of
 from jobctl.jobspec.deploy.apply.reconcile import Step, Wanted
 from jobctl.jobspec.deploy.model.control import Image, Ledger
 from jobctl.jobspec.deploy.model.errors import AWAY
@@ -139,6 +139,7 @@ def execute(
     if how.fresh is not None:
         generation = replace(generation, run_id=how.fresh.run_id, checkpoint_dir=how.fresh.checkpoint_dir)
     generation = replace(generation, moves=moves_of(generation, transition.observed, failures))
+    generation = replace(generation, longest_lease=longest_lease(generation, transition.observed))
     at = clock.now()
     return Done(generation, failures | dict(deployer.begin(generation, ledger, how.patience)), at)
 

@@ -95,6 +95,20 @@ def moves_of(generation: Generation, observed: Observed, failed: Collection[str]
     return Moves(tuple(sorted(places, key=lambda place: (place.node, place.host))), voters)
 
 
+def longest_lease(generation: Generation, observed: Observed) -> float | None:
+    """Return for how long launchers may hold leases of earlier orders, None where that is no longer than in this one.
+
+    A launcher that has not heard of a lower `host_timeout` keeps the higher one. It may be any that was not seen in the
+    last order, or that is at an old place.
+    """
+    last = observed.control.generation
+    if last is None:
+        return None
+    left = generation.moves is None and all(_has_begun(member.node, last, observed) for member in last.members)
+    longest = last.host_timeout if left else last.lease_limit
+    return longest if longest > generation.host_timeout else None
+
+
 def _has_begun(node: int, last: Generation, observed: Observed) -> bool:
     """Say whether a node has begun where it has moved to: then most are clear of its old place, and stay so."""
     seen, home = observed.node(node), observed.control.placement.get(node)

@@ -249,7 +249,7 @@ class FailureDetector:
             return self._may_stay(node, generation)
         if {place for place in moves.places if place.node == node} <= self._vacant:
             return True
-        long_ago = self.now() - generation.host_timeout - MARGIN
+        long_ago = self.now() - generation.lease_limit - MARGIN
         clear = self._clear.get(node, set()) | {other for other, at in self._joined.items() if at <= long_ago}
         return self._is_enough(len(clear & (set(_voters(generation)) - generation.moved)), moves.voters)
 
@@ -338,7 +338,7 @@ class FailureDetector:
         return not joined or self._is_enough(len(voters & said), len(voters))
 
     def _is_clear(self, node: int, said: Mapping[int, Said], generation: Generation, now: float) -> bool:
-        timeout = generation.host_timeout
+        timeout = generation.host_timeout if node in self._heard else generation.lease_limit
         # A launcher that says nothing of a node has just answered it.
         answered = [s.at - s.unheard.get(node, 0.0) for s in said.values()]
         last, spoken = max(answered, default=self._began), min((s.after for s in said.values()), default=now)
