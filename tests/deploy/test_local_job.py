@@ -26,7 +26,8 @@ from jobctl.jobspec.render.shell import local_hash
 
 from .test_executor import TWO
 
-FIRST = first_generation(TWO)
+_PLANNED = first_generation(TWO)
+FIRST = replace(_PLANNED, members=tuple(replace(member, host="localhost") for member in _PLANNED.members))
 START = Step("start", "node 0 on localhost", "", node=0, host="localhost")
 
 

@@ -36,8 +36,8 @@ def heard_after_a_cut(count: int) -> list[float]:
 @pytest.mark.parametrize(("count", "seconds"), [(1, 1.0), (3, 1.0), (12, 2.0), (64, 2.0)])
 def test_after_a_cut_all_hosts_are_heard_at_once(count: int, seconds: float) -> None:
     random.seed(1)
-    late = sorted(max(heard_after_a_cut(count)) for _ in range(100))
-    assert late[94] <= seconds  # of a hundred cuts
+    late = sorted(max(heard_after_a_cut(count)) for _ in range(20))
+    assert late[18] <= seconds  # of twenty cuts
 
 
 def test_a_host_that_is_silent_alone_is_tried_ever_more_rarely(monkeypatch: pytest.MonkeyPatch) -> None:
