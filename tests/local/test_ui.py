@@ -19,7 +19,7 @@ def test_the_page_shows_a_job(jobs: Jobs, eventually: Callable[..., Any]) -> Non
     with ui(jobs) as (url, _):
         client = UiClient(url)
         client.meet()
-        (row,) = client.data("/api/jobs")["jobs"]
+        (row,) = eventually(lambda: (rows := client.data("/api/jobs")["jobs"])[0]["phase"] != "unknown" and rows)
         assert (row["job"], row["phase"], row["step"], row["down"]) == ("counter", "running", 5, False)
         job = _with_story(client, eventually)
         assert [node["state"] for node in job["nodes"]] == ["running", "running"]

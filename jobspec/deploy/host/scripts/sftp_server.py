@@ -289,7 +289,7 @@ def main() -> None:
     try:
         Server(sys.stdin.buffer, sys.stdout.buffer).serve()
     except Broken:
-        sys.exit("jobctl: this is no SFTP")
+        sys.exit("jobctl: this is not SFTP")
     except BrokenPipeError:
         os._exit(0)  # the client has gone
 
