@@ -66,6 +66,7 @@ def test_a_slow_first_host_is_found_by_a_trial() -> None:
     assert line.run(30)[:1] == ["h2"]
 
 
+@pytest.mark.long
 def test_other_hosts_do_not_wait_for_a_slow_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     played = Played(tmp_path, ["h2", "h3", "h4"], 40_000_000)
     played.keep = "image"

@@ -94,7 +94,7 @@ TICK = {
 }
 HOLDER = {"command": "up", "pid": 1, "start_ticks": 2, "user": "ann", "host": "desk", "since": 3.0}
 
-FEW = settings(max_examples=20, deadline=None)
+FEW = settings(max_examples=10, deadline=None)
 ODD = (None, True, -1, 0, 2**70, 1e300, 0.5, "", "x", "²", "\ud800", "a\nb", [], [[]], [None], {}, {"a": []})
 
 

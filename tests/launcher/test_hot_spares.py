@@ -92,6 +92,7 @@ def quartet(tmp_path: Path, python: str) -> Iterator[Quartet]:
     made.kill(0, 1, 2, 3)
 
 
+@pytest.mark.long
 def test_a_lost_node_goes_on_where_an_idle_launcher_waits(quartet: Quartet) -> None:
     """And the launcher that is lost ends up without a node, if it comes back; the spare's own remembers what it is."""
     assert (quartet.spare.report()["state"], quartet.spare.report()["node"]) == ("waiting", -1)

@@ -51,7 +51,7 @@ def test_down_and_up_again(elastic: Any) -> None:
     ]
 
 
-@pytest.mark.parametrize("options", [(), ("--no-supervise",)])
+@pytest.mark.parametrize("options", [(), pytest.param(("--no-supervise",), marks=pytest.mark.long)])
 def test_who_follows_goes_on_through_a_change(elastic: Any, options: tuple[str, ...]) -> None:
     elastic.ok("down")
     (elastic.directory / "hold").touch()

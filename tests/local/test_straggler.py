@@ -37,6 +37,7 @@ def test_a_slow_node_is_named_with_its_time_and_the_median(jobs: Any, eventually
     assert jobs.run("wait").returncode == 0
 
 
+@pytest.mark.long
 def test_without_a_supervisor_launchers_name_it(jobs: Any, eventually: Any) -> None:
     (jobs.directory / "counter.py").write_text(SCRIPT)
     jobs.ok("up", "--set", "nodes=3", "--no-supervise")
