@@ -274,7 +274,7 @@ def main() -> None:
     runs, framework = options.runs, options.framework
     work, campaign.NODES = campaign.WORKS[framework], 3 if options.hot_spares else 2
     with fleet(campaign.NODES + 1, lends=work.lends()) as made, TemporaryDirectory() as directory:
-        job = Recovering(Path(directory), made, 1, elastic=False, work=work)
+        job = Recovering(Path(directory), made, 1, campaign.JobKind(framework))
         bound = median(by_hand(job, made, run, framework) for run in range(runs))
         print(f"by hand: first step after {bound:.1f} s", flush=True)
         if options.hot_spares:
