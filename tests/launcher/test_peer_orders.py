@@ -250,7 +250,7 @@ def test_an_order_of_a_command_is_handed_on_whole(job: Job) -> None:
 
 
 def test_news_of_another_base_is_not_taken(job: Job) -> None:
-    """It comes late, about a tick from the order before that which this launcher is in."""
+    """It comes late: it is about a tick that this launcher sent in its last order."""
     assert job.fail(1) is None
     news, known = job.nodes[1].news(list(order().age)), list(order().age)
     assert news is not None

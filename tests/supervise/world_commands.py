@@ -12,7 +12,7 @@ from .world_supervisor import Supervisor, state_of
 
 
 class Command(Supervisor):
-    """What `restart`, `stop` and `up` do from some machine, whoever supervises the job: at once, on the hosts that answer.
+    """What `restart`, `stop` and `up` do from any machine, also where another one supervises the job: at once, on the hosts that answer.
 
     Its clock is ahead of the others' by `skew` seconds. Something kills it once it has told so many hosts (`killed_after`).
     """

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from jobctl.jobspec.deploy.model.finding import Finding
+from jobctl.jobspec.deploy.slurm.queue import slurm_seconds
 from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.render.slurm import machines, options_of
 
@@ -39,7 +40,7 @@ def chosen_partition(shown: str, wanted: str | None) -> Partition | None:
                 fields.get("State", "UP"),
                 _number(fields.get("TotalNodes")) or 0,
                 _number(fields.get("MaxNodes")),
-                _seconds(fields.get("MaxTime", "")),
+                slurm_seconds(fields.get("MaxTime", "")),
             )
     return None
 
@@ -106,12 +107,3 @@ def _span(seconds: float) -> str:
 
 def _number(text: str | None) -> int | None:
     return int(text) if text is not None and text.isdigit() else None
-
-
-def _seconds(text: str) -> float | None:
-    """Return a limit as `scontrol` prints it, `D-HH:MM:SS` or `HH:MM:SS`; None for `UNLIMITED`."""
-    match = re.fullmatch(r"(?:(\d+)-)?(\d+):(\d+):(\d+)", text)
-    if match is None:
-        return None
-    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
-    return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)

@@ -144,7 +144,7 @@ def _queued(line: str, mark: str) -> QueueEntry | None:
         return None
     job_id, state, reason, start, left, nodes, _ = (one.strip() for one in fields)
     known = None if reason in ("", "None") else reason
-    return QueueEntry(job_id, state, known, _moment(start), nodes or None, _seconds(left))
+    return QueueEntry(job_id, state, known, _moment(start), nodes or None, slurm_seconds(left))
 
 
 def _shown(text: str) -> QueueEntry | None:
@@ -181,7 +181,7 @@ def _moment(text: str) -> float | None:
     return float(text) if text.isdigit() else None
 
 
-def _seconds(text: str) -> float | None:
+def slurm_seconds(text: str) -> float | None:
     """Return a time as Slurm prints it, `D-HH:MM:SS`, `HH:MM:SS` or `MM:SS`, in seconds; None for other words, such as `UNLIMITED`."""
     match = re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)", text)
     if match is None:
