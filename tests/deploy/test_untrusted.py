@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from jobctl.jobspec.deploy.host import logs as hostlogs
@@ -47,6 +47,7 @@ from jobctl.jobspec.plan.generation import AutonomyTerms, Generation, Member, Re
 from jobctl.jobspec.plan.recovery import Rule
 from jobctl.jobspec.render.payload import control_json
 from jobctl.jobspec.spec.hosts import parse_hosts
+from tests.tools.examples import examples
 from tests.tools.failures import failed
 
 FAILURE = failed(
@@ -94,7 +95,7 @@ TICK = {
 }
 HOLDER = {"command": "up", "pid": 1, "start_ticks": 2, "user": "ann", "host": "desk", "since": 3.0}
 
-FEW = settings(max_examples=10, deadline=None)
+FEW = examples(40)
 ODD = (None, True, -1, 0, 2**70, 1e300, 0.5, "", "x", "²", "\ud800", "a\nb", [], [[]], [None], {}, {"a": []})
 
 

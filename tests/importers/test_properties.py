@@ -17,9 +17,10 @@ from jobctl.jobspec.importers.names import fitted, is_secret, job_name
 from jobctl.jobspec.importers.write import hosts_text, scalar, spec_text
 from jobctl.jobspec.spec.hosts import parse_hosts
 from jobctl.jobspec.spec.load import Loaded, load_text
+from tests.tools.examples import examples
 
 CONTEXT = ImportContext("/somewhere/resnet", "resnet", {"run.sh": "export A=1\ntorchrun x.py\n"}.get)
-QUICK = settings(max_examples=150)
+QUICK = examples(300)
 
 # Any text that a process can receive.
 texts = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"), max_size=40)

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import yaml
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from jobctl.jobspec.spec.diagnostics import Span, render_text
@@ -14,10 +14,11 @@ from jobctl.jobspec.spec.hosts import parse_hosts
 from jobctl.jobspec.spec.interpolate import BadInterpolation, interpolate
 from jobctl.jobspec.spec.load import load_text
 from jobctl.jobspec.spec.source import split_lines
+from tests.tools.examples import examples
 
 PATH = Path("/none/job.yaml")
 HEAD = "name: demo\nframework: torch\nscript: train.py\n"
-QUICK = settings(max_examples=150)
+QUICK = examples(300)
 
 # Any text a file can hold and a process can receive.
 texts = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"), max_size=60)
