@@ -297,7 +297,7 @@ class Supervisor:
 
     def _tell_failure(self, decision: Restart, observed: Observed, feed: Feed) -> tuple[Restart, Observed]:
         """Tell of the failure, once; return the decision, and what it was made on."""
-        if self.recorder.has_told(decision.failure.generation):
+        if not self.recorder.is_news(decision.failure, observed):
             return decision, observed
         if decision.failure.kind == "hang":  # all nodes have said by now where their processes stand
             observed = self.deployer.observe()

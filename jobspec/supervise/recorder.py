@@ -14,6 +14,7 @@ from jobctl.jobspec.deploy.store import events, history
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.launcher.event_log import key_of
 from jobctl.jobspec.plan.generation import Generation
+from jobctl.jobspec.plan.recovery import Failure
 from jobctl.jobspec.supervise.changes import changes, failure_details
 from jobctl.jobspec.supervise.decisions import Restart, Stay
 
@@ -31,8 +32,8 @@ class Recorder:
         self._told: object = None  # what was said last of something that goes on
         self._begun: tuple[float, int] | None = None  # up to which generation it was told how processes were started
         self._told_of: Generation | None = None  # what launchers have begun by themselves was told up to this one
-        # What was told of slow nodes: when their generation began, its number, node, kind of event.
-        self._slow: set[tuple[float, int, int, str]] = set()
+        # What was told of nodes once in a generation: when the job was brought up, number, node, what.
+        self._told_of_nodes: set[tuple[float, int, int, str]] = set()
         self._progress: tuple[float, int, int] = (0.0, 0, -1)  # when it was recorded last, generation, step
 
     def record(self, kind: str, message: str, /, **details: object) -> None:
@@ -61,10 +62,6 @@ class Recorder:
             self._told = what
             self.record(kind, message, **details)
 
-    def has_told(self, what: object) -> bool:
-        """Say whether this is what `once` told last."""
-        return self._told == what
-
     def forget(self) -> None:
         """Tell what goes on again the next time."""
         self._told = None
@@ -87,13 +84,19 @@ class Recorder:
         self._tell_stragglers(observed)
         self._keep_progress(observed)
 
+    def is_news(self, failure: Failure, observed: Observed) -> bool:
+        """Say whether neither we nor a supervisor before has recorded this failure of all nodes; take note that we do now."""
+        generation = observed.control.generation
+        return generation is None or not self._is_told(generation, failure.node, "failure", failure.kind)
+
     def failure(self, decision: Restart, observed: Observed) -> None:
-        """Record, once, the failure because of which all nodes are restarted."""
+        """Record the failure because of which all nodes are restarted."""
         failure = decision.failure
         wait = f", after {decision.delay:g} s" if decision.delay else ""
         step = "" if failure.progress is None else f" at step {failure.progress}"
         message = f"{decision.cause}{step}; restarting all nodes{wait}"
-        self.once(failure.generation, "failure", message, **failure_details(failure, observed))
+        self.forget()
+        self.record("failure", message, **failure_details(failure, observed))
 
     def stay(self, decision: Stay, observed: Observed) -> None:
         """Record, once in a generation, that a node stays where it makes the others wait, and why."""
@@ -194,16 +197,20 @@ class Recorder:
             number, now = generation.number, self.clock.now()
             self.record_new(generation.began, now, "straggler", message, generation=number, **about, **times)
 
-    def _is_told(self, generation: Generation, node: int, kind: str) -> bool:
-        """Say whether an event of a node of this generation was recorded, by us or by a supervisor before; take note of it."""
-        key = generation.began, generation.number, node, kind
-        if key in self._slow:
+    def _is_told(self, generation: Generation, node: int, event: str, kind: str | None = None) -> bool:
+        """Say whether an event of a node of this generation was recorded, by us or by a supervisor before; take note of it.
+
+        `kind`: of the failure, if it is one. That of a node which began again alone is another matter.
+        """
+        key = generation.began, generation.number, node, kind or event
+        if key in self._told_of_nodes:
             return True
-        self._slow.add(key)
+        self._told_of_nodes.add(key)
+        wanted = event, generation.number, node, kind
         return any(
-            (event["event"], event.get("generation"), event.get("node")) == (kind, generation.number, node)
-            for event in events.read(self.job.events)[0]
-            if event["time"] >= generation.began
+            (one["event"], one.get("generation"), one.get("node"), one.get("kind")) == wanted
+            for one in events.read(self.job.events)[0]
+            if one["time"] >= generation.began and one.get("alone") is not True
         )
 
     def _keep_progress(self, observed: Observed) -> None:

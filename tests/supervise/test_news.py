@@ -81,6 +81,29 @@ def test_a_failure_is_told_once_though_two_supervisors_see_it(watched: Watched, 
     assert watched.told == [("hang" if kind == "hang" else "host-lost", (1,))]
 
 
+def test_a_failure_is_recorded_once_though_the_job_waits_and_other_nodes_tell_later_steps(watched: Watched) -> None:
+    """What is not in a message is in none: the second record of a failure would be missing there."""
+
+    def tell(node: int, step: int) -> None:
+        failure = replace(failed(), node=node, progress=step)
+        restart = Restart(f"node {node}: rank {node} exited with code 1", failure, 0.0)
+        watched.supervisor._tell_failure(restart, LOST, feed)
+        watched.clock.time += 1
+
+    feed: Any = None  # nothing has hung
+    tell(0, 590)
+    watched.supervisor._wait(FOR_A_PERSON, LOST)
+    tell(0, 597)
+    watched.begin()
+    tell(0, 598)
+    tell(2, 598)
+    found = [one["message"] for one in events.read(watched.job.events)[0] if one["event"] == "failure"]
+    assert found == [
+        "node 0: rank 0 exited with code 1 at step 590; restarting all nodes",
+        "node 2: rank 2 exited with code 1 at step 598; restarting all nodes",
+    ]
+
+
 def test_a_node_that_joins_again_has_recovered_when_it_runs(watched: Watched) -> None:
     rejoin = Rejoin("node 1: rank 1 was killed by SIGKILL", failed(alone=True), 0.0)
     for _ in range(2):
