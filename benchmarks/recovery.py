@@ -250,8 +250,8 @@ def recover_with_hot_spare(job: Recovering, bound: float, runs: int) -> None:
             job.begin(*args)
             eventually(job.is_warm)
             found.append(job.lose(fault))
-            ways = [report["start"] or {"cold_because": "?"} for report in job.reports()]
-            cold += [way["cold_because"] for way in ways if way["cold_because"]]
+            ways = [report["start"] for report in job.reports()]  # None on a host that has no node any more
+            cold += [way["cold_because"] for way in ways if way is not None and way["cold_because"]]
             for host in job.fleet.hosts:
                 if "sshd" not in host.processes:
                     host.power_on()

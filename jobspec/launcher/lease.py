@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
         generation: Optional[str]  # the id of the generation's rendezvous, None before the first one
         me: int
+        ticks: Ticks
 
         def begin(
             self,
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
 TICK = 1.0  # seconds between two ticks; also the least time after which a launcher reports another one as unheard
 UNSUPERVISED = 3.0  # seconds without an answer of the supervisor's after which launchers go on by themselves
 FIRST_TICKS = 0.2  # seconds between two ticks while nothing may start before one is answered
+PROBE = ":probe"  # the end of what a supervisor says beside an answer that gives no lease
 
 
 class Ticks:
@@ -73,6 +75,14 @@ class Ticks:
         name = os.urandom(8).hex()
         self.sent[name] = now
         return name
+
+
+def take_answer(lease: Lease, name: str, echo: str) -> bool:
+    """Count an answer of the supervisor, which says `echo` beside it. Return whether the tick was one of our own.
+
+    A probe renews no lease: by its echo, the supervisor finds out whether its answers arrive.
+    """
+    return name in lease.ticks.sent if echo.endswith(PROBE) else lease.answered(name, None)
 
 
 class Validity:

@@ -9,14 +9,16 @@ if TYPE_CHECKING:
 
     from jobctl.jobspec.launcher.order import Order
 MARGIN = 2.0  # seconds for processes to be killed, and for clocks that run at different speeds
+CONFIRMED = 3.0  # seconds for which a supervisor counts on a launcher that has confirmed one of its answers
 
 
 class OldPlaces:
     """Whom this launcher has answered where, and which supervisors have answered it, in all orders since it began.
 
     It is *clear* of a node that has moved once it has not answered it at another place, nor been answered by a
-    supervisor that may not know of the move, for the timeout of the lease and MARGIN. What the launcher before it has
-    done it does not know, so it takes it that this one has answered everybody until the end.
+    supervisor that may not know of the move, for the timeout of the lease and MARGIN. Such a supervisor may give leases
+    for another CONFIRMED seconds without being heard here. What the launcher before it has done it does not know, so it
+    takes it that this one has answered everybody, and a supervisor has answered it, until the end.
 
     A supervisor may begin an order without knowing where launchers have moved nodes, and so says nothing of these
     places. Such nodes are `left`: the launcher is not clear of them either as long as it may have answered them there.
@@ -61,8 +63,8 @@ class OldPlaces:
             return True
         home = order.member(node)
         times = [at for (other, host), at in self.answered.items() if other == node and home and host != home.host]
-        times += [at for token, at in self.supervisors.items() if moved and token not in self.knowing]
-        if now - max([self.began, *times]) < order.lease_limit + MARGIN:
+        times += [at + CONFIRMED for token, at in self.supervisors.items() if moved and token not in self.knowing]
+        if now - max([self.began + (CONFIRMED if moved else 0.0), *times]) < order.lease_limit + MARGIN:
             return False
         self.found.add(node)
         return True
@@ -78,7 +80,7 @@ class OldPlaces:
         Then it may say that the node is lost (docs/protocol.md, rule 8).
         """
         times = [at for (other, _), at in self.answered.items() if other == node]
-        last = max([self.began, *times, *self.supervisors.values()])
+        last = max([self.began, *times, *(at + CONFIRMED for at in self.supervisors.values())])
         return self.order is not None and now - last >= self.order.lease_limit + MARGIN
 
     def clear_of(self, now: float) -> Optional[List[int]]:

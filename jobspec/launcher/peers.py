@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.launcher.files import files_in, read_json
-from jobctl.jobspec.launcher.lease import FIRST_TICKS, TICK, MajorityLease
+from jobctl.jobspec.launcher.lease import FIRST_TICKS, TICK, MajorityLease, take_answer
 from jobctl.jobspec.launcher.network import DATAGRAM, is_cut, open_socket, resolve, select_pipe_size
 from jobctl.jobspec.launcher.peer_messages import Heartbeat, PeerMessage, StacksMessage
 from jobctl.jobspec.launcher.processes import boot_time
@@ -152,7 +152,7 @@ class PeerLinks:
             return
         if text.endswith("\n") and len(text.split()) == 2:  # else it is being written just now
             name, echo = text.split()
-            if self.lease.answered(name, None):
+            if take_answer(self.lease, name, echo):
                 before, self.echo = self.echo, echo
                 if self.orders is not None and echo != before:
                     self.orders.places.note_supervisor(echo.partition(":")[0], boot_time())

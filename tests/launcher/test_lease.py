@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.launcher.lease import MajorityLease
+from jobctl.jobspec.launcher.lease import PROBE, MajorityLease, take_answer
 
 from .conftest import PATIENCE, STALL, Node, eventually
 
@@ -37,6 +37,15 @@ def test_an_answer_counts_from_when_its_tick_was_sent() -> None:
     assert not lease.held(1.0)
     lease.answered(name, None)
     assert (lease.renewed(), lease.held(31.0), lease.held(31.1)) == (1.0, True, False)
+
+
+def test_a_probe_renews_no_lease() -> None:
+    """By it a supervisor finds out whether its answers arrive."""
+    lease = lease_of(2)
+    name = lease.tick(1.0)
+    assert not take_answer(lease, "another", f"token:7{PROBE}")
+    assert (take_answer(lease, name, f"token:7{PROBE}"), lease.held(1.0), lease.supervisor) == (True, False, None)
+    assert (take_answer(lease, name, "token:7"), lease.held(1.0)) == (True, True)
 
 
 def test_what_is_over_stays_over() -> None:

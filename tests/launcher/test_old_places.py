@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jobctl.jobspec.launcher.lease import MajorityLease
-from jobctl.jobspec.launcher.old_places import MARGIN, OldPlaces
+from jobctl.jobspec.launcher.old_places import CONFIRMED, MARGIN, OldPlaces
 from jobctl.jobspec.launcher.order import Order
 from jobctl.jobspec.launcher.peer_orders import PeerOrders
 
@@ -79,7 +79,8 @@ def test_a_launcher_that_was_started_again_knows_which_node_it_may_keep_elsewher
 def test_a_launcher_that_was_started_again_may_have_answered_everybody_until_then() -> None:
     places = OldPlaces(200.0)
     places.enter(moved(0))
-    assert (places.is_clear(0, 200.0 + LONG - 0.1), places.is_clear(0, 200.0 + LONG)) == (False, True)
+    end = 200.0 + LONG + CONFIRMED  # a supervisor may count on an answer that came just before
+    assert (places.is_clear(0, end - 0.1), places.is_clear(0, end)) == (False, True)
 
 
 def test_a_supervisor_that_may_not_know_of_the_move_may_answer_the_old_place(places: OldPlaces) -> None:
@@ -90,6 +91,15 @@ def test_a_supervisor_that_may_not_know_of_the_move_may_answer_the_old_place(pla
     assert not places.is_clear(0, 303.0)
     places.note_supervisor("one", 304.0)
     assert places.is_clear(0, 304.0)
+
+
+def test_a_supervisor_that_is_not_heard_any_more_may_answer_for_another_while(places: OldPlaces) -> None:
+    """It counts on this launcher until it has repeated nothing for CONFIRMED seconds."""
+    places.note_supervisor("one", 300.0)
+    places.enter(moved(0))
+    end = 300.0 + CONFIRMED + LONG
+    assert (places.is_quiet(0, end - 0.1), places.is_quiet(0, end)) == (False, True)
+    assert (places.is_clear(0, end - 0.1), places.is_clear(0, end)) == (False, True)
 
 
 def test_a_node_that_has_moved_begins_with_a_majority_that_was_never_elsewhere() -> None:

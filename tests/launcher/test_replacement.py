@@ -9,7 +9,7 @@ import pytest
 from jobctl.jobspec.launcher import old_places, peer_orders, replacement
 from jobctl.jobspec.launcher.autonomy_terms import Base, HotSpare, LastMove
 from jobctl.jobspec.launcher.lease import MajorityLease
-from jobctl.jobspec.launcher.old_places import MARGIN
+from jobctl.jobspec.launcher.old_places import CONFIRMED, MARGIN
 from jobctl.jobspec.launcher.order import Moves, OldPlace, Order
 from jobctl.jobspec.launcher.peer_messages import PeerMessage
 from jobctl.jobspec.launcher.peer_orders import PeerOrders
@@ -181,7 +181,7 @@ def test_a_supervisor_that_answers_decides(monkeypatch: pytest.MonkeyPatch) -> N
     job.pass_time(LONG - 5, 1)
     job.lease.answered(job.lease.tick(job.now), None)
     job.orders.places.note_supervisor("one", job.now)
-    job.pass_time(LONG - 1, 1)
+    job.pass_time(LONG + CONFIRMED - 1, 1)
     assert job.homes[2] == "h2"
     job.pass_time(1, 1)
     assert job.homes[2] == "s1"

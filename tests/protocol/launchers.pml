@@ -180,7 +180,9 @@ inline supervisor_answers_a(heard) {
     if
     :: 2 * votes > N || (!is_second && 2 * votes == N) ->
       told_a = 0; sup_a = 1;
-      for (i : 1 .. N - 1) { if :: heard & (1 << i) -> age_s[i] = 0 :: else fi }
+#ifndef BUG_UNCONFIRMED
+      for (i : 1 .. N - 1) { if :: heard & (1 << i) -> age_s[i] = 0 :: else fi } /* they have repeated its last answer */
+#endif
     :: else
     fi
   :: else

@@ -50,6 +50,7 @@ BUGS = {
         3, others=False, hot=True
     ),  # a launcher forgets it, as the next supervisor did not know it
     "SUPERVISOR_AT_ONCE": Instance(3, others=False, hot=True),  # a supervisor that did not know it answers at once
+    "UNCONFIRMED": Instance(3, others=False, hot=True),  # a supervisor counts launchers to which its answers do not get
     "END_LOSES": Instance(3, supervisor=False, progress=True, hot=True, ends=True),  # it gives way to a later `run`
 }
 QUICK = ("AT_ONCE", "NUMBER", "NO_GOSSIP")

@@ -29,9 +29,7 @@ class AloneBugs(Bugs):
     """What is broken on purpose in how launchers recover."""
 
     stays_dead: bool = False  # a launcher that was started again asks for no lease
-    votes: bool = False  # all members count where launchers have moved some
     keeps_orders: bool = False  # launchers hand no orders of commands on
-    forgets_left: bool = False  # launchers forget where launchers had moved nodes, as a supervisor does not know it
 
 
 @dataclass
@@ -190,12 +188,6 @@ class AloneLauncher(Launcher):
             return
         self.lease.begin(order.lease, order.nodes, self.node, order.host_timeout, self.sim.now)
         self.orders.enter(order)
-        if self.sim.bugs.votes:
-            self.lease.of = None
-            self.lease.others = [node for node in order.nodes if node != self.node]
-            self.lease.votes = True
-        if self.sim.bugs.forgets_left:
-            self.places.left = set()
         self.host.left[self.node] = set(self.places.left)
 
     def tick(self) -> None:

@@ -6,6 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from jobctl.jobspec.deploy.model.liveness import EXPIRY, MARGIN, RECENT, SILENCE, FailureDetector, tick_of
+from jobctl.jobspec.launcher.lease import PROBE
+from jobctl.jobspec.launcher.old_places import CONFIRMED
 from jobctl.jobspec.plan.generation import AutonomyTerms, Base, Generation, HotSpare, Moves, OldPlace
 
 from .test_loss import GENERATION
@@ -50,12 +52,18 @@ class Supervisor:
     def tick(
         self, node: int, host: str | None = None, unheard: dict[int, float] | None = None, **more: Any
     ) -> str | None:
-        """Hear a launcher, which repeats what it was answered last; return the answer."""
+        """Hear a launcher, which repeats what it was told last; return the answer, None for a probe."""
         gone = {str(other): age for other, age in (unheard or {}).items()}
         line = {"node": node, "tick": "t", "generation": "job-4", "report": "1.1", "progress": 1, "echo": self.stamp}
         answer = self.detector.hear(tick_of({**line, "unheard": gone, **more}), host or f"h{node}")
         self.stamp = answer.split()[1] if answer else self.stamp
-        return answer
+        return None if answer is not None and answer.endswith(PROBE) else answer
+
+    def confirm(self, *nodes: int) -> None:
+        """Hear hosts, and launchers that have just got an answer."""
+        self.hosts(*nodes)
+        for node in nodes:
+            self.tick(node, echo=f"me:{self.now:.3f}")
 
     def hosts(self, *nodes: int) -> None:
         """Hear the ticks of hosts."""
@@ -107,15 +115,43 @@ def test_what_was_said_long_ago_clears_nobody() -> None:
 
 def test_a_launcher_is_answered_where_its_node_belongs_and_nowhere_else() -> None:
     one = Supervisor()
-    one.hosts(0, 1, 2)
+    one.confirm(0, 1)
     assert one.tick(1) == "t me:100.000"
     assert one.tick(1, "h9") is None
 
 
 def test_a_launcher_of_another_generation_is_not_answered() -> None:
     one = Supervisor()
-    one.hosts(0, 1, 2)
+    one.confirm(0, 1)
     assert one.tick(1, generation="job-3") is None
+
+
+def test_only_probes_are_sent_until_half_of_the_launchers_have_repeated_a_recent_answer() -> None:
+    """Ticks may arrive while answers do not: then others move a node that this supervisor keeps alive."""
+    one = Supervisor(FOUR)
+    one.hosts(0, 1, 2, 3)
+    said = one.detector.hear(tick_of({"node": 0, "tick": "t", "generation": "job-4"}), "h0")
+    assert said == f"t me:100.000{PROBE}"
+    assert one.tick(0, echo=said.split()[1]) is None  # one of four has
+    assert one.tick(1, echo="other:100.0") is None  # that was another supervisor
+    assert one.tick(1, echo="me:100.0") == "t me:100.000"
+    one.now += CONFIRMED + 0.5
+    one.hosts(0, 1, 2, 3)
+    assert (one.tick(0, echo="me:100.0"), one.detector.too_few()) == (None, False)
+    one.tick(2, echo=f"me:{one.now:.3f}{PROBE}")
+    assert one.tick(0, echo=f"me:{one.now:.3f}") == "t me:103.500"
+
+
+def test_what_a_launcher_has_repeated_on_another_host_does_not_count() -> None:
+    """It knows nothing of what the one at the node's new place has done."""
+    one = Supervisor()
+    one.confirm(0, 1)
+    elsewhere = (THREE.members[0], replace(THREE.members[1], host="h9"), THREE.members[2])
+    one.detector.expect(replace(THREE, number=5, members=elsewhere))
+    one.detector.hear_host("h9")
+    assert one.tick(0) is None
+    one.tick(1, "h9", echo="me:100.0")
+    assert one.tick(0) is not None
 
 
 def test_an_older_generation_is_not_taken_for_the_current_one() -> None:
@@ -126,7 +162,7 @@ def test_an_older_generation_is_not_taken_for_the_current_one() -> None:
 
 def test_half_of_the_hosts_are_enough_and_fewer_are_not() -> None:
     one = Supervisor(FOUR)
-    one.hosts(0, 1)
+    one.confirm(0, 1)
     assert (one.tick(0), one.detector.too_few()) == ("t me:100.000", False)
     one.now += SILENCE + 0.5
     one.hosts(0)
@@ -136,10 +172,12 @@ def test_half_of_the_hosts_are_enough_and_fewer_are_not() -> None:
 def test_half_are_not_enough_beside_a_supervisor_that_may_live() -> None:
     one = Supervisor(PAIR)
     one.detector.succeed()
-    one.hosts(0)
+    one.confirm(0)
     assert (one.tick(0), one.detector.too_few()) == (None, True)
     one.now += 1.0
-    one.hosts(0, 1)
+    one.hosts(1)
+    assert one.tick(0) is None
+    one.confirm(1)
     assert one.tick(0) is not None
 
 
@@ -178,7 +216,8 @@ def moved(generation: Generation, *nodes: int) -> Generation:
 
 def test_a_node_that_has_moved_is_answered_once_half_are_clear_of_its_old_place() -> None:
     one = Supervisor(moved(FOUR, 3))
-    one.hosts(0, 1, 2, 3)
+    one.confirm(0, 1, 3)
+    one.hosts(2)
     assert one.tick(3, clear=[3]) is None  # what it says of itself does not count
     assert (one.tick(0, clear=[3]) is not None, one.tick(3)) == (True, None)
     assert one.tick(1, clear=[]) is not None
@@ -192,7 +231,8 @@ def test_a_node_that_has_moved_is_answered_once_half_are_clear_of_its_old_place(
 def test_a_second_supervisor_wants_more_than_half_to_be_clear() -> None:
     one = Supervisor(moved(FOUR, 3))
     one.detector.succeed()
-    one.hosts(0, 1, 2, 3)
+    one.confirm(0, 1, 3)
+    one.hosts(2)
     one.tick(0, clear=[3])
     one.tick(1, clear=[3])
     assert one.tick(3) is None
@@ -253,7 +293,8 @@ def may_move(generation: Generation) -> Generation:
 def test_where_launchers_may_have_moved_nodes_half_of_them_say_that_they_have_not() -> None:
     """This supervisor may not know of it: then one of each half keeps the node alive elsewhere."""
     supervisor = Supervisor(may_move(THREE))
-    supervisor.hosts(0, 1, 2)
+    supervisor.hosts(1, 2)
+    supervisor.confirm(0)
     assert supervisor.tick(0) is None
     assert supervisor.tick(1, kept=[0]) is not None
     assert supervisor.tick(0) is None
@@ -264,7 +305,8 @@ def test_where_launchers_may_have_moved_nodes_half_of_them_say_that_they_have_no
 def test_a_host_whose_launcher_is_in_a_later_order_does_not_count() -> None:
     """Its supervisor answers nobody on the word of those that have gone on without it."""
     supervisor = Supervisor()
-    supervisor.hosts(0, 1)
+    supervisor.confirm(0, 1)
+    supervisor.later(1.0)
     supervisor.tick(1, generation="job-5-x")
     assert supervisor.tick(0) is None
     supervisor.later(1.0)

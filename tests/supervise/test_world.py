@@ -267,7 +267,7 @@ def shows_twice(live: Callable[[int], object]) -> Callable[[int], bool]:
         (Bugs(lease=CountsHalf, at_once=True), 4),
         (Bugs(detector=ListensToNobody, at_once=True), 8),
         (Bugs(detector=Impatient, at_once=True), 4),
-        (Bugs(detector=TrustsHeirs, at_once=True), 29),
+        (Bugs(detector=TrustsHeirs, at_once=True), 936),
         (Bugs(detector=TakesTheMissingForSilent, at_once=True), 1682),
         (Bugs(detector=MovesForAFew, at_once=True), 11),
     ],

@@ -11,6 +11,7 @@ from jobctl.jobspec.deploy.apply.reconcile import Wanted, reconcile
 from jobctl.jobspec.deploy.model.control import NOTHING, Control, JobResult, Ledger, age, newest
 from jobctl.jobspec.deploy.model.liveness import tick_of
 from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode, State
+from jobctl.jobspec.launcher.lease import take_answer
 from jobctl.jobspec.plan.generation import Generation, Member, OldPlace, Origin, Standing
 from jobctl.jobspec.plan.recovery import Failure
 from jobctl.jobspec.supervise.decide import decide
@@ -95,7 +96,7 @@ class Supervisor:
             if node == OWN:
                 host.followed_by = self.machine
             for launcher in host.launchers:
-                if launcher.node == node and launcher.lease.answered(name, None):
+                if launcher.node == node and take_answer(launcher.lease, name, echo):
                     launcher.echo = echo
                     launcher.places.note_supervisor(echo.partition(":")[0], now)
         while link.up and link.up[0][0] <= now and not self.paused:

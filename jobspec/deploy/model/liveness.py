@@ -29,6 +29,8 @@ from dataclasses import dataclass, field
 
 from jobctl.jobspec.deploy.model.control import age
 from jobctl.jobspec.deploy.model.untrusted import Json, as_moment, as_number, as_text, number_in, objects, parse_object
+from jobctl.jobspec.launcher.lease import PROBE
+from jobctl.jobspec.launcher.old_places import CONFIRMED
 from jobctl.jobspec.plan.generation import Generation, OldPlace
 
 EXPIRY = 15  # seconds after which a lock is free whose holder is not heard of any more
@@ -79,7 +81,7 @@ def tick_of(said: Json) -> Tick | None:
     node = -1 if said.get("node") == -1 else node
     if node is None or name is None or "\n" in name:
         return None
-    token, _, stamp = (as_text(said.get("echo")) or "").partition(":")
+    token, _, stamp = (as_text(said.get("echo")) or "").removesuffix(PROBE).partition(":")
     at = _seconds(stamp)
     unheard = said.get("unheard")
     ages = {number_in(other): as_moment(age) for other, age in unheard.items()} if isinstance(unheard, dict) else None
@@ -141,6 +143,7 @@ class FailureDetector:
         }  # that were ever known
         self._ahead: set[str] = set()  # hosts whose launchers are in a lease that this supervisor does not know
         self._hosts: dict[str, float] = {}
+        self._confirmed: dict[tuple[int, str], float] = {}  # when we sent the newest answer that a node has repeated
         self._counted = (float("-inf"), False)  # when it was counted last whether enough hosts are heard, and whether
 
     def refreshed(self, node: int, report: Json) -> Json:
@@ -210,7 +213,10 @@ class FailureDetector:
             return None if at is None or self.now() - at <= SILENCE else self.now() - at
 
     def hear(self, tick: Tick, host: str) -> str | None:
-        """Take note of a launcher's tick; return the answer: its name, and what the launcher is to repeat. None for none."""
+        """Take note of a launcher's tick; return the answer: its name, and what the launcher is to repeat. None for none.
+
+        It is a probe, which gives no lease, as long as too few launchers have repeated a recent answer.
+        """
         with self._lock:
             now, node = self.now(), tick.node
             self._missed.pop(node, None)
@@ -225,11 +231,15 @@ class FailureDetector:
                 return None
             self.progress[node], self.paces[node] = tick.progress, tick.paces
             self._heard[node] = now
-            if tick.echo is not None and tick.echo[0] == self.token and tick.unheard is not None:
-                self._said[node] = Said(now, tick.echo[1], tick.unheard)
+            if tick.echo is not None and tick.echo[0] == self.token:
+                self._confirmed[node, host] = tick.echo[1]
+                if tick.unheard is not None:
+                    self._said[node] = Said(now, tick.echo[1], tick.unheard)
             self._note_clear(tick, generation, now)
-            answers = self._may_answer(generation, now) and self._may_begin(node, generation)
-            return f"{tick.name} {self.token}:{now:.3f}" if answers else None
+            if not self._may_answer(generation, now):
+                return None
+            lease = self._are_confirmed(generation, now) and self._may_begin(node, generation)
+            return f"{tick.name} {self.token}:{now:.3f}{'' if lease else PROBE}"
 
     def _note_clear(self, tick: Tick, generation: Generation, now: float) -> None:
         """Take note of the moved nodes that a launcher keeps alive nowhere else."""
@@ -291,6 +301,17 @@ class FailureDetector:
             return self._counted[1]
         self._counted = now, self._is_enough(self._hosts_heard(generation), len(_voters(generation)))
         return self._counted[1]
+
+    def _are_confirmed(self, generation: Generation, now: float) -> bool:
+        """Say whether half of the nodes have repeated an answer of the last seconds: ticks may arrive, and answers not.
+
+        Launchers to which no answer has come for long may have moved a node, and we hear of that too late.
+        """
+        if generation.etcd_decides:
+            return True
+        voters = _voters(generation)
+        recent = [node for node in voters.items() if now - self._confirmed.get(node, -math.inf) <= CONFIRMED]
+        return self._is_enough(len(recent), len(voters))
 
     def _is_enough(self, count: int, of: int) -> bool:
         """Say whether so many are half: every strict majority has one of them. With another supervisor, two might have half."""
