@@ -88,6 +88,7 @@ def _with_hosts(spec: Spec, source: Source, hosts: Sequence[Host]) -> list[Diagn
     return _all(
         lambda: _enough(spec, source, hosts),
         lambda: _slots(spec, source, hosts),
+        lambda: _shared_ids(spec, source, hosts),
         lambda: _trainers(spec, source, hosts),
         lambda: _ports(spec, source, hosts),
     )
@@ -293,13 +294,31 @@ def _slots(spec: Spec, source: Source, hosts: Sequence[Host]) -> Iterator[Diagno
         if has is None:
             continue
         share = has // host.nodes
-        if spec.devices.ids is not None and max(spec.devices.ids) >= has and host.devices is None:
-            message = f"device {max(spec.devices.ids)} is beyond the {has} slots of {host.name}"
+        able = range(has) if host.devices is None else host.devices
+        beyond = next((number for number in spec.devices.ids or () if number not in able), None)
+        if beyond is not None:
+            what = f"beyond the {has} slots" if host.devices is None else "not among the `devices=`"
+            message = f"device {beyond} is {what} of {host.name}"
             yield Diagnostic("error", "ids-beyond-slots", message, source.value_span(("devices", "ids")))
             return
         if (spec.devices.count or 0) > share:
             message = f"{spec.devices.count} devices a node, and {host.name} has {share} for each of its nodes"
             yield Diagnostic("error", "too-few-devices", message, source.value_span(("devices", "count")))
+            return
+
+
+def _shared_ids(spec: Spec, source: Source, hosts: Sequence[Host]) -> Iterator[Diagnostic]:
+    """The nodes of one host split its devices, but `ids` are the same for each node."""
+    left = min(spec.nodes.max, spec.ps.trainers) if spec.ps else spec.nodes.max
+    for host in hosts if spec.devices.ids is not None else ():
+        if host.spare or not host.trains:
+            continue
+        nodes = min(host.nodes, left)
+        left -= nodes
+        if nodes > 1:
+            message = f"{nodes} nodes on {host.name}, and each would use the same devices"
+            hint = "give `count` in place of `ids`, or have each host take one node"
+            yield Diagnostic("error", "shared-devices", message, source.value_span(("devices", "ids")), hint)
             return
 
 
