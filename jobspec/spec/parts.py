@@ -357,7 +357,9 @@ class ContainerOptions(Part):
     devices: Texts = Field(default=(), description="Device files to add.", examples=[["/dev/fuse"]])
     cap_add: Texts = Field(default=(), description="Linux capabilities to add.", examples=[["SYS_PTRACE"]])
     options: Texts = Field(
-        default=(), description="Further options of `docker run`.", examples=[["--security-opt=seccomp=unconfined"]]
+        default=(),
+        description="Further options of `docker run`, except those that jobctl sets itself, such as `--network`.",
+        examples=[["--security-opt=seccomp=unconfined"]],
     )
 
 

@@ -128,6 +128,7 @@ CODES: dict[str, tuple[str, str]] = {
     "build-pull": ("error", "`build` beside `pull: always`"),
     "build-secret": ("warning", "an argument of `build` that may be a secret, and stays in the image"),
     "build-unused": ("warning", "on `kubernetes`: `build`, which has no effect there"),
+    "container-option": ("error", "an option of `docker run` that jobctl sets itself, or a word that is no option"),
     "no-hosts": ("error", "a target that needs hosts without a hosts file, or a hosts file without hosts"),
     "data-on-host": ("error", "`data` on a host whose folder is not an absolute path"),
     "data-hosts": ("error", "`data` for hosts that are not in the hosts file, or for none that the job may use"),

@@ -9,6 +9,7 @@ from pathlib import Path, PurePosixPath
 
 from jobctl.jobspec.spec.checks.build import check_build
 from jobctl.jobspec.spec.checks.data import check_data
+from jobctl.jobspec.spec.checks.docker_options import check_docker_options
 from jobctl.jobspec.spec.checks.kubernetes import RULES as KUBERNETES
 from jobctl.jobspec.spec.checks.rules import apply, operator_of
 from jobctl.jobspec.spec.checks.slurm import RULES as SLURM
@@ -77,7 +78,9 @@ def _in_cluster(spec: Spec, source: Source, where: _Where) -> list[Diagnostic]:
 
 def _on_hosts(spec: Spec, source: Source, where: _Where) -> list[Diagnostic]:
     found = _in_containers(spec, source, where)
-    found += _all(lambda: _gloo(spec, source), lambda: _native(spec, source))
+    found += _all(
+        lambda: _gloo(spec, source), lambda: _native(spec, source), lambda: check_docker_options(spec, source)
+    )
     if where.hosts_path is None:
         message = f"target `{where.target}` needs hosts"
         found.append(Diagnostic("error", "no-hosts", message, source.value_span(()), "name them: `--hosts hosts.txt`"))
