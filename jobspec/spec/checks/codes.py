@@ -129,6 +129,10 @@ CODES: dict[str, tuple[str, str]] = {
     "build-secret": ("warning", "an argument of `build` that may be a secret, and stays in the image"),
     "build-unused": ("warning", "on `kubernetes`: `build`, which has no effect there"),
     "container-option": ("error", "an option of `docker run` that jobctl sets itself, or a word that is no option"),
+    "option-not-in-compose": (
+        "error",
+        "on `compose`: an item of `container.options` that a compose file cannot say; target `ssh` can",
+    ),
     "no-hosts": ("error", "a target that needs hosts without a hosts file, or a hosts file without hosts"),
     "data-on-host": ("error", "`data` on a host whose folder is not an absolute path"),
     "data-hosts": ("error", "`data` for hosts that are not in the hosts file, or for none that the job may use"),
@@ -204,7 +208,6 @@ LATER: dict[str, str] = {
     # Rendering.
     "too-large-for-kubernetes": "packed code, or a job, that is more than a ConfigMap holds",
     "not-in-sbatch": "a value that no line of a batch script can hold",
-    "option-not-in-compose": "an item of `container.options` that a compose file cannot say; target `ssh` can",
     "not-utf-8": "a value that is no UTF-8, which YAML cannot hold, or such a path of the spec's folder",
     "not-text": "a value with half of a character, which no file or process can hold",
     "too-long": "an argument or variable above the kernel's limit of 128 KiB",
