@@ -133,6 +133,7 @@ CODES: dict[str, tuple[str, str]] = {
         "error",
         "on `compose`: an item of `container.options` that a compose file cannot say; target `ssh` can",
     ),
+    "no-host-for-role": ("error", "no host of the job takes nodes of a role that it has"),
     "no-hosts": ("error", "a target that needs hosts without a hosts file, or a hosts file without hosts"),
     "data-on-host": ("error", "`data` on a host whose folder is not an absolute path"),
     "data-hosts": ("error", "`data` for hosts that are not in the hosts file, or for none that the job may use"),
@@ -203,7 +204,6 @@ LATER: dict[str, str] = {
     "no-shared-folder": "`ps.gloo`, or MindSpore's `recovery: native`, on several machines without a shared checkpoint directory, in which their processes meet",
     "too-many-servers": "several servers on one host, and old programs (`launcher: legacy`), which know one port for all of them",
     "unequal-nodes": "nodes of different size under msrun, which counts on as many workers on each",
-    "no-host-for-role": "no host of the job takes nodes of a role that it has",
     "no-room": "a node is on a host that has no room for it any more",
     # Rendering.
     "too-large-for-kubernetes": "packed code, or a job, that is more than a ConfigMap holds",

@@ -90,6 +90,7 @@ def _on_hosts(spec: Spec, source: Source, where: _Where) -> list[Diagnostic]:
 def _with_hosts(spec: Spec, source: Source, hosts: Sequence[Host]) -> list[Diagnostic]:
     return _all(
         lambda: _enough(spec, source, hosts),
+        lambda: _roles(spec, source, hosts),
         lambda: _slots(spec, source, hosts),
         lambda: _shared_ids(spec, source, hosts),
         lambda: _trainers(spec, source, hosts),
@@ -287,6 +288,20 @@ def _enough(spec: Spec, source: Source, hosts: Sequence[Host]) -> Iterator[Diagn
         message = f"{spec.nodes.min} nodes, and {where} for {room}"
         hint = "add hosts, or lower `nodes`" + ("; spares do not count" if any(h.spare for h in hosts) else "")
         yield Diagnostic("error", "too-few-hosts", message, source.value_span(("nodes", "min")), hint)
+
+
+def _roles(spec: Spec, source: Source, hosts: Sequence[Host]) -> Iterator[Diagnostic]:
+    """Each role of mode `ps` needs a host that takes it, among the first that the job uses."""
+    if spec.ps is None:
+        return
+    able = [host for host in hosts if not host.spare and (host.trains or host.takes("server"))]
+    places = [host for host in able for _ in range(host.nodes)][: spec.nodes.max]
+    for role in ("server", "trainer"):
+        if places and not any(host.takes(role) for host in places):
+            what = f"the first {len(places)} hosts take" if len(places) > 1 else f"{places[0].name} takes"
+            hint = f"give one `roles={role}`, or no roles"
+            where = source.value_span(("ps", f"{role}s"))
+            yield Diagnostic("error", "no-host-for-role", f"the job has {role}s, and {what} none", where, hint)
 
 
 def _slots(spec: Spec, source: Source, hosts: Sequence[Host]) -> Iterator[Diagnostic]:
