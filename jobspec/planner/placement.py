@@ -48,12 +48,14 @@ def _loopback(number: int) -> str:
 
 def tasks_on_this_machine(request: Request) -> list[Task]:
     """Return the nodes of a job of target `local`, which share this machine's devices."""
-    return _dealt(request.roles, _local_places(request.most, request.devices.get("localhost")), request.hosts)
+    devices = request.devices.get("localhost", (request.spec.devices.count or 0) * request.most or None)
+    return _dealt(request.roles, _local_places(request.most, devices), request.hosts)
 
 
 def tasks_on_hosts(request: Request) -> list[Task]:
     """Return the nodes of a job on the hosts that they have already, or on the first that have room."""
-    hosts, roles, placement = equipped(request.hosts, request.devices), request.roles, request.placement.nodes
+    roles, placement = request.roles, request.placement.nodes
+    hosts = _with_enough(equipped(request.hosts, request.devices), request.spec.devices.count)
     if placement and roles == ALIKE:
         return _dealt(roles, _placed(_places(request.spec, hosts, spares=True), placement), hosts)
     tasks = _dealt(roles, _first_places(request, hosts), hosts)
@@ -78,6 +80,14 @@ def equipped(hosts: Sequence[Host], counts: Mapping[str, int]) -> Sequence[Host]
     least = min([*counts.values(), *(number for number in said if number is not None)])
     return [
         replace(host, slots=counts.get(host.name, least)) if host.slots is None and host.devices is None else host
+        for host in hosts
+    ]
+
+
+def _with_enough(hosts: Sequence[Host], count: int | None) -> Sequence[Host]:
+    """Return hosts, those whose devices nobody knows with `count` for each of their nodes, so that no two share one."""
+    return [
+        replace(host, slots=count * host.nodes) if count and host.slots is None and host.devices is None else host
         for host in hosts
     ]
 

@@ -47,7 +47,7 @@ class Build(Part):
     )
     args: Annotated[
         dict[Annotated[str, AfterValidator(_arg)], AnyText],
-        BeforeValidator(_args, json_schema_input_type=dict[str, str | int | float | bool | None]),
+        BeforeValidator(_args, json_schema_input_type=dict[str, str | int | float | bool | None] | list[str]),
         Form("mapping; each value: string or nothing"),
     ] = Field(
         default_factory=dict,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from jobctl.jobspec.spec.diagnostics import Diagnostic, Span, has_errors, in_order
+from jobctl.jobspec.spec.env_files import dot_env, read_env_file
 from jobctl.jobspec.spec.interpolate import BadInterpolation, interpolate
 from jobctl.jobspec.spec.model import Spec
 from jobctl.jobspec.spec.names import is_name
@@ -15,7 +16,7 @@ from jobctl.jobspec.spec.overrides import apply_override
 from jobctl.jobspec.spec.partial import draft
 from jobctl.jobspec.spec.problems import validate
 from jobctl.jobspec.spec.source import BadSource, Source, YamlNode, read_text
-from jobctl.jobspec.spec.variables import dot_env, fill_in, pass_through, read_env_file
+from jobctl.jobspec.spec.variables import fill_in, pass_through
 from jobctl.jobspec.spec.yaml_reader import parse
 
 
@@ -69,14 +70,15 @@ def load_text(path: Path, text: str | None, *, environ: Mapping[str, str], overr
     except BadSource as bad:
         return Loaded(None, in_order(bad.diagnostics), directory, Source(file, given, None, tuple(overrides)))
     source = Source(file, text, root, tuple(overrides))
-    variables, more = dot_env(directory)
+    variables, more = dot_env(directory, environ)
     known = {**variables, **environ}
     bad_references, lost = fill_in(source, known)
     data = root.data()
     found += [*more, *bad_references, *pass_through(data, source, known)]
     spec, problems, gone = validate(source, data, lost)
     found += problems
-    return _checked(spec, gone, found, directory, source)
+    loaded = _checked(spec, gone, found, directory, source)
+    return _with_env_files(loaded, known) if loaded.spec is not None and loaded.spec.env_file else loaded
 
 
 def _override(root: YamlNode, overrides: Sequence[str]) -> None:
@@ -98,25 +100,23 @@ def _checked(
     if spec is None:
         return Loaded(None, in_order(found, (source.file,)), directory, source)
     seen = draft(spec, gone)
-    found = [*found, *check_spec(seen, source, directory)]
-    if spec.env_file and not has_errors(found):
-        spec, more = _with_env_files(spec, directory)
-        found += more
-    diagnostics = in_order(found, (source.file,))
-    return Loaded(None if has_errors(found) else spec, diagnostics, directory, source, seen)
+    diagnostics = in_order([*found, *check_spec(seen, source, directory)], (source.file,))
+    return Loaded(None if has_errors(diagnostics) else spec, diagnostics, directory, source, seen)
 
 
-def _with_env_files(spec: Spec, directory: Path) -> tuple[Spec, list[Diagnostic]]:
-    """Return the spec with the variables of its files; later ones win, and `env` above all."""
-    merged: dict[str, str] = {}
-    found: list[Diagnostic] = []
-    for name in spec.env_file:
-        path = directory / os.path.expanduser(name)
+def _with_env_files(loaded: Loaded, environ: Mapping[str, str]) -> Loaded:
+    """Return what was loaded with the variables of the spec's files; later ones win, and `env` above all."""
+    spec, merged = loaded.spec, dict[str, str]()
+    found = list(loaded.diagnostics)
+    for name in spec.env_file if spec is not None else ():
+        path = loaded.directory / os.path.expanduser(name)
         if os.path.isfile(path):
-            values, more = read_env_file(path, name)
+            values, more = read_env_file(path, name, environ)
             merged.update(values)
             found += more
-    return spec.model_copy(update={"env": {**merged, **spec.env}}), found
+    if spec is not None:
+        spec = None if has_errors(found) else spec.model_copy(update={"env": {**merged, **spec.env}})
+    return replace(loaded, spec=spec, diagnostics=in_order(found, (loaded.source.file,)))
 
 
 def read_name(path: Path) -> Named:
@@ -155,7 +155,7 @@ def _filled_in(root: YamlNode, path: Path) -> str | None:
     entry = root.get("name")
     if entry is None or "$" not in entry[1].text:
         return None
-    variables, _ = dot_env(Path(os.path.abspath(path)).parent)
+    variables, _ = dot_env(Path(os.path.abspath(path)).parent, os.environ)
     missing: list[str] = []
     try:
         name = interpolate(entry[1].text, {**variables, **os.environ}, lambda variable, *_: missing.append(variable))

@@ -221,7 +221,7 @@ class Spec(Part):
     )
     env_file: Texts = Field(
         default=(),
-        description="Files of variables, relative to the spec. `env` overrides them.",
+        description="Files of variables, as Compose reads them, relative to the spec. `env` overrides them.",
         examples=[["train.env"]],
     )
     secrets: Annotated[

@@ -341,7 +341,7 @@ def _user(value: str) -> str:
 class ContainerOptions(Part):
     """How containers are started: an escape hatch for what has no key of its own."""
 
-    user: Annotated[Text, AfterValidator(_user), Form("`self`, `root` or `UID:GID`")] | None = Field(
+    user: Annotated[AnyText, AfterValidator(_user), Form("`self`, `root` or `UID:GID`")] | None = Field(
         default=None,
         description="The user that processes run as. `self`: the user who logs in to the host. Default: the image's user.",
         examples=["self"],
@@ -357,7 +357,9 @@ class ContainerOptions(Part):
     devices: Texts = Field(default=(), description="Device files to add.", examples=[["/dev/fuse"]])
     cap_add: Texts = Field(default=(), description="Linux capabilities to add.", examples=[["SYS_PTRACE"]])
     options: Texts = Field(
-        default=(), description="Further options of `docker run`.", examples=[["--security-opt=seccomp=unconfined"]]
+        default=(),
+        description="Further options of `docker run`, except those that jobctl sets itself, such as `--network`.",
+        examples=[["--security-opt=seccomp=unconfined"]],
     )
 
 

@@ -231,6 +231,6 @@ Duration = Annotated[
 ]
 Ids = Annotated[
     tuple[int, ...],
-    BeforeValidator(parse_ids, json_schema_input_type=str | list[int]),
+    BeforeValidator(parse_ids, json_schema_input_type=int | str | list[int]),
     Form('device numbers, such as `"0-3,6"`, or a list of integers'),
 ]

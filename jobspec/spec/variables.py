@@ -1,44 +1,15 @@
-"""Where the values of `${VAR}` come from, and their way into the tree: the environment, `.env`, files of `env_file`."""
+"""The values of `${VAR}` on their way into the tree, and variables that the environment passes through."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from jobctl.jobspec.spec.diagnostics import Diagnostic, Span
 from jobctl.jobspec.spec.interpolate import BadInterpolation, interpolate
-from jobctl.jobspec.spec.source import BadSource, Source, YamlNode, read_text
+from jobctl.jobspec.spec.source import Source, YamlNode
 
 Where = tuple[str | int, ...]
-
-
-def dot_env(directory: Path) -> tuple[dict[str, str], list[Diagnostic]]:
-    """Return the variables of `.env` beside the spec (none if there is no such file), and what is wrong with it."""
-    path = directory / ".env"
-    return read_env_file(path, ".env") if path.exists() else ({}, [])
-
-
-def read_env_file(path: Path, name: str) -> tuple[dict[str, str], list[Diagnostic]]:
-    """Return the variables in a file of `NAME=value` lines, called `name` in messages, and what is wrong with it."""
-    from io import StringIO
-
-    from dotenv.parser import parse_stream
-
-    try:
-        text = read_text(path, name)
-    except BadSource as bad:
-        return {}, list(bad.diagnostics)
-    values: dict[str, str] = {}
-    found = []
-    for binding in parse_stream(StringIO(text)):
-        if binding.error:
-            line = binding.original.line
-            message = "this is no `NAME=value`"
-            found.append(Diagnostic("warning", "bad-env-line", message, Span(name, line, 1, line, 2), "it is skipped"))
-        elif binding.key is not None:
-            values[binding.key] = binding.value or ""
-    return values, found
 
 
 def fill_in(source: Source, environ: Mapping[str, str]) -> tuple[list[Diagnostic], list[Where]]:

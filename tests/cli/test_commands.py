@@ -122,6 +122,19 @@ def test_a_job_that_is_not_known_may_run_on_hosts(jobctl: Any) -> None:
     assert (ran.code, ran.err.splitlines()[1].startswith(hint)) == (2, True)
 
 
+@pytest.mark.parametrize("command", ["up", "stop", "restart", "down", "plan"])
+def test_each_host_that_does_not_answer_is_named(jobctl: Any, command: str) -> None:
+    Path("hosts.txt").write_text("127.0.0.1:1\n127.0.0.2:1\n")
+    Path("job.yaml").write_text(SPEC + "image: img\n")
+    ran = jobctl(command, "--hosts", "hosts.txt", "-o", "json")
+    found = json.loads(ran.out)
+    assert (ran.code, found["error"]["code"]) == (3, "unreachable")
+    assert [(one["host"], one["code"]) for one in found["failed_hosts"]] == [
+        ("127.0.0.1", "connection-refused"),
+        ("127.0.0.2", "connection-refused"),
+    ]
+
+
 def test_up_where_no_cluster_is_known_changes_nothing(jobctl: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBECONFIG", "gone")
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)

@@ -123,6 +123,14 @@ def test_where_no_host_answers_there_is_no_lock(tmp_path: Path) -> None:
         pass
 
 
+def test_each_host_that_could_not_be_locked_says_why(tmp_path: Path) -> None:
+    both = [*host_jobs(tmp_path, "h1", gone="h1"), *host_jobs(tmp_path, "h2", gone="h2")]
+    with pytest.raises(hostlock.NotLocked) as none, hostlock.hold_on(both, "lock", "stop"):
+        pass
+    assert [error.message for error in none.value.failures.values()] == ["h1: no route to it", "h2: no route to it"]
+    assert (none.value.message, none.value.code) == ("no host could be locked", "unreachable")
+
+
 @pytest.mark.parametrize(
     ("answer", "code"),
     [("failed sh: 1: cannot create lock: Permission denied", "no-permission"), ("", "lock-failed")],

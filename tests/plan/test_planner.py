@@ -236,6 +236,8 @@ def test_a_placement_is_kept() -> None:
         ("{kind: gpu, ids: '1,3'}", "a slots=4\n", [(1, 3)]),
         ("gpu", "a slots=4 nodes=2\n", [(0, 1), (2, 3)]),
         ("gpu:8", "a\n", [tuple(range(8))]),
+        ("gpu:2", "a nodes=2\n", [(0, 1), (2, 3)]),  # nobody knows how many there are, and no two nodes share one
+        ("gpu:2", "", [(0, 1), (2, 3)]),  # on this machine too
     ],
 )
 def test_devices_are_dealt(devices: str, hosts: str, ids: list[tuple[int, ...]]) -> None:

@@ -211,7 +211,50 @@ def test_dot_env_and_env_files(tmp_path: Path) -> None:
     (tmp_path / "one.env").write_text("X=1\nY=1\nZ=${A}\n")
     (tmp_path / "two.env").write_text("Y=2\n")
     spec = load("env_file: [one.env, two.env]\nenv: {A: $A, B: $B, C: $C, X: 0}", tmp_path, A="from-environment")
-    assert spec.env == {"X": "0", "Y": "2", "Z": "${A}", "A": "from-environment", "B": "quoted $x", "C": "c"}
+    assert spec.env == {
+        "X": "0",
+        "Y": "2",
+        "Z": "from-environment",
+        "A": "from-environment",
+        "B": "quoted $x",
+        "C": "c",
+    }
+
+
+@pytest.mark.parametrize(
+    ("line", "value"),
+    [
+        ("V=${A}/x", "a/x"),
+        ("V=$A", "a"),
+        ('V="$A\\t$A"', "a\ta"),
+        ("V='$A'", "$A"),
+        ('V="\\$A"', "$A"),
+        ("V=$$A", "$A"),
+        ("W=1\nV=${W}2", "12"),
+        ("A=other\nV=$A", "a"),  # the environment is above the file, as everywhere
+        ("V=${NOPE:-default}", "default"),
+        ("V: value", "value"),
+        ("export V: 'quoted $A'", "quoted $A"),
+        ("V=\nV", ""),
+        ("V='pa$ $(word)'", "pa$ $(word)"),
+        ("V=pa$ $(word)", "pa$ $(word)"),
+    ],
+)
+def test_lines_of_variables_are_those_of_compose(tmp_path: Path, line: str, value: str) -> None:
+    (tmp_path / ".env").write_text(line + "\n")
+    (tmp_path / "one.env").write_text(line.replace("V", "X") + "\n")
+    spec = load("env_file: one.env\nenv: {V: $V}", tmp_path, A="a")
+    assert (spec.env["V"], spec.env["X"]) == (value, value)
+
+
+def test_a_name_alone_in_a_file_takes_its_value_from_the_environment(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("B=2\nNOPE\n")
+    (tmp_path / "one.env").write_text("A\nexport B\nC\n")
+    assert load("env_file: one.env\nenv: {N: '${NOPE-unset}'}", tmp_path, A="1").env == {
+        "A": "1",
+        "B": "2",
+        "N": "unset",
+    }
 
 
 def test_a_spec_is_the_same_once_it_was_written_down() -> None:

@@ -61,16 +61,31 @@ HEAD = "name: demo\nframework: torch\nscript: train.py\n"
         "setup: [a, b]\nargs: [--n, 3]\nx-note: {a: [b]}",
         "etcd: {managed: {}}",
         "stop_grace_period: 90s\ncode: .\noutputs: [runs/]\nenv_file: a.env",
+        # Before variables are replaced.
+        "nodes: ${TWO}\npull: ${PULL:-always}\nrendezvous: {port: '${PORT:-29500}', timeout: '${TIME:-5m}'}",
+        "checkpoint: {dir: /c, shared: '${SHARED:-false}', keep: '$TWO'}\nrecovery: {max_restarts: '${TWO}'}",
+        "resources: {shm_size: '${TWO}g', cpus: '${TWO}'}\nkubernetes: {operator: '${OPERATOR:-none}'}",
+        "rendezvous: {port: '29500'}\ncheckpoint: {dir: /c, shared: 'false'}\nresources: {cpus: '0.5'}",
+        "build: {context: ., args: [A=1, D]}",
+        "build: {args: {A: 1, x-note: [b]}}\nenv: {A: 1, x-note: [b]}",
+        "devices: {kind: gpu, ids: 0}\ncontainer: {user: 1000}",
     ],
 )
 def test_what_is_valid_is_valid_by_the_schema(schema: Draft202012Validator, text: str) -> None:
-    assert load_text(Path("/none/job.yaml"), HEAD + text, environ={"D": ""}).spec is not None
+    assert load_text(Path("/none/job.yaml"), HEAD + text, environ={"D": "", "TWO": "2"}).spec is not None
     assert [error.message for error in schema.iter_errors(yaml.safe_load(HEAD + text))] == []
 
 
 @pytest.mark.parametrize(
     "text",
-    ["nodez: 3", "mode: collectiv", "recovery: {max_restart: 1}", "checkpoint: {keep: 2}", "stop_grace_period: 5"],
+    [
+        "nodez: 3",
+        "mode: collectiv",
+        "recovery: {max_restart: 1}",
+        "checkpoint: {keep: 2}",
+        "stop_grace_period: 5",
+        "rendezvous: {port: a}",
+    ],
 )
 def test_the_schema_finds_mistakes(schema: Draft202012Validator, text: str) -> None:
     assert not schema.is_valid(yaml.safe_load(HEAD + text))

@@ -12,7 +12,7 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from jobctl.jobspec.deploy.host.host_job import HostJob
@@ -29,6 +29,14 @@ ANSWER = 20.0  # seconds within which a host says whether the lock is free
 RETRY = 0.2  # seconds between two attempts at a lock that is taken
 SUPERVISOR = "supervisor"  # the command in whose name a supervisor holds the lock
 FREED = 2.0  # seconds within which hosts that are still there free a lock
+
+
+class NotLocked(HostError):
+    """Not one of several hosts could be locked; `failures` says why, for each."""
+
+    def __init__(self, failures: Mapping[str, HostError]) -> None:
+        super().__init__(next(iter(failures)), "unreachable", "")
+        self.message, self.failures = "no host could be locked", failures
 
 
 class Held:
@@ -100,16 +108,16 @@ def hold_on(
 def _acquire(held: Held, host_jobs: Sequence[HostJob], name: str, me: str, how: str) -> None:
     """Take the lock on all hosts that answer. Raises Locked, or HostError if none does."""
     rest = list(host_jobs)
-    failed: HostError | None = None
+    failed: dict[str, HostError] = {}
     while rest and not held.channels:
         host_job = rest.pop(0)
         try:
             _acquire_one(held, host_job, name, me, how)
         except HostError as error:
-            failed = failed or error
-            held.failed[host_job.host.name] = error
-    if not held.channels and failed is not None:
-        raise failed
+            failed[host_job.host.name] = error
+    held.failed |= failed
+    if not held.channels and failed:
+        raise NotLocked(failed) if len(failed) > 1 else next(iter(failed.values()))
     taken: list[Locked] = []
 
     def acquire(host_job: HostJob) -> None:

@@ -60,6 +60,13 @@ class HostsJob:
             raise Refused(f"job `{self.handle.job.name}` is not up", "`jobctl up` starts it")
         return plan
 
+    def _plan_here(self) -> Plan:
+        """Return the plan. Raises Refused, or DeployError if no host answers: only hosts know what was not brought up here."""
+        if self.handle.plan is None and self.handle.observe().control.generation is not None:
+            name = self.handle.job.name
+            raise Refused(f"job `{name}` was not brought up from here", "`jobctl up` from its spec makes it known here")
+        return self._plan()
+
     def stop(self, request: JobRequest, reporter: Reporter) -> Stopped:
         """End all processes, and keep everything in place."""
         from jobctl.jobspec.deploy.model.control import JobResult
@@ -88,7 +95,7 @@ class HostsJob:
 
     def restart(self, node: str | None, request: JobRequest, reporter: Reporter) -> Restarted:
         """Begin a new generation, whatever runs; with `node`, that node's launcher begins again too."""
-        deployer, plan = self.handle, self._plan()
+        deployer, plan = self.handle, self._plan_here()
         say_drift(deployer.job, reporter)
         again = frozenset() if node is None else frozenset({node_number(plan, node, range(len(plan.nodes)))})
         with locked(deployer, "restart", request.break_lock):

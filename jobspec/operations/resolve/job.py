@@ -178,6 +178,7 @@ def check(job: str | None, overrides: Sequence[str] | None, where: Where) -> Che
     """Check spec, hosts and target together."""
     from jobctl.jobspec.frameworks.reserved_env import reserved_env_warnings
     from jobctl.jobspec.operations.resolve.code import large_code
+    from jobctl.jobspec.operations.resolve.compose_options import options_not_in_compose
     from jobctl.jobspec.spec.checks.targets import check_target
     from jobctl.jobspec.spec.diagnostics import has_errors, in_order
 
@@ -193,6 +194,8 @@ def check(job: str | None, overrides: Sequence[str] | None, where: Where) -> Che
         *check_target(loaded, chosen, used, where.hosts),
         *reserved_env_warnings(loaded),
     ]
+    if not has_errors(found):
+        found += options_not_in_compose(loaded, chosen)
     if TARGETS[chosen].sends_code:
         found += large_code(loaded, path, where.hosts)
     diagnostics = in_order(found, [str(file) for file in files])

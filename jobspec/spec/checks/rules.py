@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from os.path import expanduser, isdir, isfile
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
+from jobctl.jobspec.spec.checks.mounts import check_mounts
 from jobctl.jobspec.spec.diagnostics import Diagnostic, Severity, Span
 from jobctl.jobspec.spec.frameworks import FRAMEWORKS, KINDS, Traits, listed
 from jobctl.jobspec.spec.hosts import is_ipv6
@@ -255,7 +256,7 @@ def check_spec(spec: Spec, source: Source, directory: Path) -> list[Diagnostic]:
     """Return what is wrong between the fields of a spec (or a draft of one), and which of its files are not there."""
     found: list[Diagnostic] = []
     found += apply(RULES, spec, source)
-    for check in (_blocks, _endpoints, _passwords, _reserved, _secrets, _mounts):
+    for check in (_blocks, _endpoints, _passwords, _reserved, _secrets, check_mounts):
         found += told(partial(check, spec, source))
     return found + told(partial(_files, spec, source, directory))
 
@@ -318,53 +319,6 @@ def _secrets(spec: Spec, source: Source) -> Iterator[Diagnostic]:
             yield Diagnostic(
                 "error", "secret-in-env", message, source.key_span(("env", secret.name)), "keep the secret"
             )
-
-
-# Mounts.
-
-
-def mounts(spec: Spec) -> list[tuple[PurePosixPath, tuple[str | int, ...]]]:
-    """Return the target of every mount of a container, and where in the spec it is written."""
-    found: list[tuple[PurePosixPath, tuple[str | int, ...]]] = [
-        (PurePosixPath(volume.target), ("volumes", number, "target")) for number, volume in enumerate(spec.volumes)
-    ]
-    found += [(PurePosixPath(one.target), ("data", number, "target")) for number, one in enumerate(spec.data)]
-    if spec.code is not None:
-        found.append((PurePosixPath(spec.code.target), ("code", "target")))
-    if spec.checkpoint is not None:
-        found.append((PurePosixPath(spec.checkpoint.dir), ("checkpoint", "dir")))
-    return found
-
-
-def _mounts(spec: Spec, source: Source) -> Iterator[Diagnostic]:
-    for target, where in mounts(spec):
-        if target == PurePosixPath("/"):
-            yield Diagnostic("error", "hidden-mount", "a mount at `/` hides the image", source.value_span(where))
-    yield from _hiding(spec, source)
-
-
-def _same_bind(spec: Spec, one: tuple[str | int, ...], other: tuple[str | int, ...]) -> bool:
-    """Say whether two mounts at one place show the same directory, as a volume for the checkpoint does."""
-    if other[0] != "checkpoint" or one[0] != "volumes":
-        return False
-    volume = spec.volumes[int(one[1])]
-    return volume.kind == "bind" and volume.source == volume.target and not volume.read_only
-
-
-def _hiding(spec: Spec, source: Source) -> Iterator[Diagnostic]:
-    """A mount hides an earlier one at the same place, and, if it is a volume, earlier ones below it."""
-    at: dict[PurePosixPath, tuple[str | int, ...]] = {}
-    below: dict[PurePosixPath, PurePosixPath] = {}  # a parent of a mount, and the first mount below it
-    for target, where in mounts(spec):
-        if target in at and not _same_bind(spec, at[target], where):
-            message = f"two mounts at `{target}`: one hides the other"
-            yield Diagnostic("error", "hidden-mount", message, source.value_span(where), "mount one of them elsewhere")
-        if target in below and target != PurePosixPath("/") and where[0] == "volumes":
-            message = f"the mount at `{target}` hides the one at `{below[target]}`"
-            yield Diagnostic("error", "hidden-mount", message, source.value_span(where), "list the outer mount first")
-        at.setdefault(target, where)
-        for parent in target.parents:
-            below.setdefault(parent, target)
 
 
 # Files: never more than warnings, they may come later or lie elsewhere. `isfile` and `expanduser` of os.path fail for no

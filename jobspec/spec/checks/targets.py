@@ -9,6 +9,7 @@ from pathlib import Path, PurePosixPath
 
 from jobctl.jobspec.spec.checks.build import check_build
 from jobctl.jobspec.spec.checks.data import check_data
+from jobctl.jobspec.spec.checks.docker_options import check_docker_options
 from jobctl.jobspec.spec.checks.kubernetes import RULES as KUBERNETES
 from jobctl.jobspec.spec.checks.rules import apply, operator_of
 from jobctl.jobspec.spec.checks.slurm import RULES as SLURM
@@ -77,7 +78,9 @@ def _in_cluster(spec: Spec, source: Source, where: _Where) -> list[Diagnostic]:
 
 def _on_hosts(spec: Spec, source: Source, where: _Where) -> list[Diagnostic]:
     found = _in_containers(spec, source, where)
-    found += _all(lambda: _gloo(spec, source), lambda: _native(spec, source))
+    found += _all(
+        lambda: _gloo(spec, source), lambda: _native(spec, source), lambda: check_docker_options(spec, source)
+    )
     if where.hosts_path is None:
         message = f"target `{where.target}` needs hosts"
         found.append(Diagnostic("error", "no-hosts", message, source.value_span(()), "name them: `--hosts hosts.txt`"))
@@ -87,7 +90,9 @@ def _on_hosts(spec: Spec, source: Source, where: _Where) -> list[Diagnostic]:
 def _with_hosts(spec: Spec, source: Source, hosts: Sequence[Host]) -> list[Diagnostic]:
     return _all(
         lambda: _enough(spec, source, hosts),
+        lambda: _roles(spec, source, hosts),
         lambda: _slots(spec, source, hosts),
+        lambda: _shared_ids(spec, source, hosts),
         lambda: _trainers(spec, source, hosts),
         lambda: _ports(spec, source, hosts),
     )
@@ -285,6 +290,20 @@ def _enough(spec: Spec, source: Source, hosts: Sequence[Host]) -> Iterator[Diagn
         yield Diagnostic("error", "too-few-hosts", message, source.value_span(("nodes", "min")), hint)
 
 
+def _roles(spec: Spec, source: Source, hosts: Sequence[Host]) -> Iterator[Diagnostic]:
+    """Each role of mode `ps` needs a host that takes it, among the first that the job uses."""
+    if spec.ps is None:
+        return
+    able = [host for host in hosts if not host.spare and (host.trains or host.takes("server"))]
+    places = [host for host in able for _ in range(host.nodes)][: spec.nodes.max]
+    for role in ("server", "trainer"):
+        if places and not any(host.takes(role) for host in places):
+            what = f"the first {len(places)} hosts take" if len(places) > 1 else f"{places[0].name} takes"
+            hint = f"give one `roles={role}`, or no roles"
+            where = source.value_span(("ps", f"{role}s"))
+            yield Diagnostic("error", "no-host-for-role", f"the job has {role}s, and {what} none", where, hint)
+
+
 def _slots(spec: Spec, source: Source, hosts: Sequence[Host]) -> Iterator[Diagnostic]:
     if spec.devices.kind == "cpu":
         return
@@ -293,13 +312,31 @@ def _slots(spec: Spec, source: Source, hosts: Sequence[Host]) -> Iterator[Diagno
         if has is None:
             continue
         share = has // host.nodes
-        if spec.devices.ids is not None and max(spec.devices.ids) >= has and host.devices is None:
-            message = f"device {max(spec.devices.ids)} is beyond the {has} slots of {host.name}"
+        able = range(has) if host.devices is None else host.devices
+        beyond = next((number for number in spec.devices.ids or () if number not in able), None)
+        if beyond is not None:
+            what = f"beyond the {has} slots" if host.devices is None else "not among the `devices=`"
+            message = f"device {beyond} is {what} of {host.name}"
             yield Diagnostic("error", "ids-beyond-slots", message, source.value_span(("devices", "ids")))
             return
         if (spec.devices.count or 0) > share:
             message = f"{spec.devices.count} devices a node, and {host.name} has {share} for each of its nodes"
             yield Diagnostic("error", "too-few-devices", message, source.value_span(("devices", "count")))
+            return
+
+
+def _shared_ids(spec: Spec, source: Source, hosts: Sequence[Host]) -> Iterator[Diagnostic]:
+    """The nodes of one host split its devices, but `ids` are the same for each node."""
+    left = min(spec.nodes.max, spec.ps.trainers) if spec.ps else spec.nodes.max
+    for host in hosts if spec.devices.ids is not None else ():
+        if host.spare or not host.trains:
+            continue
+        nodes = min(host.nodes, left)
+        left -= nodes
+        if nodes > 1:
+            message = f"{nodes} nodes on {host.name}, and each would use the same devices"
+            hint = "give `count` in place of `ids`, or have each host take one node"
+            yield Diagnostic("error", "shared-devices", message, source.value_span(("devices", "ids")), hint)
             return
 
 

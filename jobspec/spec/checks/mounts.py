@@ -1,0 +1,64 @@
+"""Mounts of a container that hide each other, or what jobctl mounts itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+from posixpath import normpath
+
+from jobctl.jobspec.spec.diagnostics import Diagnostic
+from jobctl.jobspec.spec.model import Spec
+from jobctl.jobspec.spec.source import Source
+
+_ROOT, _OURS = PurePosixPath("/"), PurePosixPath("/jobctl")  # the launcher's files are in the latter
+
+
+def mounts(spec: Spec) -> list[tuple[PurePosixPath, tuple[str | int, ...]]]:
+    """Return the target of every mount of a container, and where in the spec it is written."""
+    found: list[tuple[str, tuple[str | int, ...]]] = [
+        (volume.target, ("volumes", number, "target")) for number, volume in enumerate(spec.volumes)
+    ]
+    found += [(one.target, ("data", number, "target")) for number, one in enumerate(spec.data)]
+    if spec.code is not None:
+        found.append((spec.code.target, ("code", "target")))
+        # Folders among the outputs are mounted into the code, so that they stay when it changes.
+        folders = [(n, one) for n, one in enumerate(spec.outputs) if one.endswith("/") or not PurePosixPath(one).suffix]
+        found += [(f"{spec.code.target}/{one}", ("outputs", number)) for number, one in folders]
+    if spec.checkpoint is not None:
+        found.append((spec.checkpoint.dir, ("checkpoint", "dir")))
+    return [(PurePosixPath(normpath(target)), where) for target, where in found]
+
+
+def check_mounts(spec: Spec, source: Source) -> Iterator[Diagnostic]:
+    """Yield an error for each mount that hides something."""
+    for target, where in mounts(spec):
+        if target == _ROOT:
+            yield Diagnostic("error", "hidden-mount", "a mount at `/` hides the image", source.value_span(where))
+        if target == _OURS or _OURS in target.parents:
+            message = f"a mount at `{target}` hides files of jobctl, which are in `{_OURS}`"
+            yield Diagnostic("error", "hidden-mount", message, source.value_span(where), "mount it elsewhere")
+    yield from _hiding(spec, source)
+
+
+def _same_bind(spec: Spec, one: tuple[str | int, ...], other: tuple[str | int, ...]) -> bool:
+    """Say whether two mounts at one place show the same directory, as a volume for the checkpoint does."""
+    if other[0] != "checkpoint" or one[0] != "volumes":
+        return False
+    volume = spec.volumes[int(one[1])]
+    return volume.kind == "bind" and volume.source == volume.target and not volume.read_only
+
+
+def _hiding(spec: Spec, source: Source) -> Iterator[Diagnostic]:
+    """A mount hides an earlier one at the same place, and, if it is a volume, earlier ones below it."""
+    at: dict[PurePosixPath, tuple[str | int, ...]] = {}
+    below: dict[PurePosixPath, PurePosixPath] = {}  # a parent of a mount, and the first mount below it
+    for target, where in mounts(spec):
+        if target in at and not _same_bind(spec, at[target], where):
+            message = f"two mounts at `{target}`: one hides the other"
+            yield Diagnostic("error", "hidden-mount", message, source.value_span(where), "mount one of them elsewhere")
+        if target in below and target != _ROOT and where[0] == "volumes":
+            message = f"the mount at `{target}` hides the one at `{below[target]}`"
+            yield Diagnostic("error", "hidden-mount", message, source.value_span(where), "list the outer mount first")
+        at.setdefault(target, where)
+        for parent in target.parents:
+            below.setdefault(parent, target)

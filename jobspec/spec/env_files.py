@@ -1,0 +1,102 @@
+"""Files of variables, `.env` beside the spec and those of `env_file`, read as Compose reads them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jobctl.jobspec.spec.diagnostics import Diagnostic, Span
+from jobctl.jobspec.spec.interpolate import BadInterpolation, interpolate
+from jobctl.jobspec.spec.source import BadSource, read_text
+
+if TYPE_CHECKING:
+    from dotenv.parser import Binding
+
+_COLON = re.compile(
+    r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)[^\S\n]*:(.*)", re.DOTALL
+)  # Compose takes `NAME: value` too
+_QUOTE = re.compile(r"[^=]*=\s*(['\"])")
+_LITERAL = "write it in single quotes, or `$$` for a dollar"
+
+
+def dot_env(directory: Path, environ: Mapping[str, str]) -> tuple[dict[str, str], list[Diagnostic]]:
+    """Return the variables of `.env` beside the spec (none if there is no such file), and what is wrong with it."""
+    path = directory / ".env"
+    return read_env_file(path, ".env", environ) if path.exists() else ({}, [])
+
+
+def read_env_file(path: Path, name: str, environ: Mapping[str, str]) -> tuple[dict[str, str], list[Diagnostic]]:
+    """Return the variables in a file, called `name` in messages, and what is wrong with it.
+
+    References in values come from `environ`, or if it has none from lines above. A name alone takes its value from `environ`.
+    """
+    from io import StringIO
+
+    from dotenv.parser import parse_stream
+
+    try:
+        text = read_text(path, name)
+    except BadSource as bad:
+        return {}, list(bad.diagnostics)
+    found = _EnvFile(name, environ)
+    for binding in parse_stream(StringIO(text)):
+        found.take(binding)
+    return found.values, found.diagnostics
+
+
+@dataclass
+class _EnvFile:
+    name: str
+    environ: Mapping[str, str]
+    values: dict[str, str] = field(default_factory=dict)
+    diagnostics: list[Diagnostic] = field(default_factory=list)
+
+    def take(self, binding: Binding) -> None:
+        """Take what one line says, or several if they are one value."""
+        text = binding.original.string
+        line = binding.original.line + len(text) - len(text.lstrip("\n"))  # lines without text belong to the next one
+        binding = _with_colon(binding) if binding.error else binding
+        if binding.error:
+            self._warn(line, "this is no `NAME=value`", "it is skipped")
+        elif binding.key is not None and binding.value is None:
+            self.values.update({binding.key: self.environ[binding.key]} if binding.key in self.environ else {})
+        elif binding.key is not None:
+            self.values[binding.key] = self._filled(binding, line)
+
+    def _filled(self, binding: Binding, line: int) -> str:
+        """Return a value with its references replaced, except in single quotes."""
+        value, quote = binding.value or "", _QUOTE.match(binding.original.string)
+        if quote is not None and quote[1] == "'":
+            return value
+        text = value.replace("\\$", "$$") if quote is not None else value
+        try:
+            return interpolate(text, {**self.values, **self.environ}, lambda name, *_: self._unset(line, name))
+        except BadInterpolation as bad:
+            if bad.code == "required-variable":
+                self.diagnostics.append(Diagnostic("error", bad.code, bad.message, self._span(line), bad.hint))
+            else:
+                self._warn(line, f"{bad.message}: the value stays as it is", _LITERAL)
+            return value
+
+    def _unset(self, line: int, name: str) -> None:
+        message = f"`{name}` is not set: it becomes empty"
+        self.diagnostics.append(Diagnostic("warning", "unset-variable", message, self._span(line), _LITERAL))
+
+    def _warn(self, line: int, message: str, hint: str) -> None:
+        self.diagnostics.append(Diagnostic("warning", "bad-env-line", message, self._span(line), hint))
+
+    def _span(self, line: int) -> Span:
+        return Span(self.name, line, 1, line, 2)
+
+
+def _with_colon(binding: Binding) -> Binding:
+    """Return a line that is no `NAME=value` as if its colon were `=`, if it has one after a name."""
+    from io import StringIO
+
+    from dotenv.parser import parse_stream
+
+    found = _COLON.match(binding.original.string)
+    return binding if found is None else next(parse_stream(StringIO(f"{found[1]}={found[2]}")))
