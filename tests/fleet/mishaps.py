@@ -13,9 +13,10 @@ import time
 from collections.abc import Callable, Iterator
 
 from tests.tools.commands import Command
+from tests.tools.waiting import eventually
 
 from .host import Host
-from .jobs import Jobs, eventually
+from .jobs import Jobs
 
 Mishap = Callable[[Host, int], None]
 

@@ -24,9 +24,9 @@ from jobctl.jobspec.render.artefact import Artefact, control_json, render
 from jobctl.jobspec.spec.hosts import Host
 from jobctl.jobspec.spec.load import load_text
 from tests.tools.frameworks import need_image_python, need_packages
+from tests.tools.waiting import eventually
 
 from .fleet import Fleet
-from .jobs import eventually
 from .machine import IMAGE
 
 Target = Literal["compose", "ssh"]

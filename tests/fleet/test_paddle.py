@@ -14,10 +14,11 @@ import pytest
 from jobctl.jobspec.plan.generation import port_of
 from tests.tools.frameworks import Name, need_image_python, site_packages
 from tests.tools.paddlescripts import COLLECTIVE, SERVED
+from tests.tools.waiting import eventually
 
 from .fleet import Fleet, fleet
 from .host import Host
-from .jobs import Jobs, eventually
+from .jobs import Jobs
 from .machine import ETCD_IMAGE, IMAGE
 
 SPEC = f"""\

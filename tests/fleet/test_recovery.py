@@ -10,13 +10,15 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
+from tests.tools.waiting import eventually
+
 from .fleet import Fleet
 from .host import Host
-from .jobs import Jobs, eventually
+from .jobs import Jobs
 from .machine import IMAGE
 from .training import undisturbed
 
@@ -157,23 +159,32 @@ def small(three: Fleet) -> Iterator[Path]:
         path.unlink()
 
 
-@pytest.fixture
-def run(tmp_path: Path, three: Fleet) -> Iterator[Callable[..., Run]]:
-    made: list[Run] = []
+R = TypeVar("R", bound=Run)
 
-    def make(**how: Any) -> Run:
-        made.append(Run(tmp_path, three, **how))
+
+def made_and_removed(kind: type[R], directory: Path, hosts: Fleet) -> Iterator[Callable[..., R]]:
+    """Make jobs of a kind for a test; repair the hosts after it, and remove the jobs, of which nothing may be left."""
+    made: list[R] = []
+
+    def make(**how: Any) -> R:
+        made.append(kind(directory, hosts, **how))
         return made[-1]
 
     yield make
-    for host in three.hosts:
+    for host in hosts.hosts:
         host.plug_cable()
         if "sshd" not in host.processes:
             host.power_on()
     for one in made:
         print(one.run("events").stdout)  # pytest shows it where the test has failed
         down = one.run("down", *one.where)
-        assert (down.returncode, one.containers(), one.files()) == (0, [[], [], []], []), down.stderr
+        nothing: list[list[str]] = [[] for _ in hosts.hosts]
+        assert (down.returncode, one.containers(), one.files()) == (0, nothing, []), down.stderr
+
+
+@pytest.fixture
+def run(tmp_path: Path, three: Fleet) -> Iterator[Callable[..., Run]]:
+    yield from made_and_removed(Run, tmp_path, three)
 
 
 def trainer(host: Host) -> int:

@@ -13,9 +13,11 @@ from pathlib import Path
 import bcrypt
 import pytest
 
+from tests.tools.waiting import eventually
+
 from .fleet import Fleet
 from .host import Host
-from .jobs import SPEC, Jobs, eventually
+from .jobs import SPEC, Jobs
 from .machine import IMAGE
 
 # Engines ask for TLS everywhere but on the loopback: each host has a door of its own to the one store.
