@@ -19,7 +19,7 @@ from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.host.lock import hold_on
 from jobctl.jobspec.deploy.model.inventory import SshOptions
 from jobctl.jobspec.deploy.store.lock import Locked
-from jobctl.jobspec.deploy.targets.fleet import transport_to
+from jobctl.jobspec.deploy.targets.host_fleet import transport_to
 from jobctl.jobspec.spec.hosts import Host as HostLine
 from tests.tools.waiting import eventually
 
