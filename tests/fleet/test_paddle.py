@@ -129,7 +129,7 @@ class Learner(Jobs):
     def run_id(self) -> str:
         """The run's id, as `plan` tells it."""
         done = self.run("plan", "--explain", *self.where)
-        return re.findall(r"run id (\S+)", done.stdout)[0]
+        return str(re.findall(r"run id (\S+)", done.stdout)[0])
 
     def table(self, node: int) -> list[str]:
         """The first lines of a node's log, without what aligns their columns."""

@@ -90,7 +90,7 @@ class Run(Jobs):
         spare: bool = True,
         change: tuple[str, str] = ("\0", ""),
     ) -> None:
-        self.steps = steps
+        self.length = steps
         super().__init__(directory, made, SPEC.replace("STEPS", str(steps)).replace(*change))
         (self.code / "counter.py").write_text(TRAIN)
         lines = (self.code / "hosts.txt").read_text().splitlines()
@@ -127,7 +127,7 @@ class Run(Jobs):
         (self.checkpoints / "hold").unlink(missing_ok=True)
         done = self.run("wait", "--timeout", f"{seconds:.0f}s", timeout=seconds + 30)
         assert done.returncode == 0, f"{done.stderr}\n{self.run('events').stdout}"
-        assert [(self.checkpoints / f"final-{node}").read_text() for node in (0, 1)] == [undisturbed(self.steps)] * 2
+        assert [(self.checkpoints / f"final-{node}").read_text() for node in (0, 1)] == [undisturbed(self.length)] * 2
         assert not (self.checkpoints / "TWICE").exists()
         return self.status()
 

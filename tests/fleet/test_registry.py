@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import bcrypt
@@ -47,7 +48,7 @@ def registry(tmp_path_factory: pytest.TempPathFactory, hosts: Fleet) -> Iterator
         host.start("registry", ["docker-registry", "serve", str(config)])
     try:
         for host in hosts.hosts:
-            eventually(lambda host=host: listens(host))
+            eventually(partial(listens, host))
         log_in(folder)
         push(hosts, folder)
         yield

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 T = TypeVar("T")
 
 PATIENCE = 300.0  # seconds for what takes a few on an idle machine; what is niced takes hundreds beside four workers
 
 
-def eventually(look: Callable[[], T], seconds: float = PATIENCE) -> T:
+def eventually(look: Callable[[], T | Literal[False] | None], seconds: float = PATIENCE) -> T:
     """Return the first true value of `look`; fail if there is none within `seconds`."""
     deadline = time.monotonic() + seconds
     asked = time.monotonic()
