@@ -74,7 +74,7 @@ def measure(code: Path, host: Path) -> dict[str, float]:
     from jobctl.jobspec.deploy.host.send_code import Package
     from jobctl.jobspec.deploy.store.code import select
     from jobctl.jobspec.deploy.transport.local import LocalTransport
-    from jobctl.jobspec.plan.types import Code
+    from jobctl.jobspec.plan.sent import Code
 
     begun = time.monotonic()
     sent = Code(str(code), "/workspace", (), version="1")

@@ -13,6 +13,7 @@ import argparse
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -20,10 +21,10 @@ from tempfile import TemporaryDirectory
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from tests.fleet.fleet import fleet
-from tests.fleet.jobs import eventually
 from tests.fleet.test_paddle import ELASTIC, Elastic
 from tests.tools.frameworks import python_of
 from tests.tools.paddlescripts import COLLECTIVE
+from tests.tools.waiting import eventually
 
 # Beside its step and loss, each checkpoint tells how many ranks there are and when this one began.
 SCRIPT = "import time\nbegan = time.time()\n" + COLLECTIVE.replace(
@@ -42,6 +43,11 @@ class Timed(Elastic):
             return time.time() - since if int(words[2]) == count and float(words[3]) > since else 0.0
 
         return eventually(look, 300)
+
+
+def is_past(job: Timed, generation: int) -> bool:
+    """Say whether the job has left a generation."""
+    return bool(job.status()["generation"] > generation)
 
 
 def main() -> None:
@@ -74,10 +80,10 @@ def main() -> None:
         for turn in range(runs):
             away = made.hosts[1 + turn % 2]
             node = next(n["node"] for n in job.status()["nodes"] if n["host"] == away.name and n["role"] == "trainer")
-            measure("container killed", 3, lambda away=away, node=node: away.docker("kill", f"jobctl-elastic-{node}"))
+            measure("container killed", 3, partial(away.docker, "kill", f"jobctl-elastic-{node}"))
             before = job.status()["generation"]
             measure("host cut off for good", 2, away.pull_cable)
-            eventually(lambda before=before: job.status()["generation"] > before)
+            eventually(partial(is_past, job, before))
             measure("host given back", 3, away.plug_cable)
         for what, seconds in found.items():
             print(f"{what}: {median(seconds):.1f} s")

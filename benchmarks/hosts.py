@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -124,8 +125,8 @@ def main() -> int:
             ps = f"ssh -F {light.ssh_config} HOST docker ps"
             compare(
                 f"status, {size} light hosts",
-                lambda b=bench: b.jobctl("status"),
-                lambda b=bench, ps=ps: b.loop(ps),
+                partial(bench.jobctl, "status"),
+                partial(bench.loop, ps),
                 lambda: None,
                 runs,
             )

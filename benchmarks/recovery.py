@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -29,8 +30,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from tests.fleet import campaign
 from tests.fleet.fleet import Fleet, fleet
 from tests.fleet.host import Host
-from tests.fleet.jobs import eventually
 from tests.fleet.machine import IMAGE
+from tests.fleet.training import NODES, WORKS
+from tests.tools.waiting import eventually
 
 
 class Recovering(campaign.Campaign):
@@ -119,12 +121,12 @@ class Recovering(campaign.Campaign):
 def torchrun(made: Fleet, port: int) -> list[tuple[Host, dict[str, str], list[str]]]:
     """Return what is started where by hand: a torchrun for each node."""
     started = []
-    for rank, host in enumerate(made.hosts[: campaign.NODES]):
+    for rank, host in enumerate(made.hosts[:NODES]):
         argv = [
             "-m",
             "torch.distributed.run",
             "--nnodes",
-            str(campaign.NODES),
+            str(NODES),
             "--node-rank",
             str(rank),
             "--nproc-per-node",
@@ -148,8 +150,8 @@ def cluster(made: Fleet, port: int) -> list[tuple[Host, dict[str, str], list[str
 
 def processes(made: Fleet, port: int) -> list[tuple[Host, dict[str, str], list[str]]]:
     """Return the same of processes that have no framework."""
-    common = {"MASTER_ADDR": made[0].address, "MASTER_PORT": str(port), "NNODES": str(campaign.NODES)}
-    hosts = enumerate(made.hosts[: campaign.NODES])
+    common = {"MASTER_ADDR": made[0].address, "MASTER_PORT": str(port), "NNODES": str(NODES)}
+    hosts = enumerate(made.hosts[:NODES])
     return [(host, {**common, "NODE_RANK": str(rank)}, ["counter.py"]) for rank, host in hosts]
 
 
@@ -161,7 +163,7 @@ def by_hand(job: Recovering, made: Fleet, run: int, framework: str) -> float:
     folder = job.checkpoints / f"hand-{run}"
     folder.mkdir()
     mounts = ["-v", f"{folder}:{folder}", "-v", f"{job.code}:/code", "-w", "/code"]
-    mounts += ["-v", f"{made.lent(campaign.WORKS[framework].environment or 'packages')}:/packages:ro"]
+    mounts += ["-v", f"{made.lent(WORKS[framework].environment or 'packages')}:/packages:ro"]
 
     def start(number: int, host: Host, own: dict[str, str], argv: list[str]) -> None:
         env = {"JOBCTL_CHECKPOINT_DIR": str(folder), "JOBCTL_NODE": str(number), "JOBCTL_GENERATION": "0"}
@@ -177,9 +179,14 @@ def by_hand(job: Recovering, made: Fleet, run: int, framework: str) -> float:
     eventually(lambda: first.exists() and first.read_text())
     for number, (host, *_) in enumerate(containers):
         host.docker("kill", f"hand-{number}", check=False)
-    for host in made.hosts[: campaign.NODES]:
-        eventually(lambda host=host: "hand-" not in host.docker("ps", "-a", "--format", "{{.Names}}"))
+    for host in made.hosts[:NODES]:
+        eventually(partial(has_no_hand, host))
     return float(first.read_text()) - began
+
+
+def has_no_hand(host: Host) -> bool:
+    """Say whether no container that was started by hand is left on a host."""
+    return "hand-" not in host.docker("ps", "-a", "--format", "{{.Names}}")
 
 
 def scheduler_killed(job: Recovering) -> tuple[float, int]:
@@ -272,8 +279,8 @@ def main() -> None:
     parser.add_argument("--hot-spares", action="store_true", help="lose hosts while a launcher waits on a spare")
     options = parser.parse_args()
     runs, framework = options.runs, options.framework
-    work, campaign.NODES = campaign.WORKS[framework], 3 if options.hot_spares else 2
-    with fleet(campaign.NODES + 1, lends=work.lends()) as made, TemporaryDirectory() as directory:
+    work, NODES = WORKS[framework], 3 if options.hot_spares else 2
+    with fleet(NODES + 1, lends=work.lends()) as made, TemporaryDirectory() as directory:
         job = Recovering(Path(directory), made, 1, campaign.JobKind(framework))
         bound = median(by_hand(job, made, run, framework) for run in range(runs))
         print(f"by hand: first step after {bound:.1f} s", flush=True)

@@ -18,6 +18,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -59,7 +60,7 @@ def commands(runs: int) -> None:
     """Print the wall time of commands that start nothing."""
     bare = [sys.executable, "-c", "pass"]
     for argv in (["--version"], ["--help"], ["list"]):
-        ours, alone = alternate(runs, lambda argv=argv: wall([*JOBCTL, *argv]), lambda: wall(bare))
+        ours, alone = alternate(runs, partial(wall, [*JOBCTL, *argv]), lambda: wall(bare))
         print(f"jobctl {' '.join(argv):12} {ours * 1000:6.0f} ms   bare interpreter {alone * 1000:.0f} ms")
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 import typer
 
 from jobctl import completion
+from jobctl.jobspec.spec.durations import parse_duration
 from jobctl.views.failure import Failed
 
 if TYPE_CHECKING:
@@ -143,8 +144,6 @@ TakeOver = Annotated[bool, typer.Option("--take-over", help="Take the job from a
 
 def duration(text: str) -> float:
     """Return the seconds that a duration such as `30s`, `10m` or a plain number means. Ends with 2 for others."""
-    from jobctl.jobspec.spec.canonical import parse_duration
-
     try:
         return float(text) if text.replace(".", "", 1).isdigit() else parse_duration(text)
     except ValueError as error:

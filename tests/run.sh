@@ -81,7 +81,8 @@ unset PYTHONPATH PYTHONDONTWRITEBYTECODE
 "$python" -m ruff check .
 "$python" -m ruff format --check .
 # From elsewhere, so that what is installed is checked and tested, not what lies here.
-(cd "$source" && rm -rf build && "$python" -m mypy --strict --cache-dir "$cache/mypy" --config-file pyproject.toml -p jobctl)
+types=("$python" -m mypy --strict --cache-dir "$cache/mypy" --config-file pyproject.toml)
+(cd "$source" && rm -rf build && "${types[@]}" -p jobctl && "${types[@]}" --explicit-package-bases benchmarks tests/tools tests/fleet)
 wait
 rm -rf "$source"  # `exec` runs no trap
 # What takes long comes first (tests/conftest.py), so that no worker is left alone with it at the end.

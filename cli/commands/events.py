@@ -30,10 +30,10 @@ def events(
 
     Example: jobctl events my-job --since 1h -f
     """
-    from jobctl.jobspec.operations.lifecycle.open import running_job
     from jobctl.jobspec.operations.resolve.job import Reached
+    from jobctl.jobspec.operations.resolve.running import running_handle
     from jobctl.views.events import EventChoice, show_events
 
     choice = EventChoice(moment(since), tail)
-    found = running_job(job, Reached(hosts, ssh_config, accept_new, context, namespace))
-    show_events(found.handle, choice, output, follow=follow)
+    handle = running_handle(job, Reached(hosts, ssh_config, accept_new, context, namespace))
+    show_events(handle, choice, output, follow=follow)

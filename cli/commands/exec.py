@@ -26,9 +26,9 @@ def exec_(
     Example: jobctl exec my-job --node 0 -- env
     """
     from jobctl.jobspec.operations.inspect.exec import exec_in_node
-    from jobctl.jobspec.operations.lifecycle.open import running_job
     from jobctl.jobspec.operations.resolve.job import Reached
+    from jobctl.jobspec.operations.resolve.running import running_handle
     from jobctl.views.reporter import Terminal
 
-    found = running_job(job, Reached(hosts, ssh_config, accept_new, context, namespace))
-    raise typer.Exit(exec_in_node(found.handle, node, command_after_dashes(ctx, "exec"), Terminal()))
+    handle = running_handle(job, Reached(hosts, ssh_config, accept_new, context, namespace))
+    raise typer.Exit(exec_in_node(handle, node, command_after_dashes(ctx, "exec"), Terminal()))

@@ -36,13 +36,13 @@ def forward(
     Example: jobctl forward my-job 6006:0
     """
     from jobctl.jobspec.operations.inspect.forward import FORM, forward_ports, is_port_forward, parse_port_forward
-    from jobctl.jobspec.operations.lifecycle.open import running_job
     from jobctl.jobspec.operations.resolve.job import Reached
+    from jobctl.jobspec.operations.resolve.running import running_handle
     from jobctl.views.reporter import Terminal
 
     job, ports = (None, words) if is_port_forward(words[0]) else (words[0], words[1:])
     if not ports:
         raise Failed("no port is given", 2, FORM)
     wanted = [parse_port_forward(one) for one in ports]
-    found = running_job(job, Reached(hosts, ssh_config, accept_new, context, namespace))
-    forward_ports(found.handle, wanted, Terminal())
+    handle = running_handle(job, Reached(hosts, ssh_config, accept_new, context, namespace))
+    forward_ports(handle, wanted, Terminal())

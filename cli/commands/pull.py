@@ -31,11 +31,11 @@ def pull(
     Example: jobctl pull my-job results/
     """
     from jobctl.jobspec.operations.inspect.pull import pull_job
-    from jobctl.jobspec.operations.lifecycle.open import running_job
     from jobctl.jobspec.operations.resolve.job import Reached
+    from jobctl.jobspec.operations.resolve.running import running_handle
     from jobctl.views.outcome import raise_code, tell_failures
 
-    handle = running_job(job, Reached(hosts, ssh_config, accept_new, context, namespace)).handle
+    handle = running_handle(job, Reached(hosts, ssh_config, accept_new, context, namespace))
     into = directory or Path(f"{handle.job.name}-pull")
     copied = pull_job(handle, into)
     words = ", ".join(f"{count} {what if count != 1 else what.removesuffix('s')}" for what, count in copied.items())

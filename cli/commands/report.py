@@ -65,9 +65,10 @@ def report(
 
 def _gist(story: Story) -> str:
     """Return the story in a line."""
-    from jobctl.jobspec.report.layout import duration, percent
+    from jobctl.jobspec.report.layout import percent
+    from jobctl.jobspec.spec.durations import in_words
 
     count = len(story.failures)
-    what = "no failure" if count == 0 else f"{count} failure{'' if count == 1 else 's'}, {duration(story.lost)} lost"
+    what = "no failure" if count == 0 else f"{count} failure{'' if count == 1 else 's'}, {in_words(story.lost)} lost"
     ratio = "" if story.ratio is None else f", {percent(story.ratio)} effective training time"
-    return f"{story.phase}, {duration(story.end - story.begin)}, {what}{ratio}"
+    return f"{story.phase}, {in_words(story.end - story.begin)}, {what}{ratio}"

@@ -30,11 +30,11 @@ def status(
     Example: jobctl status my-job --watch
     """
     from jobctl.jobspec.operations.inspect.as_json import status_json
-    from jobctl.jobspec.operations.lifecycle.open import running_job
     from jobctl.jobspec.operations.resolve.job import Reached
+    from jobctl.jobspec.operations.resolve.running import running_handle
     from jobctl.views.status import show_status, watch_status
 
-    handle = running_job(job, Reached(hosts, ssh_config, accept_new, context, namespace)).handle
+    handle = running_handle(job, Reached(hosts, ssh_config, accept_new, context, namespace))
     if watch:
         watch_status(handle, wide, output)
     elif output is Format.json:

@@ -27,11 +27,11 @@ def top(
 
     Example: jobctl top my-job
     """
-    from jobctl.jobspec.operations.lifecycle.open import running_job
     from jobctl.jobspec.operations.resolve.job import Reached
+    from jobctl.jobspec.operations.resolve.running import running_handle
     from jobctl.views.top import show_top
 
-    handle = running_job(job, Reached(hosts, ssh_config, accept_new, context, namespace)).handle
+    handle = running_handle(job, Reached(hosts, ssh_config, accept_new, context, namespace))
     show_top(handle, output, once=once)
     if handle.failures:
         raise typer.Exit(3 if set(handle.failures) >= set(handle.where()) else 4)

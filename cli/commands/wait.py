@@ -31,12 +31,12 @@ def wait(
 
     Example: jobctl wait my-job --timeout 2h
     """
-    from jobctl.jobspec.operations.lifecycle.open import running_job
     from jobctl.jobspec.operations.lifecycle.wait import wait_until_ended
     from jobctl.jobspec.operations.resolve.job import Reached
+    from jobctl.jobspec.operations.resolve.running import running_handle
     from jobctl.views.status import show_result
 
-    handle = running_job(job, Reached(hosts, ssh_config, accept_new, context, namespace)).handle
+    handle = running_handle(job, Reached(hosts, ssh_config, accept_new, context, namespace))
     state = wait_until_ended(handle, None if timeout is None else duration(timeout))
     name, now = handle.job.name, state.phase
     told = {"job": name, "phase": now, "reason": state.reason}

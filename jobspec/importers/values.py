@@ -78,7 +78,7 @@ def seconds(text: str) -> str:
     number = float(text)
     if not number:
         raise ValueError("it is not a time")
-    return f"{number:g}s" if number % 60 or number < 120 else f"{number / 60:g}m"
+    return f"{number:.12g}s" if number % 60 or number < 120 else f"{number / 60:.12g}m"
 
 
 def truth(text: str) -> bool:

@@ -13,8 +13,8 @@ from typing import Any
 
 from jobctl.jobspec.deploy.model.notification import Notification
 from jobctl.jobspec.deploy.model.untrusted import Json, as_moment, as_number, as_text, objects
-from jobctl.jobspec.report.layout import duration
 from jobctl.jobspec.report.runs import Event, beginning, events_of
+from jobctl.jobspec.spec.durations import in_words
 
 MOST = 8  # failures that one message names: the first ones and the last ones
 
@@ -300,7 +300,7 @@ class News:
 
     def _recovered(self, event: Event, trouble: Trouble, number: int | None = None) -> None:
         cost, number = max(0.0, event.at - trouble.at), self.told.generation if number is None else number
-        text = f"{trouble.words}. It runs again after {duration(cost)}, in generation {number}."
+        text = f"{trouble.words}. It runs again after {in_words(cost)}, in generation {number}."
         self._tell("recovered", event, text, trouble.nodes, cost)
 
     def _process_restarted(self, event: Event) -> None:

@@ -32,18 +32,6 @@ _STEP = 0.25  # seconds between two looks while lingering
 _ROUND = 60.0  # seconds after which a turn begins to send nothing more: another process may wait for the lock
 
 
-def keep_channels(job: JobDir, run: str, channels: tuple[Channel, ...]) -> None:
-    """Keep the channels of a job, with their secrets, for what happens from now on."""
-    if not channels:
-        job.channels.unlink(missing_ok=True)
-        job.outbox.unlink(missing_ok=True)
-        return
-    if not job.outbox.exists():
-        size = job.events.stat().st_size if job.events.exists() else 0
-        write_json(job.outbox, Outbox(size).to_json(), 0o600, sync=True)
-    write_json(job.channels, {"run": run, "channels": [one.record() for one in channels]}, 0o600, sync=True)
-
-
 class Teller:
     """Tells people what happens to one job. Several may exist: one at a time is at work."""
 

@@ -12,6 +12,7 @@ from jobctl.jobspec.render import container
 from jobctl.jobspec.render.environment import compose_template
 from jobctl.jobspec.render.options import Keys, service_keys
 from jobctl.jobspec.render.quote import Rendered
+from jobctl.jobspec.spec.durations import for_go
 
 # Who `self` is, only the host knows; whoever runs Compose there says so.
 _SELF = Rendered("${JOBCTL_USER:?set it to the UID:GID that the job runs as}")
@@ -102,7 +103,7 @@ def _values(sent: Sent, given: Container, workdir: str | None, secrets: bool) ->
         "groups": container.groups(given) + _added(options, "group_add"),
         "gpus": container.gpus(given),
         "limits": container.limits(given),
-        "grace": container.duration(given.stop_grace),
+        "grace": for_go(given.stop_grace),
         "log_options": container.LOG_OPTIONS,
         "options": [(key, value) for key, value in options.items() if key not in _MERGED],
         "variables": container.variables(given),

@@ -191,8 +191,3 @@ def uncovered_labels(node: Node | Service, artefact: str) -> Pairs:
 def hash_of(uncovered: Pairs) -> str:
     """Return the artefact's hash among the labels that `uncovered_labels` gave."""
     return dict(uncovered)[SPEC_LABEL]
-
-
-def duration(seconds: float) -> str:
-    """Return `seconds` as Go writes durations."""
-    return f"{seconds:.0f}s" if seconds == round(seconds) else f"{round(seconds * 1000)}ms"

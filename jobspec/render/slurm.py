@@ -18,6 +18,7 @@ from jobctl.jobspec.render.launcher import allocation, launcher
 from jobctl.jobspec.render.payload import handed_over, launch_json
 from jobctl.jobspec.render.quote import Rendered
 from jobctl.jobspec.render.slurm_container import container_script, image_settings
+from jobctl.jobspec.spec.durations import for_slurm
 
 BATCH, PROGRAM = "job.sbatch", "allocation.py"
 TO_SAVE = 30.0  # seconds between the warning of the time limit and that limit, beside the grace of processes
@@ -97,7 +98,7 @@ def _options(plan: Plan) -> Iterator[tuple[str, str | None]]:
         yield "--ntasks-per-node", "1"
     named = (("--partition", given.partition), ("--account", given.account), ("--qos", given.qos))
     more = (("--constraint", given.constraint), ("--reservation", given.reservation), ("--gres", given.gres))
-    limit = (("--time", _clock(given.time) if given.time else None),)
+    limit = (("--time", for_slurm(given.time) if given.time else None),)
     yield from ((name, value) for name, value in (*named, *more, *limit) if value is not None)
     if given.exclusive:
         yield "--exclusive", None
@@ -122,12 +123,6 @@ def _warning(grace: float, limit: float | None) -> int:
     """Return how many seconds before the time limit processes are told to end."""
     seconds = math.ceil(grace + TO_SAVE)
     return min(seconds, max(1, int(limit / 2))) if limit else seconds
-
-
-def _clock(seconds: float) -> str:
-    """Return a time limit as Slurm writes it: D-HH:MM:SS."""
-    whole = math.ceil(seconds)
-    return f"{whole // 86400}-{whole // 3600 % 24:02}:{whole // 60 % 60:02}:{whole % 60:02}"
 
 
 def _option(name: str, value: str | None) -> str:

@@ -17,10 +17,11 @@ from jobctl.jobspec.report.chart import chart
 from jobctl.jobspec.report.fitness_layout import fitness_part
 from jobctl.jobspec.report.goodput import Share, Use
 from jobctl.jobspec.report.incidents import Incident, Stack
-from jobctl.jobspec.report.layout import Mark, RunClock, Scale, cut, duration, percent, ticks
+from jobctl.jobspec.report.layout import Mark, RunClock, Scale, cut, percent, ticks
 from jobctl.jobspec.report.report import Story
 from jobctl.jobspec.report.runs import Event
 from jobctl.jobspec.report.timeline import TROUBLE, NodeLine, StateSpan
+from jobctl.jobspec.spec.durations import in_words
 
 LINES = 64  # nodes that are drawn; more only make those harder to find that something happened to
 LISTED = 2000  # events that are listed, the last ones
@@ -38,7 +39,7 @@ def page(story: Story, made: float, zone: tzinfo | None = UTC) -> str:
         made=clock.day(made),
         tiles=tuple(_tiles(story)),
         uses=_uses(story.shares),
-        paused=duration(story.paused) if story.paused >= 1 else None,
+        paused=in_words(story.paused) if story.paused >= 1 else None,
         chart=chart(story, scale) if story.curves else None,
         generations=_generations(story, scale),
         rows=tuple(_row(line, scale, clock) for line in shown),
@@ -68,10 +69,10 @@ def _tiles(story: Story) -> Iterator[_Tile]:
             "of the time led to progress that was kept" if story.by_steps else "of the time it ran (it tells no steps)"
         )
         yield _Tile(percent(story.ratio), "effective training time", note)
-    yield _Tile(duration(story.end - story.begin), "from start to end", _paused(story))
+    yield _Tile(in_words(story.end - story.begin), "from start to end", _paused(story))
     count = len(story.failures)
     yield _Tile(
-        str(count), "failure" if count == 1 else "failures", f"cost {duration(story.lost)}" if count else "none"
+        str(count), "failure" if count == 1 else "failures", f"cost {in_words(story.lost)}" if count else "none"
     )
     count = len(story.generations)
     moved = sum(1 for line in story.nodes if len(line.hosts) > 1)
@@ -82,7 +83,7 @@ def _tiles(story: Story) -> Iterator[_Tile]:
 
 
 def _paused(story: Story) -> str:
-    return f"of that {duration(story.paused)} stopped" if story.paused >= 1 else "without a stop"
+    return f"of that {in_words(story.paused)} stopped" if story.paused >= 1 else "without a stop"
 
 
 # Good first, in the order in which they are drawn.
@@ -117,7 +118,7 @@ def _uses(shares: Sequence[Share]) -> tuple[_Used, ...]:
             name,
             round(100 * times[use] / whole, 3),
             percent(times[use] / whole),
-            duration(times[use]),
+            in_words(times[use]),
         )
         for use, name in _USES.items()
         if whole > 0 and times[use] > 0
@@ -171,7 +172,7 @@ def _row(line: NodeLine, scale: Scale, clock: RunClock) -> _Row:
 def _table(line: NodeLine, clock: RunClock) -> Iterator[tuple[int, str, str, str, str, str]]:
     """Yield the states of a node as text: node, from when, for how long, what, where, and the message."""
     for span in line.spans:
-        times = clock.since(span.begin), duration(span.end - span.begin)
+        times = clock.since(span.begin), in_words(span.end - span.begin)
         yield (line.node, *times, span.state, span.host or "", cut(span.note))
 
 
@@ -190,7 +191,7 @@ def _moves(line: NodeLine, scale: Scale) -> Iterator[Mark]:
 def _title(span: StateSpan, clock: RunClock) -> str:
     where = f" on {span.host}" if span.host else ""
     generation = f", generation {span.generation}" if span.generation else ""
-    head = f"{span.state}{where}{generation}: {clock.since(span.begin)}, for {duration(span.end - span.begin)}"
+    head = f"{span.state}{where}{generation}: {clock.since(span.begin)}, for {in_words(span.end - span.begin)}"
     return f"{head}\n{cut(span.note)}" if span.note and span.state not in _PLAIN else head
 
 
@@ -254,8 +255,8 @@ def _failure(number: int, failure: Incident, clock: RunClock) -> _Told:
         node="?" if failure.node is None else str(failure.node),
         cause=cut(failure.cause),
         step="" if failure.step is None else str(failure.step),
-        times=tuple((name, duration(at)) for name, at in zip(_TIMES, times, strict=True) if at is not None),
-        lost=duration(failure.lost),
+        times=tuple((name, in_words(at)) for name, at in zip(_TIMES, times, strict=True) if at is not None),
+        lost=in_words(failure.lost),
         outcome=_OUTCOMES[failure.outcome],
         log=failure.log or "log",
         tail=tuple(map(cut, failure.tail)),

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 
+from jobctl.jobspec.spec.durations import in_words
+
 LONGEST = 2000  # characters of a line that anyone wrote
 
 
@@ -42,28 +44,13 @@ class RunClock:
 
     def since(self, at: float) -> str:
         """Return how long after the beginning of the run a time was: `+3 min 5 s`."""
-        return f"+{duration(at - self.begin)}"
+        return f"+{in_words(at - self.begin)}"
 
     def _of(self, at: float) -> datetime:
         try:
             return datetime.fromtimestamp(at, UTC).astimezone(self.zone)
         except (OverflowError, ValueError, OSError):  # no time that a calendar has
             return datetime.fromtimestamp(0, UTC)
-
-
-_UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
-
-
-def duration(seconds: float) -> str:
-    """Return seconds as text, in two units at most: `0.4 s`, `48 s`, `3 min 5 s`, `2 d 4 h`."""
-    if seconds < 10:
-        return f"{round(seconds, 1):g} s"
-    whole = round(seconds)
-    large, unit = next((size, unit) for size, unit in _UNITS if whole >= size)
-    small = next(((size, unit) for size, unit in _UNITS if size < large), None)
-    text = f"{whole // large} {unit}"
-    rest = whole % large // small[0] if small else 0
-    return f"{text} {rest} {small[1]}" if small and rest else text
 
 
 def percent(part: float) -> str:
@@ -90,7 +77,7 @@ def ticks(scale: Scale) -> tuple[Mark, ...]:
     step = next((step for step in _STEPS if length / step <= 8), 86400 * max(1, -(-length // (8 * 86400))))
     times = [step * number for number in range(int(length // step) + 1)]
     return tuple(
-        Mark(scale.at(scale.begin + at), duration(at) if at else "0", bool(number % 2))
+        Mark(scale.at(scale.begin + at), in_words(at) if at else "0", bool(number % 2))
         for number, at in enumerate(times)
     )
 

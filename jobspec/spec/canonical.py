@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from jobctl.jobspec.spec.scalars import MOST_NODES, bad, duration_value, expected, kind_of, parse_duration
+from jobctl.jobspec.spec.scalars import MOST_NODES, bad, duration_value, expected, kind_of
 
 __all__ = [
     "build",
@@ -20,7 +20,6 @@ __all__ = [
     "email",
     "hang_timeout",
     "nodes",
-    "parse_duration",
     "secret_name",
     "secrets",
     "standby",

@@ -11,6 +11,7 @@ import yaml
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from jobctl.jobspec.spec.durations import in_one_unit
 from jobctl.jobspec.spec.forms import form
 from jobctl.jobspec.spec.model import Spec
 from jobctl.jobspec.spec.pod_parts import PodSecurityContext
@@ -120,15 +121,7 @@ def _default(info: FieldInfo) -> str:
         return "the defaults of its keys" if value == {} and _part(info) is not None else "not set"
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"
-    return f"`{duration_text(value) if isinstance(value, float) else value}`"
-
-
-def duration_text(seconds: float) -> str:
-    """Return seconds as a user would write them."""
-    for unit, size in (("h", 3600), ("m", 60)):
-        if seconds >= size and seconds % size == 0:
-            return f"{seconds / size:g}{unit}"
-    return f"{seconds:g}s"
+    return f"`{in_one_unit(value) if isinstance(value, float) else value}`"
 
 
 def codes_page() -> str:

@@ -13,15 +13,15 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
+from jobctl.jobspec.spec.durations import is_duration, parse_duration
+
 _INT = re.compile(r"[-+]?(?:0|[1-9][0-9]*)|0o[0-7]+|0x[0-9a-fA-F]+")
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([bkmgt]?)(?:i?b)?", re.IGNORECASE)
-_DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?(?:(\d+)ms)?", re.ASCII)
 
 _IDS = re.compile(r"\d{1,5}(?:-\d{1,5})?(?:,\d{1,5}(?:-\d{1,5})?)*", re.ASCII)
 
 _TRUE, _FALSE = ("true", "True", "TRUE"), ("false", "False", "FALSE")
-_SECONDS = (86400.0, 3600.0, 60.0, 1.0, 0.001)
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 # A slip of the finger would plan for billions of processes, and take all memory for it.
@@ -29,7 +29,6 @@ MOST_NODES = 65_536
 MOST_DEVICES = 4_096
 
 MOST_BYTES = 2**63 - 1  # the engine counts in 64 bits
-LONGEST = 100 * 365 * 86400.0  # seconds; what waits that long waits for ever, and clocks end after 292 years
 
 
 def bad(code: str, message: str, hint: str | None = None) -> PydanticCustomError:
@@ -104,17 +103,6 @@ def parse_size(value: object) -> object:
     return int(size)
 
 
-def parse_duration(text: str) -> float:
-    """Return the seconds of a duration such as `30s`, `10m`, `1h30m`. Raises ValueError, also above LONGEST."""
-    match = _DURATION.fullmatch(text)
-    if match is None or not text:
-        raise ValueError(f"not a duration: {text}")
-    seconds = sum(float(part) * unit for part, unit in zip(match.groups(), _SECONDS, strict=True) if part)
-    if seconds > LONGEST:
-        raise ValueError(f"longer than 100 years: {text}")
-    return seconds
-
-
 def duration_value(value: object) -> object:
     """Return seconds."""
     if isinstance(value, int | float) and not isinstance(value, bool):
@@ -129,7 +117,7 @@ def _no_duration(value: object) -> float:
     hint = "write it as `30s`, `10m` or `1h30m`"
     if isinstance(value, str) and _FLOAT.fullmatch(value):
         hint = f"write the unit: `{value}s` or `{value}m`"
-    elif isinstance(value, str) and value and _DURATION.fullmatch(value):
+    elif isinstance(value, str) and is_duration(value):
         hint = "100 years, `36500d`, are the most"
     raise expected("a duration", value, hint)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from jobctl.jobspec.spec.durations import in_one_unit
 from jobctl.jobspec.spec.model import Spec
-from jobctl.jobspec.spec.reference import duration_text
 
 ID = "https://jobctl.dev/schema/job-1.json"
 
@@ -35,7 +35,7 @@ def _tidy(value: Any) -> Any:
     if tidy.get("additionalProperties", True) is not True:
         tidy["patternProperties"] = {"^x-": True}
     if isinstance(tidy.get("default"), float) and "pattern" in str(tidy):
-        tidy["default"] = duration_text(tidy["default"])
+        tidy["default"] = in_one_unit(tidy["default"])
     return _or_variable(tidy)
 
 

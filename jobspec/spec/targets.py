@@ -60,6 +60,11 @@ class TargetTraits:
         """Whether somebody else chooses the nodes, a cluster or Slurm."""
         return not self.takes_hosts and not self.is_here
 
+    @property
+    def is_supervised(self) -> bool:
+        """Whether a supervisor of jobctl's recovers its jobs, and writes their history."""
+        return not self.chooses_nodes
+
 
 TARGETS: Mapping[TargetName, TargetTraits] = {
     "local": TargetTraits(

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode, phase
+from jobctl.jobspec.deploy.model.stragglers import Straggler
 from jobctl.jobspec.frameworks.failure_patterns import DEFAULT_RULES
 from jobctl.jobspec.plan.recovery import Failure, Recovery
 from jobctl.jobspec.supervise.decisions import Decision, GiveUp, Repair, Restart, Wait, World
@@ -44,7 +45,7 @@ def decide_loss(
     if open_:
         return Wait(f"{words}; moves once it cannot run there any more ({timeout:g} s)", lasting=False)
     reason = f"{', '.join(sorted({node.host for node in lost}))} is lost"
-    failure = _failure_of(lost, observed, now, "host", reason)
+    failure = failure_of(min(lost, key=lambda node: node.node), observed, now, "host", reason)
     if policy.on_host_loss == "fail":
         return GiveUp(f"{words}; `recovery.on_host_loss` is `fail`", failure)
     moves, without = new_homes(lost, observed, policy.on_host_loss, world)
@@ -55,9 +56,9 @@ def decide_loss(
     return replace(verdict, moves=moves, without=without) if isinstance(verdict, Restart) else verdict
 
 
-def _failure_of(nodes: Sequence[ObservedNode], observed: Observed, now: float, kind: str, reason: str) -> Failure:
-    """Return the failure of nodes that have not told of one themselves: that of the first of them."""
-    generation, first = observed.control.generation, min(nodes, key=lambda node: node.node)
+def failure_of(first: ObservedNode | Straggler, observed: Observed, now: float, kind: str, reason: str) -> Failure:
+    """Return the failure of nodes that have not told of one themselves, `first` of them first."""
+    generation = observed.control.generation
     return Failure(
         generation=generation.number if generation else 0,
         at=now,
@@ -168,7 +169,7 @@ def decide_refused(observed: Observed, policy: Recovery, now: float, world: Worl
     if not refused:
         return None
     first = min(refused, key=lambda node: node.node)
-    failure = _failure_of(refused, observed, now, "launcher", f"it cannot start on {first.host}")
+    failure = failure_of(first, observed, now, "launcher", f"it cannot start on {first.host}")
     placed = _place_refused(Restart("", failure, 0.0), observed, policy, world)
     if not placed.moves and not placed.without:
         return None

@@ -6,10 +6,9 @@ from dataclasses import replace
 
 from jobctl.jobspec.deploy.model.observed import Observed, phase
 from jobctl.jobspec.deploy.model.stragglers import Straggler, stragglers
-from jobctl.jobspec.plan.recovery import STRAGGLER, Failure, Recovery
+from jobctl.jobspec.plan.recovery import STRAGGLER, Recovery
 from jobctl.jobspec.supervise.decisions import Continue, Restart, Stay, World
-from jobctl.jobspec.supervise.failures import newest_step
-from jobctl.jobspec.supervise.host_loss import new_homes
+from jobctl.jobspec.supervise.host_loss import failure_of, new_homes
 
 # A node that is slow on its next host too is slow by its work, its data or its image: another move would only cost time.
 AGAIN = 3600.0  # seconds after a move in which the node moves no more for that
@@ -42,17 +41,6 @@ def _move(one: Straggler, observed: Observed, policy: Recovery, now: float, worl
     moves, without = new_homes(moving, observed, how, replace(world, free_hosts=fit))
     if moves is None:
         return Stay(one.node, one.host, "no other host is free, and the job needs the node")
-    failure = Failure(
-        generation=observed.control.generation.number if observed.control.generation else 0,
-        at=now,
-        node=one.node,
-        host=one.host,
-        rank=None,
-        exit_code=None,
-        kind=STRAGGLER,
-        progress=newest_step(observed),
-        ran=0.0,
-        reason=str(one),
-    )
+    failure = failure_of(one, observed, now, STRAGGLER, str(one))
     cause = f"node {one.node} is a straggler; a rule excludes {one.host}"
     return Restart(cause, failure, 0.0, moves, without, frozenset({one.host}))

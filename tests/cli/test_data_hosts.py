@@ -10,7 +10,7 @@ import pytest
 from jobctl.jobspec import load, plan
 from jobctl.jobspec.deploy.model.inventory import Inventory, SshOptions, dump_inventory, load_inventory
 from jobctl.jobspec.deploy.store.jobdir import job_dir
-from jobctl.jobspec.deploy.targets import fleet
+from jobctl.jobspec.deploy.targets import host_fleet
 from jobctl.jobspec.deploy.transport.local import LocalTransport
 from jobctl.jobspec.operations.errors import InvalidSpec
 from jobctl.jobspec.operations.resolve.job import AS_STARTED, Compiled, Where
@@ -65,8 +65,8 @@ def test_data_comes_from_a_host_of_the_file_that_the_job_does_not_use(
         reached.append(host)
         return LocalTransport(host.name)
 
-    monkeypatch.setattr(fleet, "transport_to", transport_to)
-    made = fleet.host_fleet(job_dir(tmp_path, "job"), "ssh", inventory, None, lambda text: None)
+    monkeypatch.setattr(host_fleet, "transport_to", transport_to)
+    made = host_fleet.host_fleet(job_dir(tmp_path, "job"), "ssh", inventory, None, lambda text: None)
     del reached[:]
     for source in ("gpu09", "ml@gpu09", "me@gpu09", "gpu02", "elsewhere"):
         made.folder_of(Dataset("/d", "/d", "d", host=source))

@@ -13,7 +13,7 @@ import pytest
 from jobctl.jobspec.deploy.model.notification import Channel
 from jobctl.jobspec.deploy.store import events
 from jobctl.jobspec.deploy.store.jobdir import JobDir
-from jobctl.jobspec.notify.teller import keep_channels
+from jobctl.jobspec.notify.channels import keep_channels
 from tests.cli.conftest import SPEC
 from tests.tools.webhook import Webhook, served
 

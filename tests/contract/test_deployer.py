@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -31,6 +30,7 @@ from jobctl.jobspec.planner import job as planner
 from jobctl.jobspec.planner.context import Context
 from jobctl.jobspec.spec.hosts import Host
 from jobctl.jobspec.spec.load import load_text
+from tests.tools.waiting import eventually
 
 SPEC = """\
 name: contract
@@ -106,13 +106,6 @@ def deployer(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Deploye
 
 
 PATIENCE = 240.0  # seconds for what takes a few on an idle machine
-
-
-def eventually(look: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not look():
-        assert time.monotonic() < deadline, f"not within {PATIENCE} s"
-        time.sleep(0.1)
 
 
 def bring_up(deployer: Deployer) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -117,14 +116,6 @@ class Hosts:
         ]
         found = [str(path) for name in ("incomplete", "arriving", "*.tar") for path in self.folder.rglob(name)]
         return running + found
-
-
-def eventually(look: Callable[[], object]) -> None:
-    """Wait for a condition."""
-    deadline = time.monotonic() + 60
-    while not look():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.02)
 
 
 def _read(path: Path) -> bytes:

@@ -20,17 +20,7 @@ from jobctl.jobspec.operations.errors import Refused
 from jobctl.jobspec.operations.inspect.data import DataOnHosts, choose
 from jobctl.jobspec.plan.sent import Dataset
 
-from .sent_data import contents, data_folder, host_of_data, nobody, package, there, versions
-
-
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
-    return data_folder(tmp_path)
-
-
-@pytest.fixture
-def host(tmp_path: Path) -> Any:
-    return host_of_data(tmp_path)
+from .sent_data import contents, nobody, package, there, versions
 
 
 def test_all_files_are_there_whatever_they_are_called(source: Path, host: Any) -> None:

@@ -17,18 +17,7 @@ from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.transport.base import Result
 from jobctl.jobspec.deploy.transport.local import LocalTransport
 
-from .sent_data import Counting, contents, data_folder, host_of_data, package, package_from, there
-
-
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
-    return data_folder(tmp_path)
-
-
-@pytest.fixture
-def host(tmp_path: Path) -> Any:
-    return host_of_data(tmp_path)
-
+from .sent_data import Counting, contents, package, package_from, there
 
 # A folder that is on a host.
 

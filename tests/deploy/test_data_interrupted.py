@@ -23,23 +23,11 @@ from jobctl.jobspec.deploy.transport.local import LocalTransport
 from .sent_data import (
     Counting,
     contents,
-    data_folder,
-    host_of_data,
     package,
     package_from,
     there,
     versions,
 )
-
-
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
-    return data_folder(tmp_path)
-
-
-@pytest.fixture
-def host(tmp_path: Path) -> Any:
-    return host_of_data(tmp_path)
 
 
 class Cut(Counting):

@@ -17,9 +17,10 @@ from jobctl.jobspec.deploy.host.data_folder import DataFolder
 from jobctl.jobspec.deploy.host.data_source import FolderHere, Rest
 from jobctl.jobspec.deploy.host.data_spread import DataSpread
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
+from tests.tools.waiting import eventually
 
 from .sent_data import package, package_from
-from .spread_data import HOSTS, Hosts, eventually
+from .spread_data import HOSTS, Hosts
 
 
 @pytest.fixture

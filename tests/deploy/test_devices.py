@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from jobctl.jobspec.deploy.host.containers import Containers
-from jobctl.jobspec.deploy.host.devices import devices_in_use, jobs_of
+from jobctl.jobspec.deploy.host.devices_in_use import devices_in_use, jobs_of
 
 
 class Told:

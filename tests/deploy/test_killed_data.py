@@ -6,24 +6,20 @@ JOBCTL_TEST_SEED which.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import random
 import shutil
 import signal
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from .kills import AGAIN, KILLS, SEED, kill_program, lose_unwritten, run, run_and_kill, tell
 from .spread_data import HOSTS, Hosts
 
-KILLS = int(os.environ.get("JOBCTL_TEST_TRANSFERS", "3"))
-SEED = int(os.environ.get("JOBCTL_TEST_SEED", "1"))
 FILES = {"a": 9_000_000, "b": 24_000_000, **{f"c{number}": 1_500_000 for number in range(10)}}
 SIZE = sum(FILES.values())
 UPS = 6  # commands until all hosts have it
-AGAIN = 0.1  # of the bytes may travel twice
 
 
 class Killed:
@@ -49,26 +45,10 @@ class Killed:
         with (self.folder / "got").open("ab") as file:
             file.write(b"%d\n" % size)
 
-    def numbers(self, name: str) -> list[int]:
-        """Return what programs have written down."""
-        path = self.folder / name
-        return [int(line) for line in path.read_text().split()] if path.exists() else []
-
-    def up(self, at: int, then: Callable[[int], None]) -> bool:
-        """Run `up` to its end, and do something once so many bytes have come; say whether that was done."""
-        child = os.fork()
-        if child == 0:
-            with contextlib.suppress(BaseException):
-                self.hosts.up()
-            os._exit(0)
-        done = False
-        while os.waitpid(child, os.WNOHANG)[0] == 0:
-            if not done and sum(self.numbers("got")) >= at:
-                done = True
-                then(child)
-            with contextlib.suppress(OSError):
-                signal.sigtimedwait([], 0.005)
-        return done
+    def got(self) -> int:
+        """Return how many bytes hosts have got over the network, in all transfers."""
+        path = self.folder / "got"
+        return sum(map(int, path.read_text().split())) if path.exists() else 0
 
     def kill(self, command: int) -> None:
         """Kill something at random."""
@@ -76,14 +56,9 @@ class Killed:
         if what == "jobctl":
             os.kill(command, signal.SIGKILL)
             return
-        with contextlib.suppress(OSError, ValueError):
-            (pid,) = self.numbers(f"pid-{host}")
-            below = [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-            for one in (*(below if what != "program" else ()), *([pid] if what != "tar" else ())):
-                os.kill(one, signal.SIGKILL)
-        if what == "host":  # what it had not written to its disk yet is lost
-            for path in (self.folder / host).glob(".data/*/incomplete/b"):
-                os.truncate(path, max(0, path.stat().st_size - self.chance.randrange(2_000_000)))
+        kill_program(self.folder / f"pid-{host}", itself=what != "tar", below=what != "program")
+        if what == "host":
+            lose_unwritten((self.folder / host).glob(".data/*/incomplete/b"), self.chance, 2_000_000)
 
 
 @pytest.mark.long
@@ -93,15 +68,14 @@ def test_all_hosts_get_the_data_whatever_is_killed(
     chance, got, hits = random.Random(SEED), 0, 0
     for number in range(KILLS):
         killed = Killed(tmp_path / str(number), monkeypatch, chance)
-        hits += killed.up(chance.randrange(2_000_000, SIZE * 2), killed.kill)
+        hits += run_and_kill(killed.hosts.up, killed.got, chance.randrange(2_000_000, SIZE * 2), killed.kill)
         for _ in range(UPS):
             if killed.hosts.complete() != list(HOSTS):
-                killed.up(1 << 60, lambda command: None)
+                run(killed.hosts.up)
         where = f"kill {number} of seed {SEED}"
         assert (killed.hosts.complete(), killed.hosts.left()) == (list(HOSTS), []), where
-        got += sum(killed.numbers("got"))
+        got += killed.got()
         shutil.rmtree(killed.folder)
     again = got / (SIZE * len(HOSTS) * KILLS) - 1
-    with capsys.disabled():
-        print(f"\n{hits} kills in the middle of {KILLS} transfers: {100 * again:.1f} % of the bytes travelled again")
+    tell(hits, again, capsys)
     assert again < AGAIN

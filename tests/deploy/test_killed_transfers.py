@@ -21,13 +21,11 @@ from jobctl.jobspec.deploy.host.scripts import joined
 from jobctl.jobspec.deploy.host.scripts.frames import PIECE
 
 from .handing import Played
+from .kills import AGAIN, KILLS, SEED, kill_program, lose_unwritten, run, run_and_kill, tell
 
-KILLS = int(os.environ.get("JOBCTL_TEST_TRANSFERS", "3"))
-SEED = int(os.environ.get("JOBCTL_TEST_SEED", "1"))
 HOSTS = ("h2", "h3", "h4", "h5")
 SIZE = 48_000_000
 ROUNDS = 6  # commands until all hosts have it
-AGAIN = 0.1  # of the bytes may travel twice
 
 
 class Killed:
@@ -57,31 +55,14 @@ class Killed:
         loaded = self.played.loaded()
         return [host for host in HOSTS if not loaded.get(host)]
 
-    def command(self) -> int:
-        """Start what `up` does for those hosts that lack the image; return the id of its process."""
+    def up(self) -> Callable[[], object]:
+        """Return what `up` does for those hosts that lack the image."""
         lacking = self.lacking()
         having = [host for host in HOSTS if host not in lacking]
         source = self.played.source("h1") if self.chance.random() < 0.5 else self.played.here()
         if having:
             source = self.played.source(having[0], ["cat", str(self.folder / having[0])])
-        jobs = {host: self.played.jobs[host] for host in lacking}
-        child = os.fork()
-        if child == 0:
-            with contextlib.suppress(BaseException):
-                HandingOn("app:1", source, jobs).run()
-            os._exit(0)
-        return child
-
-    def run(self, then: Callable[[int], None], at: int) -> bool:
-        """Run a command to its end, and do something once so many bytes have come; say whether that was done."""
-        child, done = self.command(), False
-        while os.waitpid(child, os.WNOHANG)[0] == 0:
-            if not done and self.got() >= at:
-                done = True
-                then(child)
-            with contextlib.suppress(OSError):
-                signal.sigtimedwait([], 0.005)
-        return done
+        return HandingOn("app:1", source, {host: self.played.jobs[host] for host in lacking}).run
 
     def kill(self, command: int) -> None:
         """Kill something at random."""
@@ -89,14 +70,9 @@ class Killed:
         if what == "jobctl":
             os.kill(command, signal.SIGKILL)
             return
-        with contextlib.suppress(OSError, ValueError):
-            pid = int((self.folder / f"pid-{host}").read_text())
-            children = [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-            for one in (*(children if what != "program" else ()), *([pid] if what != "engine" else ())):
-                os.kill(one, signal.SIGKILL)
-        if what == "host":  # what it had not written to its disk yet is lost
-            for path in self.folder.glob(f"own/{host}/arriving/*"):
-                os.truncate(path, max(0, path.stat().st_size - self.chance.randrange(2 * PIECE)))
+        kill_program(self.folder / f"pid-{host}", itself=what != "engine", below=what != "program")
+        if what == "host":
+            lose_unwritten(self.folder.glob(f"own/{host}/arriving/*"), self.chance, 2 * PIECE)
 
     def running(self) -> list[int]:
         pids = [int(path.read_text() or 0) for path in self.folder.glob("pid-*")]
@@ -120,18 +96,15 @@ def test_transfers_end_right_whatever_is_killed(
         folder.mkdir()
         killed = Killed(folder, monkeypatch, chance)
         size = len(killed.played.image) * len(HOSTS)
-        hits += killed.run(killed.kill, chance.randrange(PIECE, size * 7 // 10))
+        hits += run_and_kill(killed.up(), killed.got, chance.randrange(PIECE, size * 7 // 10), killed.kill)
         for _ in range(ROUNDS):
             if killed.lacking():
-                killed.run(lambda command: None, 1 << 60)
+                run(killed.up())
         assert (killed.lacking(), killed.played.kept(), killed.running()) == ([], {}, []), (
             f"kill {number} of seed {SEED}"
         )
         got, needed = got + killed.got(), needed + size
         for path in folder.glob("h*"):
             path.unlink()
-    with capsys.disabled():
-        print(
-            f"\n{hits} kills in the middle of {KILLS} transfers: {100 * (got / needed - 1):.1f} % of the bytes travelled again"
-        )
+    tell(hits, got / needed - 1, capsys)
     assert got / needed - 1 < AGAIN

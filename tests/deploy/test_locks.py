@@ -94,9 +94,9 @@ def test_a_lock_on_hosts_is_held_by_one_and_free_at_once_afterwards(tmp_path: Pa
         with pytest.raises(Locked) as locked, hostlock.hold_on(both, "lock", "down", wait=0.0):
             pass
         assert "locked on h1 by `up`" in str(locked.value)
-        hostlock.check(held)
+        held.check()
     with hostlock.hold_on(both, "lock", "down", wait=0.0) as held:
-        hostlock.check(held)
+        held.check()
 
 
 def test_who_gets_a_lock_on_some_hosts_only_lets_go_of_these(tmp_path: Path) -> None:
@@ -105,17 +105,17 @@ def test_who_gets_a_lock_on_some_hosts_only_lets_go_of_these(tmp_path: Path) -> 
         with pytest.raises(Locked), hostlock.hold_on([first, second], "lock", "down", wait=0.0):
             pass
         with hostlock.hold_on([first], "lock", "other", wait=0.0) as held:
-            hostlock.check(held)
+            held.check()
 
 
 def test_a_host_that_does_not_answer_is_left_out_of_a_lock(tmp_path: Path) -> None:
     with hostlock.hold_on(host_jobs(tmp_path, "h1", "h2", gone="h1"), "lock", "up") as held:
         assert (sorted(held.channels), sorted(held.failed)) == (["h2"], ["h1"])
         held.lost.add("h1")  # it was known to be gone
-        hostlock.check(held)
+        held.check()
         held.lost.add("h2")
         with pytest.raises(hostlock.LockLost, match="the lock on h2 was lost"):
-            hostlock.check(held)
+            held.check()
 
 
 def test_where_no_host_answers_there_is_no_lock(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fleet.jobs import eventually
 
 from jobctl.jobspec.deploy.apply.deployer import AllUnreachable
 from jobctl.jobspec.deploy.host.host_job import HostJob
@@ -31,6 +30,7 @@ from jobctl.jobspec.plan.generation import Generation, first_generation
 from jobctl.jobspec.plan.types import HostRef
 from jobctl.jobspec.render.payload import control_json
 from jobctl.jobspec.spec.hosts import Host
+from tests.tools.waiting import eventually
 
 from .test_executor import TWO
 from .test_hosts import hosts

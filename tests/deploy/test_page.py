@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from jobctl.jobspec.report.html import LINES, LISTED, page
-from jobctl.jobspec.report.layout import duration, percent
+from jobctl.jobspec.report.layout import percent
 from jobctl.jobspec.report.report import Story, tell
 
 # Tests are no package (`--import-mode=importlib`).
@@ -126,26 +126,6 @@ def test_of_many_nodes_those_are_drawn_that_something_happened_to() -> None:
     assert "2936 more nodes, to which nothing else happened, are not drawn." in made
     assert f"The first {6002 - LISTED} are left out" in made
     assert len(made) < 1_500_000
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (0.0, "0 s"),
-        (0.04, "0 s"),
-        (0.42, "0.4 s"),
-        (9.94, "9.9 s"),
-        (9.96, "10 s"),
-        (59.6, "1 min"),
-        (61, "1 min 1 s"),
-        (3600, "1 h"),
-        (3725, "1 h 2 min"),
-        (90000, "1 d 1 h"),
-        (86400 * 12, "12 d"),
-    ],
-)
-def test_durations(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
 
 
 def test_only_all_of_it_is_called_all_of_it() -> None:

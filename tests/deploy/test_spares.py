@@ -15,7 +15,6 @@ from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.host_state import HostState
 from jobctl.jobspec.deploy.model.inventory import Inventory, dump_inventory, load_inventory
 from jobctl.jobspec.deploy.store.jobdir import JobDir
-from jobctl.jobspec.deploy.targets import fleet
 from jobctl.jobspec.deploy.targets.hosts import Hosts
 from jobctl.jobspec.deploy.targets.provision import idle_hosts
 from jobctl.jobspec.plan.types import HostRef, Plan, Service
@@ -72,7 +71,6 @@ def test_what_a_host_cannot_take_counts_only_where_it_is_needed(
         asked.append(host_job.host.name)
         raise HostError(host_job.host.name, "image-missing", "no such image")
 
-    monkeypatch.setattr(fleet, "check", lambda held: None)
     monkeypatch.setattr(images, "ensure", ensure)
     for name in ("send", "send_secrets", "give", "note_prepared"):
         monkeypatch.setattr(HostJob, name, lambda self, *args, **how: None)

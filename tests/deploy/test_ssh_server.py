@@ -16,7 +16,6 @@ from typing import Any
 
 import paramiko
 import pytest
-from fleet.jobs import eventually
 
 from jobctl.jobspec.deploy.host.scripts import SCRIPTS
 from jobctl.jobspec.deploy.model.errors import CannotRun, DeployError
@@ -26,6 +25,7 @@ from jobctl.jobspec.deploy.ssh_server.server import serve
 from jobctl.jobspec.deploy.ssh_server.stdio import Stdio
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.deploy.targets.local_session import ProcessSession
+from tests.tools.waiting import eventually
 
 WAIT = 60.0
 

@@ -8,10 +8,10 @@ import sys
 from typing import Any
 
 import pytest
-from fleet.jobs import eventually
 
 from jobctl.jobspec.deploy.model.usage import NodeUsage, parse_stats
 from jobctl.jobspec.deploy.store.processes import usage
+from tests.tools.waiting import eventually
 
 
 def stats(**memory: Any) -> dict[str, Any]:

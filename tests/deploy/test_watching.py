@@ -28,6 +28,7 @@ from jobctl.jobspec.deploy.transport.local import LocalTransport
 from jobctl.jobspec.plan.generation import Generation, Member, Moves, OldPlace, RendezvousPoint, first_generation
 from jobctl.jobspec.render.payload import control_json
 from jobctl.jobspec.spec.hosts import Host
+from tests.tools.waiting import eventually
 
 from .test_executor import TWO
 
@@ -39,14 +40,6 @@ def following(host_job: HostJob, me: str = "me") -> Following:
     detector = FailureDetector(time.monotonic, "token")
     detector.expect(FIRST)
     return Following([host_job], detector, me)
-
-
-def eventually(look: Any) -> Any:
-    deadline = time.monotonic() + PATIENCE
-    while not (value := look()):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    return value
 
 
 @pytest.fixture

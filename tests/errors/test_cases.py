@@ -16,17 +16,10 @@ import pytest
 
 from jobctl.jobspec.spec.checks.codes import CODES
 from jobctl.main import main
+from tests.tools.cases import split_case
 
 CASES = Path(__file__).parent / "cases"
 NAMES = sorted(path.stem for path in CASES.glob("*.txt"))
-
-
-def split(text: str) -> tuple[dict[str, str], str, str]:
-    """Return the files, the command line and the expected output of a case."""
-    inputs, _, output = text.partition("\n$ ")
-    command, _, expected = output.partition("\n")
-    parts = re.split(r"^--- (.+)\n", inputs + "\n", flags=re.MULTILINE)
-    return dict(zip(parts[1::2], parts[2::2], strict=True)), command, expected
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -35,7 +28,7 @@ def test_case(
 ) -> None:
     path = CASES / f"{name}.txt"
     text = path.read_text(encoding="utf-8")
-    files, command, expected = split(text)
+    files, command, expected = split_case(text)
     for file, content in files.items():
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / file).write_text(content, encoding="utf-8", newline="")
@@ -66,7 +59,7 @@ ELSEWHERE = {
 
 
 def test_every_code_has_a_case() -> None:
-    outputs = "\n".join(split((CASES / f"{name}.txt").read_text(encoding="utf-8"))[2] for name in NAMES)
+    outputs = "\n".join(split_case((CASES / f"{name}.txt").read_text(encoding="utf-8"))[2] for name in NAMES)
     shown = set(re.findall(r"^(?:error|warning): .* \[([a-z-]+)\]$", outputs, re.MULTILINE))
     assert shown <= set(CODES)
     assert set(CODES) - shown == ELSEWHERE

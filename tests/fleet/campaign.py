@@ -25,11 +25,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.tools.waiting import eventually
 from tests.tools.webhook import served
 
 from .fleet import Fleet
 from .host import Host
-from .jobs import eventually
 from .listening import SPEC as NOTIFY
 from .listening import VARIABLE, Hearing, Listener, heard
 from .machine import ETCD_IMAGE

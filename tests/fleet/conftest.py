@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from .fleet import Fleet
+from .jobs import Jobs
 from .shared import leaves_hosts_as_they_were
 
 __all__ = ["leaves_hosts_as_they_were"]  # a fixture
@@ -16,3 +18,12 @@ __all__ = ["leaves_hosts_as_they_were"]  # a fixture
 def hosts(hosts_of: Callable[[int], Fleet]) -> Fleet:
     """Two hosts, which all tests of a worker share."""
     return hosts_of(2)
+
+
+@pytest.fixture
+def jobs(tmp_path: Path, hosts: Fleet) -> Iterator[Jobs]:
+    """A job for these hosts, of which `down` has to leave nothing."""
+    made = Jobs(tmp_path, hosts)
+    yield made
+    down = made.run("down", *made.where)
+    assert (down.returncode, made.containers(), made.files()) == (0, [[], []], []), down.stderr

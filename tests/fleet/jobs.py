@@ -7,17 +7,14 @@ import json
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from tests.tools import commands
+from tests.tools.waiting import eventually
 
 from .fleet import Fleet
 from .machine import IMAGE
-
-T = TypeVar("T")
 
 # Counts until it is told to end; goes on from its checkpoint, and fails when told to.
 COUNTER = """\
@@ -51,18 +48,6 @@ nodes: 2
 checkpoint: {{checkpoints}}
 stop_grace_period: 2s
 """
-
-
-def eventually(look: Callable[[], T], seconds: float = 240.0) -> T:
-    """Return the first true value of `look`; fail if there is none within `seconds`."""
-    deadline = time.monotonic() + seconds
-    asked = time.monotonic()
-    while not (value := look()):
-        now = time.monotonic()
-        assert now < deadline, f"not within {seconds} s"
-        time.sleep(min(2.0, max(0.05, 9 * (now - asked))))  # a command of jobctl's costs what is waited for its time
-        asked = time.monotonic()
-    return value
 
 
 def read(path: Path) -> list[dict[str, Any]]:

@@ -144,10 +144,7 @@ def _fill_engine(folder: Path) -> None:
 
 def compose_plugin() -> Path:
     """Return the Compose plugin's binary. Raises ToolMissing."""
-    import sys
-
-    sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
-    from compose import compose
+    from tests.tools.compose import compose
 
     argv = compose()
     if len(argv) == 1:

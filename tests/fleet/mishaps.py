@@ -11,11 +11,13 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from tests.tools.commands import Command
+from tests.tools.waiting import eventually
 
 from .host import Host
-from .jobs import Jobs, eventually
+from .jobs import Jobs
 
 Mishap = Callable[[Host, int], None]
 
@@ -200,6 +202,10 @@ class Mishaps(Jobs):
         """Whether a node trains in this generation, and not only others."""
         return any(one["node"] == node and one["progress"] is not None for one in self.status()["nodes"])
 
+    def fails_or_moves(self, failures: int, generation: int) -> bool:
+        """Whether there are more failures than those, or the job has left a generation."""
+        return self.failures() > failures or self.moved_on(generation)
+
     def rank_stands_still(self, host: Host, node: int) -> None:
         before, stop = self.failures(), self.checkpoints / f"stop-{node}"
         while self.failures() == before:
@@ -207,7 +213,7 @@ class Mishaps(Jobs):
             number = self.generation()
             stop.touch()
             try:
-                eventually(lambda number=number: self.failures() > before or self.moved_on(number))
+                eventually(partial(self.fails_or_moves, before, number))
             except AssertionError:
                 raise AssertionError(f"node {node} stands still, and nobody says so") from None
             finally:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 
+from tests.tools.waiting import eventually
+
 from .host import Host
-from .jobs import eventually
 from .mishaps import Mishap, Mishaps
 
 

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 from tests.tools import commands
+from tests.tools.waiting import eventually
 
 from .host import Host
-from .jobs import eventually
 from .machine import sh
 from .mishaps import Mishap, Mishaps
 

@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
+from tests.tools.waiting import eventually
+
 from .fleet import Fleet, fleet
-from .jobs import SPEC, Jobs, eventually
+from .jobs import SPEC, Jobs
 from .machine import IMAGE, sh
 
 

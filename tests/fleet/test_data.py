@@ -14,19 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from .fleet import Fleet
-from .jobs import COUNTER, SPEC, Jobs, eventually
+from tests.tools.waiting import eventually
+
+from .jobs import COUNTER, SPEC, Jobs
 from .machine import IMAGE
 
 VALUE = "s3cr3t-9f8e7d6c5b4a"
-
-
-@pytest.fixture
-def jobs(tmp_path: Path, hosts: Fleet) -> Iterator[Jobs]:
-    made = Jobs(tmp_path, hosts)
-    yield made
-    down = made.run("down", *made.where)
-    assert (down.returncode, made.containers(), made.files()) == (0, [[], []], []), down.stderr
 
 
 @pytest.mark.parametrize("target", ["compose", "ssh"])

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.tools.waiting import eventually
+
 from .fleet import Fleet
 from .host import Host
-from .jobs import SPEC, Jobs, eventually
+from .jobs import SPEC, Jobs
 from .test_images import count, programs
 
 SIZE = 40_000_000

@@ -3,22 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
+from tests.tools.waiting import eventually
 
-from .fleet import Fleet
-from .jobs import SPEC, Jobs, eventually
+from .jobs import SPEC, Jobs
 from .test_life import Elsewhere
-
-
-@pytest.fixture
-def jobs(tmp_path: Path, hosts: Fleet) -> Iterator[Jobs]:
-    made = Jobs(tmp_path, hosts)
-    yield made
-    down = made.run("down", *made.where)
-    assert (down.returncode, made.containers(), made.files()) == (0, [[], []], []), down.stderr
 
 
 def told(jobs: Jobs, event: str) -> list[str]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 
@@ -34,12 +36,16 @@ def test_the_engine_answers_over_ssh(hosts: Fleet) -> None:
     transport.close()
 
 
+def _note(opened: list[object], how: Callable[[object], object], what: object) -> object:
+    opened.append(what)
+    return how(what)
+
+
 def noted(transport: Ssh, monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """Return a list into which comes what of `transport` is opened."""
     opened: list[object] = []
     for name in ("dial", "open_socket"):
-        how = getattr(transport, name)
-        monkeypatch.setattr(transport, name, lambda what, how=how: opened.append(what) or how(what))
+        monkeypatch.setattr(transport, name, partial(_note, opened, getattr(transport, name)))
     return opened
 
 

@@ -13,11 +13,12 @@ from typing import Any
 
 import pytest
 
+from tests.tools.waiting import eventually
+
 from .fleet import Fleet
 from .host import Host
-from .jobs import eventually
 from .machine import ETCD_IMAGE
-from .test_recovery import EVERY, TIMEOUT, Run, trainer
+from .test_recovery import EVERY, TIMEOUT, Run, made_and_removed, trainer
 
 MANAGED = f"etcd: {{{{managed: {{{{replicas: 3, image: {ETCD_IMAGE}}}}}}}}}\nrecovery:"
 
@@ -55,21 +56,7 @@ def four(hosts_of: Callable[[int], Fleet]) -> Fleet:
 
 @pytest.fixture
 def run(tmp_path: Path, four: Fleet) -> Iterator[Callable[..., WithEtcd]]:
-    made: list[WithEtcd] = []
-
-    def make(**how: Any) -> WithEtcd:
-        made.append(WithEtcd(tmp_path, four, **how))
-        return made[-1]
-
-    yield make
-    for host in four.hosts:
-        host.plug_cable()
-        if "sshd" not in host.processes:
-            host.power_on()
-    for one in made:
-        print(one.run("events").stdout)  # pytest shows it where the test has failed
-        down = one.run("down", *one.where)
-        assert (down.returncode, one.containers(), one.files()) == (0, [[], [], [], []], []), down.stderr
+    yield from made_and_removed(WithEtcd, tmp_path, four)
 
 
 def init_of(host: Host, container: str) -> int:

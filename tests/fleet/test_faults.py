@@ -11,7 +11,6 @@ import random
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,24 +19,16 @@ from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.host.lock import hold_on
 from jobctl.jobspec.deploy.model.inventory import SshOptions
 from jobctl.jobspec.deploy.store.lock import Locked
-from jobctl.jobspec.deploy.targets.fleet import transport_to
+from jobctl.jobspec.deploy.targets.host_fleet import transport_to
 from jobctl.jobspec.spec.hosts import Host as HostLine
+from tests.tools.waiting import eventually
 
-from .fleet import Fleet
 from .host import Host
-from .jobs import SPEC, Jobs, eventually
+from .jobs import SPEC, Jobs
 
 KILLS = int(os.environ.get("JOBCTL_TEST_KILLS", "4"))
 CUTS = int(os.environ.get("JOBCTL_TEST_CUTS", "2"))
 SCHEDULES = int(os.environ.get("JOBCTL_TEST_SCHEDULES", "1"))
-
-
-@pytest.fixture
-def jobs(tmp_path: Path, hosts: Fleet) -> Iterator[Jobs]:
-    made = Jobs(tmp_path, hosts)
-    yield made
-    down = made.run("down", *made.where)
-    assert (down.returncode, made.containers(), made.files()) == (0, [[], []], []), down.stderr
 
 
 def is_as_wanted(jobs: Jobs) -> None:

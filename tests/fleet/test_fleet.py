@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.tools.waiting import eventually
+
 from .fleet import Fleet, fleet, remove_dead
 from .host import USER, Host
-from .jobs import eventually
 from .machine import IMAGE, sh
 from .shared import Shared
 

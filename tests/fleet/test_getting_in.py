@@ -13,8 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.tools.waiting import eventually
+
 from .fleet import Fleet, fleet
-from .jobs import SPEC, Jobs, eventually
+from .jobs import SPEC, Jobs
 
 PORT = 6006  # each host has a network of its own
 FIRST_BYTE, AFTER_A_MOVE = 1.0, 4.0  # seconds; on a machine that does nothing else 0.05, and 1.0 of promised 2.0

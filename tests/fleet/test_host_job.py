@@ -24,9 +24,10 @@ from jobctl.jobspec.render.artefact import Artefact, control_json, render
 from jobctl.jobspec.spec.hosts import Host
 from jobctl.jobspec.spec.load import load_text
 from tests.tools.frameworks import need_image_python, need_packages
+from tests.tools.waiting import eventually
 
 from .fleet import Fleet
-from .jobs import eventually
+from .host import Host as Machine
 from .machine import IMAGE
 
 Target = Literal["compose", "ssh"]
@@ -125,7 +126,7 @@ def job(request: pytest.FixtureRequest, hosts: Fleet) -> Iterator[Job]:
     assert [list((host.home / ".jobctl").glob("*/*")) for host in hosts.hosts] == [[], []]
 
 
-def restarts(host: Host) -> int:
+def restarts(host: Machine) -> int:
     """Return how often the engine of a host has started its only container again."""
     return int(host.docker("inspect", "--format", "{{.RestartCount}}", host.containers()[0]))
 

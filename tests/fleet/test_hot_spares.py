@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
+from tests.tools.waiting import eventually
+
 from .fleet import Fleet
-from .jobs import eventually, read
+from .jobs import read
 from .test_recovery import SPEC, Run
 
 

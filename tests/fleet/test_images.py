@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.tools.waiting import eventually
+
 from .fleet import Fleet
 from .host import Host
-from .jobs import SPEC, Jobs, eventually
+from .jobs import SPEC, Jobs
 from .machine import IMAGE, sh
 
 NAME = "jobctl-test-handed-on:1"

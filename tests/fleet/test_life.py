@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from .fleet import Fleet
-from .jobs import SPEC, Jobs, eventually
+from tests.tools.waiting import eventually
+
+from .jobs import SPEC, Jobs
 
 RUNS = (
     "job `counter` runs: 2 nodes, generation 1."
@@ -21,14 +21,6 @@ RUNS = (
 @pytest.fixture(params=["compose", "ssh"])
 def target(request: pytest.FixtureRequest) -> str:
     return str(request.param)
-
-
-@pytest.fixture
-def jobs(tmp_path: Path, hosts: Fleet) -> Iterator[Jobs]:
-    made = Jobs(tmp_path, hosts)
-    yield made
-    down = made.run("down", *made.where)
-    assert (down.returncode, made.containers(), made.files()) == (0, [[], []], []), down.stderr
 
 
 def test_a_whole_life(jobs: Jobs, target: str) -> None:

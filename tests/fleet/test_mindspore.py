@@ -12,9 +12,10 @@ import pytest
 
 from tests.tools.frameworks import need_image_python, site_packages
 from tests.tools.mindsporescripts import COLLECTIVE, LIGHT, undisturbed
+from tests.tools.waiting import eventually
 
 from .fleet import Fleet, fleet
-from .jobs import Jobs, eventually
+from .jobs import Jobs
 from .machine import IMAGE
 
 SPEC = f"""\

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
+from tests.tools.waiting import eventually
+
 from .fleet import Fleet
-from .jobs import eventually
 from .test_recovery import Run, trainer
 
 

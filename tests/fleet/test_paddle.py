@@ -14,10 +14,11 @@ import pytest
 from jobctl.jobspec.plan.generation import port_of
 from tests.tools.frameworks import Name, need_image_python, site_packages
 from tests.tools.paddlescripts import COLLECTIVE, SERVED
+from tests.tools.waiting import eventually
 
 from .fleet import Fleet, fleet
 from .host import Host
-from .jobs import Jobs, eventually
+from .jobs import Jobs
 from .machine import ETCD_IMAGE, IMAGE
 
 SPEC = f"""\
@@ -128,7 +129,7 @@ class Learner(Jobs):
     def run_id(self) -> str:
         """The run's id, as `plan` tells it."""
         done = self.run("plan", "--explain", *self.where)
-        return re.findall(r"run id (\S+)", done.stdout)[0]
+        return str(re.findall(r"run id (\S+)", done.stdout)[0])
 
     def table(self, node: int) -> list[str]:
         """The first lines of a node's log, without what aligns their columns."""

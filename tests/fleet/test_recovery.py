@@ -10,13 +10,15 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
+from tests.tools.waiting import eventually
+
 from .fleet import Fleet
 from .host import Host
-from .jobs import Jobs, eventually
+from .jobs import Jobs
 from .machine import IMAGE
 from .training import undisturbed
 
@@ -88,7 +90,7 @@ class Run(Jobs):
         spare: bool = True,
         change: tuple[str, str] = ("\0", ""),
     ) -> None:
-        self.steps = steps
+        self.length = steps
         super().__init__(directory, made, SPEC.replace("STEPS", str(steps)).replace(*change))
         (self.code / "counter.py").write_text(TRAIN)
         lines = (self.code / "hosts.txt").read_text().splitlines()
@@ -125,7 +127,7 @@ class Run(Jobs):
         (self.checkpoints / "hold").unlink(missing_ok=True)
         done = self.run("wait", "--timeout", f"{seconds:.0f}s", timeout=seconds + 30)
         assert done.returncode == 0, f"{done.stderr}\n{self.run('events').stdout}"
-        assert [(self.checkpoints / f"final-{node}").read_text() for node in (0, 1)] == [undisturbed(self.steps)] * 2
+        assert [(self.checkpoints / f"final-{node}").read_text() for node in (0, 1)] == [undisturbed(self.length)] * 2
         assert not (self.checkpoints / "TWICE").exists()
         return self.status()
 
@@ -157,23 +159,32 @@ def small(three: Fleet) -> Iterator[Path]:
         path.unlink()
 
 
-@pytest.fixture
-def run(tmp_path: Path, three: Fleet) -> Iterator[Callable[..., Run]]:
-    made: list[Run] = []
+R = TypeVar("R", bound=Run)
 
-    def make(**how: Any) -> Run:
-        made.append(Run(tmp_path, three, **how))
+
+def made_and_removed(kind: type[R], directory: Path, hosts: Fleet) -> Iterator[Callable[..., R]]:
+    """Make jobs of a kind for a test; repair the hosts after it, and remove the jobs, of which nothing may be left."""
+    made: list[R] = []
+
+    def make(**how: Any) -> R:
+        made.append(kind(directory, hosts, **how))
         return made[-1]
 
     yield make
-    for host in three.hosts:
+    for host in hosts.hosts:
         host.plug_cable()
         if "sshd" not in host.processes:
             host.power_on()
     for one in made:
         print(one.run("events").stdout)  # pytest shows it where the test has failed
         down = one.run("down", *one.where)
-        assert (down.returncode, one.containers(), one.files()) == (0, [[], [], []], []), down.stderr
+        nothing: list[list[str]] = [[] for _ in hosts.hosts]
+        assert (down.returncode, one.containers(), one.files()) == (0, nothing, []), down.stderr
+
+
+@pytest.fixture
+def run(tmp_path: Path, three: Fleet) -> Iterator[Callable[..., Run]]:
+    yield from made_and_removed(Run, tmp_path, three)
 
 
 def trainer(host: Host) -> int:

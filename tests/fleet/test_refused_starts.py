@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.tools.waiting import eventually
+
 from .fleet import Fleet
-from .jobs import eventually
 from .test_recovery import Run
 
 

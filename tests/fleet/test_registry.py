@@ -8,14 +8,17 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import bcrypt
 import pytest
 
+from tests.tools.waiting import eventually
+
 from .fleet import Fleet
 from .host import Host
-from .jobs import SPEC, Jobs, eventually
+from .jobs import SPEC, Jobs
 from .machine import IMAGE
 
 # Engines ask for TLS everywhere but on the loopback: each host has a door of its own to the one store.
@@ -45,7 +48,7 @@ def registry(tmp_path_factory: pytest.TempPathFactory, hosts: Fleet) -> Iterator
         host.start("registry", ["docker-registry", "serve", str(config)])
     try:
         for host in hosts.hosts:
-            eventually(lambda host=host: listens(host))
+            eventually(partial(listens, host))
         log_in(folder)
         push(hosts, folder)
         yield

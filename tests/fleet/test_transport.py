@@ -21,9 +21,9 @@ from jobctl.jobspec.deploy.transport.connecting import connect
 from jobctl.jobspec.deploy.transport.local import LocalTransport
 from jobctl.jobspec.deploy.transport.ssh import Ssh
 from jobctl.jobspec.spec.hosts import Host
+from tests.tools.waiting import eventually
 
 from .fleet import Fleet
-from .jobs import eventually
 from .machine import sh
 from .ssh_there import config, refused, ssh, sshd
 

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from tests.tools.ui_client import UiClient
+from tests.tools.waiting import eventually
 
 from .fleet import Fleet
-from .jobs import Jobs, eventually
+from .jobs import Jobs
 
 
 def test_buttons_and_looks_share_hosts(hosts: Fleet, tmp_path: Path) -> None:

@@ -18,17 +18,10 @@ import pytest
 from jobctl.jobspec.spec.hosts import load_hosts
 from jobctl.jobspec.spec.load import load_spec
 from jobctl.main import main
+from tests.tools.cases import split_case
 
 CASES = Path(__file__).parent / "cases"
 NAMES = sorted(path.stem for path in CASES.glob("*.txt"))
-
-
-def split(text: str) -> tuple[dict[str, str], str, str]:
-    """Return the files, the command line and the expected output of a case."""
-    inputs, _, output = text.partition("\n$ jobctl ")
-    command, _, expected = output.partition("\n")
-    parts = re.split(r"^--- (.+)\n", inputs + "\n", flags=re.MULTILINE)
-    return dict(zip(parts[1::2], parts[2::2], strict=True)), command, expected
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -37,7 +30,7 @@ def test_case(
 ) -> None:
     path = CASES / f"{name}.txt"
     text = path.read_text(encoding="utf-8")
-    files, command, expected = split(text)
+    files, command, expected = split_case(text, "$ jobctl ")
     folder = tmp_path / "resnet"
     folder.mkdir()
     for file, content in files.items():
@@ -70,5 +63,7 @@ def _validates(folder: Path, written: list[str]) -> None:
 def test_cases_are_cases() -> None:
     """Every file is one: a line that was misspelled would test nothing."""
     for name in NAMES:
-        assert split((CASES / f"{name}.txt").read_text(encoding="utf-8"))[1].startswith("import"), name
+        assert split_case((CASES / f"{name}.txt").read_text(encoding="utf-8"), "$ jobctl ")[1].startswith("import"), (
+            name
+        )
     assert len(NAMES) >= 60

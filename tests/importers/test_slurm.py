@@ -10,6 +10,7 @@ import pytest
 
 from jobctl.jobspec.importers.slurm import batch, recipes
 from jobctl.jobspec.importers.slurm.options import split
+from jobctl.jobspec.spec.durations import in_one_unit, parse_slurm
 from jobctl.main import main
 
 CASES = sorted((Path(__file__).parent / "cases").glob("slurm-*.txt"))
@@ -43,7 +44,7 @@ def test_renders(
 def test_time(written: str, time: str) -> None:
     found = batch.read(f"#SBATCH -t {written}\n")
     assert found is not None
-    draft_time = batch._duration(batch._seconds(found.options["--time"]) or 0)
+    draft_time = in_one_unit(parse_slurm(found.options["--time"]) or 0)
     assert draft_time == time
 
 

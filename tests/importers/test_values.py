@@ -19,6 +19,7 @@ from jobctl.jobspec.importers import values
         (values.seconds, "90", "90s"),
         (values.seconds, "120", "2m"),
         (values.seconds, "121", "121s"),
+        (values.seconds, "1234567", "1234567s"),
         (values.etcd_endpoints, "http://a,b:2380/", ("a:2379", "b:2380")),
         (values.endpoint, "tcp://10.0.0.1:29500", ("10.0.0.1", 29500)),
         (values.truth, "Off", False),

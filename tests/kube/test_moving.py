@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 from kube.world import World
-from tests.fleet.jobs import eventually
+from tests.tools.waiting import eventually
 
 SPEC = """\
 name: resnet

@@ -17,7 +17,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ import pytest
 from jobctl.jobspec.render.launcher import launcher
 from tests.tools.launches import LAUNCH
 from tests.tools.processes import marked
+from tests.tools.waiting import eventually
 
 OLDEST, NEWEST = "3.8", "3.13"  # of the Pythons that are promised
 
@@ -105,18 +106,6 @@ def kill_together(pids: Iterable[int]) -> None:
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):  # its guard was a bit quicker
                 os.kill(pid, number)
-
-
-def eventually(look: Callable[[], Any], seconds: float = PATIENCE) -> Any:
-    """Return the first true value of `look`; fail if there is none within `seconds`."""
-    deadline = time.monotonic() + seconds
-    asked = time.monotonic()
-    while not (value := look()):
-        now = time.monotonic()
-        assert now < deadline, f"not within {seconds} s"
-        time.sleep(min(0.2, max(0.01, 4 * (now - asked))))  # a look takes a fifth of a core, or less
-        asked = time.monotonic()
-    return value
 
 
 class Supervisor(threading.Thread):

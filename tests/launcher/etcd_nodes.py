@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.tools.etcd import Etcd
+from tests.tools.waiting import eventually
 
-from .conftest import Node, eventually
+from .conftest import Node
 
 # Says which generation begins, and stays; a file `end` ends it.
 STAY = """\

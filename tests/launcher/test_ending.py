@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from jobctl.jobspec.deploy.model.report_reader import launching
+from tests.tools.waiting import eventually
 
-from .conftest import PATIENCE, eventually, kill_together
+from .conftest import PATIENCE, kill_together
 
 POLITE = """\
 import signal, sys, time

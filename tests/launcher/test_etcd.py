@@ -15,8 +15,9 @@ import pytest
 from jobctl.jobspec.launcher.lease import TICK
 from jobctl.jobspec.launcher.order import Order
 from tests.tools.etcd import PASSWORD, USER, Etcd, b64, etcd
+from tests.tools.waiting import eventually
 
-from .conftest import PATIENCE, STALL, eventually, kill_together
+from .conftest import PATIENCE, STALL, kill_together
 from .etcd_nodes import ALL, PREFIX, TIMEOUT, EtcdNode
 
 pytestmark = pytest.mark.long  # an etcd; jobs that lose its members: supervise/test_etcd_world.py

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
-from .conftest import PATIENCE, STALL, eventually
+from tests.tools.waiting import eventually
+
+from .conftest import PATIENCE, STALL
 
 BEGUN, HELD, WRITTEN = 1, 2, 3
 

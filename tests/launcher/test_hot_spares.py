@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from jobctl.jobspec.launcher.peer_messages import PeerMessage
+from tests.tools.waiting import eventually
 
-from .conftest import PATIENCE, STALL, Node, eventually, kill_together
+from .conftest import PATIENCE, STALL, Node, kill_together
 from .test_started_again import ALONE, BASE, TRAIN
 
 HOST_TIMEOUT = STALL + 2.0

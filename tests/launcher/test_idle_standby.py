@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from .conftest import Node, eventually
+from tests.tools.waiting import eventually
+
+from .conftest import Node
 from .test_standby import BOTH, RUN, standby, waiting
 
 __all__ = ["standby"]  # the fixture

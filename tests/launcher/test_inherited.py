@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-from .conftest import PATIENCE, eventually, kill_together
+from tests.tools.waiting import eventually
+
+from .conftest import PATIENCE, kill_together
 
 
 @pytest.mark.every_python

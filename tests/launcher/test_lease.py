@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from jobctl.jobspec.launcher.lease import PROBE, MajorityLease, take_answer
+from tests.tools.waiting import eventually
 
-from .conftest import PATIENCE, STALL, Node, eventually
+from .conftest import PATIENCE, STALL, Node
 
 SLEEP = "import time; print('begins', flush=True); time.sleep(600)"
 

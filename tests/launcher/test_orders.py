@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-from .conftest import PATIENCE, eventually
+from tests.tools.waiting import eventually
+
+from .conftest import PATIENCE
 
 SLEEPER = "import os, time\nprint('generation', os.environ['JOBCTL_GENERATION'], flush=True)\ntime.sleep(600)\n"
 

@@ -17,8 +17,9 @@ from jobctl.jobspec.launcher.process_record import ProcessRecord
 from jobctl.jobspec.launcher.progress import STEADY, Hang
 from jobctl.jobspec.launcher.run import Run
 from tests.tools.launches import launch_of
+from tests.tools.waiting import eventually
 
-from .conftest import PATIENCE, STALL, eventually
+from .conftest import PATIENCE, STALL
 
 STEPS = """\
 import os, time

@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 
-from .conftest import PATIENCE, STALL, eventually, kill_together
+from tests.tools.waiting import eventually
+
+from .conftest import PATIENCE, STALL, kill_together
 
 SERVE = """\
 import os, socket, time

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from jobctl.jobspec.launcher.standby_guard import CHANGING
+from tests.tools.waiting import eventually
 
-from .conftest import eventually, kill_together
+from .conftest import kill_together
 
 SEEN = Path(__file__).with_name("seen.py")
 

@@ -13,8 +13,9 @@ import pytest
 
 from jobctl.jobspec.launcher import setup
 from tests.tools.launches import launch_of
+from tests.tools.waiting import eventually
 
-from .conftest import Node, eventually, kill_together
+from .conftest import Node, kill_together
 
 TRAIN = "import os, time; open(os.environ['JOBCTL_PROGRESS_FILE'], 'w').write('1'); time.sleep(600)"
 BASE = {"number": 1, "id": "demo-1"}

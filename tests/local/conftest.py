@@ -8,11 +8,10 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 
@@ -20,10 +19,9 @@ from jobctl.jobspec.deploy.store.processes import start_ticks
 from tests.tools import commands
 from tests.tools.browser import browse
 from tests.tools.processes import marked
+from tests.tools.waiting import eventually
 
 __all__ = ["browse"]  # a fixture
-
-T = TypeVar("T")
 
 # Trains for STEPS steps of DELAY seconds, one number at a time; goes on from its checkpoint, and fails when told to.
 # A file `hold` keeps it from ending, so that there is something to kill however slow the machine is.
@@ -62,19 +60,6 @@ stop_grace_period: 5s
 
 
 PATIENCE = 300.0  # seconds for what takes a few on an idle machine; what is niced takes hundreds beside four workers
-
-
-def eventually(look: Callable[[], T], seconds: float = PATIENCE) -> T:
-    """Return the first true value of `look`; fail if there is none within `seconds`."""
-    deadline = time.monotonic() + seconds
-    asked = time.monotonic()
-    while not (value := look()):
-        now = time.monotonic()
-        assert now < deadline, f"not within {seconds} s"
-        # A command of jobctl's costs what is waited for its time, where other tests keep the cores busy.
-        time.sleep(min(1.5, max(0.02, 9 * (now - asked))))
-        asked = time.monotonic()
-    return value
 
 
 @dataclass
@@ -124,6 +109,25 @@ class Jobs:
     def left(self) -> dict[str, Any]:
         """Return the status once the supervisor has left: a job has succeeded before it has taken note of that."""
         return eventually(lambda: not (state := self.status())["supervised"] and state)
+
+    def hold(self) -> None:
+        """Keep COUNTER from ending."""
+        (self.directory / "hold").touch()
+
+    def release(self) -> None:
+        """Let COUNTER end."""
+        (self.directory / "hold").unlink()
+
+    def kill_rank(self, node: int) -> None:
+        """SIGKILL the first process of a node."""
+        os.kill(self.running()["nodes"][node]["processes"][0]["pid"], signal.SIGKILL)
+
+    def runs(self, generation: int) -> bool:
+        """Say whether all processes run in a generation."""
+        state = self.status()
+        return (state["generation"], state["phase"]) == (generation, "running") and all(
+            process["pid"] for node in state["nodes"] for process in node["processes"]
+        )
 
     def kill_supervisor(self) -> None:
         """SIGKILL the supervisor; returns once it is dead."""

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from jobctl.jobspec.operations.lifecycle.drill import _continued
-
-from .conftest import eventually
+from tests.tools.waiting import eventually
 
 
 @pytest.fixture

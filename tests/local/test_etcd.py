@@ -41,29 +41,10 @@ def work(jobs: Any) -> Path:
     return found
 
 
-def hold(jobs: Any) -> None:
-    (jobs.directory / "hold").touch()
-
-
-def release(jobs: Any) -> None:
-    (jobs.directory / "hold").unlink()
-
-
-def kill_rank(jobs: Any, node: int) -> None:
-    os.kill(jobs.running()["nodes"][node]["processes"][0]["pid"], signal.SIGKILL)
-
-
-def runs(jobs: Any, generation: int) -> bool:
-    state = jobs.status()
-    return (state["generation"], state["phase"]) == (generation, "running") and all(
-        process["pid"] for node in state["nodes"] for process in node["processes"]
-    )
-
-
 @pytest.mark.long
 def test_it_goes_on_without_a_supervisor(jobs: Any, eventually: Callable[..., Any]) -> None:
     managed(jobs)
-    hold(jobs)
+    jobs.hold()
     jobs.ok("up")
     state = jobs.status()
     assert state["nodes"][2] == {
@@ -85,14 +66,14 @@ def test_it_goes_on_without_a_supervisor(jobs: Any, eventually: Callable[..., An
     assert "etcd-0  etcd" in jobs.ok("status")
     assert "nothing to do" in jobs.run("up").stderr
     jobs.kill_supervisor()
-    kill_rank(jobs, 1)
-    eventually(lambda: runs(jobs, 2))
+    jobs.kill_rank(1)
+    eventually(lambda: jobs.runs(2))
     assert jobs.status()["supervised"] is False
     jobs.ok("up")  # leaves a supervisor, which tells what it has missed
     told = eventually(lambda: [event["message"] for event in jobs.events() if event["event"] == "failure"])
     assert told == ["node 1: rank 1 was killed by SIGKILL; no supervisor was there"]
     assert jobs.status()["nodes"][0]["restarts"] == 1
-    release(jobs)
+    jobs.release()
     jobs.ok("wait", "--timeout", "60s")
     assert [node["state"] for node in jobs.left()["nodes"]] == ["exited"] * 3
     assert "nothing to do" in jobs.run("up").stderr
@@ -101,7 +82,7 @@ def test_it_goes_on_without_a_supervisor(jobs: Any, eventually: Callable[..., An
 @pytest.mark.long
 def test_a_member_that_dies_is_started_again(jobs: Any, eventually: Callable[..., Any]) -> None:
     managed(jobs, 3)
-    hold(jobs)
+    jobs.hold()
     jobs.ok("up")
     pid = json.loads((work(jobs) / "etcd-1" / "service.json").read_text())["pid"]
     os.kill(pid, signal.SIGKILL)
@@ -110,14 +91,14 @@ def test_a_member_that_dies_is_started_again(jobs: Any, eventually: Callable[...
     assert jobs.status()["generation"] == 1
     assert len(jobs.run("logs", "--node", "etcd-1", "--tail", "3").stdout.splitlines()) == 3
     assert jobs.run("logs", "--node", "etcd-1", "--rank", "0").returncode == 2
-    release(jobs)
+    jobs.release()
     jobs.ok("wait", "--timeout", "60s")
 
 
 @pytest.mark.long
 def test_up_of_another_number_of_members(jobs: Any) -> None:
     port = managed(jobs)
-    hold(jobs)
+    jobs.hold()
     jobs.ok("up")
     path = jobs.directory / "job.yaml"
     path.write_text(path.read_text().replace("replicas: 1", "replicas: 3"))
@@ -133,7 +114,7 @@ def test_up_of_another_number_of_members(jobs: Any) -> None:
     with socket.socket() as free:
         free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         free.bind(("127.0.0.2", port))
-    release(jobs)
+    jobs.release()
     jobs.ok("wait", "--timeout", "60s")
 
 
@@ -170,17 +151,17 @@ def test_an_etcd_of_its_own_with_tls_and_users(jobs: Any, tmp_path: Path, eventu
             f"user: {USER}, password: ETCD_PASSWORD}}\nrecovery: {{host_timeout: 15s}}\n",
         )
         jobs.set(ETCD_PASSWORD=PASSWORD)
-        hold(jobs)
+        jobs.hold()
         jobs.ok("up")
         assert cluster.keys("/jobctl/") != {}
         jobs.kill_supervisor()
         cluster.kill(0)
-        kill_rank(jobs, 0)
-        eventually(lambda: runs(jobs, 2))
+        jobs.kill_rank(0)
+        eventually(lambda: jobs.runs(2))
         told = [path.read_text() for path in jobs.state.rglob("report.json")]
         assert told
         assert not any(PASSWORD in text for text in told)
-        release(jobs)
+        jobs.release()
         eventually(lambda: jobs.status()["phase"] == "succeeded")
         jobs.ok("down")
         # Nobody is left to see to it; a lease that was not given back, as etcd was slow, is over sometime.
@@ -190,7 +171,7 @@ def test_an_etcd_of_its_own_with_tls_and_users(jobs: Any, tmp_path: Path, eventu
 def test_down_of_a_running_job_takes_its_keys_along(jobs: Any, tmp_path: Path) -> None:
     with etcd(tmp_path / "etcd") as cluster:
         add(jobs, f"etcd: {{endpoints: {json.dumps(cluster.endpoints)}}}\n")
-        hold(jobs)
+        jobs.hold()
         jobs.ok("up")
         assert len(cluster.keys("/jobctl/")) == 3
         jobs.ok("down")

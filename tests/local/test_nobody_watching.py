@@ -2,27 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-
-
-def hold(jobs: Any) -> None:
-    (jobs.directory / "hold").touch()
-
-
-def kill_rank(jobs: Any, node: int) -> None:
-    os.kill(jobs.running()["nodes"][node]["processes"][0]["pid"], signal.SIGKILL)
-
-
-def runs(jobs: Any, generation: int) -> bool:
-    state = jobs.status()
-    return (state["generation"], state["phase"]) == (generation, "running") and all(
-        process["pid"] for node in state["nodes"] for process in node["processes"]
-    )
 
 
 def generations(jobs: Any) -> list[tuple[int, str]]:
@@ -37,7 +20,7 @@ def ranks(jobs: Any) -> list[int]:
 
 def test_launchers_end_a_job_whose_restarts_are_used_up(jobs: Any, eventually: Callable[..., Any]) -> None:
     """As a supervisor would: all ranks end, everybody who looks sees why, and `up` goes on as after any failure."""
-    hold(jobs)
+    jobs.hold()
     (jobs.directory / "fail").write_text("3")
     up = jobs.run("up", "--no-supervise")  # which may see the job run first, or fail first
     assert up.returncode in (0, 1), up.stderr
@@ -56,20 +39,20 @@ def test_launchers_end_a_job_whose_restarts_are_used_up(jobs: Any, eventually: C
     assert told[-1]["message"] == f"job failed: {reason}"
     (jobs.directory / "fail").unlink()
     jobs.ok("up")
-    eventually(lambda: runs(jobs, 5))
+    eventually(lambda: jobs.runs(5))
     (jobs.directory / "hold").unlink()
     jobs.ok("wait", "--timeout", "60s")
 
 
 @pytest.mark.long
 def test_launchers_recover_a_job_without_a_supervisor(jobs: Any, eventually: Callable[..., Any]) -> None:
-    hold(jobs)
+    jobs.hold()
     jobs.ok("up", "--no-supervise")
     assert jobs.status()["supervised"] is False
-    kill_rank(jobs, 1)
-    eventually(lambda: runs(jobs, 2))
-    kill_rank(jobs, 0)
-    eventually(lambda: runs(jobs, 3))
+    jobs.kill_rank(1)
+    eventually(lambda: jobs.runs(2))
+    jobs.kill_rank(0)
+    eventually(lambda: jobs.runs(3))
     jobs.ok("up")  # changes nothing, and leaves a supervisor, which tells what it has missed
     eventually(lambda: jobs.status()["supervised"])
     told = eventually(lambda: [e["message"] for e in jobs.events() if e["event"] == "failure"])
@@ -78,8 +61,8 @@ def test_launchers_recover_a_job_without_a_supervisor(jobs: Any, eventually: Cal
         "node 0: rank 0 was killed by SIGKILL; no supervisor was there",
     ]
     eventually(lambda: generations(jobs) == [(2, "launchers"), (3, "launchers")])
-    kill_rank(jobs, 1)  # from now on it decides
-    eventually(lambda: runs(jobs, 4))
+    jobs.kill_rank(1)  # from now on it decides
+    eventually(lambda: jobs.runs(4))
     eventually(lambda: generations(jobs)[2:] == [(4, "supervisor")])
     jobs.ok("stop")
     assert jobs.status()["phase"] == "stopped"

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from .conftest import eventually
+from tests.tools.waiting import eventually
 
 
 class Page(HTMLParser):

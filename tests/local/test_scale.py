@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from .conftest import eventually
+from tests.tools.waiting import eventually
 
 
 @pytest.fixture

@@ -20,8 +20,9 @@ from jobctl.jobspec.deploy.store import events
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.deploy.store.lock import Locked, hold
 from jobctl.jobspec.notify import teller as module
+from jobctl.jobspec.notify.channels import keep_channels
 from jobctl.jobspec.notify.outbox import MOST, Outbox
-from jobctl.jobspec.notify.teller import Teller, keep_channels
+from jobctl.jobspec.notify.teller import Teller
 
 from .tools import CHAT, HOOK, URL, HandClock, Hook, happens, job_in
 

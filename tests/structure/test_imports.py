@@ -279,6 +279,35 @@ def test_validate_does_not_pay_for_what_it_does_not_use(tmp_path: Path) -> None:
     assert done.stdout.splitlines()[-1] == "HEAVY []"
 
 
+def test_a_job_on_this_machine_does_not_pay_for_hosts() -> None:
+    """What brings it up, checks it and follows it knows neither SSH nor engines, nor what images and messages need."""
+    code = (
+        "import sys\n"
+        "from jobctl.jobspec.deploy.check import local\n"
+        "from jobctl.jobspec.deploy.targets.local import Local\n"
+        "from jobctl.jobspec.notify.channels import keep_channels\n"
+        "from jobctl.jobspec.operations.lifecycle.on_hosts import HostsJob\n"
+        "heavy = {'fabric', 'docker', 'kubernetes', 'paramiko', 'tarfile', 'asyncio', 'http'}\n"
+        "ours = ('deploy.transport.ssh', 'deploy.host.host_job', 'deploy.host.engine', 'deploy.host.images', 'notify.teller')\n"
+        "heavy |= {f'jobctl.jobspec.{name}' for name in (*ours, 'deploy.check.checks', 'deploy.host.handing_on')}\n"
+        "print('HEAVY', sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "HEAVY []"
+
+
+def test_looking_at_a_job_does_not_pay_for_changing_it() -> None:
+    code = (
+        "import sys\n"
+        "from jobctl.jobspec.operations.resolve.running import running_handle\n"
+        "from jobctl.jobspec.operations.inspect.status import observe\n"
+        "from jobctl.jobspec.operations.targets.hosts import OnHosts\n"
+        "print('HEAVY', [name for name in sys.modules if name.startswith('jobctl.jobspec.operations.lifecycle.')])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "HEAVY []"
+
+
 def test_each_command_has_its_file() -> None:
     from jobctl.main import COMMANDS, function_of
 

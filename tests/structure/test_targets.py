@@ -45,6 +45,20 @@ def test_only_tables_name_targets() -> None:
     assert found == []
 
 
+def test_operations_ask_no_kind_of_place() -> None:
+    """What differs between places is a method of `JobOnTarget` or `JobFinder` there."""
+    found = []
+    for folder in ("cli", "jobspec/operations"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            asked = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Attribute)]
+            found += [
+                f"{path.relative_to(ROOT)}:{node.lineno}"
+                for node in asked
+                if node.attr in ("in_cluster", "in_allocation")
+            ]
+    assert found == []
+
+
 def _comparisons(tree: ast.AST) -> Iterator[int]:
     """Yield the lines that compare a value with the name of a target, or of a kind of place."""
     every = [*TARGETS, *KINDS]

@@ -17,8 +17,7 @@ from jobctl.jobspec.plan.generation import Generation
 
 from .alone_world import AloneBugs, AloneSim
 from .test_etcd_world import Clock, simulated  # noqa: F401 a fixture
-from .test_world import fault, find, shows_twice
-from .world import Twice
+from .test_world import fault, find, hold_all, shows_twice
 
 pytestmark = pytest.mark.usefixtures("simulated")
 WORLDS = int(os.environ.get("JOBCTL_TEST_WORLDS", "100")) // 2
@@ -136,12 +135,7 @@ def end(sim: AloneSim) -> str | None:
 
 @pytest.mark.parametrize("batch", range(4))
 def test_no_node_trains_twice_and_all_train_again(batch: int) -> None:
-    for seed in range(batch, WORLDS, 4):
-        try:
-            wrong = end(live(seed))
-        except Twice as twice:
-            raise AssertionError(f"seed {seed}: {twice}") from twice
-        assert wrong is None, f"seed {seed}: {wrong}"
+    hold_all(range(batch, WORLDS, 4), lambda seed: end(live(seed)))
 
 
 def test_a_launcher_that_comes_back_and_stays_silent_is_found() -> None:
@@ -163,12 +157,7 @@ def test_a_job_that_lost_power_and_then_its_links_trains_again_by_itself() -> No
 
 @pytest.mark.parametrize("batch", range(4))
 def test_no_node_trains_twice_where_launchers_move_nodes(batch: int) -> None:
-    for seed in range(batch, WORLDS, 4):
-        try:
-            wrong = end(live_with_hot_spares(seed))
-        except Twice as twice:
-            raise AssertionError(f"seed {seed}: {twice}") from twice
-        assert wrong is None, f"seed {seed}: {wrong}"
+    hold_all(range(batch, WORLDS, 4), lambda seed: end(live_with_hot_spares(seed)))
 
 
 def test_launchers_that_answer_a_moved_node_at_once_are_found() -> None:

@@ -15,7 +15,7 @@ from .test_alone_world import begin, mishap
 from .test_alone_world import end as end_alone
 from .test_etcd_world import simulated  # noqa: F401 a fixture
 from .test_world import end as end_watched
-from .test_world import fault
+from .test_world import fault, hold_all
 from .world import Bugs, Sim, Twice
 from .world_commands import Command
 
@@ -200,20 +200,9 @@ def end_stopped(sim: AloneSim) -> str | None:
 
 @pytest.mark.parametrize("batch", range(4))
 def test_no_node_trains_twice_and_all_train_again(batch: int) -> None:
-    for seed in range(batch, WORLDS, 4):
-        try:
-            wrong = end(live(seed))
-        except Twice as twice:
-            raise AssertionError(f"seed {seed}: {twice}") from twice
-        assert wrong is None, f"seed {seed}: {wrong}"
+    hold_all(range(batch, WORLDS, 4), lambda seed: end(live(seed)))
 
 
 @pytest.mark.parametrize("batch", range(4))
 def test_launchers_that_decide_follow_commands(batch: int) -> None:
-    for seed in range(batch, WORLDS, 4):
-        try:
-            sim = live_alone(seed)
-            wrong = end_stopped(sim) if seed % 4 == 3 else end(sim)
-        except Twice as twice:
-            raise AssertionError(f"seed {seed}: {twice}") from twice
-        assert wrong is None, f"seed {seed}: {wrong}"
+    hold_all(range(batch, WORLDS, 4), lambda seed: (end_stopped if seed % 4 == 3 else end)(live_alone(seed)))

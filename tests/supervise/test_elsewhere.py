@@ -19,7 +19,8 @@ from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.deploy.store.lock import Locked
 from jobctl.jobspec.deploy.targets import fleet as fleets
-from jobctl.jobspec.deploy.targets.fleet import Fleet, ManyHosts
+from jobctl.jobspec.deploy.targets.fleet import Fleet
+from jobctl.jobspec.deploy.targets.host_fleet import ManyHosts
 from jobctl.jobspec.deploy.targets.hosts import Hosts
 from jobctl.jobspec.operations.errors import NotYours
 from jobctl.jobspec.operations.resolve.ownership import refuse_superseded

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import random
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import pytest
@@ -133,12 +133,7 @@ def fault(sim: Sim, chance: random.Random) -> None:
 
 @pytest.mark.parametrize("batch", range(8))
 def test_no_node_trains_twice_and_all_train_again(batch: int) -> None:
-    for seed in range(batch, WORLDS, 8):
-        try:
-            wrong = end(live(seed))
-        except Twice as twice:
-            raise AssertionError(f"seed {seed}: {twice}") from twice
-        assert wrong is None, f"seed {seed}: {wrong}"
+    hold_all(range(batch, WORLDS, 8), lambda seed: end(live(seed)))
 
 
 def test_a_node_moves_although_none_is_left_to_tell_of_it() -> None:
@@ -231,6 +226,16 @@ class MovesForAFew(FailureDetector):
 
     def too_few(self) -> bool:
         return False
+
+
+def hold_all(seeds: Iterable[int], verdict: Callable[[int], str | None]) -> None:
+    """Fail for the first world in which a node trains twice, or of which `verdict` says that something is wrong."""
+    for seed in seeds:
+        try:
+            wrong = verdict(seed)
+        except Twice as twice:
+            raise AssertionError(f"seed {seed}: {twice}") from twice
+        assert wrong is None, f"seed {seed}: {wrong}"
 
 
 def find(shows: Callable[[int], bool], first: int) -> None:

@@ -114,7 +114,7 @@ class RealServer:
         """Have the controller manager collect garbage. It looks once at which kinds there are, so it comes after them."""
         binary = _unpacked(_home(), "kube-controller-manager-", self.directory)
         ports = free_ports(1)
-        argv = [binary, f"--kubeconfig={self.kubeconfig}", CONTROLLERS, "--leader-elect=false", "--port=0"]
+        argv = [str(binary), f"--kubeconfig={self.kubeconfig}", CONTROLLERS, "--leader-elect=false", "--port=0"]
         argv += ["--bind-address=127.0.0.1", f"--secure-port={ports[0]}", f"--cert-dir={self.directory}/cm"]
         with (self.directory / "logs" / "cm.log").open("wb") as log:
             process = subprocess.Popen(argv, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True)

@@ -25,7 +25,7 @@ import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO, Any, TypeVar, cast
 
 T = TypeVar("T")
 HEAVY = ("docker", "fabric", "jinja2", "paramiko", "yaml")  # imported by commands when they need them
@@ -59,7 +59,8 @@ def _run(
     except subprocess.TimeoutExpired:
         command.kill()
         command.wait()
-        raise subprocess.TimeoutExpired(argv, timeout, read(command.out), read(command.err)) from None
+        out, err = (cast(Any, read(printed)) for printed in (command.out, command.err))
+        raise subprocess.TimeoutExpired(argv, timeout, out, err) from None
     return subprocess.CompletedProcess(argv, command.wait(), read(command.out), read(command.err))
 
 
@@ -161,18 +162,18 @@ def _serve(path: Path) -> Callable[[], None]:
     gc.freeze()
     print("ready", flush=True)
     while True:
-        ready, _, _ = select.select([0, server, *running], [], [])
+        ready, _, _ = select.select([0, server.fileno(), *running], [], [])
         if 0 in ready:
             path.unlink()
             path.parent.rmdir()
             sys.exit()
-        for ended in set(ready) & set(running):
+        for ended in [one for one in running if one in ready]:
             pid, link = running.pop(ended)
             code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
             os.close(ended)
             with link, contextlib.suppress(OSError):
                 link.sendall(b"%d\n" % code)
-        if server in ready:
+        if server.fileno() in ready:
             link, _ = server.accept()
             head, files, _, _ = socket.recv_fds(link, 16, 3)
             with link.makefile("rb") as text:
@@ -242,7 +243,7 @@ def _become(order: dict[str, Any], files: list[int], server: Path) -> None:
     from jobctl.main import main
 
     popen = functools.partial(_leave_behind, server)
-    background.subprocess = types.SimpleNamespace(Popen=popen, DEVNULL=subprocess.DEVNULL)  # type: ignore[assignment]
+    background.subprocess = types.SimpleNamespace(Popen=popen, DEVNULL=subprocess.DEVNULL)  # type: ignore[assignment,attr-defined]
     for number, file in enumerate(files):
         os.dup2(file, number)
         os.close(file)

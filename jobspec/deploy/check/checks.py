@@ -6,17 +6,14 @@ docs/check.md has a section for each code.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable
 
+from jobctl.jobspec.deploy.check.probing import framework_findings
 from jobctl.jobspec.deploy.check.survey import CheckedHost, Found, Survey, binds
 from jobctl.jobspec.deploy.host.ports import used_ports
 from jobctl.jobspec.deploy.host.scripts import SCRIPTS
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.finding import Finding, Verdict
-from jobctl.jobspec.frameworks.base import framework
-from jobctl.jobspec.plan.types import Node
 from jobctl.jobspec.planner.memory import SHM_SIZE
 from jobctl.jobspec.render.container import is_address
 from jobctl.jobspec.spec.targets import traits_of
@@ -267,32 +264,6 @@ def _limits(run: Survey, seat: CheckedHost) -> Found:
 def _framework(run: Survey, seat: CheckedHost) -> Found:
     if seat.probe is not None and run.plan is not None:
         yield from framework_findings(run, seat.name, seat.nodes[0], seat.probe)
-
-
-def framework_findings(run: Survey, host: str, node: Node, probe: Mapping[str, Any]) -> Found:
-    """Yield what a look around has told of the framework, in an image or on this machine."""
-    assert run.plan is not None
-    module, lacks, local = framework(run.plan.framework).module, probe["lacks"], traits_of(run.plan.target).is_here
-    missing = f"No module named '{module}'"
-    if (run.deep and probe["module"] is None) or any(text and text.endswith(missing) for text in lacks):
-        whose = "" if local else "the image's "
-        text = f"{whose}{node.container.python} cannot import `{module}`"
-        hint = "install it, or activate the environment that has it" if local else "is it the right image?"
-        yield _or_setup(node, Finding(host, "framework", "error", text, "framework-missing", hint))
-        return
-    if run.deep:
-        yield Finding(host, "framework", "ok", f"{module} {probe['module']}")
-    for need, text in zip(run.needs, lacks, strict=True):
-        if text is not None:
-            verdict: Verdict = "warning" if need.warns else "error"
-            yield _or_setup(node, Finding(host, "framework", verdict, text, need.code, need.hint))
-
-
-def _or_setup(node: Node, finding: Finding) -> Finding:
-    """Return a finding about the image, as a warning where the job's `setup` may still fix that."""
-    if not node.launch.setup:
-        return finding
-    return replace(finding, verdict="warning", message=f"{finding.message} (unless `setup` brings it)")
 
 
 OF_ONE: tuple[Callable[[Survey, CheckedHost], Found], ...] = (

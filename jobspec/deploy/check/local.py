@@ -12,8 +12,7 @@ from collections.abc import Mapping
 from secrets import token_hex
 from typing import Any
 
-from jobctl.jobspec.deploy.check.checks import framework_findings
-from jobctl.jobspec.deploy.check.preflight import probe_said, probe_source
+from jobctl.jobspec.deploy.check.probing import framework_findings, probe_said, probe_source
 from jobctl.jobspec.deploy.check.survey import Found, Survey
 from jobctl.jobspec.deploy.host.devices import count_devices
 from jobctl.jobspec.deploy.model.finding import Finding

@@ -10,18 +10,18 @@ import contextlib
 import json
 import secrets
 from collections.abc import Callable, Sequence
-from importlib.resources import files
 
 from jobctl.jobspec.deploy.check import checks, comparisons
+from jobctl.jobspec.deploy.check.probing import probe_said, probe_source
 from jobctl.jobspec.deploy.check.survey import CheckedHost, Survey, binds, of_error
 from jobctl.jobspec.deploy.host import facts, image_spread, images
-from jobctl.jobspec.deploy.host.devices import devices_in_use
+from jobctl.jobspec.deploy.host.devices_in_use import devices_in_use
 from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.host.image_copy import ImageSources
 from jobctl.jobspec.deploy.host.ports import used_ports
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.finding import Finding
-from jobctl.jobspec.deploy.model.untrusted import Json, parse_object
+from jobctl.jobspec.deploy.model.untrusted import Json
 from jobctl.jobspec.deploy.transport.base import checked
 from jobctl.jobspec.deploy.transport.fanout import fan_out
 from jobctl.jobspec.frameworks.base import framework
@@ -258,17 +258,6 @@ class Preflight:
         with contextlib.suppress(LookupError):  # not one is free: `checks` tells of that
             return tuple(next_port(f"{plan.run_id} check {self.token}", number, free) for number in range(PORTS))
         return ()
-
-
-def probe_said(out: bytes, token: str) -> Json | None:
-    """Return what the program printed: the line that has our token, whatever the image or Python printed besides."""
-    said = map(parse_object, out.splitlines())
-    return next((one for one in said if one is not None and one.get("token") == token), None)
-
-
-def probe_source() -> str:
-    """Return the program that looks around where a job's processes will run."""
-    return files("jobctl.jobspec.deploy.check").joinpath("probe.py").read_text(encoding="utf-8")
 
 
 def _names(names: Sequence[str]) -> str:

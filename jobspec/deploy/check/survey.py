@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from jobctl.jobspec.deploy.host.facts import Facts
-from jobctl.jobspec.deploy.host.host_job import HostJob
-from jobctl.jobspec.deploy.host.image_copy import ImageSources
-from jobctl.jobspec.deploy.model.engine_kind import EngineKind
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.model.finding import Finding
 from jobctl.jobspec.plan.types import Need, Node, Plan, Service
 from jobctl.jobspec.render.container import host_mounts
+
+if TYPE_CHECKING:
+    from jobctl.jobspec.deploy.host.facts import Facts
+    from jobctl.jobspec.deploy.host.host_job import HostJob
+    from jobctl.jobspec.deploy.host.image_copy import ImageSources
+    from jobctl.jobspec.deploy.model.engine_kind import EngineKind
 
 Json = dict[str, Any]
 

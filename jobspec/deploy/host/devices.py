@@ -1,4 +1,4 @@
-"""Devices: how many there are, and which of them jobs use."""
+"""How many devices there are, on this machine and on others."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from jobctl.jobspec.deploy.host.containers import labels_of
 from jobctl.jobspec.deploy.host.scripts import SCRIPTS
-from jobctl.jobspec.deploy.model.untrusted import number_in
 from jobctl.jobspec.deploy.transport.base import checked
 
 if TYPE_CHECKING:
@@ -60,37 +58,6 @@ def _counts(names: Sequence[str]) -> Mapping[str, int]:
     found = {kind: sum(1 for name in names if pattern.fullmatch(name)) for kind, pattern in _NODES.items()}
     found["gpu"] = found["gpu"] or sum(1 for name in names if _BUS.fullmatch(name))
     return {kind: count for kind, count in found.items() if count and not (kind == "dcu" and found["gpu"])}
-
-
-def devices_in_use(host_job: HostJob) -> Mapping[str, str]:
-    """Return the devices (`gpu:0`) that running containers of jobs use on a host, and whose they are (`JOB of OWNER`)."""
-    return {
-        device: f"{job['job']} of {job['owner'] or 'somebody'}"
-        for job in jobs_of(host_job)
-        for device in job["devices"]
-    }
-
-
-def jobs_of(host_job: HostJob) -> list[dict[str, Any]]:
-    """Return what runs of all jobs on a host: job, node (None for a service, which has a name), owner, devices.
-
-    Other programs may use the same labels; a container that names no job is not jobctl's.
-    """
-    with host_job.engine.asked() as client:
-        found = host_job.engine.answer(client.containers(filters={"label": "jobctl.node"}), list)
-    jobs = [_job(labels) for labels in map(labels_of, found) if labels.get("jobctl.job")]
-    return sorted(jobs, key=lambda job: (job["job"], job["node"] is None, job["node"] or 0, job["name"] or ""))
-
-
-def _job(labels: Mapping[str, str]) -> dict[str, Any]:
-    node = number_in(labels.get("jobctl.node"))
-    return {
-        "job": labels["jobctl.job"],
-        "node": node,
-        "name": labels.get("jobctl.node") if node is None else None,
-        "owner": labels.get("jobctl.owner"),
-        "devices": [device for device in labels.get("jobctl.devices", "").split(",") if device],
-    }
 
 
 def all_devices(host_job: HostJob, known: Sequence[int] | None) -> list[str]:

@@ -58,6 +58,16 @@ class Held:
                 except Exception:  # of paramiko too; the other hosts are to be ticked on
                     self.lost.add(host)
 
+    def check(self) -> None:
+        """Raise LockLost if the lock was lost on a host that is not known to be gone, or is held nowhere."""
+        if not self.channels:
+            raise LockLost("there is nothing to lock: the job is down", "`jobctl up` starts it")
+        lost = self.lost - set(self.failed)
+        if lost:
+            raise LockLost(
+                f"the lock on {', '.join(sorted(lost))} was lost", "the connection broke off; the same command goes on"
+            )
+
     def release(self) -> None:
         """Let go of it. When this returns it is free on all hosts that answer: the shells that held it have ended."""
         self._end.set()
@@ -185,14 +195,3 @@ def _lines(channel: Any, count: int) -> list[str]:
 
 class LockLost(DeployError):
     """The lock was lost somewhere: someone else may be at work now."""
-
-
-def check(held: Held | None) -> None:
-    """Raise LockLost if the lock was lost on a host that is not known to be gone, or is held nowhere."""
-    if held is not None and not held.channels:
-        raise LockLost("there is nothing to lock: the job is down", "`jobctl up` starts it")
-    lost = held.lost - set(held.failed) if held is not None else set()
-    if lost:
-        raise LockLost(
-            f"the lock on {', '.join(sorted(lost))} was lost", "the connection broke off; the same command goes on"
-        )

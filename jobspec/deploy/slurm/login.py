@@ -13,8 +13,8 @@ from jobctl.jobspec.deploy.model.untrusted import Json, parse_object
 from jobctl.jobspec.deploy.slurm.problems import slurm_error
 from jobctl.jobspec.deploy.slurm.queue import SlurmLook, read_look
 from jobctl.jobspec.deploy.slurm.scripts import SCRIPTS
-from jobctl.jobspec.deploy.targets.fleet import transport_to
 from jobctl.jobspec.deploy.targets.gathering import LARGEST
+from jobctl.jobspec.deploy.targets.host_fleet import transport_to
 from jobctl.jobspec.deploy.transport.base import Result, checked, put
 from jobctl.jobspec.render.slurm import mark
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from jobctl.jobspec.deploy.model.finding import Finding
-from jobctl.jobspec.deploy.slurm.queue import slurm_seconds
 from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.render.slurm import machines, options_of
+from jobctl.jobspec.spec.durations import in_all_units, parse_slurm
 
 _GONE = ("down", "drain", "fail", "unk", "power", "inval")  # how the states of nodes begin that take no job
 _NAMED = 4  # nodes that are named; of more, how many there are
@@ -40,7 +40,7 @@ def chosen_partition(shown: str, wanted: str | None) -> Partition | None:
                 fields.get("State", "UP"),
                 _number(fields.get("TotalNodes")) or 0,
                 _number(fields.get("MaxNodes")),
-                slurm_seconds(fields.get("MaxTime", "")),
+                parse_slurm(fields.get("MaxTime", "")),
             )
     return None
 
@@ -73,7 +73,7 @@ def partition_findings(where: str, plan: Plan, partition: Partition, nodes: str)
             "warning", message, "slurm-nodes", "`sinfo -R` says why nodes are down or drained; or ask for fewer"
         )
     if given.time is not None and partition.seconds is not None and given.time > partition.seconds:
-        message = f"partition `{name}` gives a job {_span(partition.seconds)} at most, and `slurm.time` is {_span(given.time)}"
+        message = f"partition `{name}` gives a job {in_all_units(partition.seconds)} at most, and `slurm.time` is {in_all_units(given.time)}"
         yield found("error", message, "slurm-time", "lower `slurm.time`, or choose another `slurm.partition`")
 
 
@@ -97,12 +97,6 @@ def _names(gone: Sequence[str]) -> str:
 
 def _count(nodes: int) -> str:
     return f"{nodes} node{'' if nodes == 1 else 's'}"
-
-
-def _span(seconds: float) -> str:
-    whole = int(seconds)
-    parts = ((whole // 86400, "d"), (whole // 3600 % 24, "h"), (whole // 60 % 60, "m"), (whole % 60, "s"))
-    return "".join(f"{number}{unit}" for number, unit in parts if number) or "0s"
 
 
 def _number(text: str | None) -> int | None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 
 from jobctl.jobspec.deploy.model.untrusted import Json, number_in, parse_object
+from jobctl.jobspec.spec.durations import parse_slurm
 
 WAITING = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD"})
 RUNNING = frozenset(
@@ -144,7 +145,7 @@ def _queued(line: str, mark: str) -> QueueEntry | None:
         return None
     job_id, state, reason, start, left, nodes, _ = (one.strip() for one in fields)
     known = None if reason in ("", "None") else reason
-    return QueueEntry(job_id, state, known, _moment(start), nodes or None, slurm_seconds(left))
+    return QueueEntry(job_id, state, known, _moment(start), nodes or None, parse_slurm(left))
 
 
 def _shown(text: str) -> QueueEntry | None:
@@ -179,15 +180,6 @@ def _accounted(text: str) -> QueueEntry | None:
 
 def _moment(text: str) -> float | None:
     return float(text) if text.isdigit() else None
-
-
-def slurm_seconds(text: str) -> float | None:
-    """Return a time as Slurm prints it, `D-HH:MM:SS`, `HH:MM:SS` or `MM:SS`, in seconds; None for other words, such as `UNLIMITED`."""
-    match = re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)", text)
-    if match is None:
-        return None
-    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
-    return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
 
 
 def _unpacked(packed: bytes) -> tuple[dict[PurePosixPath, Json], bool]:

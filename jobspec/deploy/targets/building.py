@@ -8,7 +8,7 @@ from jobctl.jobspec.deploy.host.engine import Engine
 from jobctl.jobspec.deploy.host.image_build import build_image, remove_name
 from jobctl.jobspec.deploy.host.image_copy import HERE, ImageSources
 from jobctl.jobspec.deploy.model.errors import HostError
-from jobctl.jobspec.deploy.targets.fleet import HostFleet
+from jobctl.jobspec.deploy.targets.host_fleet import HostFleet
 from jobctl.jobspec.deploy.transport.fanout import fan_out
 from jobctl.jobspec.deploy.transport.local import LocalTransport
 from jobctl.jobspec.plan.sent import Build

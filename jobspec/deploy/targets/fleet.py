@@ -9,42 +9,31 @@ from __future__ import annotations
 import contextlib
 import itertools
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from secrets import token_hex
-from typing import Generic, Literal, TypeAlias
+from typing import TYPE_CHECKING, Generic
 
 from jobctl.jobspec.deploy.apply.deployer import AllUnreachable, Failures, Feed
-from jobctl.jobspec.deploy.host.data_source import FolderOnHost
-from jobctl.jobspec.deploy.host.host_job import HostJob
-from jobctl.jobspec.deploy.host.lock import Held, check, hold_on
 from jobctl.jobspec.deploy.model.control import Control, kept_control, newest
 from jobctl.jobspec.deploy.model.errors import UNHEARD, DeployError, HostError
 from jobctl.jobspec.deploy.model.host_state import HostState, control_of, merge, unreadable
-from jobctl.jobspec.deploy.model.inventory import Inventory, SshOptions
+from jobctl.jobspec.deploy.model.inventory import Inventory
 from jobctl.jobspec.deploy.model.liveness import FailureDetector
 from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.model.spare_state import SpareState, idle_spare
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.deploy.store.lock import Locked, break_lock, hold, read_holder
 from jobctl.jobspec.deploy.targets.job_on_host import Followed, J, Together
-from jobctl.jobspec.deploy.transport.base import Transport
-from jobctl.jobspec.deploy.transport.fanout import AT_ONCE, H, Outcome, T, fan_out
+from jobctl.jobspec.deploy.transport.fanout import AT_ONCE, Outcome, T
 from jobctl.jobspec.deploy.transport.live_fanout import LiveFanOut
-from jobctl.jobspec.deploy.transport.local import LocalTransport
-from jobctl.jobspec.deploy.transport.ssh import Ssh
 from jobctl.jobspec.plan.generation import Generation
-from jobctl.jobspec.plan.sent import Dataset
 from jobctl.jobspec.plan.types import Plan
-from jobctl.jobspec.spec.hosts import Host
+
+if TYPE_CHECKING:
+    from jobctl.jobspec.deploy.host.lock import Held
 
 STEPS_ASIDE = 60.0  # seconds within which another supervisor leaves a job that was changed from here
-
-
-def transport_to(host: Host, options: SshOptions) -> Transport:
-    """Return the connection to a host, not open yet."""
-    return LocalTransport(host.name) if host.local else Ssh(host, options)
 
 
 class Fleet(Generic[J]):
@@ -65,8 +54,6 @@ class Fleet(Generic[J]):
         self._following: Followed | None = None
         self._silent: dict[str, DeployError] = {}  # hosts that do not answer, and are not asked again
         self._live: LiveFanOut | None = None
-        self._others: dict[str, Transport] = {}  # hosts beside the job's that have data for it
-        self._folders: dict[str, FolderOnHost] = {}  # data on hosts, which is looked at once
 
     def connect(self) -> None:
         """Connect to the hosts that are asked first, in the background."""
@@ -77,25 +64,6 @@ class Fleet(Generic[J]):
         """Close all connections."""
         for host_job in self.host_jobs.values():
             host_job.transport.close()
-        for transport in self._others.values():
-            transport.close()
-
-    def folder_of(self, data: Dataset) -> FolderOnHost:
-        """Return the folder of data that is on a host."""
-        assert data.host is not None
-        return self._folders.setdefault(data.place, FolderOnHost(self._connection(data.host), data.source))
-
-    def _connection(self, name: str) -> Transport:
-        """Return the connection to a host that has data, NAME or USER@NAME: one of the job's, or as SSH's configuration says."""
-        user, _, host = name.rpartition("@")
-        known = self.host_jobs.get(host)
-        if known is not None and user in ("", known.host.user):
-            return known.transport
-        if name not in self._others:
-            listed = (one for one in self.inventory.others if one.name == host and user in ("", one.user))
-            there = next(listed, Host(host.strip("[]"), user=user or None))
-            self._others[name] = transport_to(there, self.inventory.ssh)
-        return self._others[name]
 
     # Observing.
 
@@ -214,7 +182,8 @@ class Fleet(Generic[J]):
 
     def check_lock(self) -> None:
         """Raise DeployError if we have lost the lock: then somebody else may change the job by now."""
-        check(self._held)
+        if self._held is not None:
+            self._held.check()
 
     @contextlib.contextmanager
     def follow(self) -> Iterator[Feed]:
@@ -269,41 +238,6 @@ class Fleet(Generic[J]):
             gone = {host: error for host, error in failures.items() if getattr(error, "code", "") in UNHEARD}
             self._held.failed |= gone
         return failures
-
-
-HostFleet: TypeAlias = Fleet[HostJob]
-
-
-class ManyHosts:
-    """Hosts that fail one by one, and that others reach too."""
-
-    keeps_run = True
-
-    def on(self, hosts: Iterable[H], task: Callable[[H], T]) -> Outcome[H, T]:
-        """Do `task` for all hosts side by side; every one is tried, whatever happens to the others."""
-        return fan_out(hosts, task)
-
-    def lock(self, host_jobs: Sequence[HostJob], command: str, *, break_it: bool) -> AbstractContextManager[Held]:
-        """Hold the job's lock on all hosts that can be reached."""
-        return hold_on(host_jobs, "lock", command, break_it=break_it)
-
-    def following(self, job: JobDir, host_jobs: Sequence[HostJob], detector: FailureDetector) -> Followed:
-        """Return what follows hosts, in the name of this machine and its state directory."""
-        from jobctl.jobspec.deploy.host.watch import Following
-
-        return Following(host_jobs, detector, job.id)
-
-
-def host_fleet(
-    job: JobDir,
-    target: Literal["compose", "ssh"],
-    inventory: Inventory,
-    plan: Plan | None,
-    tell: Callable[[str], None],
-) -> HostFleet:
-    """Return the hosts of a job whose nodes are containers; `tell` gets a sentence about whatever takes long."""
-    made = (HostJob(host, transport_to(host, inventory.ssh), job.name, target, tell) for host in inventory.hosts)
-    return Fleet(job, inventory, made, ManyHosts(), plan)
 
 
 def raise_if_all(outcome: Outcome[J, T]) -> None:

@@ -18,7 +18,7 @@ from jobctl.jobspec.launcher.event_log import EVENTS
 
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.host.host_job import HostJob
-    from jobctl.jobspec.deploy.targets.fleet import HostFleet
+    from jobctl.jobspec.deploy.targets.host_fleet import HostFleet
 
 LARGEST = 8 << 20  # bytes of a file of events that are read: a launcher keeps far less
 PATIENCE = 10.0  # seconds that a host gets to send them

@@ -23,8 +23,9 @@ from jobctl.jobspec.deploy.model.inventory import Inventory
 from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.deploy.targets import building, ending, inside, oneoff, provision, spare_launchers
-from jobctl.jobspec.deploy.targets.fleet import host_fleet, raise_if_all
+from jobctl.jobspec.deploy.targets.fleet import raise_if_all
 from jobctl.jobspec.deploy.targets.gathering import HostEvents
+from jobctl.jobspec.deploy.targets.host_fleet import host_fleet
 from jobctl.jobspec.deploy.targets.launcher_containers import LauncherContainers
 from jobctl.jobspec.deploy.targets.launchers import Launchers
 from jobctl.jobspec.deploy.targets.node_ports import HostPorts

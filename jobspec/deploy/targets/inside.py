@@ -15,7 +15,7 @@ from jobctl.jobspec.deploy.model.errors import DeployError, HostError, NothingTo
 from jobctl.jobspec.deploy.model.host_state import control_of
 from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.model.untrusted import objects
-from jobctl.jobspec.deploy.targets.fleet import HostFleet
+from jobctl.jobspec.deploy.targets.host_fleet import HostFleet
 from jobctl.jobspec.deploy.targets.node_ports import home_of, open_port
 from jobctl.jobspec.deploy.targets.oneoff import terminal_flags
 from jobctl.jobspec.deploy.transport.base import RunningCommand, TerminalSize, checked

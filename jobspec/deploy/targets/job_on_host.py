@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from jobctl.jobspec.deploy.apply.deployer import Feed
 from jobctl.jobspec.deploy.apply.reconcile import Step
-from jobctl.jobspec.deploy.host.lock import Held
 from jobctl.jobspec.deploy.model.control import Control, Image
 from jobctl.jobspec.deploy.model.errors import DeployError
 from jobctl.jobspec.deploy.model.host_state import HostState, PutTogether
@@ -17,6 +16,9 @@ from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.deploy.transport.base import Transport
 from jobctl.jobspec.deploy.transport.fanout import H, Outcome, T
 from jobctl.jobspec.spec.hosts import Host
+
+if TYPE_CHECKING:
+    from jobctl.jobspec.deploy.host.lock import Held
 
 
 class JobOnHost(Protocol):

@@ -15,7 +15,7 @@ from jobctl.jobspec.deploy.model.control import Image
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.model.host_state import HostState, control_of
 from jobctl.jobspec.deploy.targets import spare_launchers
-from jobctl.jobspec.deploy.targets.fleet import HostFleet
+from jobctl.jobspec.deploy.targets.host_fleet import HostFleet
 from jobctl.jobspec.plan.generation import Generation
 from jobctl.jobspec.plan.types import Node, Plan
 

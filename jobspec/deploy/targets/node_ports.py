@@ -7,17 +7,19 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jobctl.jobspec.deploy.apply.deployer import AllUnreachable, NodePlace
-from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.model.control import Control
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError, NothingToEnter, PortClosed
 from jobctl.jobspec.deploy.model.host_state import HostState, control_of
-from jobctl.jobspec.deploy.targets.fleet import HostFleet
-from jobctl.jobspec.deploy.transport.base import Transport
 from jobctl.jobspec.deploy.transport.relay import LOOPBACK
 from jobctl.jobspec.plan.types import HostRef, Plan
+
+if TYPE_CHECKING:
+    from jobctl.jobspec.deploy.host.host_job import HostJob
+    from jobctl.jobspec.deploy.targets.host_fleet import HostFleet
+    from jobctl.jobspec.deploy.transport.base import Transport
 
 INTERVAL = 1.0  # seconds between two looks at a host, which also show whether its connection is still there
 PATIENCE = 10.0  # seconds that a connection waits for a host that does not answer: it may be back, or the node moves

@@ -11,7 +11,7 @@ from jobctl.jobspec.deploy.host import images
 from jobctl.jobspec.deploy.host.image_copy import ImageSources
 from jobctl.jobspec.deploy.host.send_code import pack_code
 from jobctl.jobspec.deploy.host.send_data import pack_data
-from jobctl.jobspec.deploy.targets.fleet import HostFleet
+from jobctl.jobspec.deploy.targets.host_fleet import HostFleet
 from jobctl.jobspec.plan.types import Node, Plan
 from jobctl.jobspec.render.shell import Look, look_script
 

@@ -24,7 +24,7 @@ from jobctl.jobspec.deploy.model.control import Image
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.model.spare_state import SPARE
-from jobctl.jobspec.deploy.targets.fleet import HostFleet
+from jobctl.jobspec.deploy.targets.host_fleet import HostFleet
 from jobctl.jobspec.deploy.transport.base import checked
 from jobctl.jobspec.deploy.transport.fanout import fan_out
 from jobctl.jobspec.plan.generation import first_generation

@@ -10,7 +10,7 @@ from jobctl.jobspec.deploy.model.control import Control, ledger_json
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.spare_state import SPARE, idle_spare, spare_container
 from jobctl.jobspec.deploy.targets import provision
-from jobctl.jobspec.deploy.targets.fleet import HostFleet
+from jobctl.jobspec.deploy.targets.host_fleet import HostFleet
 from jobctl.jobspec.plan.generation import HotSpare
 from jobctl.jobspec.plan.types import Node
 from jobctl.jobspec.render.payload import handed_over

@@ -13,6 +13,7 @@ from jobctl.jobspec.importers.escaping import literal
 from jobctl.jobspec.importers.names import says_something
 from jobctl.jobspec.importers.slurm import recipes
 from jobctl.jobspec.importers.slurm.options import is_known, split
+from jobctl.jobspec.spec.durations import in_one_unit, parse_slurm
 
 _LINE = re.compile(r"#SBATCH(?=\s)(.*)")
 _TOLD = "SLURM_"
@@ -197,9 +198,9 @@ def _slurm(batch: Batch, draft: Draft) -> Iterator[tuple[str, Any]]:
         if name in _KEYS and value:
             yield _KEYS[name], literal(value)
     if "--time" in batch.options:
-        seconds = _seconds(batch.options["--time"])
+        seconds = parse_slurm(batch.options["--time"])
         if seconds:
-            yield "time", _duration(seconds)
+            yield "time", in_one_unit(seconds)
         else:
             draft.drop(batch.where("--time"), "it is not a time that ends")
     if batch.options.get("--exclusive"):
@@ -228,24 +229,6 @@ def _further(batch: Batch, draft: Draft) -> Iterator[str]:
     nodes = batch.options.get("--nodes", "")
     if nodes and not nodes.isdigit():
         draft.drop(batch.where("--nodes"), f'{batch.nodes} are taken; `nodes: "2:4"` makes a job elastic')
-
-
-def _seconds(text: str) -> int | None:
-    """Return a time limit: `M`, `M:S`, `H:M:S`, `D-H`, `D-H:M`, `D-H:M:S`; None for anything else."""
-    match = re.fullmatch(r"(?:(\d{1,5})-)?(\d{1,6})(?::(\d{1,6}))?(?::(\d{1,6}))?", text)
-    if match is None:
-        return None
-    parts = [int(part) for part in match.groups()[1:] if part is not None]
-    if match[1] is None and len(parts) < 3:
-        minutes, seconds = (*parts, 0)[:2]
-        return minutes * 60 + seconds
-    hours, minutes, seconds = (*parts, 0, 0)[:3]
-    return int(match[1] or 0) * 86400 + hours * 3600 + minutes * 60 + seconds
-
-
-def _duration(seconds: int) -> str:
-    unit, size = next((unit, size) for unit, size in (("h", 3600), ("m", 60), ("s", 1)) if not seconds % size)
-    return f"{seconds // size}{unit}"
 
 
 def _devices(batch: Batch, draft: Draft, slurm: dict[str, Any]) -> None:

@@ -148,7 +148,8 @@ def jobs_on_hosts(hosts: Path, reached: Reached) -> tuple[list[HostJobs], Failur
 
 
 def _on_host(host_job: HostJob) -> HostJobs:
-    from jobctl.jobspec.deploy.host.devices import all_devices, jobs_of
+    from jobctl.jobspec.deploy.host.devices import all_devices
+    from jobctl.jobspec.deploy.host.devices_in_use import jobs_of
 
     jobs = jobs_of(host_job)
     used = {device for job in jobs for device in job["devices"]}

@@ -45,7 +45,7 @@ def gather_story(directory: JobDir, reached: Reached) -> Gathered:
     handle = known_handle(directory, reached)
     try:
         runs = False
-        if target is not None and traits_of(target).in_allocation:  # there, no supervisor goes on writing
+        if target is not None and not traits_of(target).is_supervised:
             with suppress(AllUnreachable):
                 runs = phase(handle.observe())[0] not in SETTLED
         handle.events().gather()

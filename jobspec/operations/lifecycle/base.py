@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from jobctl.jobspec.deploy.apply.reconcile import Step
     from jobctl.jobspec.operations.inspect.status import JobState
     from jobctl.jobspec.operations.reporter import Reporter
-    from jobctl.jobspec.operations.resolve.job import Compiled
+    from jobctl.jobspec.operations.resolve.job import Compiled, Reached
     from jobctl.jobspec.plan.types import Plan
 
 
@@ -36,6 +36,16 @@ class JobRequest:
     grace: float | None = None
     break_lock: bool = False
     take_over: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleRequest:
+    """How many nodes a job gets, and how it is changed on the way. `job` and `reached` are as the user named them."""
+
+    job: str | None
+    count: int
+    reached: Reached
+    options: UpOptions
 
 
 class JobChange(Protocol):
@@ -123,6 +133,12 @@ class JobOnTarget(Protocol):
 
     def up(self, compiled: Compiled, options: UpOptions, reporter: Reporter) -> Applied:
         """Start the job, or change it to what its plan says."""
+
+    def scale(self, request: ScaleRequest, reporter: Reporter) -> Applied:
+        """Give the job another number of nodes. Raises UnsupportedOnTarget where somebody else decides it.
+
+        `handle` is then what the job is looked at through with that many nodes.
+        """
 
     def stop(self, request: JobRequest, reporter: Reporter) -> Stopped:
         """End all processes, and keep everything in place."""

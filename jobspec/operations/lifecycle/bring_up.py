@@ -251,7 +251,7 @@ class BringUp:
     def _keep_channels(self, run: str) -> None:
         """Keep the channels of the job, if this command knows them."""
         if self.channels is not None:
-            from jobctl.jobspec.notify.teller import keep_channels
+            from jobctl.jobspec.notify.channels import keep_channels
 
             keep_channels(self.deployer.job, run, self.channels)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from jobctl.jobspec.operations.errors import HostsFailed, PartlyDone, Refused, UnsupportedOnTarget, failures_json
 from jobctl.jobspec.operations.lifecycle.applying import grace_of, locked, step_teller
-from jobctl.jobspec.operations.lifecycle.base import Applied, JobRequest, Restarted, Stopped, UpOptions
+from jobctl.jobspec.operations.lifecycle.base import Applied, JobRequest, Restarted, ScaleRequest, Stopped, UpOptions
 from jobctl.jobspec.operations.lifecycle.records import about, secrets_of, source_of, tell_up
 from jobctl.jobspec.operations.resolve.drift import spec_started_with
 from jobctl.jobspec.operations.resolve.ownership import refuse_others, refuse_owner, warn_of_another_spec
@@ -200,14 +200,14 @@ class SlurmJob:
             raise Refused(f"job `{self.handle.job.name}` has no allocation now", "`jobctl status` says how it is")
         self.handle.order(entry.job_id, command, nodes)
 
-    def scale(self, count: int, options: UpOptions, reporter: Reporter) -> Applied:
+    def scale(self, request: ScaleRequest, reporter: Reporter) -> Applied:
         """Have an elastic job go on with `count` nodes on the machines that it has. Raises Refused for what it cannot."""
         from jobctl.jobspec.deploy.apply.reconcile import Step
 
-        allocation, plan = self.handle, self._plan()
-        with locked(allocation, "scale", options.break_lock):
+        allocation, plan, count = self.handle, self._plan(), request.count
+        with locked(allocation, "scale", request.options.break_lock):
             observed = allocation.observe()
-            refuse_owner(allocation, observed, options.take_over)
+            refuse_owner(allocation, observed, request.options.take_over)
             _refuse_size(plan, observed, count)
             if len(observed.members) == count:
                 return Applied(plan, (), {}, True)

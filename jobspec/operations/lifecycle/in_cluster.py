@@ -16,7 +16,7 @@ from jobctl.jobspec.operations.errors import (
     failures_json,
 )
 from jobctl.jobspec.operations.lifecycle.applying import grace_of, locked, step_teller
-from jobctl.jobspec.operations.lifecycle.base import Applied, JobRequest, Restarted, Stopped, UpOptions
+from jobctl.jobspec.operations.lifecycle.base import Applied, JobRequest, Restarted, ScaleRequest, Stopped, UpOptions
 from jobctl.jobspec.operations.lifecycle.records import about, secrets_of, source_of, tell_up
 from jobctl.jobspec.operations.resolve.ownership import refuse_others, refuse_owner, warn_of_another_spec
 from jobctl.jobspec.operations.resolve.planning import owner
@@ -84,6 +84,10 @@ class ClusterJob:
             self._refuse_unfit(plan, reporter)
         with locked(cluster, "up", options.break_lock):
             return self._apply(compiled, plan, options, reporter)
+
+    def scale(self, request: ScaleRequest, reporter: Reporter) -> NoReturn:
+        """Raise UnsupportedOnTarget: the number of pods is part of what the job is made from."""
+        self.deployer("scale")
 
     def stop(self, request: JobRequest, reporter: Reporter) -> Stopped:
         """Have no pod of the job run, and keep everything else in place."""

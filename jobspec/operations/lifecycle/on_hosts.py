@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from jobctl.jobspec.operations.errors import HostsFailed, Refused
 from jobctl.jobspec.operations.lifecycle.applying import grace_of, locked, step_teller
-from jobctl.jobspec.operations.lifecycle.base import Applied, JobRequest, Restarted, Stopped, UpOptions
+from jobctl.jobspec.operations.lifecycle.base import Applied, JobRequest, Restarted, ScaleRequest, Stopped, UpOptions
 from jobctl.jobspec.operations.lifecycle.bring_up import (
     ENGINES,
     PATIENCE,
@@ -18,14 +18,17 @@ from jobctl.jobspec.operations.lifecycle.bring_up import (
     start_supervisor,
 )
 from jobctl.jobspec.operations.lifecycle.telling import tell_now
-from jobctl.jobspec.operations.resolve.drift import say_drift
+from jobctl.jobspec.operations.resolve.drift import compiled_as_started, say_drift
+from jobctl.jobspec.operations.resolve.job import Where, as_started, check, compiled_of
 from jobctl.jobspec.operations.resolve.names import node_number
 from jobctl.jobspec.operations.resolve.ownership import refuse_owner, refuse_superseded
+from jobctl.jobspec.operations.resolve.planning import plan_in_place
 
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.apply.deployer import Breakable, Deployer
     from jobctl.jobspec.deploy.apply.executor import Done
     from jobctl.jobspec.deploy.model.observed import Observed
+    from jobctl.jobspec.deploy.store.jobdir import JobDir
     from jobctl.jobspec.operations.reporter import Reporter
     from jobctl.jobspec.operations.resolve.job import Compiled
     from jobctl.jobspec.plan.types import Plan
@@ -53,6 +56,22 @@ class HostsJob:
     def up(self, compiled: Compiled, options: UpOptions, reporter: Reporter) -> Applied:
         """Start the job, or change it to what its plan says."""
         return BringUp(self.handle, compiled, self._plan(), options, reporter).run()
+
+    def scale(self, request: ScaleRequest, reporter: Reporter) -> Applied:
+        """Bring the job up with another number of nodes, planned again from the spec that it was started with."""
+        from jobctl.jobspec.deploy.model.observed import SETTLED, phase
+
+        directory, options = self.handle.job, request.options
+        compiled = compiled_as_started(directory.name) or _compiled_now(directory, request.job)
+        say_drift(directory, reporter)
+        _, deployer = plan_in_place(compiled, request.reached, request.count)
+        self.handle = deployer
+        observed = deployer.observe()
+        refuse_superseded(deployer, observed, options.take_over)
+        now, _ = phase(observed)
+        if now in SETTLED:
+            raise Refused(f"job `{directory.name}` is {now}: there is nothing to scale", "`jobctl up` starts it")
+        return self.up(compiled, replace(options, start=deployer.started_with()), reporter)
 
     def _plan(self) -> Plan:
         plan = self.handle.plan
@@ -140,3 +159,8 @@ class HostsJob:
         if any(step.kind == "supervise" for step in steps):
             start_supervisor(deployer.job)
         return done
+
+
+def _compiled_now(directory: JobDir, job: str | None) -> Compiled:
+    """Return the job from its spec file, where jobctl cannot read what it was started with any more."""
+    return compiled_of(check(job, (directory.about() or {}).get("set"), as_started(job, Where())))

@@ -39,13 +39,13 @@ def built_image(compiled: Compiled) -> str | None:
 
     Nobody is asked for that: it follows from files of this machine. Raises Refused if they are not there.
     """
+    spec, build = compiled.spec, build_of_job(compiled)
+    if build is None:
+        return None
     from jobctl.jobspec.deploy.model.errors import DeployError
     from jobctl.jobspec.deploy.store.build_context import context_of
     from jobctl.jobspec.planner.code import tagged
 
-    spec, build = compiled.spec, build_of_job(compiled)
-    if build is None:
-        return None
     try:
         return tagged(spec.image or spec.name, context_of(build, spec.name).version(build))
     except DeployError as error:

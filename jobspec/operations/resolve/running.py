@@ -38,6 +38,11 @@ def find_running(job: str | None, reached: Reached = AS_STARTED) -> tuple[PlaceK
     return traits_of(target).place, finder_of(target).known(directory, reached)
 
 
+def running_handle(job: str | None, reached: Reached = AS_STARTED) -> Handle:
+    """Return what a job is looked at through, for those who do not change it: they need not load what changes jobs."""
+    return find_running(job, reached)[1]
+
+
 def reached_by_default(job: str | None, reached: Reached) -> Reached:
     """Return `reached` with the user's default hosts file, for a job of which there is no trace here."""
     from jobctl.jobspec.operations.resolve.settings import default_hosts, has_defaults

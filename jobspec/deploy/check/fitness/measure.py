@@ -30,7 +30,7 @@ from jobctl.jobspec.deploy.check.fitness.verdicts import (
 )
 from jobctl.jobspec.deploy.check.survey import CheckedHost, Survey, of_error
 from jobctl.jobspec.deploy.host import images
-from jobctl.jobspec.deploy.host.devices import jobs_of
+from jobctl.jobspec.deploy.host.devices_in_use import jobs_of
 from jobctl.jobspec.deploy.host.image_copy import ImageSources
 from jobctl.jobspec.deploy.host.image_spread import ImageSpread
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError

@@ -1,0 +1,99 @@
+"""The hosts of a job whose nodes are containers: how they are reached, locked and followed, and whose data they have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from typing import Literal
+
+from jobctl.jobspec.deploy.host.data_source import FolderOnHost
+from jobctl.jobspec.deploy.host.host_job import HostJob
+from jobctl.jobspec.deploy.host.lock import Held, hold_on
+from jobctl.jobspec.deploy.model.inventory import Inventory, SshOptions
+from jobctl.jobspec.deploy.model.liveness import FailureDetector
+from jobctl.jobspec.deploy.store.jobdir import JobDir
+from jobctl.jobspec.deploy.targets.fleet import Fleet
+from jobctl.jobspec.deploy.targets.job_on_host import Followed, Together
+from jobctl.jobspec.deploy.transport.base import Transport
+from jobctl.jobspec.deploy.transport.fanout import H, Outcome, T, fan_out
+from jobctl.jobspec.deploy.transport.local import LocalTransport
+from jobctl.jobspec.deploy.transport.ssh import Ssh
+from jobctl.jobspec.plan.sent import Dataset
+from jobctl.jobspec.plan.types import Plan
+from jobctl.jobspec.spec.hosts import Host
+
+
+def transport_to(host: Host, options: SshOptions) -> Transport:
+    """Return the connection to a host, not open yet."""
+    return LocalTransport(host.name) if host.local else Ssh(host, options)
+
+
+class HostFleet(Fleet[HostJob]):
+    """A fleet whose hosts are reached over connections, as are others that have data for the job."""
+
+    def __init__(
+        self,
+        job: JobDir,
+        inventory: Inventory,
+        host_jobs: Iterable[HostJob],
+        together: Together[HostJob],
+        plan: Plan | None,
+    ) -> None:
+        super().__init__(job, inventory, host_jobs, together, plan)
+        self._others: dict[str, Transport] = {}  # hosts beside the job's that have data for it
+        self._folders: dict[str, FolderOnHost] = {}  # data on hosts, which is looked at once
+
+    def close(self) -> None:
+        """Close all connections."""
+        super().close()
+        for transport in self._others.values():
+            transport.close()
+
+    def folder_of(self, data: Dataset) -> FolderOnHost:
+        """Return the folder of data that is on a host."""
+        assert data.host is not None
+        return self._folders.setdefault(data.place, FolderOnHost(self._connection(data.host), data.source))
+
+    def _connection(self, name: str) -> Transport:
+        """Return the connection to a host that has data, NAME or USER@NAME: one of the job's, or as SSH's configuration says."""
+        user, _, host = name.rpartition("@")
+        known = self.host_jobs.get(host)
+        if known is not None and user in ("", known.host.user):
+            return known.transport
+        if name not in self._others:
+            listed = (one for one in self.inventory.others if one.name == host and user in ("", one.user))
+            there = next(listed, Host(host.strip("[]"), user=user or None))
+            self._others[name] = transport_to(there, self.inventory.ssh)
+        return self._others[name]
+
+
+class ManyHosts:
+    """Hosts that fail one by one, and that others reach too."""
+
+    keeps_run = True
+
+    def on(self, hosts: Iterable[H], task: Callable[[H], T]) -> Outcome[H, T]:
+        """Do `task` for all hosts side by side; every one is tried, whatever happens to the others."""
+        return fan_out(hosts, task)
+
+    def lock(self, host_jobs: Sequence[HostJob], command: str, *, break_it: bool) -> AbstractContextManager[Held]:
+        """Hold the job's lock on all hosts that can be reached."""
+        return hold_on(host_jobs, "lock", command, break_it=break_it)
+
+    def following(self, job: JobDir, host_jobs: Sequence[HostJob], detector: FailureDetector) -> Followed:
+        """Return what follows hosts, in the name of this machine and its state directory."""
+        from jobctl.jobspec.deploy.host.watch import Following
+
+        return Following(host_jobs, detector, job.id)
+
+
+def host_fleet(
+    job: JobDir,
+    target: Literal["compose", "ssh"],
+    inventory: Inventory,
+    plan: Plan | None,
+    tell: Callable[[str], None],
+) -> HostFleet:
+    """Return the hosts of a job whose nodes are containers; `tell` gets a sentence about whatever takes long."""
+    made = (HostJob(host, transport_to(host, inventory.ssh), job.name, target, tell) for host in inventory.hosts)
+    return HostFleet(job, inventory, made, ManyHosts(), plan)
