@@ -56,15 +56,7 @@ UNSUPPORTED: Mapping[str, Mapping[str, tuple[str, str]]] = {
             "Slurm chooses the nodes when the job starts",
             "`jobctl up` sends the code to the shared directory",
         ),
-        "up --fresh": (
-            "the checkpoint's place is in the files of the allocation",
-            "name another `checkpoint` directory, for example with `--set checkpoint=…`",
-        ),
         "supervise": (f"{_LAUNCHERS}there is no supervisor beside them", "`jobctl status --watch` follows it"),
-        "restart --node": (
-            f"{_LAUNCHERS}they begin together",
-            "`jobctl restart` starts all nodes again",
-        ),
         "ssh-config": (
             "`srun` enters nodes, and there is no container or host that jobctl could ask",
             "`jobctl ssh` and `jobctl exec` work there",

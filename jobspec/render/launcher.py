@@ -89,6 +89,7 @@ ALLOCATION = (
             "places",
             "refusals",
             "size",
+            "orders",
             "coordinator",
             "main",
         )

@@ -139,10 +139,13 @@ class SlurmAllocation:
             )
         self._cancel_all()
 
-    def order(self, job_id: str, command: str, nodes: int | None = None) -> int | None:
-        """Have the coordinator begin a generation; return its number, None where that is not known yet."""
+    def order(self, job_id: str, command: str, **more: object) -> int | None:
+        """Have the coordinator begin a generation; return its number, None where that is not known yet.
+
+        `more` is what the command needs: see `UserOrders` in the allocation.
+        """
         before = self._number()
-        self.login.order(job_id, f"{command}-{time.time()}", command, nodes=nodes)
+        self.login.order(job_id, f"{command}-{time.time()}", command, **more)
         deadline = time.monotonic() + HEARD + (self.plan.stop_grace if self.plan else 0.0)
         while time.monotonic() < deadline:
             self.look()
@@ -276,3 +279,10 @@ class SlurmAllocation:
     def sent(self) -> dict[str, Any]:
         """Return what was sent last, as last observed: the hash of each file, by its path."""
         return dict(self._look.files.get(PurePosixPath("run/sent.json"), {})) if self._look else {}
+
+    def begins_runs(self) -> bool:
+        """Say whether the coordinator can begin a run with a checkpoint directory of its own, as last observed.
+
+        That of an earlier version cannot, and its files do not know of such runs.
+        """
+        return self._look is not None and "fresh" in self._look.files.get(PurePosixPath("run/start.json"), {})
