@@ -61,10 +61,6 @@ UNSUPPORTED: Mapping[str, Mapping[str, tuple[str, str]]] = {
             "`srun` enters nodes, and there is no container or host that jobctl could ask",
             "`jobctl ssh` and `jobctl exec` work there",
         ),
-        "run": (
-            "Slurm gives nodes to jobs only",
-            "`srun --pty bash` asks for one, or `jobctl exec` in a node",
-        ),
     },
 }
 

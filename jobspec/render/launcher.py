@@ -76,7 +76,7 @@ ORDER = (
 )
 # The program inside an allocation of Slurm, with what it takes from the launcher.
 ALLOCATION = (
-    *(("launcher", name) for name in ("files", "processes", "control")),
+    *(("launcher", name) for name in ("files", "processes", "control", "network")),
     *(("allocation", name) for name in ("messages", "nodelist", "record", "generation", "scheduler")),
     *(
         ("allocation", name)
@@ -86,6 +86,7 @@ ALLOCATION = (
             "launching",
             "node_runner",
             "image",
+            "look",
             "places",
             "refusals",
             "size",

@@ -184,3 +184,22 @@ def test_a_job_in_containers_recovers_moves_and_goes_on_and_leaves_none(
     ] == []
     assert not jobs.work.exists()
     assert (kept.stat().st_ino, sorted(os.listdir(kept.parent))) == (fetched.st_ino, ["image.tar", "lock"])
+
+
+def test_a_command_runs_in_a_container_like_those_of_the_job(jobs: SlurmJobs, podman: Podman, image: str) -> None:
+    """Before the job is up, and beside its container on the same machine."""
+    write(jobs, image, spares=0)
+    jobs.environ.update(podman.environ)
+    tell = ("--", "sh", "-c", 'echo "$(hostname) $OF_IMAGE ${SLURM_PROCID:-none} $(pwd)"; cat; exit 7')
+    done = jobs.run("run", "--target", "slurm", *tell)
+    assert (done.stdout, done.returncode) == ("s1 yes none /workspace\n", 7), done.stderr
+    wait_for(lambda: not jobs.jobs(), "an empty queue")
+    jobs.ok("up", "--target", "slurm")
+    job = jobs.running()["slurm"]["job_id"]
+    jobs.goes_on()
+    done = jobs.run("run", "--node", "1", *tell)
+    assert (done.stdout, done.returncode) == ("s2 yes none /workspace\n", 7), done.stderr
+    jobs.goes_on()
+    assert (jobs.status()["generation"], podman.containers(*jobs.cluster.nodes)) == (1, [f"jobctl-tiny-{job}-0"] * 2)
+    jobs.ok("down")
+    assert podman.containers(*jobs.cluster.nodes) == []
