@@ -8,7 +8,6 @@ from jobctl.jobspec.operations.errors import UnsupportedOnTarget
 
 _OPERATOR = "in a cluster its operator takes care of the job: "
 # By target and command: the reason, and the remedy.
-_LAUNCHERS = "in an allocation its launchers see to the job: "
 UNSUPPORTED: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "local": {
         "prepare": ("processes run with what is installed on this machine", "`jobctl up` starts the job"),
@@ -56,7 +55,6 @@ UNSUPPORTED: Mapping[str, Mapping[str, tuple[str, str]]] = {
             "Slurm chooses the nodes when the job starts",
             "`jobctl up` sends the code to the shared directory",
         ),
-        "supervise": (f"{_LAUNCHERS}there is no supervisor beside them", "`jobctl status --watch` follows it"),
         "ssh-config": (
             "`srun` enters nodes, and there is no container or host that jobctl could ask",
             "`jobctl ssh` and `jobctl exec` work there",

@@ -1,4 +1,4 @@
-"""`jobctl run` in a real Slurm: a command with what the job's processes would have, beside the job or without it."""
+"""A look at a job in a real Slurm: `run` beside the job or without it, and `supervise`, which only tells."""
 
 from __future__ import annotations
 
@@ -99,3 +99,25 @@ def test_a_person_has_a_terminal_there(jobs: SlurmJobs) -> None:
     finally:
         command.close()
     assert said.count(b"caught") == 1
+
+
+def test_to_supervise_is_to_tell_what_happens_until_the_job_ends(jobs: SlurmJobs) -> None:
+    other = jobs.cluster.run("sbatch", "--parsable", "--exclusive", "-N4", "--output=/dev/null", "--wrap", "sleep 600")
+    jobs.write(30)
+    jobs.ok("up", "--target", "slurm")
+    (job,) = jobs.jobs()
+    argv = [sys.executable, "-m", "jobctl", "supervise"]
+    with subprocess.Popen(
+        argv, cwd=jobs.directory, env=jobs.environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as telling:
+        assert telling.stderr is not None
+        assert any(f"pending: job {job} waits in Slurm's queue" in line for line in telling.stderr)
+        jobs.cluster.run("scancel", other.strip())
+        _, said = telling.communicate(timeout=60)
+    assert telling.returncode == 0, said
+    lines = [line[20:] for line in said.splitlines()]
+    assert f"job {job} of Slurm runs on s1, s2" in lines
+    assert lines[-1] == "nothing left to supervise: the job has succeeded"
+    again = jobs.run("supervise")
+    assert (again.returncode, "nothing left to supervise" in again.stderr) == (0, True)
+    jobs.ok("down")
