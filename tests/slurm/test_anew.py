@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from .cluster import wait_for
-from .conftest import HOST_TIMEOUT, SlurmJobs
+from .conftest import BOTH, HOST_TIMEOUT, SlurmJobs
 
 
 def launchers(jobs: SlurmJobs) -> set[int]:
@@ -33,6 +33,7 @@ def test_a_restart_begins_one_generation_with_new_launchers(jobs: SlurmJobs) -> 
     jobs.ok("down")
 
 
+@BOTH
 def test_a_fresh_run_trains_from_the_start_in_the_same_allocation(jobs: SlurmJobs) -> None:
     """Until `down`, the job stays in the directory of that run."""
 

@@ -11,7 +11,7 @@ from jobctl.jobspec.deploy.transport.base import TerminalSize
 from jobctl.jobspec.deploy.transport.running import ProcessCommand
 
 from .cluster import wait_for
-from .conftest import SlurmJobs
+from .conftest import BOTH, SlurmJobs
 
 TELL = 'echo "$(hostname) $SLURM_JOB_ID ${SLURM_PROCID:-none} $COLOUR $TOKEN $(cat given)"'
 
@@ -39,6 +39,7 @@ def test_a_command_has_a_machine_of_slurm_with_what_the_job_would_have(jobs: Slu
     wait_for(lambda: not jobs.jobs(), "an empty queue")
 
 
+@BOTH
 def test_a_command_runs_beside_a_job_that_runs(jobs: SlurmJobs) -> None:
     jobs.write(spec={"code": ".", "env": {"COLOUR": "blue"}, "secrets": ["TOKEN"]})
     (jobs.directory / "given").write_text("code-here")
@@ -54,6 +55,7 @@ def test_a_command_runs_beside_a_job_that_runs(jobs: SlurmJobs) -> None:
     jobs.ok("down")
 
 
+@BOTH
 def test_a_command_waits_for_a_machine_and_is_told_what_slurm_refuses(jobs: SlurmJobs) -> None:
     jobs.write(partition="nowhere")
     done = jobs.run("run", "--target", "slurm", "--", "true")
