@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -132,12 +133,14 @@ def test_a_container_that_cannot_start_moves_to_a_spare_or_is_tried_again(
         jobs.ok("down")
 
         write(jobs, image, spares=0)
-        jobs.ok("up", "--target", "slurm")
+        argv = [sys.executable, "-m", "jobctl", "up", "--target", "slurm"]  # returns once the job waits, or runs
+        up = subprocess.Popen(argv, cwd=jobs.directory, env=jobs.environ)
         state = jobs.until(lambda state: "no space left" in str(state["reason"]), "a node that is tried again")
         assert (state["phase"], state["nodes"][1]["state"]) == ("starting", "pending")
     finally:
         subprocess.run(s2.inside("umount", full), check=True)
     jobs.goes_on()
+    assert up.wait(60) == 0
     assert [node["host"] for node in jobs.running()["nodes"]] == ["s1", "s2"]
     jobs.check_steps()
     jobs.ok("down")
