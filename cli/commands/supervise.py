@@ -22,19 +22,20 @@ def supervise(
 ) -> None:
     """Run the job's supervisor in the foreground.
 
-    For systemd or tmux; ends when the job does. SIGTERM ends the supervisor, not the job.
+    For systemd or tmux; ends when the job does. SIGTERM ends the supervisor, not the job. In Slurm it only tells what
+    happens: the allocation recovers the job by itself.
 
     Example: jobctl supervise my-job
     """
     from jobctl.jobspec.operations.errors import NotYours
     from jobctl.jobspec.operations.lifecycle import supervise as supervising
 
-    deployer = supervising.supervisable(job)
+    found = supervising.supervisable(job)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     if background:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        supervising.supervise(deployer, _say)
+        supervising.supervise(found, _say)
     except NotYours:
         if not background:
             raise

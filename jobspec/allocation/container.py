@@ -11,6 +11,7 @@ import os
 import select
 import signal
 import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.allocation.messages import say
@@ -18,7 +19,8 @@ from jobctl.jobspec.launcher.files import read_json, write_json
 from jobctl.jobspec.launcher.processes import SIGNALS, adopt_orphans, die_with_parent, forward, kill_descendants, reap
 
 if TYPE_CHECKING:
-    from typing import Dict, List, Optional
+    import argparse
+    from typing import Any, Dict, List, Optional
 
     from jobctl.jobspec.launcher.files import Json
 LOOK = 0.1  # seconds between two looks of the first process at what it has started
@@ -87,35 +89,49 @@ def why_ended(work: str, settings: Json, hosts: Dict[int, str], node: int, code:
     return (words + "; slurm.out has what %s said") % (node, hosts[node], code, settings["container"])
 
 
-def run_inside(own: str, given: List[str], argv: List[str]) -> int:
-    """Be the first process of a container: run `argv` until it ends, or its node runner does. Return its exit code.
+class FirstProcess:
+    """The first process of a container: it runs a command until that ends, or its node runner does.
 
-    `given` are further variables, NAME=VALUE.
+    `look`: a person sits at the terminal, which sends Ctrl-C to all processes by itself.
     """
-    pipe = os.open(os.path.join(own, "alive"), os.O_RDONLY | os.O_NONBLOCK)
-    adopt_orphans()
-    environ = {**os.environ, **(read_json(os.path.join(own, "environ.json")) or {})}
-    environ.update(dict(one.split("=", 1) for one in given))
-    child: Optional[subprocess.Popen[bytes]] = None
-    early: List[int] = []
 
-    def on_signal(number: int, frame: object) -> None:
-        if child is None:
-            early.append(number)
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.own, self.look, self.workdir = options.own, options.look, options.workdir or None
+        self.environ = {**os.environ, **(read_json(os.path.join(self.own, "environ.json")) or {})}
+        self.environ.update(dict(one.split("=", 1) for one in options.env))
+        if options.secrets:
+            self.environ.update(read_json(options.secrets) or {})
+        self.child: Optional[subprocess.Popen[bytes]] = None
+        self.early: List[int] = []
+
+    def run(self, argv: List[str]) -> int:
+        """Run `argv`; return its exit code."""
+        pipe = os.open(os.path.join(self.own, "alive"), os.O_RDONLY | os.O_NONBLOCK)
+        adopt_orphans()
+        for number in SIGNALS:
+            signal.signal(number, self.on_signal)
+        try:
+            self.child = subprocess.Popen(argv, env=self.environ, cwd=self.workdir, preexec_fn=die_with_parent)
+        except OSError as error:
+            sys.stderr.write("%s: %s\n" % (error.filename or argv[0], error.strerror))
+            return 127 if isinstance(error, FileNotFoundError) else 126
+        for missed in self.early:
+            forward(self.child.pid, missed)
+        while True:
+            code = reap().get(self.child.pid)
+            if code is not None or is_alone(pipe):
+                kill_descendants()
+                return 137 if code is None else code
+            select.select([], [], [], LOOK)
+
+    def on_signal(self, number: int, frame: Any) -> None:
+        """Pass a signal on."""
+        if self.look and number in (signal.SIGINT, signal.SIGQUIT):
+            return
+        if self.child is None:
+            self.early.append(number)
         else:
-            forward(child.pid, number)
-
-    for number in SIGNALS:
-        signal.signal(number, on_signal)
-    child = subprocess.Popen(argv, env=environ, preexec_fn=die_with_parent)
-    for missed in early:
-        forward(child.pid, missed)
-    while True:
-        code = reap().get(child.pid)
-        if code is not None or is_alone(pipe):
-            kill_descendants()
-            return 137 if code is None else code
-        select.select([], [], [], LOOK)
+            forward(self.child.pid, number)
 
 
 def is_alone(pipe: int) -> bool:

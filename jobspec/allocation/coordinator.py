@@ -13,6 +13,7 @@ from jobctl.jobspec.allocation.generation import Generations
 from jobctl.jobspec.allocation.image import JobImage
 from jobctl.jobspec.allocation.messages import MARGIN, TICK, Datagrams, say
 from jobctl.jobspec.allocation.nodelist import expand
+from jobctl.jobspec.allocation.orders import UserOrders
 from jobctl.jobspec.allocation.places import Places
 from jobctl.jobspec.allocation.record import Record
 from jobctl.jobspec.allocation.refusals import Refusals
@@ -32,7 +33,6 @@ LINGER = 10.0  # seconds that launchers get to hear of the end from each other
 BRIEF = 5.0  # seconds in which an allocation gets nowhere
 IN_VAIN = 3  # such allocations in a row, after which the job has failed
 LEFT = 4 * TICK  # seconds without a tick after which all runners have left that can hear
-PLAYED = 30.0  # seconds beyond `host_timeout` for which a drill plays that a machine is lost
 HAND_OVER = 120.0  # seconds within which Slurm ends a job that it has requeued
 
 
@@ -53,12 +53,12 @@ class Coordinator:
         self.home = environ.get("SLURMD_NODENAME") or self.places.hosts[0]
         self.size = JobSize(self.places, self.settings, self.generations.start.get("nodes"))
         self.refusals = Refusals(self.size, self.record, self.generations.tries())
+        self.orders = UserOrders(self)
         self.seq = 0
         self.gossip_port = self.generations.port(0, 30_001, 32_700)
         self.steps: Dict[str, Any] = {}  # of Slurm, by the machine that they are for; the first one is for all
         self.started = self.revived = boot_time()
         self.signals: List[int] = []
-        self.ordered: Optional[str] = None  # the id of the last order that was followed
         self.stopping: Optional[Json] = None  # why processes are told to end
         self.resizing: Optional[Dict[int, RunnerState]] = None  # where nodes shall be once their processes have ended
         self.ending: Optional[float] = None  # since when launchers have had something to end for
@@ -70,7 +70,7 @@ class Coordinator:
         self.record.note_job(self.job_id)
         hosts = self.places.hosts
         self.record.event("allocation", "job %s of Slurm runs on %s" % (self.job_id, ", ".join(hosts)))
-        self.ordered = (read_json(os.path.join(self.work, "run", "order.json")) or {}).get("id")
+        self.orders.begin()
         self.steps["all"] = self.start_runners(hosts)
         while True:
             now = boot_time()
@@ -95,29 +95,9 @@ class Coordinator:
         if number == signal.SIGUSR1:
             self.stop("time", "the time limit is near")
         elif number == signal.SIGUSR2:
-            self.read_order()
+            self.orders.read()
         else:
             self.stop("slurm", "Slurm ends the job")
-
-    def read_order(self) -> None:
-        """Follow what `jobctl stop`, `restart` or `scale` has left."""
-        order = read_json(os.path.join(self.work, "run", "order.json"))
-        if order is None or order["id"] == self.ordered:
-            return
-        self.ordered = order["id"]
-        if order["command"] == "stop":
-            self.stop("user", "stopped by the user")
-        elif order["command"] == "drill":
-            self.places.play_lost(order["host"], boot_time() + self.settings["host_timeout"] + PLAYED)
-        elif order["command"] == "scale":
-            self.size.ask(order["nodes"])
-            self.generations.note(nodes=order["nodes"])
-        elif order["command"] == "restart" and self.places.at and self.stopping is None:
-            self.record.event("restart", "all nodes begin again: `jobctl restart`")
-            self.generations.begin(self.places.at, fresh_budget=True)
-            self.places.begin_again()
-            self.refusals.forget()
-            self.ending = None
 
     def stop(self, kind: str, reason: str) -> None:
         """Have all processes end, with their grace."""

@@ -44,6 +44,19 @@ def joining(template: Json, nodes: Iterable[int], port: int) -> List[Json]:
     ]
 
 
+def new_directory(base: str) -> str:
+    """Make the first directory `fresh-N` below another one that is not there yet, and return it."""
+    number = 1
+    while True:
+        path = os.path.join(base, "fresh-%d" % number)
+        try:
+            os.mkdir(path)
+        except FileExistsError:
+            number += 1
+        else:
+            return path
+
+
 class Generations:
     """The control file of the job's launchers, and how far the job was when the last allocation ended."""
 
@@ -75,15 +88,15 @@ class Generations:
         told = [(read_json(path) or {}).get("progress") for path in paths]
         return max((step for step in told if isinstance(step, int)), default=-1)
 
-    def begin(self, nodes: Iterable[int], *, fresh_budget: bool = False) -> Json:
-        """Write the control file of the next generation of these nodes; `fresh_budget`: with all its restarts before it."""
+    def begin(self, nodes: Iterable[int]) -> Json:
+        """Write the control file of the next generation of these nodes."""
         template = read_json(os.path.join(self.work, "control.json"))
         if template is None:
             raise SystemExit("cannot read %s/control.json" % self.work)
         is_given = template.pop("port_is_given")
         newest = self.newest()
         number = newest["number"] + 1 if newest else 1
-        again = newest is not None and not (fresh_budget or self.start.get("fresh_budget"))
+        again = newest is not None and not self.start.get("fresh_budget")
         failures = terms_of(newest)["failures"] if newest is not None and again else []
         terms = terms_of(template)
         meeting = template["rendezvous"]
@@ -93,6 +106,7 @@ class Generations:
         address = members[0]["address"] if members else meeting["address"]
         order = {
             **template,
+            **self.run_of(template),
             "began": self.began,
             "number": number,
             "command": "run",
@@ -109,6 +123,21 @@ class Generations:
         write_json(self.path, order)
         self.note(fresh_budget=False)
         return order
+
+    def run_of(self, template: Json) -> Json:
+        """Return name and checkpoint directory of the last run that `up --fresh` has begun, nothing if there is none.
+
+        Such a run has a directory of its own below the job's, as long as the job keeps that.
+        """
+        base = template.get("checkpoint_dir")
+        if self.start.get("fresh"):
+            name = "%s-%s" % (template["job"], os.urandom(4).hex())
+            self.note(fresh=False, run={"run_id": name, "checkpoint_dir": new_directory(base) if base else None})
+        run = self.start.get("run")
+        if not run:
+            return {}
+        inside = base and (run["checkpoint_dir"] or "").startswith(base + "/")
+        return {"run_id": run["run_id"], "checkpoint_dir": run["checkpoint_dir"] if inside else base}
 
     def note(self, **changes: Any) -> None:
         """Keep something for the allocations that follow."""

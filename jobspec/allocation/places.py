@@ -104,10 +104,6 @@ class Places:
         words += ["%s does not answer" % ", ".join(silent)] if silent else []
         return "host-lost" if silent else "host-failed", "; ".join(words)
 
-    def begin_again(self) -> None:
-        """Have all nodes begin again where they are."""
-        self.turns = {node: turn + 1 for node, turn in self.turns.items()}
-
     def missing(self) -> List[int]:
         """Return the nodes of the job that are nowhere: an elastic job may do without."""
         return [node for node in range(len(self.slots)) if node not in self.at]

@@ -13,19 +13,23 @@ from jobctl.jobspec.importers.launchers import docker
 from jobctl.jobspec.importers.launchers.docker import DockerRun
 from jobctl.jobspec.importers.shell.expand import Read, settled_or_empty
 from jobctl.jobspec.importers.shell.interpreter import Command, read_script
-from jobctl.jobspec.importers.slurm.wrappers import apptainer, srun
+from jobctl.jobspec.importers.slurm.wrappers import apptainer, enroot, srun
 from jobctl.jobspec.importers.start_command import Inside, StartCommand
 
 DEEPEST = 8
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 
 
-def unwrap(command: Command, read: Read) -> Inside:
-    """Return the launches that `command` comes to: more than one where it is a script. Raises ImportProblem."""
+def unwrap(command: Command, read: Read, images: Mapping[str, str] | None = None) -> Inside:
+    """Return the launches that `command` comes to: more than one where it is a script. Raises ImportProblem.
+
+    `images` are those that were made before, by their files and names.
+    """
     env: dict[str, str | None] = dict(command.env)
     start = StartCommand(
         command.argv, env, command.line, command.source, command.maybe, command.folder, logged=command.logged
     )
+    start = replace(start, images=images or {})
     return tuple(_unwrap(start, read, 0))
 
 
@@ -297,6 +301,7 @@ _WRAPPERS: Mapping[str, Callable[[StartCommand, Read], Inside | None]] = {
     "srun": srun,
     "apptainer": apptainer,
     "singularity": apptainer,
+    "enroot": enroot,
     "taskset": _taskset,
     "env": _env,
     "conda": _run,

@@ -20,6 +20,7 @@ from jobctl.jobspec.importers.names import is_secret, job_name, looks_secret
 from jobctl.jobspec.importers.shell.expand import Read
 from jobctl.jobspec.importers.shell.interpreter import Command, read_script
 from jobctl.jobspec.importers.slurm import batch as slurm
+from jobctl.jobspec.importers.slurm.images import made_images
 from jobctl.jobspec.importers.start_command import StartCommand
 from jobctl.jobspec.spec.frameworks import NAMES
 
@@ -89,7 +90,8 @@ def import_text(text: str, context: ImportContext) -> Found:
     batch = slurm.read(text)
     script = read_script(text, beside, batch.variables() if batch else None)
     context = replace(context, read=lambda name: script.files.get(name.removeprefix("./")) or beside(name))
-    launches = tuple(launch for command in script.commands for launch in unwrap(command, context.read))
+    images, commands = made_images(script.commands)
+    launches = tuple(launch for command in commands for launch in unwrap(command, context.read, images))
     env = script.env
     if batch:
         launches = tuple(replace(launch, env=slurm.without_told(launch.env)) for launch in launches)

@@ -29,6 +29,9 @@ class StartCommand:
     per_node: int | None = None
     logged: bool = False
     notes: tuple[str, ...] = ()
+    images: Mapping[str, str] = field(
+        default_factory=dict
+    )  # those that the script made before, by their files and names
 
     @property
     def head(self) -> str:

@@ -8,7 +8,6 @@ from jobctl.jobspec.operations.errors import UnsupportedOnTarget
 
 _OPERATOR = "in a cluster its operator takes care of the job: "
 # By target and command: the reason, and the remedy.
-_LAUNCHERS = "in an allocation its launchers see to the job: "
 UNSUPPORTED: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "local": {
         "prepare": ("processes run with what is installed on this machine", "`jobctl up` starts the job"),
@@ -56,22 +55,9 @@ UNSUPPORTED: Mapping[str, Mapping[str, tuple[str, str]]] = {
             "Slurm chooses the nodes when the job starts",
             "`jobctl up` sends the code to the shared directory",
         ),
-        "up --fresh": (
-            "the checkpoint's place is in the files of the allocation",
-            "name another `checkpoint` directory, for example with `--set checkpoint=…`",
-        ),
-        "supervise": (f"{_LAUNCHERS}there is no supervisor beside them", "`jobctl status --watch` follows it"),
-        "restart --node": (
-            f"{_LAUNCHERS}they begin together",
-            "`jobctl restart` starts all nodes again",
-        ),
         "ssh-config": (
             "`srun` enters nodes, and there is no container or host that jobctl could ask",
             "`jobctl ssh` and `jobctl exec` work there",
-        ),
-        "run": (
-            "Slurm gives nodes to jobs only",
-            "`srun --pty bash` asks for one, or `jobctl exec` in a node",
         ),
     },
 }

@@ -76,7 +76,7 @@ ORDER = (
 )
 # The program inside an allocation of Slurm, with what it takes from the launcher.
 ALLOCATION = (
-    *(("launcher", name) for name in ("files", "processes", "control")),
+    *(("launcher", name) for name in ("files", "processes", "control", "network")),
     *(("allocation", name) for name in ("messages", "nodelist", "record", "generation", "scheduler")),
     *(
         ("allocation", name)
@@ -86,9 +86,11 @@ ALLOCATION = (
             "launching",
             "node_runner",
             "image",
+            "look",
             "places",
             "refusals",
             "size",
+            "orders",
             "coordinator",
             "main",
         )

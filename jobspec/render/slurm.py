@@ -38,8 +38,8 @@ class SlurmFile:
 def slurm_files(plan: Plan, generation: Generation) -> Iterator[SlurmFile]:
     """Yield what `up` sends. Raises RenderError for what a batch script cannot say."""
     yield SlurmFile(BATCH, _batch(plan), 0o755)
-    yield SlurmFile("start.sh", _start(plan), 0o755)
-    yield SlurmFile("slurm.json", _settings(plan), 0o644)
+    yield SlurmFile("start.sh", start_script(plan), 0o755)
+    yield SlurmFile("slurm.json", settings_file(plan), 0o644)
     yield SlurmFile("launch.json", _launches(plan), 0o644)
     yield SlurmFile("control.json", _control(plan, generation), 0o644)
     yield SlurmFile("launcher.py", launcher(), 0o755, shown=False)
@@ -76,7 +76,7 @@ def machines(plan: Plan) -> tuple[int, int]:
 def _batch(plan: Plan) -> bytes:
     given = options_of(plan)
     text = shell_template("job.sbatch.j2").render(
-        lines=[Rendered(_option(name, value)) for name, value in _options(plan)],
+        lines=[Rendered(_option(name, value)) for name, value in batch_options(plan)],
         further=[Rendered(_further(option)) for option in given.options],
         python=given.python,
         work=given.work,
@@ -84,7 +84,8 @@ def _batch(plan: Plan) -> bytes:
     return text.encode()
 
 
-def _options(plan: Plan) -> Iterator[tuple[str, str | None]]:
+def batch_options(plan: Plan) -> Iterator[tuple[str, str | None]]:
+    """Yield what the batch script asks Slurm for. Raises RenderError for what it cannot say."""
     given, node = options_of(plan), plan.nodes[0]
     if "\\" in given.work:
         message = f"Slurm cannot write into a directory with a backslash in its name: {given.work}"
@@ -147,21 +148,23 @@ def _quoted(value: str) -> str:
 # What runs on the nodes.
 
 
-def _start(plan: Plan) -> bytes:
+def start_script(plan: Plan, *, look: bool = False) -> bytes:
+    """Return the script that becomes the launcher of a node, or with `look` a command that has what processes there have."""
     given, node = options_of(plan), plan.nodes[0]
     if given.container != "none":
-        return container_script(plan)
+        return container_script(plan, look=look)
     text = shell_template("slurm_start.sh.j2").render(
         environment=[f"{name}={value}" for name, value in node.container.env],
         python=node.container.python,
         workdir=None if plan.code else given.workdir,
         code=container.code_directory(plan.code) if plan.code else None,
         secrets=bool(node.launch.secrets),
+        look=look,
     )
     return text.encode(errors="surrogateescape")
 
 
-def _settings(plan: Plan) -> bytes:
+def settings_file(plan: Plan) -> bytes:
     """Return what the program inside the allocation has to know of the job."""
     given = options_of(plan)
     settings = {

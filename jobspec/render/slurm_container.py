@@ -22,10 +22,10 @@ IMAGES = ".images"  # beside the directories of jobs, which share it; no job has
 _SUFFIX = {"podman": ".tar", "docker": ".tar", "apptainer": ".sif", "enroot": ".sqsh"}
 
 
-def container_script(plan: Plan) -> bytes:
+def container_script(plan: Plan, *, look: bool = False) -> bytes:
     """Return the script that fetches the image, and starts, enters and removes the container of a node.
 
-    Raises RenderError for what its engine cannot say.
+    With `look` it starts a command in such a container, in place of the launcher. Raises RenderError for what its engine cannot say.
     """
     assert plan.slurm is not None
     engine, node = plan.slurm.container, plan.nodes[0]
@@ -44,6 +44,8 @@ def container_script(plan: Plan) -> bytes:
         secrets=bool(node.launch.secrets),
         user=container.user(node.container) or "self",
         rdma=container.wants_rdma(node.container),
+        look=look,
+        workdir=node.launch.workdir,
     )
     return text.encode(errors="surrogateescape")
 

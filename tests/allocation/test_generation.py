@@ -105,3 +105,35 @@ def test_the_last_step_is_the_furthest_that_a_node_has_told(work: Path) -> None:
         report(work, node, {})
         (work / f"node-{node}" / "report.json").write_text(json.dumps({"progress": progress}))
     assert generations.step() == 7
+
+
+def test_a_fresh_run_has_the_first_directory_that_is_not_there_and_stays_there(work: Path) -> None:
+    """As long as the job has the directory above it."""
+    base = work / "checkpoints"
+    (base / "fresh-1").mkdir(parents=True)
+    template = {**TEMPLATE, "run_id": "demo-1", "checkpoint_dir": str(base)}
+    (work / "control.json").write_text(json.dumps(template))
+    generations = Generations(str(work), "1")
+    first = generations.begin(NODES)
+    assert (first["run_id"], first["checkpoint_dir"]) == ("demo-1", str(base))
+
+    generations.note(fresh=True)
+    fresh = generations.begin(NODES)
+    assert (fresh["number"], fresh["checkpoint_dir"]) == (2, str(base / "fresh-2"))
+    assert (base / "fresh-2").is_dir()
+    assert fresh["run_id"] not in ("demo-1", None)
+
+    later = Generations(str(work), "2").begin(NODES)
+    assert (later["run_id"], later["checkpoint_dir"]) == (fresh["run_id"], fresh["checkpoint_dir"])
+
+    (work / "control.json").write_text(json.dumps({**template, "checkpoint_dir": "/elsewhere"}))
+    moved = Generations(str(work), "3").begin(NODES)
+    assert (moved["run_id"], moved["checkpoint_dir"]) == (fresh["run_id"], "/elsewhere")
+
+
+def test_a_fresh_run_without_checkpoints_has_a_name_of_its_own(work: Path) -> None:
+    (work / "control.json").write_text(json.dumps({**TEMPLATE, "run_id": "demo-1", "checkpoint_dir": None}))
+    generations = Generations(str(work), "1")
+    generations.note(fresh=True)
+    order = generations.begin(NODES)
+    assert (order["checkpoint_dir"], order["run_id"] != "demo-1") == (None, True)

@@ -129,7 +129,7 @@ def test_a_machine_that_a_drill_plays_lost_is_not_heard_for_a_while() -> None:
 def test_only_a_report_about_this_turn_tells_how_a_node_has_ended() -> None:
     made = places([0, 0])
     made.deal(HOSTS[:2])
-    made.begin_again()
+    made.resize(dict(made.at))
     hear(made, 1.0, "s1", node=0, turn=1, ended=0)
     hear(made, 1.0, "s2", node=1, turn=2, ended=3)
     assert made.codes() == {1: 3}

@@ -155,5 +155,5 @@ def test_what_a_machine_has_refused_is_no_end_of_the_node_and_of_this_turn_alone
     assert job.places.told(job.now)["1"] == {
         "host": "s2", "address": "10.0.0.1", "heard": True, "runs": False, "refused": FULL, "ended": None, "turn": 1,
     }  # fmt: skip
-    job.places.begin_again()
+    job.places.resize(dict(job.places.at))
     assert job.places.refused(job.now) == {}

@@ -65,6 +65,13 @@ def missing() -> str | None:
     return f"there is no {', '.join(lacking)} here ({hint})" if lacking else None
 
 
+# Has the programs of another root file system, and of this machine what it shares: /tmp, with the cluster and the jobs.
+_ROOT = (
+    'mount --bind "$5" "$5" && for place in proc dev sys tmp; do mount --rbind "/$place" "$5/$place" || exit; done && '
+    'mount --bind "$1" "$5/etc/hosts" && cd "$5" && pivot_root . . && umount --lazy .'
+)
+
+
 class Machine:
     """One machine of the cluster: namespaces that a first process holds. Killing that ends all there is in them."""
 
@@ -90,14 +97,15 @@ class Machine:
         for folder in (containers, own):
             folder.mkdir(exist_ok=True)
         script = (
-            'mount --bind "$1" /etc/hosts && mount --bind "$3" "$4" && hostname "$2" && echo up && exec sleep infinity'
+            'mount --bind "$1" /etc/hosts && mount --bind "$3" "$4" && hostname "$2" && '
+            f"{_ROOT if self.cluster.root else ':'} && echo up && exec sleep infinity"
         )
         self.first = subprocess.Popen(
             [
                 # Not `ip netns exec`, which mounts another /sys: slurmd looks for its cgroups there.
                 *("nsenter", f"--net=/run/netns/{self.space}", "unshare", "--uts", "--mount", "--pid", "--fork"),
                 *("--kill-child", "--mount-proc", "sh", "-c", script, "sh", str(hosts), self.name),
-                *(str(own), str(containers)),
+                *(str(own), str(containers), str(self.cluster.root or "/")),
             ],
             stdout=subprocess.PIPE,
             stdin=subprocess.DEVNULL,
@@ -122,7 +130,7 @@ class Machine:
             "--uts",
             "--mount",
             "--pid",
-            f"--wd={os.getcwd()}",
+            "--wdns=/tmp" if self.cluster.root else f"--wd={os.getcwd()}",
             *argv,
         ]
 
@@ -166,10 +174,14 @@ class Machine:
 
 
 class Slurm:
-    """A controller `ctl` and nodes s1 to sN. `bin` has Slurm's commands, as on a login node."""
+    """A controller `ctl` and nodes s1 to sN. `bin` has Slurm's commands, as on a login node.
 
-    def __init__(self, directory: Path, size: int = 4, *, min_job_age: int = 300) -> None:
-        self.dir, self.id = directory, f"sl{os.getpid()}"
+    The programs are this machine's, or those of the file system at `root`.
+    """
+
+    def __init__(self, directory: Path, size: int = 4, *, min_job_age: int = 300, root: Path | None = None) -> None:
+        self.dir, self.root = directory, root
+        self.id = f"sl{os.getpid()}{'n' if root else ''}"
         self.switch = f"{self.id}switch"
         self.ctl = Machine(self, "ctl", 100)
         self.nodes = [Machine(self, f"s{number}", number) for number in range(1, size + 1)]
@@ -188,6 +200,8 @@ class Slurm:
         for node in self.nodes:
             (self.dir / "spool" / node.name).mkdir()
         self.conf.write_text(_CONF.format(dir=self.dir, size=len(self.nodes), min_job_age=self.min_job_age))
+        if self.root is not None:
+            (self.dir / "cgroup.conf").write_text("CgroupPlugin=disabled\n")  # as before, processes have none
         lines = ["127.0.0.1 localhost", *(f"{machine.address} {machine.name}" for machine in machines)]
         (self.dir / "hosts").write_text("\n".join(lines) + "\n")
         self._munge()
@@ -218,7 +232,7 @@ class Slurm:
         """Write Slurm's commands as programs that run where the controller is: that is the login node."""
         for name in COMMANDS:
             program = self.bin / name
-            enter = f'nsenter --target {self.ctl.pid} --net --uts --mount --wd="$PWD"'
+            enter = f'nsenter --target {self.ctl.pid} --net --uts --mount --{"wdns" if self.root else "wd"}="$PWD"'
             inside = f'[ -z "${{SLURMD_NODENAME:-}}" ] || exec /usr/bin/{name} "$@"'  # a job's own calls, on its node
             program.write_text(f'#!/bin/sh\n{inside}\nSLURM_CONF={self.conf} exec {enter} /usr/bin/{name} "$@"\n')
             program.chmod(0o755)
@@ -294,9 +308,9 @@ def wait_for(holds: object, what: str, seconds: float = READY) -> None:
 
 
 @contextlib.contextmanager
-def slurm(directory: Path, size: int = 4) -> Iterator[Slurm]:
+def slurm(directory: Path, size: int = 4, root: Path | None = None) -> Iterator[Slurm]:
     """A Slurm for the length of the block."""
-    made = Slurm(directory, size)
+    made = Slurm(directory, size, root=root)
     try:
         made.start()
         yield made
@@ -307,7 +321,8 @@ def slurm(directory: Path, size: int = 4) -> Iterator[Slurm]:
 def main(arguments: Sequence[str]) -> None:
     """Keep a Slurm running until a key is pressed, and say how to use it."""
     directory = Path(arguments[0])
-    with slurm(directory, int(arguments[1]) if len(arguments) > 1 else 4) as made:
+    root = Path(arguments[2]) if len(arguments) > 2 else None
+    with slurm(directory, int(arguments[1]) if len(arguments) > 1 else 4, root) as made:
         print(f"PATH={made.bin}:$PATH", flush=True)
         with contextlib.suppress(KeyboardInterrupt):
             signal.pause()

@@ -19,6 +19,7 @@ import pytest
 from tests.tools import commands
 
 from .cluster import Slurm, missing, sh, slurm, wait_for
+from .newer import missing_newer, newer_root
 
 # Counts steps as a light rank, with a loss of them: node 0 writes them down, and waits until all others of its generation
 # have followed. Says where it began, and ends at `last`. A node that runs twice at a time says so.
@@ -83,6 +84,22 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
         yield made
 
 
+@pytest.fixture(scope="session")
+def newer_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
+    """The same of Slurm 24.11."""
+    problem = missing() or missing_newer()
+    if problem:
+        (pytest.fail if os.environ.get("JOBCTL_FLEET") == "required" else pytest.skip)(problem)
+    with slurm(tmp_path_factory.mktemp("slurm") / "newer", root=newer_root()) as made:
+        yield made
+
+
+# For tests that run on both versions: the parameter of the fixture `jobs`.
+BOTH = pytest.mark.parametrize(
+    "jobs", ["cluster", pytest.param("newer_cluster", marks=pytest.mark.long)], ids=["22.05", "24.11"], indirect=True
+)
+
+
 @dataclass
 class SlurmJobs:
     """`jobctl` on the login node of a cluster, with a job of light ranks in a folder that all nodes see."""
@@ -97,7 +114,8 @@ class SlurmJobs:
         whole = {
             "name": self.name,
             "framework": "torch",
-            "command": [sys.executable, "rank.py", str(last)],
+            # Another root file system has a Python of its own.
+            "command": ["python3" if self.cluster.root else sys.executable, "rank.py", str(last)],
             "per": "node",
             "nodes": 2,
             "checkpoint": str(self.directory / "checkpoints"),
@@ -202,8 +220,9 @@ def login(cluster: Slurm) -> Iterator[Path]:
 
 
 @pytest.fixture
-def jobs(cluster: Slurm, tmp_path: Path) -> Iterator[SlurmJobs]:
+def jobs(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SlurmJobs]:
     """A folder with a job, and `jobctl` beside Slurm's commands."""
+    cluster = request.getfixturevalue(getattr(request, "param", "cluster"))
     environ = {**os.environ, "PATH": f"{cluster.bin}:{os.environ['PATH']}", "JOBCTL_STATE_DIR": str(tmp_path / "state")}
     yield SlurmJobs(cluster, tmp_path, environ)
     cluster.clear()

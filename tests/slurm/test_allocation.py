@@ -10,11 +10,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from .cluster import wait_for
-from .conftest import SlurmJobs
+from .conftest import BOTH, SlurmJobs
 
 
-def test_a_job_lives_and_leaves_nothing(jobs: SlurmJobs) -> None:
+@BOTH
+def test_a_job_lives_and_leaves_nothing(jobs: SlurmJobs, request: pytest.FixtureRequest) -> None:
+    version = request.node.callspec.id
+    assert jobs.cluster.run("sinfo", "--version").startswith(f"slurm-wlm {version}.")
     jobs.write()
     jobs.ok("check", "--target", "slurm")
     jobs.ok("up", "--target", "slurm")
@@ -49,6 +54,7 @@ def test_a_job_lives_and_leaves_nothing(jobs: SlurmJobs) -> None:
     assert [pid for node in jobs.cluster.nodes for pid in node.processes("rank.py")] == []
 
 
+@BOTH
 def test_ranks_launchers_and_machines_that_fail_are_replaced_in_the_same_allocation(jobs: SlurmJobs) -> None:
     s2 = jobs.cluster.nodes[1]
     jobs.write(spares=1)
@@ -86,6 +92,7 @@ def test_ranks_launchers_and_machines_that_fail_are_replaced_in_the_same_allocat
     jobs.ok("down")
 
 
+@BOTH
 def test_a_job_waits_in_the_queue_and_is_never_submitted_twice(jobs: SlurmJobs, tmp_path: Path) -> None:
     other = jobs.cluster.run("sbatch", "--parsable", "--exclusive", "-N4", "--output=/dev/null", "--wrap", "sleep 600")
     jobs.write()

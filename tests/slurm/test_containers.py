@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -132,12 +133,14 @@ def test_a_container_that_cannot_start_moves_to_a_spare_or_is_tried_again(
         jobs.ok("down")
 
         write(jobs, image, spares=0)
-        jobs.ok("up", "--target", "slurm")
+        argv = [sys.executable, "-m", "jobctl", "up", "--target", "slurm"]  # returns once the job waits, or runs
+        up = subprocess.Popen(argv, cwd=jobs.directory, env=jobs.environ)
         state = jobs.until(lambda state: "no space left" in str(state["reason"]), "a node that is tried again")
         assert (state["phase"], state["nodes"][1]["state"]) == ("starting", "pending")
     finally:
         subprocess.run(s2.inside("umount", full), check=True)
     jobs.goes_on()
+    assert up.wait(60) == 0
     assert [node["host"] for node in jobs.running()["nodes"]] == ["s1", "s2"]
     jobs.check_steps()
     jobs.ok("down")
@@ -184,3 +187,22 @@ def test_a_job_in_containers_recovers_moves_and_goes_on_and_leaves_none(
     ] == []
     assert not jobs.work.exists()
     assert (kept.stat().st_ino, sorted(os.listdir(kept.parent))) == (fetched.st_ino, ["image.tar", "lock"])
+
+
+def test_a_command_runs_in_a_container_like_those_of_the_job(jobs: SlurmJobs, podman: Podman, image: str) -> None:
+    """Before the job is up, and beside its container on the same machine."""
+    write(jobs, image, spares=0)
+    jobs.environ.update(podman.environ)
+    tell = ("--", "sh", "-c", 'echo "$(hostname) $OF_IMAGE ${SLURM_PROCID:-none} $(pwd)"; cat; exit 7')
+    done = jobs.run("run", "--target", "slurm", *tell)
+    assert (done.stdout, done.returncode) == ("s1 yes none /workspace\n", 7), done.stderr
+    wait_for(lambda: not jobs.jobs(), "an empty queue")
+    jobs.ok("up", "--target", "slurm")
+    job = jobs.running()["slurm"]["job_id"]
+    jobs.goes_on()
+    done = jobs.run("run", "--node", "1", *tell)
+    assert (done.stdout, done.returncode) == ("s2 yes none /workspace\n", 7), done.stderr
+    jobs.goes_on()
+    assert (jobs.status()["generation"], podman.containers(*jobs.cluster.nodes)) == (1, [f"jobctl-tiny-{job}-0"] * 2)
+    jobs.ok("down")
+    assert podman.containers(*jobs.cluster.nodes) == []

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from .cluster import wait_for
-from .conftest import SlurmJobs
+from .conftest import BOTH, SlurmJobs
 
 
 def again(jobs: SlurmJobs, how: str) -> str:
@@ -26,6 +26,7 @@ def again(jobs: SlurmJobs, how: str) -> str:
     return max(jobs.jobs(), key=int)
 
 
+@BOTH
 @pytest.mark.parametrize(("how", "times"), [("requeue", 1), ("chain", 5)])
 def test_time_limits_in_a_row_leave_loss_and_logs_as_they_would_be_without(
     jobs: SlurmJobs, how: str, times: int

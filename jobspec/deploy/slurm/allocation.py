@@ -6,9 +6,8 @@ No supervisor runs beside the allocation, so this is a `Handle` and no `Deployer
 from __future__ import annotations
 
 import json
-import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
@@ -24,10 +23,11 @@ from jobctl.jobspec.deploy.model.finding import Finding
 from jobctl.jobspec.deploy.model.inventory import Inventory
 from jobctl.jobspec.deploy.model.log_lines import LineSelection, Reader
 from jobctl.jobspec.deploy.model.observed import SETTLED, Observed, phase
-from jobctl.jobspec.deploy.slurm.entering import entering
+from jobctl.jobspec.deploy.slurm.entering import entering, has_terminal
 from jobctl.jobspec.deploy.slurm.events import AllocationEvents
 from jobctl.jobspec.deploy.slurm.job_state import observed_job
 from jobctl.jobspec.deploy.slurm.login import LoginNode
+from jobctl.jobspec.deploy.slurm.looking import Looking, look_around
 from jobctl.jobspec.deploy.slurm.ports import AllocationPorts
 from jobctl.jobspec.deploy.slurm.preflight import preflight
 from jobctl.jobspec.deploy.slurm.queue import SlurmLook
@@ -139,10 +139,13 @@ class SlurmAllocation:
             )
         self._cancel_all()
 
-    def order(self, job_id: str, command: str, nodes: int | None = None) -> int | None:
-        """Have the coordinator begin a generation; return its number, None where that is not known yet."""
+    def order(self, job_id: str, command: str, **more: object) -> int | None:
+        """Have the coordinator begin a generation; return its number, None where that is not known yet.
+
+        `more` is what the command needs: see `UserOrders` in the allocation.
+        """
         before = self._number()
-        self.login.order(job_id, f"{command}-{time.time()}", command, nodes=nodes)
+        self.login.order(job_id, f"{command}-{time.time()}", command, **more)
         deadline = time.monotonic() + HEARD + (self.plan.stop_grace if self.plan else 0.0)
         while time.monotonic() < deadline:
             self.look()
@@ -236,9 +239,21 @@ class SlurmAllocation:
             kind = DeployError if found is None else NothingToEnter
             message = f"job `{self.job.name}` has no node {node}" if found is None else f"node {node} is {found.state}"
             raise kind(message, f"`jobctl status {self.job.name}` shows its nodes")
-        terminal = sys.stdin.isatty() and sys.stdout.isatty()
         inside = entering(self.plan, self.login.work, found, running[0])
-        return self.login.enter((str(observed.slurm.job_id), found.host), [*inside, *argv], terminal=terminal)
+        return self.login.enter((str(observed.slurm.job_id), found.host), [*inside, *argv], terminal=has_terminal())
+
+    def look_around(self, node: int, secrets: Mapping[str, str], argv: Sequence[str]) -> int:
+        """Run a command with what a process of the plan's job would have; return its exit code.
+
+        If the job runs, on the machine of a node; otherwise Slurm is asked for a machine.
+        """
+        assert self.plan is not None
+        observed = self.observe()
+        found = observed.node(node)
+        runs = self._look is not None and self._look.entry is not None and self._look.entry.runs
+        job = str(observed.slurm.job_id) if observed.slurm else None
+        place = (job, found.host) if runs and job and found is not None and found.host and found.reachable else None
+        return look_around(Looking(self.inventory, self.login, self.plan, secrets), place, argv)
 
     def inject_fault(self, node: int, what: FaultTarget) -> None:
         """Kill a node's first process or its launcher, or have the coordinator not hear its machine for a while."""
@@ -276,3 +291,10 @@ class SlurmAllocation:
     def sent(self) -> dict[str, Any]:
         """Return what was sent last, as last observed: the hash of each file, by its path."""
         return dict(self._look.files.get(PurePosixPath("run/sent.json"), {})) if self._look else {}
+
+    def begins_runs(self) -> bool:
+        """Say whether the coordinator can begin a run with a checkpoint directory of its own, as last observed.
+
+        That of an earlier version cannot, and its files do not know of such runs.
+        """
+        return self._look is not None and "fresh" in self._look.files.get(PurePosixPath("run/start.json"), {})

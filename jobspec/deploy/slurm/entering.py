@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+
 from jobctl.jobspec.deploy.model.observed import ObservedNode
 from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.render.slurm import slots
+
+
+def has_terminal() -> bool:
+    """Say whether a person types what a command reads, and sees what it prints."""
+    return sys.stdin.isatty() and sys.stdout.isatty()
 
 
 def entering(plan: Plan | None, work: str, node: ObservedNode, pid: int) -> list[str]:

@@ -15,7 +15,7 @@ from jobctl.jobspec.deploy.slurm.queue import SlurmLook, read_look
 from jobctl.jobspec.deploy.slurm.scripts import SCRIPTS
 from jobctl.jobspec.deploy.targets.gathering import LARGEST
 from jobctl.jobspec.deploy.targets.host_fleet import transport_to
-from jobctl.jobspec.deploy.transport.base import Result, checked, put
+from jobctl.jobspec.deploy.transport.base import Result, Transport, checked, put
 from jobctl.jobspec.render.slurm import mark
 
 NOT_TOLD = 75  # what submit.sh ends with where Slurm does not say whether it has the job
@@ -24,10 +24,10 @@ NOT_TOLD = 75  # what submit.sh ends with where Slurm does not say whether it ha
 class LoginNode:
     """The login node of one job. Every method raises HostError, and says what could not be done."""
 
-    def __init__(self, inventory: Inventory, job: str, work: str) -> None:
+    def __init__(self, inventory: Inventory, job: str, work: str, transport: Transport | None = None) -> None:
         host = inventory.hosts[0]
         self.job, self.work, self.mark = job, work, mark(work)
-        self.files = HostJob(host, transport_to(host, inventory.ssh), job, "ssh")
+        self.files = HostJob(host, transport or transport_to(host, inventory.ssh), job, "ssh")
         self.files.found(work, work)  # there is one directory, and all nodes see it
         self.transport = self.files.transport
 
@@ -109,7 +109,12 @@ class LoginNode:
         """
         job_id, host = place
         step = ["srun", f"--jobid={job_id}", f"--nodelist={host}", "--nodes=1", "--ntasks=1", "--overlap", "--quiet"]
-        return self.transport.interact([*step, "--mem=0", *(["--pty"] if terminal else []), *inside])
+        # As for node runners: Slurm would bind the command to one core.
+        return self.interact([*step, "--cpu-bind=none", "--mem=0"], inside, terminal=terminal)
+
+    def interact(self, srun: Sequence[str], inside: Sequence[str], *, terminal: bool) -> int:
+        """Run `inside` by `srun` with this process's terminal, or with pipes; return its exit code."""
+        return self.transport.interact([*srun, *(["--pty"] if terminal else []), *inside])
 
     def collect(self, into: Path) -> int:
         """Copy logs and outputs below `into`; return how many files that were."""

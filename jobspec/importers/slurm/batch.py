@@ -171,9 +171,9 @@ def read(text: str) -> Batch | None:
 def _container(text: str) -> str | None:
     """Return what starts the containers of a script: pyxis does with Enroot."""
     said = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
-    if re.search(r"\b(apptainer|singularity)\s+exec\b", said):
+    if re.search(r"\b(apptainer|singularity)\s+(-\S+\s+)*(exec|run)\b", said):
         return "apptainer"
-    return "enroot" if "--container-image" in said else None
+    return "enroot" if "--container-image" in said or re.search(r"\benroot\s+start\b", said) else None
 
 
 def _words(text: str) -> list[str]:

@@ -1,9 +1,10 @@
-"""What stands around a command in batch scripts: `srun`, and the containers of apptainer and singularity."""
+"""What stands around a command in batch scripts: `srun`, and the containers of apptainer, singularity and enroot."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from jobctl.jobspec.importers.launchers.docker import DockerRun
 from jobctl.jobspec.importers.shell.expand import Read
 from jobctl.jobspec.importers.slurm import containers, recipes
 from jobctl.jobspec.importers.slurm.options import split
@@ -37,7 +38,7 @@ def srun(launch: StartCommand, read: Read) -> Inside | None:
     image = options.get("--container-image")
     if image is None:
         return (inner,)
-    container = containers.pyxis(options, rest)
+    container = containers.pyxis({**options, "--container-image": launch.images.get(image, image)}, rest)
     if container is None:
         return (inner.noting(f"srun --container-image={image}", _NO_IMAGE),)
     return (replace(inner, container=container, folder="."),)
@@ -68,14 +69,28 @@ _NO_IMAGE = "`image` takes the whole path of such a file, and `slurm.container` 
 
 
 def apptainer(launch: StartCommand, read: Read) -> Inside | None:
-    """Return the command that `apptainer exec` starts in a container; None for its other commands."""
-    found = containers.apptainer(launch.argv[1:])
+    """Return the command that `apptainer exec` or `run` starts in a container; None for its other commands."""
+    return _in_container(launch, containers.apptainer(launch.argv[1:]))
+
+
+def enroot(launch: StartCommand, read: Read) -> Inside | None:
+    """Return the command that `enroot start` starts in a container; None for its other commands."""
+    return _in_container(launch, containers.enroot(launch.argv[1:]))
+
+
+def _in_container(launch: StartCommand, found: tuple[str, DockerRun, list[str]] | None) -> Inside | None:
     if found is None or launch.container is not None:
         return None
     name, container, lost = found
-    inner = replace(launch, argv=container.argv, env={**launch.env, **container.env})
+    env, volumes = containers.of_container(launch.env)
+    given = {key: launch.env.get(key) if value is None else value for key, value in container.env.items()}
+    # What Enroot calls by a name alone is a container that was made of an image before.
+    is_nameless = launch.head == "enroot" and name not in launch.images and "/" not in name
+    made = "" if is_nameless else containers.image(launch.images.get(name, name)) or ""
+    container = replace(container, image=made, options=(*volumes, *container.options))
+    inner = replace(launch, argv=container.argv, env={**env, **given})
     for option in lost:
-        inner = inner.noting(f"{launch.head} {option}", "it has no place in the spec")
+        inner = inner.noting(f"{launch.head} {option}", _RUN if option == "run" else "it has no place in the spec")
     if container.image:
         return (replace(inner, container=container, folder="."),)
     for option, value in container.options:
@@ -84,4 +99,9 @@ def apptainer(launch: StartCommand, read: Read) -> Inside | None:
             if option == "--env" or value.startswith("$$PWD:")
             else inner.noting(f"{launch.head} {option} {value}", "there is no container")
         )
-    return (inner.noting(f"{launch.head} exec {name}", _NO_IMAGE),)
+    what = f"{launch.head} {'start' if launch.head == 'enroot' else 'exec'} {name}"
+    return (inner.noting(what, _NO_NAME if is_nameless else _NO_IMAGE),)
+
+
+_RUN = "jobctl starts the command itself, and not the image's run script"
+_NO_NAME = "nothing here says which image that is: name it in `image`"

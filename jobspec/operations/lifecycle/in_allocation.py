@@ -14,8 +14,9 @@ from jobctl.jobspec.operations.lifecycle.applying import grace_of, locked, step_
 from jobctl.jobspec.operations.lifecycle.base import Applied, JobRequest, Restarted, ScaleRequest, Stopped, UpOptions
 from jobctl.jobspec.operations.lifecycle.records import about, secrets_of, source_of, tell_up
 from jobctl.jobspec.operations.resolve.drift import spec_started_with
+from jobctl.jobspec.operations.resolve.names import node_number
 from jobctl.jobspec.operations.resolve.ownership import refuse_others, refuse_owner, warn_of_another_spec
-from jobctl.jobspec.operations.unsupported import refuse_unsupported, unsupported
+from jobctl.jobspec.operations.unsupported import unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -71,8 +72,6 @@ class SlurmJob:
         from jobctl.jobspec.deploy.apply.deployer import AllUnreachable
         from jobctl.jobspec.deploy.model.observed import phase
 
-        if options.fresh:
-            refuse_unsupported(TARGET, "up --fresh")
         try:
             observed = self.handle.observe()
         except AllUnreachable as nothing:
@@ -92,24 +91,26 @@ class SlurmJob:
         other = [path for path, digest in want.items() if sent.get(path) != digest]
         words = "; ".join(map(str, changed)) or f"{', '.join(other)} differs"
         there = now not in ("stopped", "failed", "succeeded")
+        anew = "`--fresh`: a new run" if options.fresh else None
         if options.recreate and there:
-            return (Step("replace", "allocation", "`--recreate`"),)
+            return (Step("replace", "allocation", anew or "`--recreate`"),)
         if not there:
-            if now == "succeeded" and not other:
+            if now == "succeeded" and not other and anew is None:
                 return ()
             cause = {"failed": "it has failed", "stopped": "nothing of it is in Slurm"}.get(now, words)
-            return (Step("create", "allocation", cause),)
-        if not other:
+            return (Step("create", "allocation", anew or cause),)
+        if not other and anew is None:
             return ()
-        if now == "pending" or set(other) & set(OF_ALLOCATION):
-            return (Step("replace", "allocation", words),)
-        return (Step("change", "files", words), Step("generation", _next(observed), words))
+        if now == "pending" or set(other) & set(OF_ALLOCATION) or (anew and not self.handle.begins_runs()):
+            return (Step("replace", "allocation", anew or words),)
+        change = (Step("change", "files", words),) if other else ()
+        return (*change, Step("generation", _next(observed), anew or words))
 
     def up(self, compiled: Compiled, options: UpOptions, reporter: Reporter) -> Applied:
         """Submit the job, or change it to what its plan says."""
         plan = self._plan()
         change = self.change(compiled, options)
-        refuse_others(self.handle, compiled, plan, reporter, fresh=False, take_over=options.take_over)
+        refuse_others(self.handle, compiled, plan, reporter, fresh=options.fresh, take_over=options.take_over)
         if options.check and any(step.kind in ("create", "replace") for step in change.steps):
             self._refuse_unfit(plan, reporter)
         with locked(self.handle, "up", options.break_lock):
@@ -142,28 +143,28 @@ class SlurmJob:
         source = source_of(compiled, plan, secrets)
         allocation.job.remember(about(compiled, plan, allocation.inventory), plan, source)
         if change.steps:
-            tell_up(allocation, plan)
+            tell_up(allocation, plan, fresh=options.fresh)
         try:
             with reporter.waiting() as waiting:
                 allocation.tell = waiting.show
                 tell = step_teller(allocation, reporter)
                 for step in change.steps:
                     tell(step)
-                    self._do(step, secrets)
+                    self._do(step, secrets, fresh=options.fresh)
         except DeployError as error:
             raise HostsFailed(error.message, error.hint) from error
         return Applied(plan, change.steps, {}, True, changed=change.changed)
 
-    def _do(self, step: Step, secrets: Mapping[str, str]) -> None:
+    def _do(self, step: Step, secrets: Mapping[str, str], *, fresh: bool) -> None:
         allocation, plan = self.handle, self._plan()
         if step.kind == "replace":
             allocation.cancel(plan.stop_grace)
         if step.kind in ("create", "replace", "change"):
             self._send(plan, secrets)
         if step.kind in ("create", "replace"):
-            self._submit(plan)
+            self._submit(plan, fresh=fresh)
         if step.kind == "generation":
-            self._order("restart")
+            self._order("restart", fresh=fresh)
 
     def _send(self, plan: Plan, secrets: Mapping[str, str]) -> None:
         """Put all files below the job's directory; what runs is not touched by that."""
@@ -180,25 +181,29 @@ class SlurmJob:
         login.send_secrets(dict(secrets))
         login.write("run/sent.json", json.dumps(hashes_of(plan), indent=1).encode())
 
-    def _submit(self, plan: Plan) -> None:
-        """Have Slurm queue the job. What it was before, is over: all restarts are before it again."""
+    def _submit(self, plan: Plan, *, fresh: bool = False) -> None:
+        """Have Slurm queue the job. What it was before, is over: all restarts are before it again.
+
+        It goes on with the run that `up --fresh` has begun last, or with `fresh` begins another one.
+        """
         from jobctl.jobspec.deploy.store import events
 
         allocation = self.handle
         look = allocation.look_anew()
         before = look.files.get(PurePosixPath("run/start.json"), {})
         start = {"began": before.get("began") or time.time(), "fresh_budget": True, "owner": plan.owner}
+        start |= {"fresh": fresh or bool(before.get("fresh")), "run": before.get("run")}
         allocation.login.write("run/start.json", json.dumps(start).encode())
         job_id, new = allocation.login.submit(name for node in plan.nodes[:1] for name in node.launch.secrets)
         words = f"job {job_id} of Slurm was submitted" if new else f"Slurm has job {job_id} already"
         events.record(allocation.job.events, time.time(), "submitted", words, job_id=job_id)
         allocation.look_anew()
 
-    def _order(self, command: str, nodes: int | None = None) -> None:
+    def _order(self, command: str, **more: object) -> None:
         entry = self.handle.look_anew().entry
         if entry is None or not entry.runs:
             raise Refused(f"job `{self.handle.job.name}` has no allocation now", "`jobctl status` says how it is")
-        self.handle.order(entry.job_id, command, nodes)
+        self.handle.order(entry.job_id, command, **more)
 
     def scale(self, request: ScaleRequest, reporter: Reporter) -> Applied:
         """Have an elastic job go on with `count` nodes on the machines that it has. Raises Refused for what it cannot."""
@@ -215,7 +220,7 @@ class SlurmJob:
             step_teller(allocation, reporter)(step)
             with reporter.waiting() as waiting:
                 allocation.tell = waiting.show
-                self._order("scale", count)
+                self._order("scale", nodes=count)
         return Applied(plan, (step,), {}, True)
 
     # Ending and beginning again.
@@ -246,9 +251,10 @@ class SlurmJob:
         return Stopped("stopped")
 
     def restart(self, node: str | None, request: JobRequest, reporter: Reporter) -> Restarted:
-        """Begin a new generation in the allocation; a job without one is submitted again."""
-        if node is not None:
-            refuse_unsupported(TARGET, "restart --node")
+        """Begin a new generation in the allocation; a job without one is submitted again.
+
+        All launchers are started again, that of `node` too.
+        """
         from jobctl.jobspec.deploy.apply.reconcile import Step
         from jobctl.jobspec.deploy.model.observed import SETTLED, phase
 
@@ -256,6 +262,8 @@ class SlurmJob:
         with locked(allocation, "restart", request.break_lock):
             observed = allocation.observe()
             refuse_owner(allocation, observed, request.take_over)
+            if node is not None:
+                node_number(plan, node, [one.node for one in observed.nodes])
             now = phase(observed)[0]
             if now == "pending":
                 raise Refused(f"job `{allocation.job.name}` waits in Slurm's queue: there is nothing to restart")

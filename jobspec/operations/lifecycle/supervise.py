@@ -5,31 +5,76 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from jobctl.jobspec.deploy.apply.clock import pause
 from jobctl.jobspec.operations.errors import NotYours, Refused
 from jobctl.jobspec.operations.lifecycle.open import running_job
+from jobctl.jobspec.spec.targets import traits_of
 
 if TYPE_CHECKING:
-    from jobctl.jobspec.deploy.apply.deployer import Deployer
+    from jobctl.jobspec.deploy.apply.deployer import Deployer, Handle
+    from jobctl.jobspec.operations.lifecycle.base import JobOnTarget
+
+UNHEARD = 5.0  # seconds between two looks at a job that cannot be looked at
 
 
-def supervisable(job: str | None) -> Deployer:
-    """Return the deployer of a job that jobctl recovers. Raises Refused where there is nothing to supervise."""
-    deployer = running_job(job).deployer("supervise")
-    if deployer.plan is None:
-        name = deployer.job.name
+def supervisable(job: str | None) -> JobOnTarget:
+    """Return a job to supervise. Raises Refused where there is none, or somebody else takes care of it."""
+    found = running_job(job)
+    if found.handle.plan is None:
+        name = found.handle.job.name
         raise Refused(f"job `{name}` is not up", "`jobctl up` starts it, and leaves a supervisor behind")
-    return deployer
+    if not _recovers_itself(found):
+        found.deployer("supervise")
+    return found
 
 
-def supervise(deployer: Deployer, say: Callable[[str], None]) -> None:
+def supervise(job: JobOnTarget, say: Callable[[str], None]) -> None:
     """Watch the job until it ends, telling what is done. Raises NotYours if somebody else watches it."""
+    if _recovers_itself(job):
+        why = _look_on(job.handle, say)
+        say(f"nothing left to supervise: {why}")
+        return
     from jobctl.jobspec.notify.teller import telling
     from jobctl.jobspec.operations.lifecycle.telling import tell_rest, teller_of
 
+    deployer = job.deployer("supervise")
     with telling(teller_of(deployer.job)):
         why = _watch(deployer, say)
     say(f"nothing left to supervise: {why}")
     tell_rest(deployer.job, say)
+
+
+def _recovers_itself(job: JobOnTarget) -> bool:
+    """Say whether the job is recovered inside its allocation: a supervisor only tells of that."""
+    plan = job.handle.plan
+    return plan is not None and traits_of(plan.target).in_allocation
+
+
+def _look_on(handle: Handle, say: Callable[[str], None]) -> str:
+    """Tell what happens to a job that is recovered elsewhere, until it ends; return how."""
+    from jobctl.jobspec.deploy.apply.deployer import AllUnreachable
+    from jobctl.jobspec.deploy.model.observed import SETTLED, phase
+
+    name, events = handle.job.name, handle.events()
+    say(f"job `{name}` is recovered inside its allocation: jobctl tells what happens there, and decides nothing")
+    events.gather()
+    events.new()  # what has happened before
+    last = None
+    while True:
+        try:
+            now, reason = phase(handle.observe())
+        except AllUnreachable as nothing:
+            now, reason = "unknown", "; ".join(error.message for error in nothing.failures.values())
+        events.gather()
+        for event in events.new():
+            say(event["message"])
+        if now in SETTLED:
+            return f"the job {'was' if now == 'stopped' else 'has'} {now}{f': {reason}' if reason else ''}"
+        waits = f"{now}: {reason}" if now in ("pending", "unknown") else None
+        if waits is not None and waits != last:
+            say(waits)
+        last = waits
+        pause(UNHEARD if now == "unknown" else handle.interval)
 
 
 def _watch(deployer: Deployer, say: Callable[[str], None]) -> str:

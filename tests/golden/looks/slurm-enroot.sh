@@ -1,0 +1,35 @@
+#!/bin/sh
+# Runs the container of one node with Enroot on a machine of the allocation. Written by jobctl.
+# pull FILE: fetches the image into a file that all nodes see.
+# start NODE ADDRESS OWN FILE: becomes the container. OWN is this machine's own part of the job's directory; FILE has the
+#   image.
+# end NODE ADDRESS OWN: removes what the container has left.
+# enter OWN PID COMMAND…: runs a command with what process PID of the container has.
+# shellcheck disable=SC1003,SC2016 # every value is meant literally
+set -eu
+work=/shared/jobs/.jobctl/.look-resnet.3fa9
+case $1 in
+pull) exec enroot import --output "$2" -- 'docker://quay.io#lab/torch:2.9' >&2 ;;
+enter)
+  pid=$3; shift 3
+  exec enroot exec -- "$pid" python3 "$work/allocation.py" enter --work "$work" --pid "$pid" -- "$@"
+  ;;
+esac
+own=$4
+name=jobctl-resnet-${SLURM_JOB_ID:-0}-${own##*/}
+if enroot list | grep -qxF -e "$name"; then enroot remove --force -- "$name" >&2; fi
+[ "$1" = start ] || exit 0
+enroot create --name "$name" -- "$5" >&2
+# In place of the image's own entry point.
+printf '%s\n' 'exec "$@"' >"$own/rc"
+
+shift 5
+exec enroot start --rw --rc "$own/rc" \
+  --env NVIDIA_VISIBLE_DEVICES=all \
+  --env NVIDIA_DRIVER_CAPABILITIES=all \
+  --mount /shared/jobs/.jobctl/.look-resnet.3fa9:/shared/jobs/.jobctl/.look-resnet.3fa9:none:x-create=auto,rbind,rw \
+  --mount /shared/jobs/.jobctl/.look-resnet.3fa9/code:/workspace:none:x-create=auto,rbind,rw \
+  --mount /data:/data:none:x-create=auto,rbind,ro \
+  --mount /shared/checkpoints:/shared/checkpoints:none:x-create=auto,rbind,rw \
+  -- "$name" \
+  python3 "$work/allocation.py" inside --work "$work" --own "$own" --env 'GREETING=it'"'"'s' --look --secrets "$work/secrets/secrets.json" --workdir /workspace -- "$@"

@@ -1,0 +1,68 @@
+"""Jobs that begin anew in a real Slurm: `restart`, also of one node, and `up --fresh`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from .cluster import wait_for
+from .conftest import BOTH, HOST_TIMEOUT, SlurmJobs
+
+
+def launchers(jobs: SlurmJobs) -> set[int]:
+    return {pid for node in jobs.cluster.nodes for pid in node.processes("launcher.py")}
+
+
+def test_a_restart_begins_one_generation_with_new_launchers(jobs: SlurmJobs) -> None:
+    """Of the job's restarts after failures, here none, it takes none."""
+    jobs.write(spec={"recovery": {"host_timeout": HOST_TIMEOUT, "max_restarts": 0}})
+    jobs.ok("up", "--target", "slurm")
+    job = jobs.running()["slurm"]["job_id"]
+    wait_for(lambda: len(jobs.begun()) == 2, "ranks")
+    jobs.goes_on()
+    for generation, options in ((2, ()), (3, ("--node", "1"))):
+        before = launchers(jobs)
+        jobs.ok("restart", *options)
+        jobs.goes_on()
+        state = jobs.running()
+        assert (state["generation"], state["slurm"]["job_id"]) == (generation, job)
+        assert not before & launchers(jobs)
+    assert sorted(jobs.begun()) == [(node, generation) for node in (0, 1) for generation in (1, 2, 3)]
+    assert "the job has no node `2`" in jobs.run("restart", "--node", "2").stderr
+    jobs.check_steps()
+    jobs.ok("down")
+
+
+@BOTH
+def test_a_fresh_run_trains_from_the_start_in_the_same_allocation(jobs: SlurmJobs) -> None:
+    """Until `down`, the job stays in the directory of that run."""
+
+    def steps(folder: Path) -> int:
+        path = folder / "step"
+        return int(path.read_text().split()[0]) if path.exists() else 0
+
+    base = jobs.directory / "checkpoints"
+    jobs.write()
+    jobs.ok("up", "--target", "slurm")
+    job = jobs.running()["slurm"]["job_id"]
+    wait_for(lambda: steps(base) > 10, "steps")
+    jobs.ok("up", "--fresh")
+    last = steps(base)
+    wait_for(lambda: steps(base / "fresh-1") > 5, "steps of the fresh run")
+    state = jobs.running()
+    assert (state["generation"], state["slurm"]["job_id"], steps(base)) == (2, job, last)
+    assert "from step 0 generation 2" in jobs.ok("logs")
+
+    jobs.ok("stop")
+    last = steps(base / "fresh-1")
+    jobs.ok("up")
+    wait_for(lambda: steps(base / "fresh-1") > last, "steps in the next allocation")
+    again = jobs.running()["slurm"]["job_id"]
+    assert again != job
+
+    jobs.ok("stop")
+    jobs.ok("up", "--fresh")
+    wait_for(lambda: steps(base / "fresh-2") > 0, "steps of another fresh run")
+    ups = [json.loads(line) for line in jobs.ok("events", "-o", "json").splitlines()]
+    assert [event["fresh"] for event in ups if event["event"] == "up"] == [False, True, False, True]
+    jobs.ok("down")
