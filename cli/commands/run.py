@@ -41,10 +41,12 @@ def run(
     """
     from jobctl.jobspec.operations.inspect.oneoff import run_like_node
     from jobctl.jobspec.operations.resolve.job import Reached, Where, as_started, compile_job
+    from jobctl.jobspec.operations.targets.base import RunRequest
     from jobctl.views.reporter import Terminal
 
     where = as_started(job, Where(target_name(target), hosts, on, exclude))
     reporter = Terminal()
     compiled = compile_job(job, overrides, where, reporter)
     reached = Reached(ssh_config=ssh_config, accept_new=accept_new)
-    raise typer.Exit(run_like_node(compiled, node, command_after_dashes(ctx, "run"), reached, reporter))
+    request = RunRequest(compiled, node, command_after_dashes(ctx, "run"), reached)
+    raise typer.Exit(run_like_node(request, reporter))

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 TICK = 1.0  # seconds between two ticks; also the least time after which a launcher reports another one as unheard
 UNSUPERVISED = 3.0  # seconds without an answer of the supervisor's after which launchers go on by themselves
 FIRST_TICKS = 0.2  # seconds between two ticks while nothing may start before one is answered
-PROBE = ":probe"  # the end of what a supervisor says beside an answer that gives no lease
+PROBE_MARK = ":probe"  # the end of what a supervisor says beside an answer that gives no lease
 
 
 class Ticks:
@@ -82,7 +82,7 @@ def take_answer(lease: Lease, name: str, echo: str) -> bool:
 
     A probe renews no lease: by its echo, the supervisor finds out whether its answers arrive.
     """
-    return name in lease.ticks.sent if echo.endswith(PROBE) else lease.answered(name, None)
+    return name in lease.ticks.sent if echo.endswith(PROBE_MARK) else lease.answered(name, None)
 
 
 class Validity:

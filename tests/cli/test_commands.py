@@ -326,7 +326,7 @@ def test_the_color_of_a_command_in_a_node_is_left_to_it(jobctl: Any, monkeypatch
     from jobctl.jobspec.operations.inspect import oneoff
 
     given: list[Any] = []
-    monkeypatch.setattr(oneoff, "run_like_node", lambda compiled, node, argv, *rest: given.append(argv) or 0)
+    monkeypatch.setattr(oneoff, "run_like_node", lambda request, reporter: given.append(request.argv) or 0)
     assert jobctl("run", "job.yaml", "--", "ls", "--color", "always").code == 0
     assert given == [["ls", "--color", "always"]]
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.launcher.lease import PROBE, MajorityLease, take_answer
+from jobctl.jobspec.launcher.lease import PROBE_MARK, MajorityLease, take_answer
 from tests.tools.waiting import eventually
 
 from .conftest import PATIENCE, STALL, Node
@@ -44,8 +44,8 @@ def test_a_probe_renews_no_lease() -> None:
     """By it a supervisor finds out whether its answers arrive."""
     lease = lease_of(2)
     name = lease.tick(1.0)
-    assert not take_answer(lease, "another", f"token:7{PROBE}")
-    assert (take_answer(lease, name, f"token:7{PROBE}"), lease.held(1.0), lease.supervisor) == (True, False, None)
+    assert not take_answer(lease, "another", f"token:7{PROBE_MARK}")
+    assert (take_answer(lease, name, f"token:7{PROBE_MARK}"), lease.held(1.0), lease.supervisor) == (True, False, None)
     assert (take_answer(lease, name, "token:7"), lease.held(1.0)) == (True, True)
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from jobctl.jobspec.deploy.model.liveness import EXPIRY, MARGIN, RECENT, SILENCE, FailureDetector, tick_of
-from jobctl.jobspec.launcher.lease import PROBE
+from jobctl.jobspec.launcher.lease import PROBE_MARK
 from jobctl.jobspec.launcher.old_places import CONFIRMED
 from jobctl.jobspec.plan.generation import AutonomyTerms, Base, Generation, HotSpare, Moves, OldPlace
 
@@ -57,7 +57,7 @@ class Supervisor:
         line = {"node": node, "tick": "t", "generation": "job-4", "report": "1.1", "progress": 1, "echo": self.stamp}
         answer = self.detector.hear(tick_of({**line, "unheard": gone, **more}), host or f"h{node}")
         self.stamp = answer.split()[1] if answer else self.stamp
-        return None if answer is not None and answer.endswith(PROBE) else answer
+        return None if answer is not None and answer.endswith(PROBE_MARK) else answer
 
     def confirm(self, *nodes: int) -> None:
         """Hear hosts, and launchers that have just got an answer."""
@@ -131,14 +131,14 @@ def test_only_probes_are_sent_until_half_of_the_launchers_have_repeated_a_recent
     one = Supervisor(FOUR)
     one.hosts(0, 1, 2, 3)
     said = one.detector.hear(tick_of({"node": 0, "tick": "t", "generation": "job-4"}), "h0")
-    assert said == f"t me:100.000{PROBE}"
+    assert said == f"t me:100.000{PROBE_MARK}"
     assert one.tick(0, echo=said.split()[1]) is None  # one of four has
     assert one.tick(1, echo="other:100.0") is None  # that was another supervisor
     assert one.tick(1, echo="me:100.0") == "t me:100.000"
     one.now += CONFIRMED + 0.5
     one.hosts(0, 1, 2, 3)
     assert (one.tick(0, echo="me:100.0"), one.detector.too_few()) == (None, False)
-    one.tick(2, echo=f"me:{one.now:.3f}{PROBE}")
+    one.tick(2, echo=f"me:{one.now:.3f}{PROBE_MARK}")
     assert one.tick(0, echo=f"me:{one.now:.3f}") == "t me:103.500"
 
 

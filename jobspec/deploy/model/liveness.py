@@ -29,7 +29,7 @@ from dataclasses import dataclass, field
 
 from jobctl.jobspec.deploy.model.control import age
 from jobctl.jobspec.deploy.model.untrusted import Json, as_moment, as_number, as_text, number_in, objects, parse_object
-from jobctl.jobspec.launcher.lease import PROBE
+from jobctl.jobspec.launcher.lease import PROBE_MARK
 from jobctl.jobspec.launcher.old_places import CONFIRMED
 from jobctl.jobspec.plan.generation import Generation, OldPlace
 
@@ -81,7 +81,7 @@ def tick_of(said: Json) -> Tick | None:
     node = -1 if said.get("node") == -1 else node
     if node is None or name is None or "\n" in name:
         return None
-    token, _, stamp = (as_text(said.get("echo")) or "").removesuffix(PROBE).partition(":")
+    token, _, stamp = (as_text(said.get("echo")) or "").removesuffix(PROBE_MARK).partition(":")
     at = _seconds(stamp)
     unheard = said.get("unheard")
     ages = {number_in(other): as_moment(age) for other, age in unheard.items()} if isinstance(unheard, dict) else None
@@ -239,7 +239,7 @@ class FailureDetector:
             if not self._may_answer(generation, now):
                 return None
             lease = self._are_confirmed(generation, now) and self._may_begin(node, generation)
-            return f"{tick.name} {self.token}:{now:.3f}{'' if lease else PROBE}"
+            return f"{tick.name} {self.token}:{now:.3f}{'' if lease else PROBE_MARK}"
 
     def _note_clear(self, tick: Tick, generation: Generation, now: float) -> None:
         """Take note of the moved nodes that a launcher keeps alive nowhere else."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from jobctl.jobspec.deploy.apply.clock import pause
 from jobctl.jobspec.operations.errors import NotYours, Refused
 from jobctl.jobspec.operations.lifecycle.open import running_job
+from jobctl.jobspec.operations.unsupported import refuse_unsupported
 from jobctl.jobspec.spec.targets import traits_of
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ def supervisable(job: str | None) -> JobOnTarget:
     if found.handle.plan is None:
         name = found.handle.job.name
         raise Refused(f"job `{name}` is not up", "`jobctl up` starts it, and leaves a supervisor behind")
+    refuse_unsupported(found.handle.plan.target, "supervise")
     if not _recovers_itself(found):
         found.deployer("supervise")
     return found
@@ -47,7 +49,7 @@ def supervise(job: JobOnTarget, say: Callable[[str], None]) -> None:
 def _recovers_itself(job: JobOnTarget) -> bool:
     """Say whether the job is recovered inside its allocation: a supervisor only tells of that."""
     plan = job.handle.plan
-    return plan is not None and traits_of(plan.target).in_allocation
+    return plan is not None and not traits_of(plan.target).is_supervised
 
 
 def _look_on(handle: Handle, say: Callable[[str], None]) -> str:

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.deploy.model.inventory import Inventory
-from jobctl.jobspec.operations.errors import Refused
+from jobctl.jobspec.operations.errors import HostsFailed, Refused
 from jobctl.jobspec.operations.resolve.job import job_of_name
+from jobctl.jobspec.operations.resolve.names import node_number
 from jobctl.jobspec.operations.resolve.planning import plan_of, ssh_options
 from jobctl.jobspec.spec.hosts import Host
 
@@ -19,8 +20,9 @@ if TYPE_CHECKING:
     from jobctl.jobspec.deploy.model.finding import Finding
     from jobctl.jobspec.deploy.slurm.allocation import SlurmAllocation
     from jobctl.jobspec.deploy.store.jobdir import JobDir
+    from jobctl.jobspec.operations.reporter import Reporter
     from jobctl.jobspec.operations.resolve.job import Compiled, Reached
-    from jobctl.jobspec.operations.targets.base import CheckRequest
+    from jobctl.jobspec.operations.targets.base import CheckRequest, RunRequest
     from jobctl.jobspec.plan.types import Plan
 
 
@@ -71,6 +73,19 @@ class InAllocation:
         plan, allocation = self.planned(request.compiled, request.reached, None)
         where = allocation.where()
         return allocation.preflight(plan, where, deep=request.deep), where
+
+    def run(self, request: RunRequest, reporter: Reporter) -> int:
+        """Run a command on a machine of the job's allocation, or on one that Slurm is asked for. Raises HostsFailed."""
+        from jobctl.jobspec.deploy.apply.deployer import AllUnreachable
+        from jobctl.jobspec.operations.lifecycle.records import secrets_of
+
+        plan, allocation = self.planned(request.compiled, request.reached, None)
+        index = node_number(plan, request.node or "0", range(len(plan.nodes)))
+        try:
+            return allocation.look_around(index, secrets_of(request.compiled), request.argv)
+        except AllUnreachable as nothing:
+            error = nothing.failures[allocation.login.name]
+            raise HostsFailed(error.message, error.hint) from nothing
 
 
 def _place_in_slurm(path: Path) -> tuple[str | None, str] | None:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from jobctl.jobspec.deploy.apply.deployer import Handle
     from jobctl.jobspec.deploy.model.finding import Finding
     from jobctl.jobspec.deploy.store.jobdir import JobDir
+    from jobctl.jobspec.operations.reporter import Reporter
     from jobctl.jobspec.operations.resolve.job import Compiled, Reached, Where
     from jobctl.jobspec.plan.types import Plan
     from jobctl.jobspec.spec.fitness_mode import FitnessMode
@@ -25,6 +26,16 @@ class CheckRequest:
     reached: Reached
     deep: bool = False
     fitness: FitnessMode = "off"
+
+
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    """A command that runs with what the processes of `node` of a job would have (None: of the first one), without the job."""
+
+    compiled: Compiled
+    node: str | None
+    argv: Sequence[str]
+    reached: Reached
 
 
 class JobFinder(Protocol):
@@ -44,3 +55,9 @@ class JobFinder(Protocol):
 
     def check(self, request: CheckRequest) -> tuple[Sequence[Finding], tuple[str, ...]]:
         """Return whether the place is fit, and the names of what was checked."""
+
+    def run(self, request: RunRequest, reporter: Reporter) -> int:
+        """Run a command without the job, and return its exit code.
+
+        Raises Refused, UnsupportedOnTarget, HostsFailed, or CommandNotRun if it does not begin.
+        """

@@ -8,17 +8,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jobctl.jobspec.operations.errors import Refused
+from jobctl.jobspec.operations.errors import Refused, UnsupportedOnTarget
 from jobctl.jobspec.operations.resolve.job import job_of_name
 from jobctl.jobspec.operations.resolve.planning import plan_of
+from jobctl.jobspec.operations.unsupported import unsupported
 
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.kubernetes.api import Api
     from jobctl.jobspec.deploy.kubernetes.cluster import Cluster
     from jobctl.jobspec.deploy.model.finding import Finding
     from jobctl.jobspec.deploy.store.jobdir import JobDir
+    from jobctl.jobspec.operations.reporter import Reporter
     from jobctl.jobspec.operations.resolve.job import Compiled, Reached
-    from jobctl.jobspec.operations.targets.base import CheckRequest
+    from jobctl.jobspec.operations.targets.base import CheckRequest, RunRequest
     from jobctl.jobspec.plan.types import Plan
 
 
@@ -54,6 +56,10 @@ class InCluster:
             plan, cluster = self.planned(compiled, reached, None)
         where = cluster.where()
         return cluster.preflight(plan, where, deep=request.deep), where
+
+    def run(self, request: RunRequest, reporter: Reporter) -> int:
+        """Raise UnsupportedOnTarget."""
+        raise unsupported(request.compiled.target, "run") or UnsupportedOnTarget("there is no `run` in a cluster")
 
 
 def cluster_of(directory: JobDir, context: str | None, namespace: str | None, plan: Plan | None = None) -> Cluster:

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.deploy.model.inventory import Inventory
-from jobctl.jobspec.operations.errors import Refused
-from jobctl.jobspec.operations.resolve.devices import devices_to_check
+from jobctl.jobspec.operations.errors import CommandNotRun, Refused
+from jobctl.jobspec.operations.resolve.devices import devices_of, devices_to_check
 from jobctl.jobspec.operations.resolve.job import Reached, Where, job_of_name, known_hosts
-from jobctl.jobspec.operations.resolve.planning import deployer_of, plan_in_place, plan_of, ssh_options
+from jobctl.jobspec.operations.resolve.names import node_number
+from jobctl.jobspec.operations.resolve.planning import (
+    deployer_of,
+    inventory_for,
+    plan_in_place,
+    plan_of,
+    ssh_options,
+)
 from jobctl.jobspec.operations.targets.choose import NO_JOB, target_of
 from jobctl.jobspec.spec.targets import traits_of
 
@@ -18,8 +26,9 @@ if TYPE_CHECKING:
     from jobctl.jobspec.deploy.apply.deployer import Deployer
     from jobctl.jobspec.deploy.model.finding import Finding
     from jobctl.jobspec.deploy.store.jobdir import JobDir
+    from jobctl.jobspec.operations.reporter import Reporter
     from jobctl.jobspec.operations.resolve.job import Compiled
-    from jobctl.jobspec.operations.targets.base import CheckRequest
+    from jobctl.jobspec.operations.targets.base import CheckRequest, RunRequest
     from jobctl.jobspec.plan.types import Plan
 
 
@@ -42,6 +51,27 @@ class OnHosts:
         deployer, plan = _checked(request)
         hosts = deployer.where()
         return deployer.preflight(plan, hosts, deep=request.deep, fitness=request.fitness), hosts
+
+    def run(self, request: RunRequest, reporter: Reporter) -> int:
+        """Run a command on the node's host, or on this machine."""
+        from jobctl.jobspec.deploy.apply.deployer import RuntimeInputs
+        from jobctl.jobspec.deploy.model.errors import CannotRun
+        from jobctl.jobspec.operations.lifecycle.records import refuse_missing_data, secrets_of
+        from jobctl.jobspec.operations.resolve.build import have_built
+        from jobctl.jobspec.operations.resolve.data import data_versions
+
+        compiled, directory = request.compiled, job_of_name(request.compiled.spec.name)
+        old = directory.plan()
+        deployer = deployer_of(directory, compiled.target, inventory_for(compiled, request.reached), old)
+        devices, versions = devices_of(compiled, deployer, old), data_versions(compiled, deployer, old)
+        plan = deployer.plan = plan_of(compiled, devices=devices, versions=versions)
+        refuse_missing_data(plan)
+        node = plan.nodes[node_number(plan, request.node or "0", range(len(plan.nodes)))]
+        have_built(deployer, plan, reporter)
+        try:
+            return deployer.look_around(plan, node, RuntimeInputs(os.environ, secrets_of(compiled)), request.argv)
+        except CannotRun as error:
+            raise CommandNotRun(error.message, error.code, error.hint) from error
 
 
 def _checked(request: CheckRequest) -> tuple[Deployer, Plan | None]:
