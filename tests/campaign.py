@@ -52,7 +52,8 @@ def parts(seed: int, faults: int) -> Iterator[Part]:
     ):
         notify = () if "--alone" in options else ("--notify",)  # it is the supervisor that tells
         yield _fleet(f"fleet-{kind}", "light", seed + number, faults, *notify, *options)
-    yield _fleet("fleet-podman", "light", seed, faults, "--engine", "podman")
+    for engine in ("podman", "docker26", "podman5"):
+        yield _fleet(f"fleet-{engine}", "light", seed, faults, "--engine", engine)
     yield _tests("engines", "tests/contract", {"JOBCTL_TEST_ENGINES": "all"})
     for framework in ("torch", "torch-ps", "mindspore", "paddle", "paddle-ps", "paddle-elastic"):
         yield _fleet(f"fleet-{framework}", framework, seed, max(1, faults // 5))

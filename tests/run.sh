@@ -25,7 +25,7 @@ install_packages() { # Debian packages, where that is possible
 command -v dpkg-query >/dev/null && install_packages git shellcheck dash etcd-server spin gcc libc6-dev
 if [ "${JOBCTL_FLEET:-}" = required ]; then
   install_packages docker.io docker-registry openssh-server openssh-client iproute2 iputils-ping e2fsprogs mmdebstrap faketime tar
-  install_packages slurmctld slurmd slurm-client munge podman runc uidmap
+  install_packages slurmctld slurmd slurm-client munge podman runc uidmap rootlesskit slirp4netns
 fi
 if [ -n "${JOBCTL_KUBE:-}" ]; then install_packages curl openssl; fi
 # A browser and Prometheus are large, and one test needs each: where they are missing, that is skipped.

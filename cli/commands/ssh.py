@@ -37,4 +37,4 @@ def ssh(
     found = running_job(job, Reached(hosts, ssh_config, accept_new, context, namespace))
     if not stdio:
         raise typer.Exit(shell_in_node(found.handle, node, Terminal()))
-    serve_node(found.deployer("ssh-config"), node, Terminal())
+    serve_node(found.enterable(), node, Terminal())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jobctl import console
-from jobctl.options import AcceptNew, Hosts, Job, SshConfig
+from jobctl.options import AcceptNew, ClusterContext, Hosts, Job, Namespace, SshConfig
 from jobctl.views.failure import command
 
 
@@ -13,6 +13,8 @@ def ssh_config(
     hosts: Hosts = None,
     ssh_config: SshConfig = None,
     accept_new: AcceptNew = False,
+    context: ClusterContext = None,
+    namespace: Namespace = None,
 ) -> None:
     """Print an SSH configuration for a job's nodes.
 
@@ -24,5 +26,5 @@ def ssh_config(
     from jobctl.jobspec.operations.lifecycle.open import running_job
     from jobctl.jobspec.operations.resolve.job import Reached
 
-    reached = Reached(hosts, ssh_config, accept_new)
-    console.out(ssh.ssh_config(running_job(job, reached).deployer("ssh-config"), reached).rstrip("\n"))
+    reached = Reached(hosts, ssh_config, accept_new, context, namespace)
+    console.out(ssh.ssh_config(running_job(job, reached).enterable(), reached).rstrip("\n"))

@@ -41,10 +41,6 @@ UNSUPPORTED: Mapping[str, Mapping[str, tuple[str, str]]] = {
             f"{_OPERATOR}nobody here notes when it trained and when not",
             "`jobctl events` has what the cluster tells",
         ),
-        "ssh-config": (
-            "the API of a cluster enters pods, and there is no host whose engine jobctl could ask",
-            "`jobctl ssh` and `jobctl exec` work there; editors have extensions that attach to pods",
-        ),
         "run": (
             f"{_OPERATOR}a pod beside the job is not jobctl's to make",
             "`kubectl run -it --rm --image …`, or `jobctl exec` in a node",

@@ -12,16 +12,14 @@ import pytest
 
 from jobctl.jobspec.deploy.host import code_spread
 from jobctl.jobspec.deploy.host.code_spread import spread_code
+from jobctl.jobspec.deploy.host.data_source import FolderOnHost
 from jobctl.jobspec.deploy.host.send_code import pack_code
-from jobctl.jobspec.deploy.transport.local import LocalTransport
 from jobctl.jobspec.plan.sent import Code
 from tests.render.plans import plan as made_plan
 
+from .spread_data import Remote
+
 HOSTS = ("h1", "h2", "h3")
-
-
-class Remote(LocalTransport):
-    """A host of its own, as far as code can see."""
 
 
 @pytest.fixture
@@ -36,7 +34,8 @@ def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
     def job(name: str) -> Any:
         work, host = tmp_path / name, SimpleNamespace(name=name, address="127.0.0.1")
-        return SimpleNamespace(host=host, transport=Remote(name), tell=told.append, work=work, own=work, told=told)
+        tell = told.append
+        return SimpleNamespace(host=host, transport=Remote(name), tell=tell, work=work, own=work, told=told, job="job")
 
     return {name: job(name) for name in HOSTS}
 
@@ -85,3 +84,78 @@ def test_little_code_is_sent_to_each_host_by_itself(tmp_path: Path, jobs: dict[s
     for name, job in jobs.items():
         package.send(job, there[name])
         assert contents(tmp_path, name, package.code.version)["train.py"] == b"print(3)\n"
+
+
+# From a host that has it.
+
+
+def sent(jobs: dict[str, Any]) -> int:
+    """Return how many bytes this machine has sent."""
+    return sum(job.transport.sent for job in jobs.values())
+
+
+def wanted(tmp_path: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in (tmp_path / "src").iterdir()}
+
+
+def test_a_host_that_comes_later_takes_it_from_another_one(tmp_path: Path, jobs: dict[str, Any]) -> None:
+    source = tmp_path / "src"
+    (source / "a\nback\\slash").write_bytes(os.urandom(10_000))
+    (source / "link").symlink_to("train.py")
+    (source / "run.sh").write_text("true\n")
+    (source / "run.sh").chmod(0o755)
+    package = packed(tmp_path)
+    package.send(jobs["h2"])
+    before = sent(jobs)
+    assert spread_code(package, jobs.values()) == {}
+    assert [contents(tmp_path, host, package.code.version) for host in HOSTS] == [wanted(tmp_path)] * 3
+    assert sent(jobs) - before < 100_000
+    there = tmp_path / "h3" / "code" / package.code.version
+    assert (os.readlink(there / "link"), (there / "run.sh").stat().st_mode & 0o777) == ("train.py", 0o755)
+
+
+def test_a_host_that_needs_none_gives_it_too(tmp_path: Path, jobs: dict[str, Any]) -> None:
+    package = packed(tmp_path)
+    package.send(jobs["h2"])
+    before = sent(jobs)
+    assert spread_code(package, [jobs["h3"]], jobs.values()) == {}
+    assert contents(tmp_path, "h3", package.code.version) == wanted(tmp_path)
+    assert not (tmp_path / "h1" / "code").exists()
+    assert sent(jobs) - before < 100_000
+
+
+def test_a_little_file_that_was_changed_there_comes_from_here(tmp_path: Path, jobs: dict[str, Any]) -> None:
+    package = packed(tmp_path)
+    package.send(jobs["h2"])
+    (tmp_path / "h2" / "code" / package.code.version / "train.py").write_text("print('changed')\n")
+    before = sent(jobs)
+    spread_code(package, jobs.values())
+    assert [contents(tmp_path, host, package.code.version) for host in ("h1", "h3")] == [wanted(tmp_path)] * 2
+    assert sent(jobs) - before < 100_000
+
+
+def test_much_that_was_changed_there_comes_from_a_host_that_has_it_unchanged(
+    tmp_path: Path, jobs: dict[str, Any]
+) -> None:
+    package = packed(tmp_path)
+    for host in ("h1", "h2"):
+        package.send(jobs[host])
+    (tmp_path / "h1" / "code" / package.code.version / "weights").write_bytes(b"changed")
+    before = sent(jobs)
+    spread_code(package, jobs.values())
+    assert contents(tmp_path, "h3", package.code.version) == wanted(tmp_path)
+    assert sent(jobs) - before < 100_000
+
+
+def test_what_changes_while_it_is_given_does_not_become_the_code(
+    tmp_path: Path, jobs: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = packed(tmp_path)
+    package.send(jobs["h2"])
+    (tmp_path / "h2" / "code" / package.code.version / "weights").write_bytes(os.urandom(5_000_000))
+    monkeypatch.setattr(FolderOnHost, "known", package.known)
+    spread_code(package, [jobs["h3"]], jobs.values())
+    assert contents(tmp_path, "h3", package.code.version) == {}
+    assert any("it differs from what was sent first" in text for text in jobs["h3"].told)
+    package.send(jobs["h3"])
+    assert contents(tmp_path, "h3", package.code.version) == wanted(tmp_path)

@@ -132,6 +132,16 @@ def test_one_host_takes_it_from_another_one_that_has_it(hosts: Hosts) -> None:
     assert hosts.jobs["h3"].transport.sent < 100_000
 
 
+def test_a_host_that_needs_none_gives_it_too(hosts: Hosts) -> None:
+    """As for `run`, which brings data to one host only."""
+    hosts.write(big=5_000_000)
+    hosts.up(hosts=("h2",))
+    before = hosts.sent
+    hosts.bring(hosts=("h3",))
+    assert hosts.complete() == ["h2", "h3"]
+    assert hosts.sent - before < 100_000
+
+
 def test_a_source_without_python_is_not_used(hosts: Hosts) -> None:
     hosts.write(big=5_000_000)
     hosts.up(hosts=("h2",))

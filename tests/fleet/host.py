@@ -42,6 +42,7 @@ class Host:
     behind: str | None = None  # its address, if only hosts of the fleet can reach it
     skew: float = 0.0  # seconds by which the clock that its commands see is ahead
     called: str | None = None  # what it takes its name to be, if that is not how others know it
+    binds: dict[Path, str] = field(default_factory=dict)  # what else of this machine it sees in another place
     disk: Path | None = None  # a small file system for the engine and the home, once `small_disk` was asked for
 
     @property
@@ -106,8 +107,7 @@ class Host:
     def inside(self, *argv: str) -> list[str]:
         """Return the argv that runs a command on the host: its network, its name, its home."""
         # dockerd under `ip netns exec` fails (it remounts /sys), hence nsenter.
-        mounts = [f'mount --bind "{self.dir}/etc/{name}" /etc/{name}' for name in self.own_files]
-        own = " && ".join([f"hostname {self.called or self.name}", f'mount --bind "{self.home}" /root', *mounts])
+        own = " && ".join([f"hostname {self.called or self.name}", *_mounts(self)])
         script = f'{own} && cd /root && exec "$@"'
         return [
             *("nsenter", f"--net=/run/netns/{self.namespace}", "unshare", "--uts", "--mount", "--propagation", "slave"),
@@ -323,6 +323,12 @@ class Host:
         sh("ip", "link", "del", self.cable, check=False)
         unmount(self.dir)
         shutil.rmtree(self.dir, ignore_errors=True)
+
+
+def _mounts(host: Host) -> list[str]:
+    """Return the commands that show a host what is its own: this machine's home is hidden at last."""
+    own = {host.dir / "etc" / name: f"/etc/{name}" for name in host.own_files}
+    return [f'mount --bind "{source}" {place}' for source, place in {**host.binds, host.home: "/root", **own}.items()]
 
 
 def write_users(etc: Path, home: Path) -> None:

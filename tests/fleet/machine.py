@@ -28,6 +28,7 @@ PROGRAMS = {
     "etcd": "etcd-server",
 }
 ETCD_IMAGE = "jobctl-fleet-etcd:1"  # the machine's etcd, and nothing else
+MIRROR = "http://deb.debian.org/debian"
 IMAGE = "jobctl-fleet:1"  # Debian with python3, and what torch needs beside itself
 
 
@@ -83,6 +84,28 @@ def base_image() -> Path:
                "--dpkgopt=path-exclude=/usr/share/doc/*", "--dpkgopt=path-exclude=/usr/share/man/*",
                "--dpkgopt=path-exclude=/usr/share/locale/*", "bookworm", str(new), "--format=tar")  # fmt: skip
             new.rename(path)
+    return path
+
+
+# What hosts of Debian 13 need.
+DEBIAN_13 = (
+    *("bash", "coreutils", "dash", "diffutils", "findutils", "grep", "gzip", "hostname", "mawk", "mount", "sed", "tar"),
+    *("util-linux", "docker.io", "docker-cli", "podman", "runc", "crun", "conmon", "catatonit", "netavark", "uidmap"),
+    *("openssh-server", "python3", "iproute2", "iptables", "procps", "zstd"),
+)
+
+
+def debian_13() -> Path:
+    """Return a folder with the programs of Debian 13, for /usr; made with mmdebstrap when missing (a minute or two)."""
+    path = cache() / "debian-13"
+    with locked(cache() / "debian-13.lock"):
+        if not path.exists():
+            with tempfile.TemporaryDirectory(dir=cache()) as scratch:
+                left_out = [f"--dpkgopt=path-exclude=/usr/share/{what}/*" for what in ("doc", "man", "locale")]
+                more = f"--include={','.join(DEBIAN_13)}"
+                root = Path(scratch) / "root"
+                sh("mmdebstrap", "--variant=extract", *left_out, more, "trixie", str(root), MIRROR)
+                (root / "usr").rename(path)
     return path
 
 

@@ -1,9 +1,10 @@
-"""Hosts whose engine is Podman: its service at the host's socket, as `podman.socket` has it, in place of a Docker Engine."""
+"""Hosts with other engines. Podman: its service at the host's socket, as `podman.socket` has it, in place of a Docker Engine."""
 
 from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
@@ -12,7 +13,7 @@ from pathlib import Path
 from . import engine
 from .fleet import NOTHING, Fleet, fleet
 from .host import UID, USER, Host
-from .machine import ETCD_IMAGE, IMAGE, base_image, cache, etcd_image, locked, sh
+from .machine import ETCD_IMAGE, IMAGE, base_image, cache, debian_13, etcd_image, locked, sh
 
 STORE = "podman-images"  # what is lent to hosts under this name
 # What Podman has to know on machines without systemd, which may not raise limits; each host has locks of its own.
@@ -38,8 +39,14 @@ additionalimagestores = [{more}]
 """
 
 
-def missing_podman(engine: str = "podman") -> str | None:
-    """Return why there can be no hosts with Podman here, None if there can."""
+def missing_engine(engine: str = "podman") -> str | None:
+    """Return why there can be no hosts with an engine here, None if there can."""
+    if engine in NEWER:
+        try:
+            debian_13()
+        except (OSError, subprocess.CalledProcessError) as error:
+            return f"hosts of Debian 13 need its packages: {getattr(error, 'stderr', None) or error}"
+        return None
     needed = {"podman": "podman", "conmon": "conmon", "runc": "runc"}
     needed |= {"newuidmap": "uidmap"} if engine == "rootless" else {}
     lacking = [package for name, package in needed.items() if shutil.which(name, path="/usr/bin:/usr/sbin") is None]
@@ -134,9 +141,30 @@ class RootlessHost(PodmanHost):
         return self.dir / "run" / "podman.sock"
 
 
+class Debian13(Host):
+    """A host whose programs are those of Debian 13; all else is this machine's."""
+
+    def make(self) -> None:
+        """Make it."""
+        self.binds[debian_13()] = "/usr"
+        super().make()
+
+
+class NewerHost(Debian13):
+    """A host with Docker Engine 26."""
+
+
+class NewerPodmanHost(Debian13, PodmanHost):
+    """A host with Podman 5."""
+
+
+class NewerRootlessHost(Debian13, RootlessHost):
+    """A host with a user's own Podman 5."""
+
+
 def fleet_of(kind: str, size: int, lends: Mapping[str, Path] = NOTHING) -> AbstractContextManager[Fleet]:
     """Return hosts with engines of a kind, one of ENGINES."""
-    store = {STORE: image_store()} if kind == "podman" else {}
+    store = {STORE: image_store()} if issubclass(ENGINES[kind].kind, PodmanHost) else {}
     return fleet(size, ENGINES[kind], lends={**lends, **store})
 
 
@@ -152,4 +180,23 @@ class _Rootless(Fleet):
     kind = RootlessHost
 
 
-ENGINES: Mapping[str, type[Fleet]] = {"docker": Fleet, "podman": _Podman, "rootless": _Rootless}
+class _Newer(Fleet):
+    """Hosts with Docker Engine 26."""
+
+    kind = NewerHost
+
+
+class _NewerPodman(Fleet):
+    """Hosts with Podman 5."""
+
+    kind = NewerPodmanHost
+
+
+class _NewerRootless(Fleet):
+    """Hosts with a user's own Podman 5."""
+
+    kind = NewerRootlessHost
+
+
+NEWER: Mapping[str, type[Fleet]] = {"docker26": _Newer, "podman5": _NewerPodman, "rootless5": _NewerRootless}
+ENGINES: Mapping[str, type[Fleet]] = {"docker": Fleet, "podman": _Podman, "rootless": _Rootless, **NEWER}

@@ -11,13 +11,13 @@ import pytest
 
 from .fleet import Fleet
 from .jobs import SPEC, Jobs
-from .podman import fleet_of, missing_podman
+from .podman import fleet_of, missing_engine
 
 
 @pytest.fixture(scope="module")
 def podmans(can_have_fleet: None) -> Iterator[Fleet]:
     """Two hosts with Podman."""
-    if problem := missing_podman():
+    if problem := missing_engine():
         (pytest.fail if os.environ.get("JOBCTL_FLEET") == "required" else pytest.skip)(problem)
     with fleet_of("podman", 2) as made:
         yield made

@@ -72,6 +72,25 @@ def test_metrics_are_printed_and_served(jobs: Jobs, eventually: Callable[..., An
     assert (done.returncode, "is not an address to listen on" in done.stderr) == (2, True)
 
 
+def test_one_sample_of_this_machine_serves_all_of_its_jobs(jobs: Jobs, tmp_path: Path) -> None:
+    """The tools of drivers take up to half a second each time."""
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    (tools / "nvidia-smi").write_text(f"#!/bin/sh\necho asked >> {tmp_path}/asked\n")
+    (tools / "nvidia-smi").chmod(0o755)
+    (jobs.directory / "hold").touch()
+    spec = (jobs.directory / "job.yaml").read_text()
+    (jobs.directory / "other.yaml").write_text(spec.replace("counter\n", "other\n").replace("/checkpoints", "/others"))
+    for spec in ("job.yaml", "other.yaml"):
+        jobs.ok("up", spec)
+    jobs.environ["PATH"] = f"{tools}:{jobs.environ['PATH']}"
+    told = jobs.ok("metrics")
+    assert [f'jobctl_observed{{job="{job}"' in told for job in ("counter", "other")] == [True, True], told
+    assert "jobctl_host_memory_bytes{" in told
+    assert (tmp_path / "asked").read_text() == "asked\n"
+    jobs.ok("down", "other.yaml")
+
+
 CONFIG = """\
 global: {{scrape_interval: 1s}}
 scrape_configs: [{{job_name: jobctl, honor_labels: true, static_configs: [{{targets: ['{target}']}}]}}]

@@ -155,6 +155,13 @@ class Handle(Protocol):
         """Let go of all connections."""
 
 
+class Enterable(Handle, Protocol):
+    """One job whose nodes SSH clients enter."""
+
+    def session(self, node: int) -> NodeSession:
+        """Return the inside of a running node. Raises NothingToEnter if it does not run now."""
+
+
 class Breakable(Handle, Protocol):
     """One job in which a drill can break something."""
 
@@ -165,7 +172,7 @@ class Breakable(Handle, Protocol):
         """
 
 
-class Deployer(Breakable, Protocol):
+class Deployer(Breakable, Enterable, Protocol):
     """One job whose recovery is ours. A failure on one host is reported for that host and does not keep the others from going on.
 
     `image` is what the last `prepare` found its image to be (None: nothing was prepared, or there are no images).
@@ -278,9 +285,6 @@ class Deployer(Breakable, Protocol):
 
     def look_around(self, plan: Plan, node: Node, start: RuntimeInputs, argv: Sequence[str]) -> int:
         """Run a command with what the processes of `node` would have, and the terminal; return its exit code."""
-
-    def session(self, node: int) -> NodeSession:
-        """Return the inside of a running node. Raises NothingToEnter if it does not run now."""
 
     def show_log(self, service: str, last: int | None, *, follow: bool) -> int:
         """Print what a service has printed (the `last` lines of it; and, to `follow`, prints); return the exit code. Raises DeployError."""

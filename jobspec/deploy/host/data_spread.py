@@ -69,6 +69,7 @@ class DataSpread:
         self._there: dict[str, DataThere | None] = {}  # what was seen on hosts; None: the version
         self._tried: set[str] = set()  # sources from which something has not arrived
         self._alone: set[str] = set()  # hosts that can take nothing from others
+        self._others: list[str] | None = None  # hosts that need none and have it; None: not asked yet
 
     def send(self, host_job: HostJob) -> None:
         """Bring a host what it lacks. Raises HostError."""
@@ -93,9 +94,10 @@ class DataSpread:
         self._there |= fan_out(unseen, lambda name: self.package.look(self._jobs[name])).done
         lacking = {name: seen for name, seen in self._there.items() if seen is not None and name not in self._alone}
         takers = [Taker(self._jobs[name], seen, self.package.coverage(seen)) for name, seen in lacking.items()]
-        source = self._next_source()
+        takers = [one for one in takers if self._can_take(one)]
+        source = self._next_source(able) if lacked_by_all(takers, 1)[0] else None
         fewest = 2 if source == HERE else 1
-        takers, files = lacked_by_all([one for one in takers if self._can_take(one)], fewest)
+        takers, files = lacked_by_all(takers, fewest)
         if source is None or not files:
             return False
         lot = Lot(files, self.package.rest([one.there for one in takers], files))
@@ -147,11 +149,22 @@ class DataSpread:
 
     # Where it comes from.
 
-    def _next_source(self) -> str | None:
+    def _next_source(self, able: Sequence[str]) -> str | None:
         """Return who has the files, a host rather than this machine; None if all have been tried."""
         having = [name for name, seen in self._there.items() if seen is None]
         having += [name for name, job in self._jobs.items() if self.package.folder_on(job)]
+        if not set(having) - self._tried:
+            having += self._having_beside(able)
         return next((name for name in (*having, HERE) if name not in self._tried), None)
+
+    def _having_beside(self, able: Sequence[str]) -> list[str]:
+        """Return the other hosts of the job that have the version."""
+        if self._others is None:
+            version = self.package.version
+            others = [name for name in self._jobs if name not in able]
+            asked = fan_out(others, lambda name: self._folder(self._jobs[name]).has(version)).done
+            self._others = [name for name, has_it in asked.items() if has_it]
+        return self._others
 
     def _archive(self, name: str, lot: Lot) -> ArchiveSource:
         """Return files as they come from a host or this machine."""

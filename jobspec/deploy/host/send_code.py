@@ -36,10 +36,15 @@ class CodeThere:
 
 @dataclass(frozen=True, slots=True)
 class Parcel:
-    """What is sent of a version of the code: the names of files that hosts have, each with a zero byte, and the others."""
+    """What is sent of a version of the code: the names of files that hosts have, each with a zero byte, and the others.
+
+    Another host gives those that are named in `given`; `sums` are their digests, as sha256sum prints them.
+    """
 
     names: bytes
     tar: Tar
+    given: frozenset[bytes]
+    sums: bytes
 
 
 @dataclass(frozen=True)
@@ -65,12 +70,12 @@ class Package:
         parcel = self.parcel(there.same)
         argv = self.argv(host_job, there.base, parcel)
         timeout = TIMEOUT + sum(file.size for file in self.files) / SLOW
-        what = f"write code into {host_job.work / 'code'}"
+        what = f"write code into {_top(host_job)}"
         checked(host_job.transport, argv, what, chain([parcel.names], parcel.tar), timeout=timeout)
 
     def look(self, host_job: HostJob) -> CodeThere | None:
         """Return what a host has of this version, None if it has all of it. Raises HostError."""
-        top = str(host_job.work / "code")
+        top = _top(host_job)
         argv = SCRIPTS.argv("list_code", top, self.code.version or "")
         answer = checked(host_job.transport, argv, f"look for code in {top}")
         if answer.startswith(b"here"):
@@ -80,18 +85,27 @@ class Package:
         same = frozenset(name for name, known in self.known.items() if there.get(name) == known)
         return CodeThere(os.fsdecode(base), same)
 
-    def parcel(self, same: frozenset[bytes]) -> Parcel:
-        """Return what is sent to hosts that have some of the files."""
+    def folder(self, host_job: HostJob) -> str:
+        """Return where this version is on a host."""
+        return f"{_top(host_job)}/{self.code.version or ''}"
+
+    def is_on(self, host_job: HostJob) -> bool:
+        """Say whether a host has this version. Raises HostError."""
+        return host_job.transport.run(["test", "-d", self.folder(host_job)]).code == 0
+
+    def parcel(self, same: frozenset[bytes], given: frozenset[bytes] = frozenset()) -> Parcel:
+        """Return what is sent to hosts that have some of the files, and get those that are `given` from another host."""
         names = b"".join(name + b"\0" for name in sorted(same))
-        return Parcel(names, Tar([file for file in self.files if os.fsencode(file.name) not in same]))
+        sent = [file for file in self.files if os.fsencode(file.name) not in same | given]
+        sums = b"".join(_sum(name, self.known[name][1]) for name in sorted(given))
+        return Parcel(names, Tar(sent), given, sums)
 
     def argv(self, host_job: HostJob, base: str, parcel: Parcel) -> list[str]:
         """Return the command that makes this version on a host, from version `base` and what it is sent."""
         folders = [f"./{path}" for path in self.code.outputs]
-        sizes = [str(len(parcel.names)), str(parcel.tar.size), str(len(folders))]
+        sizes = [str(len(parcel.names)), str(parcel.tar.size), str(len(parcel.sums)), str(len(folders))]
         results = [f"./{path}" for path in self.code.results]
-        top, version = str(host_job.work / "code"), self.code.version or ""
-        return SCRIPTS.argv("send_code", top, version, base, *sizes, *folders, *results)
+        return SCRIPTS.argv("send_code", _top(host_job), self.code.version or "", base, *sizes, *folders, *results)
 
     def compressed(self) -> bytes:
         """Return all of it as a compressed tar file: the same bytes for the same names, kinds and contents.
@@ -107,6 +121,18 @@ class Package:
             if len(packed) > LARGEST:
                 return bytes(packed)
         return bytes(packed + packer.flush())
+
+
+def _top(host_job: HostJob) -> str:
+    return str(host_job.work / "code")
+
+
+def _sum(name: bytes, digest: str) -> bytes:
+    """Return a line of a file for `sha256sum -c`."""
+    path, mark = b"./" + name, b""
+    if b"\\" in name or b"\n" in name:
+        path, mark = path.replace(b"\\", b"\\\\").replace(b"\n", b"\\n"), b"\\"
+    return mark + digest.encode() + b"  " + path + b"\n"
 
 
 def pack_code(plan: Plan) -> Package | None:

@@ -38,6 +38,7 @@ from jobctl.jobspec.deploy.kubernetes.kinds import (
 from jobctl.jobspec.deploy.kubernetes.kinds import JOB as PLAIN_JOB
 from jobctl.jobspec.deploy.kubernetes.manifests import is_main, manifests, with_known_secrets, with_secrets
 from jobctl.jobspec.deploy.kubernetes.mirror import JobMirror, Mirror, find_all_of
+from jobctl.jobspec.deploy.kubernetes.pod_commands import PodCommands
 from jobctl.jobspec.deploy.kubernetes.pods import Pod, parse_pod, seconds
 from jobctl.jobspec.deploy.kubernetes.ports import PodPorts
 from jobctl.jobspec.deploy.kubernetes.preflight import ClusterPreflight
@@ -345,6 +346,12 @@ class Cluster:
         """Run a command in the container of a running pod, with the terminal if there is one; return its exit code."""
         pod = self._running_pod(node)
         return PodSession(self.api, pod.name, pod.container).run(argv)
+
+    def session(self, node: int) -> PodCommands:
+        """Return the inside of the pod that is a node."""
+        nodes = self.plan.nodes if self.plan else ()
+        interpreter = next((one.container.python for one in nodes if one.index == node), "python3")
+        return PodCommands(self.api, self._running_pod(node), interpreter)
 
     def _running_pod(self, node: int | str) -> Pod:
         found = next((one for one in self.observe().nodes if one.node == node), None)

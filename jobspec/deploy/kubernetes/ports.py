@@ -12,6 +12,7 @@ from jobctl.jobspec.deploy.kubernetes.kinds import POD
 from jobctl.jobspec.deploy.kubernetes.pods import Pod
 from jobctl.jobspec.deploy.kubernetes.problems import Call, refused_websocket
 from jobctl.jobspec.deploy.model.errors import DeployError, PortClosed
+from jobctl.jobspec.deploy.transport.relay import is_at_end
 
 
 class PodPorts:
@@ -33,9 +34,10 @@ class PodPorts:
         """Return a socket to a port of a pod. What listens there, the cluster says only when something is sent."""
         pod = self._pod(node)
         forward = self._open(pod, port)
-        if not forward.connected:
+        there = forward.socket(port)
+        if not forward.connected and is_at_end(there):  # else it has answered and hung up by now
             raise PortClosed(f"pod {pod.name}: nothing listens at port {port}")
-        return forward.socket(port)
+        return there
 
     def _open(self, pod: Pod, port: int) -> Any:
         from kubernetes.client import ApiClient, CoreV1Api

@@ -8,6 +8,7 @@ import os
 import selectors
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from jobctl.jobspec.deploy.kubernetes.api import Api
@@ -29,7 +30,7 @@ class PodSession:
     def run(self, argv: Sequence[str]) -> int:
         """Run the command and return its exit code. Raises DeployError if it cannot start, or the connection breaks."""
         terminal = sys.stdin.isatty() and sys.stdout.isatty()
-        socket = self._open(argv, terminal)
+        socket = open_exec(self.api, self.pod, self.container, argv, Streams(_has_input(), terminal))
 
         def resize(size: os.terminal_size) -> None:
             socket.write_channel(RESIZE, json.dumps({"Width": size.columns, "Height": size.lines}).encode())
@@ -45,29 +46,6 @@ class PodSession:
         finally:
             socket.close()
         return self._code(argv, result)
-
-    def _open(self, argv: Sequence[str], terminal: bool) -> Any:
-        from kubernetes.client import CoreV1Api
-        from kubernetes.client.exceptions import ApiException
-        from kubernetes.stream import stream
-
-        try:
-            return stream(
-                CoreV1Api(self.api.client).connect_get_namespaced_pod_exec,
-                self.pod,
-                self.api.namespace,
-                container=self.container,
-                command=list(argv),
-                stdin=_has_input(),
-                stdout=True,
-                stderr=not terminal,
-                tty=terminal,
-                binary=True,
-                _preload_content=False,
-            )
-        except ApiException as error:
-            call = Call("create", POD, self.api.namespace, self.pod, "exec")
-            raise refused_websocket(call, str(error.reason), self.api.name) from error
 
     def _join(self, socket: Any) -> bytes:
         """Pass on what is typed and what is printed until the command ends; return what the API says of its end."""
@@ -110,21 +88,67 @@ class PodSession:
         return _buffered(socket, RESULT)
 
     def _code(self, argv: Sequence[str], result: bytes) -> int:
-        """Return the exit code that the API tells (`Status` with the reason NonZeroExitCode)."""
+        """Return the exit code that the API tells."""
         try:
-            said = json.loads(result)
+            return exit_code(result)
         except ValueError as error:
             message = f"the connection to pod {self.pod} broke before `{argv[0]}` ended"
             raise Cut(self.api.name, message, "it may still run there") from error
-        if said.get("status") == "Success":
-            return 0
-        for cause in (said.get("details") or {}).get("causes") or ():
-            if cause.get("reason") == "ExitCode" and str(cause.get("message")).isdigit():
-                return int(cause["message"])
-        words = str(said.get("message") or "the command did not run")
-        message = f"{self.api.name}: pod {self.pod}: {words}"
-        missing = any(sign in words.lower() for sign in _MISSING)
-        raise CannotRun(message, 127) if missing else DeployError(message)
+        except CannotRun as error:
+            raise CannotRun(f"{self.api.name}: pod {self.pod}: {error.message}", error.code) from error
+        except DeployError as error:
+            raise DeployError(f"{self.api.name}: pod {self.pod}: {error.message}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Streams:
+    """What a command in a pod has: input, and a terminal or pipes."""
+
+    has_input: bool
+    terminal: bool
+
+
+def open_exec(api: Api, pod: str, container: str, argv: Sequence[str], streams: Streams) -> Any:
+    """Start a command in a pod; return its websocket. Raises DeployError."""
+    from kubernetes.client import ApiClient, CoreV1Api
+    from kubernetes.client.exceptions import ApiException
+    from kubernetes.stream import stream
+
+    # A client of its own: `stream` replaces a method of it for as long as it connects.
+    client = CoreV1Api(ApiClient(api.client.configuration))
+    try:
+        return stream(
+            client.connect_get_namespaced_pod_exec,
+            pod,
+            api.namespace,
+            container=container,
+            command=list(argv),
+            stdin=streams.has_input,
+            stdout=True,
+            stderr=not streams.terminal,
+            tty=streams.terminal,
+            binary=True,
+            _preload_content=False,
+        )
+    except ApiException as error:
+        call = Call("create", POD, api.namespace, pod, "exec")
+        raise refused_websocket(call, str(error.reason), api.name) from error
+
+
+def exit_code(result: bytes) -> int:
+    """Return the exit code that the API tells at the end (`Status` with the reason NonZeroExitCode).
+
+    Raises ValueError if it has told nothing, CannotRun or DeployError if the command did not run.
+    """
+    said = json.loads(result)
+    if said.get("status") == "Success":
+        return 0
+    for cause in (said.get("details") or {}).get("causes") or ():
+        if cause.get("reason") == "ExitCode" and str(cause.get("message")).isdigit():
+            return int(cause["message"])
+    words = str(said.get("message") or "the command did not run")
+    missing = any(sign in words.lower() for sign in _MISSING)
+    raise CannotRun(words, 127) if missing else DeployError(words)
 
 
 _MISSING = (

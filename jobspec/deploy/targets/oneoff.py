@@ -7,11 +7,8 @@ import sys
 from collections.abc import Sequence
 
 from jobctl.jobspec.deploy.apply.deployer import RuntimeInputs
-from jobctl.jobspec.deploy.host import images
-from jobctl.jobspec.deploy.host.image_copy import ImageSources
-from jobctl.jobspec.deploy.host.send_code import pack_code
-from jobctl.jobspec.deploy.host.send_data import pack_data
 from jobctl.jobspec.deploy.targets.host_fleet import HostFleet
+from jobctl.jobspec.deploy.targets.provision import transfer_of
 from jobctl.jobspec.plan.types import Node, Plan
 from jobctl.jobspec.render.shell import Look, look_script
 
@@ -24,20 +21,20 @@ def terminal_flags() -> tuple[str, ...]:
 def look_around(fleet: HostFleet, plan: Plan, node: Node, start: RuntimeInputs, argv: Sequence[str]) -> int:
     """Run `argv` on a node's host in a container like the node's, with the terminal; return its exit code.
 
-    Data stays there, as after every other command.
+    What the host lacks comes as at `up`: from another host of the job, if one has it. Data stays there, as after every other
+    command.
     """
     host_job = fleet.host_jobs[node.host.name]
     was_there = host_job.observe().there
-    code = pack_code(plan)
     outputs = [f"outputs/{path}" for path in (plan.code.outputs if plan.code else ())]
     try:
         host_job.send([], outputs, secrets=bool(node.launch.secrets))
-        if code is not None:
-            code.send(host_job)
-        for data in pack_data(plan.data, fleet.folder_of):
-            data.send(host_job)
         host_job.send_secrets({name: start.secrets[name] for name in node.launch.secrets})
-        images.ensure(host_job, node.container, ImageSources(fleet.host_jobs.values()))
+        transfer = transfer_of(fleet, plan)
+        gone = transfer.spread(fleet, [node.host.name], [])
+        if gone:
+            raise gone[node.host.name]
+        transfer.to_node(host_job)
         host_job.give(node.container)
         look = Look(code=True, secrets=True, flags=terminal_flags())
         name = f"jobctl-{plan.job}-run-{os.getpid()}"

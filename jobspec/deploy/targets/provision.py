@@ -112,7 +112,8 @@ class Transfer:
         """
         answer = sorted(set(nodes) - set(fleet.down))
         if self.code is not None:
-            self.code_there.update(spread_code(self.code, [fleet.host_jobs[name] for name in answer]))
+            others = [job for name, job in fleet.host_jobs.items() if name not in fleet.down]
+            self.code_there.update(spread_code(self.code, [fleet.host_jobs[name] for name in answer], others))
         gone: dict[str, HostError] = {}
         for data in self.data:
             data.spread(name for name in answer if name not in gone)
@@ -147,7 +148,8 @@ class Transfer:
         return images.ensure(host_job, container, self.images, self.found.get((host_job.host.name, container.image)))
 
 
-def _transfer(fleet: HostFleet, plan: Plan) -> Transfer:
+def transfer_of(fleet: HostFleet, plan: Plan) -> Transfer:
+    """Return what hosts of a plan get, from hosts that answer or this machine."""
     sources = ImageSources(job for name, job in fleet.host_jobs.items() if name not in fleet.down)
     data = tuple(DataSpread(package, fleet.host_jobs) for package in pack_data(plan.data, fleet.folder_of))
     return Transfer(plan, pack_code(plan), data, sources)
@@ -220,7 +222,7 @@ def prepare(fleet: HostFleet, plan: Plan, start: RuntimeInputs) -> tuple[Image |
     delivery = Delivery(
         plan,
         artefacts(fleet, plan),
-        _transfer(fleet, plan),
+        transfer_of(fleet, plan),
         {name: start.secrets[name] for name in names},
         fleet.job.is_changing(),
         spares(fleet, plan),
@@ -235,7 +237,7 @@ def prepare(fleet: HostFleet, plan: Plan, start: RuntimeInputs) -> tuple[Image |
 
 def stage(fleet: HostFleet, plan: Plan, hosts: Iterable[str]) -> Failures:
     """Bring code, data and images to `hosts`, those of nodes and services and the spares; what runs there goes on untouched."""
-    transfer = _transfer(fleet, plan)
+    transfer = transfer_of(fleet, plan)
     trains, asked = {node.host.name for node in plan.nodes} | set(spares(fleet, plan)), list(hosts)
     gone = transfer.spread(fleet, trains.intersection(asked), asked)
 

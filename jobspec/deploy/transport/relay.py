@@ -52,6 +52,11 @@ def _serve(serve_one: Callable[[socket.socket], None], connection: socket.socket
         serve_one(connection)
 
 
+def is_at_end(one: Any) -> bool:
+    """Say whether a socket has ended, and nothing is left to be read; wait for either."""
+    return not one.recv(1, socket.MSG_PEEK)
+
+
 def relay(one: Any, other: Any) -> None:
     """Pass bytes on between two sockets until both sides have ended, or one has broken; then both are closed."""
     back = threading.Thread(target=_pour, args=(other, one), daemon=True)

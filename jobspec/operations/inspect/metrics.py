@@ -17,6 +17,7 @@ from jobctl.jobspec.operations.resolve.running import directory_of_running
 
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.store.jobdir import JobDir
+    from jobctl.jobspec.deploy.targets.sampling import MachineSample
     from jobctl.jobspec.report.metrics import JobMetrics
 
 FRESH = 2.0  # seconds for which one look serves all who ask
@@ -40,12 +41,14 @@ class MetricsSource:
 
     def text(self) -> str:
         """Return the metrics of now. Several threads may ask: the hosts are asked once."""
+        from jobctl.jobspec.deploy.targets.sampling import MachineSample
         from jobctl.jobspec.report.metrics import metrics_text
 
         with self._lock:
             now = self.clock()
             if self._last is None or not 0 <= now - self._last[0] < FRESH:
-                found = [self._job(directory, now) for directory in self._directories()]
+                here = MachineSample()
+                found = [self._job(directory, now, here) for directory in self._directories()]
                 self._last = now, metrics_text(one for one in found if one is not None)
             return self._last[1]
 
@@ -58,7 +61,7 @@ class MetricsSource:
             return self._jobs.directories()
         return [job_of_name(name) for name in self.chosen]
 
-    def _job(self, directory: JobDir, now: float) -> JobMetrics | None:
+    def _job(self, directory: JobDir, now: float, here: MachineSample) -> JobMetrics | None:
         """Return what is known of a job, None of one that is not up, or that this version cannot read."""
         from jobctl.jobspec.deploy.model.observed import phase
         from jobctl.jobspec.deploy.store.history import read_progress
@@ -78,7 +81,8 @@ class MetricsSource:
             story = story_of(directory)
         observed = job.observed
         hosts = sorted({node.host for node in observed.members if node.reachable and node.host})
-        samples = sample_hosts(job.handle, hosts, self._samples.setdefault(job.name, LiveFanOut(str, 0.0)))
+        live = self._samples.setdefault(job.name, LiveFanOut(str, 0.0))
+        samples = sample_hosts(job.handle, hosts, live, here)
         return JobMetrics(*known, observed, phase(observed)[0], story, read_progress(directory.progress), samples)
 
 

@@ -13,7 +13,7 @@ from jobctl.jobspec.operations.inspect.exec import entered, exec_in_node
 from jobctl.jobspec.operations.resolve.names import SERVICES, node_number
 
 if TYPE_CHECKING:
-    from jobctl.jobspec.deploy.apply.deployer import Deployer, Handle
+    from jobctl.jobspec.deploy.apply.deployer import Enterable, Handle
     from jobctl.jobspec.operations.reporter import Reporter
     from jobctl.jobspec.operations.resolve.job import Reached
 
@@ -25,33 +25,33 @@ def shell_in_node(handle: Handle, node: str | None, reporter: Reporter) -> int:
     return exec_in_node(handle, node, SCRIPTS.argv("shell", "-l"), reporter)
 
 
-def serve_node(deployer: Deployer, node: str | None, reporter: Reporter) -> None:
+def serve_node(handle: Enterable, node: str | None, reporter: Reporter) -> None:
     """Speak SSH on standard input and output, until the client has gone. Raises Refused."""
     from jobctl.jobspec.deploy.model.errors import DeployError, HostError
     from jobctl.jobspec.deploy.ssh_server.keys import keys_of
     from jobctl.jobspec.deploy.ssh_server.server import serve_stdio
 
     try:
-        number = node_number(deployer.plan, node or "0")
-        session = entered(deployer, number, lambda: deployer.session(number), reporter)
-        serve_stdio(keys_of(deployer.job), session)
+        number = node_number(handle.plan, node or "0")
+        session = entered(handle, number, lambda: handle.session(number), reporter)
+        serve_stdio(keys_of(handle.job), session)
     except HostError:
         raise
     except DeployError as error:
         raise Refused(error.message, error.hint) from error
 
 
-def ssh_config(deployer: Deployer, reached: Reached) -> str:
+def ssh_config(handle: Enterable, reached: Reached) -> str:
     """Return a configuration for SSH clients with a host for each node of a job; its keys are made if there are none.
 
     Raises Refused if the job has no nodes.
     """
     from jobctl.jobspec.deploy.ssh_server.keys import alias, keys_of
 
-    nodes = _nodes(deployer)
+    nodes = _nodes(handle)
     if not nodes:  # and so no keys: nobody would remove them
-        raise Refused(f"job `{deployer.job.name}` does not run: it has no nodes", "`jobctl up` starts it")
-    keys, name = keys_of(deployer.job), deployer.job.name
+        raise Refused(f"job `{handle.job.name}` does not run: it has no nodes", "`jobctl up` starts it")
+    keys, name = keys_of(handle.job), handle.job.name
     common = [
         "User jobctl",
         f"IdentityFile {_quoted(str(keys.user_file))}",
@@ -73,19 +73,22 @@ def ssh_config(deployer: Deployer, reached: Reached) -> str:
     return "\n".join("\n  ".join(block) + "\n" for block in blocks)
 
 
-def _nodes(deployer: Deployer) -> list[int]:
-    if deployer.plan is not None:
-        return [node.index for node in deployer.plan.nodes if node.role not in SERVICES]
-    return [node.node for node in deployer.observe().nodes if node.role not in SERVICES]
+def _nodes(handle: Enterable) -> list[int]:
+    if handle.plan is not None:
+        return [node.index for node in handle.plan.nodes if node.role not in SERVICES]
+    return [node.node for node in handle.observe().nodes if node.role not in SERVICES]
 
 
 def _proxy_command(job: str, node: int, reached: Reached) -> str:
     """Return the command with which a client starts the server; a shell reads it, and `%` is the client's own sign."""
-    state = os.environ.get("JOBCTL_STATE_DIR")
-    argv = ["env", f"JOBCTL_STATE_DIR={os.path.abspath(state)}"] if state else []
+    variables = {name: os.environ.get(name, "") for name in ("JOBCTL_STATE_DIR", "KUBECONFIG")}
+    paths = {name: ":".join(map(os.path.abspath, text.split(":"))) for name, text in variables.items() if text}
+    argv = ["env", *(f"{name}={text}" for name, text in paths.items())] if paths else []
     argv += [sys.executable, "-m", "jobctl", "ssh", job, "--node", str(node), "--stdio"]
     argv += ["--hosts", str(reached.hosts.absolute())] if reached.hosts else []
     argv += ["--ssh-config", str(reached.ssh_config.absolute())] if reached.ssh_config else []
+    argv += ["--context", reached.context] if reached.context else []
+    argv += ["--namespace", reached.namespace] if reached.namespace else []
     return shlex.join(argv).replace("%", "%%")
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.apply.changes import Changed
-    from jobctl.jobspec.deploy.apply.deployer import Breakable, Deployer, Failures, Handle, RuntimeInputs
+    from jobctl.jobspec.deploy.apply.deployer import Breakable, Deployer, Enterable, Failures, Handle, RuntimeInputs
     from jobctl.jobspec.deploy.apply.reconcile import Step
     from jobctl.jobspec.operations.inspect.status import JobState
     from jobctl.jobspec.operations.reporter import Reporter
@@ -127,6 +127,9 @@ class JobOnTarget(Protocol):
 
     def breakable(self) -> Breakable:
         """Return what a drill breaks something through. Raises UnsupportedOnTarget where there are no drills."""
+
+    def enterable(self) -> Enterable:
+        """Return what SSH clients enter. Raises UnsupportedOnTarget where they cannot."""
 
     def change(self, compiled: Compiled, options: UpOptions) -> JobChange:
         """Return what `up` would do now."""

@@ -59,6 +59,10 @@ class SlurmJob:
         """Return the job: its launchers recover it."""
         return self.handle
 
+    def enterable(self) -> NoReturn:
+        """Raise UnsupportedOnTarget: there is nothing for SSH clients to enter."""
+        self.deployer("ssh-config")
+
     def _plan(self) -> Plan:
         plan = self.handle.plan
         if plan is None:

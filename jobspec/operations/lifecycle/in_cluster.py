@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from jobctl.jobspec.deploy.apply.changes import Changed
+    from jobctl.jobspec.deploy.apply.deployer import Enterable
     from jobctl.jobspec.deploy.apply.reconcile import Step
     from jobctl.jobspec.deploy.kubernetes.cluster import Cluster, ObjectChange
     from jobctl.jobspec.operations.reporter import Reporter
@@ -66,6 +67,10 @@ class ClusterJob:
     def breakable(self) -> NoReturn:
         """Raise UnsupportedOnTarget: somebody else recovers the job."""
         self.deployer("drill")
+
+    def enterable(self) -> Enterable:
+        """Return the cluster, whose API enters pods."""
+        return self.handle
 
     def change(self, compiled: Compiled, options: UpOptions) -> ClusterChange:
         """Return what `up` would do now."""

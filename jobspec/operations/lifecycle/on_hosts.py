@@ -25,7 +25,7 @@ from jobctl.jobspec.operations.resolve.ownership import refuse_owner, refuse_sup
 from jobctl.jobspec.operations.resolve.planning import plan_in_place
 
 if TYPE_CHECKING:
-    from jobctl.jobspec.deploy.apply.deployer import Breakable, Deployer
+    from jobctl.jobspec.deploy.apply.deployer import Breakable, Deployer, Enterable
     from jobctl.jobspec.deploy.apply.executor import Done
     from jobctl.jobspec.deploy.model.observed import Observed
     from jobctl.jobspec.deploy.store.jobdir import JobDir
@@ -46,6 +46,10 @@ class HostsJob:
 
     def breakable(self) -> Breakable:
         """Return the deployer: every job that jobctl recovers can be drilled."""
+        return self.handle
+
+    def enterable(self) -> Enterable:
+        """Return the deployer."""
         return self.handle
 
     def change(self, compiled: Compiled, options: UpOptions) -> HostsChange:

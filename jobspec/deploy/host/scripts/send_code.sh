@@ -1,17 +1,20 @@
 #!/bin/sh
-# Makes version $2 below $1 from files of version $3, named by the first $4 bytes of stdin, and the tar of $5 bytes
-# behind them. It has its name when it is whole. Older versions than $3 are removed: nothing runs from them any more.
-# Of the other arguments $6 are folders to make, the rest files that version $3 may have written, and this one keeps.
-# Prints nothing.
+# Makes version $2 below $1 from files of version $3, named by the first $4 bytes of stdin, and the tar behind them of $5
+# bytes; or, after $6 bytes of digests that sha256sum checks, more tars of any size. It has its name when it is whole. Older
+# versions than $3 are removed: nothing runs from them any more. Of the other arguments $7 are folders to make, the rest
+# files that version $3 may have written, and this one keeps. Prints nothing.
 set -eu; umask 022
-top=$1 version=$2 base=$3 names=$4 size=$5 folders=$6; shift 6
+top=$1 version=$2 base=$3 names=$4 size=$5 sums=$6 folders=$7; shift 7
 mkdir -p -- "$top"; cd -- "$top"
 new=$(mktemp -d "$top/../.code.XXXXXX"); trap 'rm -rf -- "$new"' EXIT
 mkdir "$new/files"
-head -c "$names" > "$new/names"; cat > "$new/tar"
-[ "$(wc -c < "$new/tar")" -eq "$size" ] || { echo "the connection broke off" >&2; exit 1; }
+head -c "$names" > "$new/names"; head -c "$sums" > "$new/sums"; cat > "$new/tar"
+[ "$sums" -gt 0 ] || [ "$(wc -c < "$new/tar")" -eq "$size" ] || { echo "the connection broke off" >&2; exit 1; }
 [ "$names" -eq 0 ] || tar -C "$base" --null --no-recursion -T "$new/names" -cf - | tar -xpf - -C "$new/files"
-tar -xpf "$new/tar" -C "$new/files"
+if [ "$sums" -eq 0 ]; then tar -xpf "$new/tar" -C "$new/files"; else
+  tar -ixpf "$new/tar" -C "$new/files"
+  (cd "$new/files" && sha256sum --quiet -c ../sums) >&2 || { echo "it differs from what was sent first" >&2; exit 1; }
+fi
 while [ "$folders" -gt 0 ]; do mkdir -p -- "$new/files/$1"; shift; folders=$((folders - 1)); done
 : > "$new/results"
 for path do
