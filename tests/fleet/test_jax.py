@@ -39,6 +39,7 @@ def hosts(hosts_of: Callable[[int], Fleet]) -> Fleet:
     return hosts_of(2)
 
 
+@pytest.mark.release("tests/local/test_jax.py::test_it_ends_as_an_undisturbed_run_though_a_rank_is_killed")
 def test_digits_go_on_after_the_coordinator_is_killed(tmp_path: Path, hosts: Fleet) -> None:
     """Rank 0 dies, at which all meet: rank 1, on another host, is aborted a moment later and is not blamed."""
     spec = SPEC.replace("PACKAGES", str(hosts.lent("jax"))).replace("STANDINS", str(hosts.lent("standins")))

@@ -230,6 +230,9 @@ def ids(jobs: Jobs, host: int) -> str:
     return jobs.fleet[host].docker("ps", "-q", "--filter", "label=jobctl.job=counter")
 
 
+@pytest.mark.release(
+    "tests/local/test_drill.py::test_the_job_goes_on", "tests/fleet/test_recovery.py::test_a_drill_of_a_lost_host"
+)
 def test_a_drill(jobs: Jobs) -> None:
     assert jobs.up().returncode == 0
     for generation, options in ((1, ()), (2, ("--container",))):

@@ -144,6 +144,7 @@ def test_parameter_servers(start: Any, eventually: Any) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.release("tests/local/test_paddle.py::test_parameter_servers")
 def test_synchronous_trainers_start_again_together(start: Any, eventually: Any) -> None:
     """With gloo, too: trainers meet in files below the checkpoint directory. Servers end without a supervisor as well."""
     # The script trains asynchronously: with `a_sync = False` the wheel of 3.0.0 ends in SIGSEGV (SendBarrierOp).

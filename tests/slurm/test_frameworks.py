@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.tools import mindsporescripts, paddlescripts
 from tests.tools.frameworks import python_of
 
@@ -51,6 +53,10 @@ def test_mindspore_has_one_scheduler_which_shares_a_machine_with_a_worker(jobs: 
     assert len([line for line in said if "final" in line]) == 2
 
 
+@pytest.mark.release(
+    "tests/local/test_paddle.py::test_parameter_servers",
+    "tests/slurm/test_shapes.py::test_servers_and_trainers_share_the_machines_of_an_allocation",
+)
 def test_parameter_servers_of_paddle(jobs: SlurmJobs) -> None:
     spec = {"mode": "ps", "ps": {"servers": 1, "trainers": 2}, "env": {"STEPS": "5", "DELAY": "0"}}
     said = train(jobs, python_of("paddle-ps"), paddlescripts.SERVED, framework="paddle", **spec)
