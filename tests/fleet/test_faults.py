@@ -27,8 +27,8 @@ from .fleet import Fleet
 from .host import Host
 from .jobs import SPEC, Jobs, eventually
 
-KILLS = int(os.environ.get("JOBCTL_TEST_KILLS", "4"))
-CUTS = int(os.environ.get("JOBCTL_TEST_CUTS", "2"))
+KILLS = int(os.environ.get("JOBCTL_TEST_KILLS", "3"))
+CUTS = int(os.environ.get("JOBCTL_TEST_CUTS", "1"))
 SCHEDULES = int(os.environ.get("JOBCTL_TEST_SCHEDULES", "1"))
 
 
