@@ -214,6 +214,10 @@ def test_down_with_a_dead_host_is_finished_later(jobs: Jobs) -> None:
     assert (down.returncode, jobs.containers(), jobs.files()) == (0, [[], []], []), down.stderr
 
 
+@pytest.mark.release(
+    "tests/fleet/test_fanout.py::test_three_bad_hosts_of_many",
+    "tests/fleet/test_faults.py::test_down_with_a_dead_host_is_finished_later",
+)
 def test_a_dead_host_does_not_keep_the_others_from_coming_up(jobs: Jobs) -> None:
     jobs.fleet[1].power_off()
     up = jobs.up(check=True)

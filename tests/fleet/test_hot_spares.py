@@ -157,6 +157,10 @@ def test_a_spare_that_a_node_has_left_waits_again(job: Run) -> None:
     assert unchanged(job)
 
 
+@pytest.mark.release(
+    "tests/fleet/test_data.py::test_a_user_by_number_writes_where_it_has_to",
+    "tests/fleet/test_hot_spares.py::test_a_node_moves_into_the_container_that_waits_on_a_spare",
+)
 def test_a_user_by_number_gets_a_node_on_a_spare(tmp_path: Path, hosts_of: Callable[[int], Fleet]) -> None:
     """Whoever logs in is not root, and the container's user is nobody who exists: files of the node are made in advance."""
     made = Run(tmp_path, hosts_of(3))

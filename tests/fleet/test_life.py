@@ -249,6 +249,10 @@ def test_a_drill(jobs: Jobs) -> None:
         assert 0 <= report["seconds"]["detected"] <= report["seconds"]["training"]
 
 
+@pytest.mark.release(
+    "tests/fleet/test_mindspore.py::test_a_node_moves_with_its_scheduler_beside_a_job_of_msrun",
+    "tests/plan/test_planner.py::test_two_runs_of_one_name_do_not_meet",
+)
 def test_two_jobs_live_side_by_side(jobs: Jobs, tmp_path: Path) -> None:
     other = Jobs(tmp_path / "second", jobs.fleet, SPEC.replace("name: counter", "name: second"))
     assert (jobs.up().returncode, other.up().returncode) == (0, 0)
@@ -263,6 +267,10 @@ def test_two_jobs_live_side_by_side(jobs: Jobs, tmp_path: Path) -> None:
     assert (jobs.phase(), [len(names) for names in jobs.containers()]) == ("running", [1, 1])
 
 
+@pytest.mark.release(
+    "tests/plan/test_planner.py::test_a_placement_is_kept",
+    "tests/fleet/test_hot_spares.py::test_launchers_move_a_node_to_a_spare_and_the_next_up_leaves_it_there",
+)
 def test_nodes_stay_where_they_are(jobs: Jobs) -> None:
     assert jobs.up("--no-supervise").returncode == 0
     path = jobs.code / "hosts.txt"
