@@ -27,7 +27,7 @@ env: {{OMP_NUM_THREADS: "1", STEPS: "${{STEPS}}", DELAY: "${{DELAY}}"}}
 # A standby of two launchers and four ranks imports Paddle six times in each generation, behind what trains: it would hardly
 # be ready when the test kills a process, and it is not what the test is about.
 COLD = "--set=recovery.standby='off'"
-UNCHECKED = "--skip-check"  # the preflight of parameter servers imports Paddle once more
+UNCHECKED = "--skip-check"  # the preflight of parameter servers, and with an etcd, imports Paddle once more
 
 
 @pytest.fixture
@@ -195,7 +195,7 @@ def test_elastic_processes_and_nodes_join_again(start: Any, eventually: Any, tmp
         jobs = start("paddle", COLLECTIVE, more, steps=100000, delay=0.05, name="p10")
         jobs.set(http_proxy="http://10.9.9.9:1")
         (jobs.directory / "count.py").write_text(COUNT)
-        jobs.ok("up", "--set", "nodes=1", "--set", "devices=cpu", "--set", "script=count.py")
+        jobs.ok("up", UNCHECKED, "--set", "nodes=1", "--set", "devices=cpu", "--set", "script=count.py")
         start("paddle", COLLECTIVE, f"{more}paddle: {{elastic_timeout: 10s}}\n", steps=100000, delay=0.05, name="p1")
         jobs.ok("up", "--set", "nodes=1:2", "--set", "devices=cpu", "--take-over")  # p10 writes no checkpoint
         state = eventually(lambda: goes_on(jobs, 0), 240)
