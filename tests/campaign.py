@@ -70,6 +70,8 @@ def parts(seed: int, faults: int) -> Iterator[Part]:
         yield Part(
             "-".join(["slurm", *(option.strip("-") for option in options)]), ("-m", "tests.slurm.campaign", *how)
         )
+    required = {"JOBCTL_FLEET": "required", "JOBCTL_FRAMEWORKS": "required"}
+    yield _tests("variants", "tests", required, "--release", "-n", "4", "--dist", "loadfile")
     yield Part("mutants", ("-m", "tests.mutants", "--jobs", "2"))
     for name in ("startup", "compile", "code", "hosts", "recovery", "supervise", "slurm", "ui"):
         yield Part(f"benchmark-{name}", (f"benchmarks/{name}.py",))

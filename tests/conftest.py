@@ -33,6 +33,7 @@ os.environ["PATH"] = f"{os.path.dirname(sys.executable)}{os.pathsep}{os.environ.
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write golden files anew instead of comparing")
     parser.addoption("--all", action="store_true", help="also run the tests that are left out unless a path names them")
+    parser.addoption("--release", action="store_true", help="run what is marked `release`, and nothing else")
 
 
 # Run only with --all, or where a path is given: what takes longer than five minutes altogether, and what it needs.
@@ -57,6 +58,9 @@ LONG = ("examples", "fleet", "slurm", "launcher", "cluster", "local", "kube", "s
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "long: a test that is left out unless --all is given, or a path")
+    config.addinivalue_line(
+        "markers", "release(test): played before a release, or if named by its id; `test` shows the same in every run"
+    )
 
 
 @pytest.hookimpl(trylast=True)
@@ -72,16 +76,36 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return rank.get(f"{folder}/{item.path.name}", rank.get(folder, len(rank)))
 
     items.sort(key=place)
+    out = {item for item in items if _is_left_out(item, config)}
+    config.hook.pytest_deselected(items=[*out])
+    items[:] = [item for item in items if item not in out]
+
+
+def _is_left_out(item: pytest.Item, config: pytest.Config) -> bool:
+    marked = item.get_closest_marker("release") is not None
+    if config.getoption("--release") or (marked and not _named_by_id(config)):
+        return marked != config.getoption("--release")
     if config.getoption("--all") or config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
-        return
-    out = [item for item in items if item.path.parent.name in LEFT_OUT or item.get_closest_marker("long")]
-    config.hook.pytest_deselected(items=out)
-    items[:] = [item for item in items if item not in set(out)]
+        return False
+    return item.path.parent.name in LEFT_OUT or item.get_closest_marker("long") is not None
+
+
+def _named_by_id(config: pytest.Config) -> bool:
+    """Say whether somebody asks for single tests."""
+    return any("::" in argument for argument in config.args)
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     """Say which tests were left out, and how to have them."""
-    if config.getoption("--all") or config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
+    if not config.getoption("--release") and not _named_by_id(config):
+        terminalreporter.write_line(
+            "left out: tests that are marked `release`, each a variant of one that is not; `bash tests/run.sh --release` runs them"
+        )
+    if (
+        config.getoption("--release")
+        or config.getoption("--all")
+        or config.args_source is not pytest.Config.ArgsSource.TESTPATHS
+    ):
         return
     terminalreporter.write_line(
         "left out: tests that are marked `long`: what frameworks do when something dies, deployers on real hosts, a browser, "
@@ -89,7 +113,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     )
     for folder, what in LEFT_OUT.items():
         terminalreporter.write_line(f"left out: tests/{folder} ({what}); `bash tests/run.sh tests/{folder}` runs it")
-    terminalreporter.write_line("`bash tests/run.sh --all` runs everything that this machine can run")
+    terminalreporter.write_line("`bash tests/run.sh --all` runs all but these variants")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Lint, types, and the tests that need neither hosts nor pods; --all: all tests that can run here. Arguments go to pytest.
+# Lint, types, and the tests that need neither hosts nor pods; --all: all tests of CI that can run here; --release: variants of
+# them. Arguments go to pytest.
 #
 # The environment is made when missing, outside of the checkout: ${XDG_CACHE_HOME:-~/.cache}/jobctl-tests.
 # What needs a tool that is not here is skipped with the reason, unless JOBCTL_TOOLS=required, JOBCTL_PYTHONS=required,

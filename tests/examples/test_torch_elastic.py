@@ -54,6 +54,10 @@ def test_the_learning_rate_is_scaled_and_decays(example: ModuleType) -> None:
     assert rates == pytest.approx([0, 0.15, 0.3, 0.15, 0])
 
 
+@pytest.mark.release(
+    "tests/local/test_examples.py::test_elastic_goes_on_with_another_number_of_nodes",
+    "tests/examples/test_torch_elastic.py::test_the_stream_goes_on_where_it_was",
+)
 def test_one_process_then_two(tmp_path: Path) -> None:
     """From more to fewer: tests/local."""
     variables = {"JOBCTL_CHECKPOINT_DIR": str(tmp_path / "checkpoints")}

@@ -72,6 +72,10 @@ def run(world: list[str], *args: str, **variables: str) -> list[str]:
     return [line for line in printed[0].splitlines() if re.match(r"started|resumed|final", line)]
 
 
+@pytest.mark.release(
+    "tests/local/test_examples.py::test_wide_deep_reaches_its_loss_though_a_server_dies",
+    "tests/examples/test_torch_wide_deep.py::test_shards_make_up_the_whole",
+)
 def test_another_number_of_servers_and_trainers_goes_on(tmp_path: Path) -> None:
     """With nothing left to train, three processes find what two left."""
     variables = {"JOBCTL_CHECKPOINT_DIR": str(tmp_path / "checkpoints")}

@@ -128,7 +128,18 @@ def test_logs_of_many_lines_are_followed_whole(jobs: Jobs) -> None:
     assert {rank: numbers == list(range(lines)) for rank, numbers in got.items()} == {"0": True, "1": True}
 
 
-@pytest.mark.parametrize("target", ["compose", "ssh"])
+@pytest.mark.parametrize(
+    "target",
+    [
+        "compose",
+        pytest.param(
+            "ssh",
+            marks=pytest.mark.release(
+                "tests/fleet/test_data.py::test_a_user_in_the_group_docker_leaves_nothing_of_root[compose]"
+            ),
+        ),
+    ],
+)
 def test_a_user_in_the_group_docker_leaves_nothing_of_root(jobs: Jobs, target: str) -> None:
     text = jobs.fleet.ssh_config.read_text()
     jobs.fleet.ssh_config.write_text(text.replace("User root", "User ml"))
@@ -211,7 +222,16 @@ def test_an_image_that_one_host_has_comes_to_the_others(jobs: Jobs) -> None:
     assert jobs.run("down").returncode == 0
 
 
-@pytest.mark.parametrize("target", ["compose", "ssh"])
+@pytest.mark.parametrize(
+    "target",
+    [
+        "compose",
+        pytest.param(
+            "ssh",
+            marks=pytest.mark.release("tests/fleet/test_data.py::test_restarts_use_the_image_that_up_found[compose]"),
+        ),
+    ],
+)
 def test_restarts_use_the_image_that_up_found(jobs: Jobs, target: str) -> None:
     """Somebody gives the image's name to another one, and a container dies: the new one is as the old one was."""
     name = f"jobctl-test-pinned:{target}"
@@ -237,7 +257,16 @@ def test_restarts_use_the_image_that_up_found(jobs: Jobs, target: str) -> None:
         host.docker("rmi", name)
 
 
-@pytest.mark.parametrize("login", ["root", "ml"])
+@pytest.mark.parametrize(
+    "login",
+    [
+        "ml",
+        pytest.param(
+            "root",
+            marks=pytest.mark.release("tests/fleet/test_data.py::test_a_user_by_number_writes_where_it_has_to[ml]"),
+        ),
+    ],
+)
 def test_a_user_by_number_writes_where_it_has_to(jobs: Jobs, login: str) -> None:
     text = jobs.fleet.ssh_config.read_text()
     jobs.fleet.ssh_config.write_text(text.replace("User root", f"User {login}"))

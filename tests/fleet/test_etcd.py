@@ -100,6 +100,10 @@ def test_the_controller_is_off_and_what_fails_is_recovered(run: Callable[..., Wi
     ]
 
 
+@pytest.mark.release(
+    "tests/launcher/test_etcd.py::test_a_member_may_die_and_a_lost_quorum_ends_nothing",
+    "tests/local/test_etcd.py::test_a_member_that_dies_is_started_again",
+)
 def test_a_member_is_killed_and_a_lost_quorum_ends_nothing(run: Callable[..., WithEtcd]) -> None:
     # Long enough for a leader to be elected, and for asking each member: below that it ends the processes to be safe.
     job = run(change=(f"host_timeout: {TIMEOUT}s", "host_timeout: 20s"))
@@ -141,6 +145,10 @@ def test_the_only_node_of_a_job_moves(run: Callable[..., WithEtcd]) -> None:
     job.fleet[0].power_on()
 
 
+@pytest.mark.release(
+    "tests/fleet/test_etcd.py::test_the_only_node_of_a_job_moves",
+    "tests/launcher/test_etcd.py::test_a_host_that_is_cut_off_from_etcd_ends_its_processes",
+)
 def test_a_host_is_cut_off_and_its_node_moves(run: Callable[..., WithEtcd]) -> None:
     job = run()
     job.begin()

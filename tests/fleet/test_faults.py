@@ -26,8 +26,8 @@ from tests.tools.waiting import eventually
 from .host import Host
 from .jobs import SPEC, Jobs
 
-KILLS = int(os.environ.get("JOBCTL_TEST_KILLS", "4"))
-CUTS = int(os.environ.get("JOBCTL_TEST_CUTS", "2"))
+KILLS = int(os.environ.get("JOBCTL_TEST_KILLS", "3"))
+CUTS = int(os.environ.get("JOBCTL_TEST_CUTS", "1"))
 SCHEDULES = int(os.environ.get("JOBCTL_TEST_SCHEDULES", "1"))
 
 
@@ -205,6 +205,10 @@ def test_down_with_a_dead_host_is_finished_later(jobs: Jobs) -> None:
     assert (down.returncode, jobs.containers(), jobs.files()) == (0, [[], []], []), down.stderr
 
 
+@pytest.mark.release(
+    "tests/fleet/test_fanout.py::test_three_bad_hosts_of_many",
+    "tests/fleet/test_faults.py::test_down_with_a_dead_host_is_finished_later",
+)
 def test_a_dead_host_does_not_keep_the_others_from_coming_up(jobs: Jobs) -> None:
     jobs.fleet[1].power_off()
     up = jobs.up(check=True)

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from .fleet import Fleet, fleet
+from .fleet import Fleet
 from .host import Host
 from .jobs import SPEC, Jobs
 
@@ -29,10 +29,13 @@ QUOTA = '["run", "--cpus", "{:g}", *argv[1:]]'
 WRONG_SUM = '[word.replace("return (one + other) & MODULO", "return (one + other + 1) & MODULO") for word in argv]'
 
 
-@pytest.fixture(scope="module")
-def four_hosts(can_have_fleet: None) -> Iterator[Fleet]:
-    with fleet(4) as made:
-        yield made
+@pytest.fixture
+def four_hosts(hosts_of: Callable[[int], Fleet]) -> Iterator[Fleet]:
+    made = hosts_of(4)
+    yield made
+    for host in made.hosts:
+        host.slow_link(None)
+        host.install_docker()
 
 
 def wrap_docker(host: Host, change: str) -> None:
@@ -69,8 +72,6 @@ def test_hosts_with_a_fault_are_named_and_no_other(four_hosts: Fleet, tmp_path: 
 def test_up_goes_on_with_a_spare_in_the_place_of_a_slow_host(four_hosts: Fleet, tmp_path: Path) -> None:
     """Of two hosts, one may use half of the cores."""
     first, _, slow, spare = four_hosts.hosts
-    for host in (slow, spare):
-        host.install_docker()
     wrap_docker(slow, QUOTA.format(0.5 * (os.cpu_count() or 1)))
     jobs = Jobs(tmp_path, four_hosts, SPEC + "fitness: quick\n")
     lines = [f"{host.name} addr={host.address}" for host in (first, slow, spare)]

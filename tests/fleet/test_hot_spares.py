@@ -39,12 +39,12 @@ def three(tmp_path: Path, hosts_of: Callable[[int], Fleet]) -> Iterator[Three]:
     assert (down.returncode, made.containers(), made.files()) == (0, [[]] * 4, []), down.stderr
 
 
-@pytest.fixture(params=["compose", "ssh"])
-def job(request: pytest.FixtureRequest, tmp_path: Path, hosts_of: Callable[[int], Fleet]) -> Iterator[Run]:
+@pytest.fixture
+def job(target: str, tmp_path: Path, hosts_of: Callable[[int], Fleet]) -> Iterator[Run]:
     """A job on h1 and h2 that trains, with h3 to spare."""
     made = Run(tmp_path, hosts_of(3))
     (made.checkpoints / "hold").touch()
-    up = made.up("--target", request.param)
+    up = made.up("--target", target)
     assert up.returncode == 0, up.stderr
     yield made
     if "sshd" not in made.fleet[1].processes:
@@ -71,6 +71,18 @@ def container(job: Run) -> str:
     return name
 
 
+@pytest.mark.parametrize(
+    "target",
+    [
+        "compose",
+        pytest.param(
+            "ssh",
+            marks=pytest.mark.release(
+                "tests/fleet/test_hot_spares.py::test_a_spare_that_a_node_has_left_waits_again[ssh]"
+            ),
+        ),
+    ],
+)
 def test_a_node_moves_into_the_container_that_waits_on_a_spare(job: Run) -> None:
     assert spares(job) == [{"host": "h3", "state": "ready"}]
     waits = container(job)
@@ -119,6 +131,18 @@ def test_launchers_move_a_node_to_a_spare_and_the_next_up_leaves_it_there(three:
     assert not (three.checkpoints / "TWICE").exists()
 
 
+@pytest.mark.parametrize(
+    "target",
+    [
+        "ssh",
+        pytest.param(
+            "compose",
+            marks=pytest.mark.release(
+                "tests/fleet/test_hot_spares.py::test_a_node_moves_into_the_container_that_waits_on_a_spare[compose]"
+            ),
+        ),
+    ],
+)
 def test_a_spare_that_a_node_has_left_waits_again(job: Run) -> None:
     """Node 1 moves to the spare and back, as each of its hosts is lost in turn. The supervisor sees to the spare."""
     job.fleet[1].power_off()
@@ -135,6 +159,10 @@ def test_a_spare_that_a_node_has_left_waits_again(job: Run) -> None:
     assert unchanged(job)
 
 
+@pytest.mark.release(
+    "tests/fleet/test_data.py::test_a_user_by_number_writes_where_it_has_to",
+    "tests/fleet/test_hot_spares.py::test_a_node_moves_into_the_container_that_waits_on_a_spare",
+)
 def test_a_user_by_number_gets_a_node_on_a_spare(tmp_path: Path, hosts_of: Callable[[int], Fleet]) -> None:
     """Whoever logs in is not root, and the container's user is nobody who exists: files of the node are made in advance."""
     made = Run(tmp_path, hosts_of(3))

@@ -82,6 +82,7 @@ def lies_there_as_rendered(jobs: Jobs, target: str) -> None:
 
 
 def test_changes_restart_what_depends_on_them(jobs: Jobs) -> None:
+    jobs.spec(SPEC + "env: {{NEW: '1'}}\n")
     assert jobs.up().returncode == 0
     (jobs.code / "counter.py").write_text((jobs.code / "counter.py").read_text() + "# changed\n")
     assert jobs.steps() == [
@@ -93,12 +94,11 @@ def test_changes_restart_what_depends_on_them(jobs: Jobs) -> None:
     for host in jobs.fleet.hosts:
         text = host.docker("exec", host.containers()[0], "tail", "-n", "1", "counter.py")
         assert text == "# changed\n"
-    jobs.spec(SPEC + "# a comment\n")
+    jobs.spec(SPEC + "env: {{NEW: '1'}}\n# a comment\n")
     (jobs.code / "hosts-other.txt").write_text("h9 addr=10.0.0.9\n")
     assert jobs.steps() == []  # neither is code
-    jobs.spec(SPEC + "env: {{NEW: '1'}}\n")
-    assert jobs.steps()[0] == "replace node 0 on h1: env.NEW: unset → 1"
-    assert jobs.run("up").returncode == 0
+    jobs.spec(SPEC)
+    assert jobs.steps()[0] == "replace node 0 on h1: env.NEW: 1 → unset"
     jobs.spec(SPEC + "env: {{NEW: '2'}}\n")
     assert jobs.steps()[0] == "replace node 0 on h1: env.NEW: 1 → 2"
     jobs.spec(SPEC.replace("nodes: 2", "nodes: 1") + "env: {{NEW: '1'}}\n")
@@ -184,6 +184,10 @@ def test_exec_and_pull(jobs: Jobs, tmp_path: Path) -> None:
     assert (outputs / "runs" / "file").read_text() == "kept\n"
 
 
+@pytest.mark.release(
+    "tests/fleet/test_faults.py::test_a_job_goes_on_as_it_was_while_a_change_waits",
+    "tests/fleet/test_faults.py::test_a_change_while_an_engine_restarts",
+)
 def test_a_change_that_cannot_begin_ends_nothing(jobs: Jobs) -> None:
     assert jobs.up().returncode == 0
     before = jobs.containers()
@@ -222,6 +226,9 @@ def ids(jobs: Jobs, host: int) -> str:
     return jobs.fleet[host].docker("ps", "-q", "--filter", "label=jobctl.job=counter")
 
 
+@pytest.mark.release(
+    "tests/local/test_drill.py::test_the_job_goes_on", "tests/fleet/test_recovery.py::test_a_drill_of_a_lost_host"
+)
 def test_a_drill(jobs: Jobs) -> None:
     assert jobs.up().returncode == 0
     for generation, options in ((1, ()), (2, ("--container",))):
@@ -234,6 +241,10 @@ def test_a_drill(jobs: Jobs) -> None:
         assert 0 <= report["seconds"]["detected"] <= report["seconds"]["training"]
 
 
+@pytest.mark.release(
+    "tests/fleet/test_mindspore.py::test_a_node_moves_with_its_scheduler_beside_a_job_of_msrun",
+    "tests/plan/test_planner.py::test_two_runs_of_one_name_do_not_meet",
+)
 def test_two_jobs_live_side_by_side(jobs: Jobs, tmp_path: Path) -> None:
     other = Jobs(tmp_path / "second", jobs.fleet, SPEC.replace("name: counter", "name: second"))
     assert (jobs.up().returncode, other.up().returncode) == (0, 0)
@@ -248,6 +259,10 @@ def test_two_jobs_live_side_by_side(jobs: Jobs, tmp_path: Path) -> None:
     assert (jobs.phase(), [len(names) for names in jobs.containers()]) == ("running", [1, 1])
 
 
+@pytest.mark.release(
+    "tests/plan/test_planner.py::test_a_placement_is_kept",
+    "tests/fleet/test_hot_spares.py::test_launchers_move_a_node_to_a_spare_and_the_next_up_leaves_it_there",
+)
 def test_nodes_stay_where_they_are(jobs: Jobs) -> None:
     assert jobs.up("--no-supervise").returncode == 0
     path = jobs.code / "hosts.txt"

@@ -62,7 +62,7 @@ while not os.path.exists(os.path.join(kept, "end")):
     time.sleep(0.05)
 print("final", me, count, flush=True)
 """
-# Does what ranks of Paddle do with the variables that they go by: rank 0 makes no step without rank 1.
+# Does what ranks of Paddle do with the variables that they go by: rank 0 makes no step without the others.
 RANKS = """\
 import os, socket, time
 kept, me, world = os.environ["JOBCTL_CHECKPOINT_DIR"], os.environ["PADDLE_TRAINER_ID"], os.environ["PADDLE_TRAINERS_NUM"]
@@ -71,20 +71,21 @@ host, port = ends[int(me)]
 listening = socket.create_server((host, int(port)))
 assert os.environ["PADDLE_CURRENT_ENDPOINT"] == host + ":" + port
 if me == "0":
-    link = listening.accept()[0]
-while me == "1":
+    links = [listening.accept()[0] for _ in ends[1:]]
+while me != "0":
     try:
-        link = socket.create_connection((ends[0][0], int(ends[0][1])))
+        links = [socket.create_connection((ends[0][0], int(ends[0][1])))]
         break
     except ConnectionRefusedError:
         time.sleep(0.05)
-step, mine, word = 0, b"", b""
-while b"e" not in (mine, word):
+step, said = 0, []
+while b"e" not in said:
     time.sleep(0.05)
     mine = b"e" if me == "0" and os.path.exists(os.path.join(kept, "end")) else b"."
-    link.sendall(mine)
-    word = link.recv(1)
-    assert word, "the other has gone"
+    for link in links:
+        link.sendall(mine)
+    said = [mine, *(link.recv(1) for link in links)]
+    assert all(said), "another one has gone"
     step += 1
     with open(os.environ["JOBCTL_PROGRESS_FILE"], "w") as file:
         file.write(str(step))
@@ -173,11 +174,11 @@ def by_name(hosts: Fleet) -> Iterator[None]:
 
 @pytest.mark.usefixtures("by_name")
 def test_collective(learner: Any) -> None:
-    """Ranks that Paddle's launchers start find each other; secrets stay in memory. What may die: tests/local.
+    """Two ranks on each host, which Paddle's launchers start, find each other; secrets stay in memory. What may die: tests/local.
 
     That ranks of the real Paddle train together: test_elastic, and the example in tests/cluster. The hosts file has names and no addresses, with which Paddle's launcher would wait for ever.
     """
-    job = learner("gang", "paddle", RANKS, "secrets: [TOKEN]\n")
+    job = learner("gang", "paddle", RANKS, "secrets: [TOKEN]\ndevices: cpu:2\n")
     (job.code / "hosts.txt").write_text("".join(f"{host.name}\n" for host in job.fleet.hosts))
     job.environ["TOKEN"] = "s3cret-of-the-test"
     up = job.up("--target", "ssh")  # the other tests here go through Compose
@@ -199,7 +200,7 @@ def test_collective(learner: Any) -> None:
     (job.checkpoints / "end").touch()
     done = job.run("wait", "--timeout", "800s", timeout=820.0)
     assert done.returncode == 0, f"{done.stderr}\n{job.run('events').stdout}"
-    assert sorted(re.findall(r"final (\d) of (\d)", job.ok("logs"))) == [("0", "2"), ("1", "2")]
+    assert sorted(re.findall(r"final (\d) of (\d)", job.ok("logs"))) == [(str(rank), "4") for rank in range(4)]
 
 
 def test_parameter_servers(learner: Any) -> None:

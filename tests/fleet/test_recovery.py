@@ -259,6 +259,7 @@ def test_a_host_is_cut_off_for_good_and_its_node_does_not_train_twice(run: Calla
     assert job.ends_well()["nodes"][1]["host"] == "h3"
 
 
+@pytest.mark.release("tests/fleet/test_getting_in.py::test_a_forwarded_port_follows_its_node")
 def test_a_broken_host_is_left(run: Callable[..., Run]) -> None:
     """It can be reached: what runs there ends before the node begins elsewhere."""
     job = run(change=("max_restarts: 9", "max_restarts: 9, rules: [{{exit: 9, do: exclude_host}}]"))
@@ -304,6 +305,10 @@ def test_an_elastic_job_shrinks_and_grows_again(run: Callable[..., Run]) -> None
     assert job.resumed()[-1] >= 2 * EVERY
 
 
+@pytest.mark.release(
+    "tests/fleet/test_campaign.py::test_it_trains_on_while_the_controller_is_off",
+    "tests/local/test_nobody_watching.py::test_launchers_recover_a_job_without_a_supervisor",
+)
 def test_the_controller_is_not_there_for_a_while(run: Callable[..., Run]) -> None:
     """It is cut off, however long (JOBCTL_TEST_CUT: seconds), then its supervisor is killed: launchers hear each other.
 
@@ -350,6 +355,7 @@ def test_a_drill_of_a_lost_host(run: Callable[..., Run]) -> None:
     assert not (job.checkpoints / "TWICE").exists()
 
 
+@pytest.mark.release("tests/local/test_faults.py::test_a_full_disk_is_waited_for")
 def test_the_disk_of_the_checkpoints_is_full_for_a_while(small: Path, run: Callable[..., Run]) -> None:
     """It fails at the same step each time, and that is no bug: it goes on once there is room."""
     job = run()
@@ -377,6 +383,7 @@ def test_a_rank_stands_still(run: Callable[..., Run]) -> None:
     job.ends_well()
 
 
+@pytest.mark.release("tests/fleet/test_nobody_watching.py::test_another_controller_sees_the_whole_story")
 def test_containers_and_hosts_come_back_with_nobody_watching(run: Callable[..., Run]) -> None:
     """A container is killed, then a host loses power: the engine starts what ran there, and the launchers go on."""
     job = run(spare=False)

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -19,7 +20,7 @@ from tests.tools.waiting import eventually
 from .fleet import Fleet
 from .host import Host
 from .jobs import SPEC, Jobs
-from .machine import IMAGE
+from .machine import IMAGE, cache, locked
 
 # Engines ask for TLS everywhere but on the loopback: each host has a door of its own to the one store.
 REGISTRY = "127.0.0.1:5055"
@@ -35,13 +36,16 @@ auth: {{htpasswd: {{realm: test, path: {users}}}}}
 
 @pytest.fixture(scope="module")
 def registry(tmp_path_factory: pytest.TempPathFactory, hosts: Fleet) -> Iterator[None]:
-    """One that has the image, and that each host reaches at its own door. To push it takes seven seconds of CPU."""
+    """One that has the image, and that each host reaches at its own door. To push it takes seven seconds of CPU: it is kept."""
     folder = tmp_path_factory.mktemp("registry")
     if not shutil.which("docker-registry"):
         (pytest.fail if os.environ.get("JOBCTL_FLEET") == "required" else pytest.skip)(
             "docker-registry is not installed"
         )
     users, config = folder / "users", folder / "registry.yml"
+    kept = cache() / f"registry-{hosts[0].docker('image', 'inspect', '--format', '{{.Id}}', IMAGE).strip()[7:19]}"
+    if kept.exists():
+        shutil.copytree(kept, folder / "store")
     users.write_bytes(USER.encode() + b":" + bcrypt.hashpw(PASSWORD.encode(), bcrypt.gensalt(4)) + b"\n")
     config.write_text(CONFIG.format(store=folder / "store", registry=REGISTRY, users=users))
     for host in hosts.hosts:
@@ -50,7 +54,9 @@ def registry(tmp_path_factory: pytest.TempPathFactory, hosts: Fleet) -> Iterator
         for host in hosts.hosts:
             eventually(partial(listens, host))
         log_in(folder)
-        push(hosts, folder)
+        if not kept.exists():
+            push(hosts, folder)
+            keep(folder / "store", kept)
         yield
     finally:
         for host in hosts.hosts:
@@ -94,6 +100,14 @@ def push(hosts: Fleet, home: Path) -> None:
     """Put the image there from the first host, whose engine forgets its name again."""
     for args in (("tag", IMAGE, NAME), ("push", "--quiet", NAME), ("rmi", NAME)):
         subprocess.run(docker(hosts, "h1", home, *args), capture_output=True, check=True)
+
+
+def keep(store: Path, kept: Path) -> None:
+    """Keep what the registry has, for later runs."""
+    with locked(cache() / "registry.lock"), tempfile.TemporaryDirectory(dir=cache()) as scratch:
+        shutil.copytree(store, Path(scratch) / "store")
+        if not kept.exists():
+            os.rename(Path(scratch) / "store", kept)
 
 
 def test_an_image_is_pulled_with_the_users_credentials(jobs: Jobs) -> None:

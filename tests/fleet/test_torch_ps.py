@@ -58,6 +58,10 @@ def hosts(hosts_of: Callable[[int], Fleet]) -> Fleet:
     return hosts_of(2)
 
 
+@pytest.mark.release(
+    "tests/local/test_examples.py::test_wide_deep_reaches_its_loss_though_a_server_dies",
+    "tests/cluster/test_examples.py::test_trainers_of_all_pods_find_their_servers",
+)
 def test_trainers_and_servers_of_two_hosts_meet(tmp_path: Path, hosts: Fleet) -> None:
     job = Jobs(tmp_path, hosts, SPEC.replace("PACKAGES", str(hosts.lent("packages"))))
     (job.code / "train.py").write_text(TRAIN)

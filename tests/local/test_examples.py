@@ -80,18 +80,18 @@ def test_lenet_resumes_at_the_step_that_every_rank_has(example: Any, tmp_path: P
     jobs = example("mindspore-lenet")
     jobs.set(PATH=f"{python_of('mindspore').parent}{os.pathsep}{os.environ['PATH']}", OMP_NUM_THREADS="1")
     jobs.set(**FEW_DIGITS)
-    args = f"--set=args=[--epochs=2, --checkpoint-every=20, --min-accuracy=0, {FEW}]"  # its accuracy: tests/fleet
+    args = f"--set=args=[--epochs=1, --checkpoint-every=10, --min-accuracy=0, {FEW}]"  # its accuracy: tests/fleet
     done = jobs.run("up", args, COLD, "--follow", timeout=240)
     assert done.returncode == 0, done.stderr
     ended = re.compile(r"^(.*?) \| final .* (accuracy=\S+ weights=\S+)", re.M)
     undisturbed = set(ended.findall(done.stdout))  # a worker that crashes as it ends says it once more
-    (tmp_path / "checkpoints" / "rank-1" / "step-00000044.ckpt").unlink()
+    (tmp_path / "checkpoints" / "rank-1" / "step-00000022.ckpt").unlink()
     number = jobs.status()["generation"]
     jobs.ok("restart")
     assert jobs.run("wait", "--timeout", "200s", timeout=240).returncode == 0, jobs.ok("events")
     later = range(number + 1, jobs.status()["generation"] + 1)
     out = "".join(jobs.ok("logs", "--generation", str(one)) for one in later)
-    assert {("40", "0"), ("40", "1")} <= set(re.findall(r"resumed step=(\d+) of=44 rank=(\d)", out))
+    assert {("20", "0"), ("20", "1")} <= set(re.findall(r"resumed step=(\d+) of=22 rank=(\d)", out))
     finals = set(ended.findall(out))
     assert len(undisturbed) == len(finals) == 2
     assert len({weights for _, weights in finals | undisturbed}) == 1
@@ -104,12 +104,12 @@ def test_wide_deep_reaches_its_loss_though_a_server_dies(example: Any, eventuall
     jobs.set(OMP_NUM_THREADS="1")
     keep_pace(EXAMPLES / jobs.directory.name, jobs.directory, counter="done")
     limit(tmp_path / "checkpoints", 100)
-    more = "--set=ps={servers: 2, trainers: 3}", "--set=devices=cpu:2", COLD
+    more = "--set=ps={servers: 2, trainers: 2}", COLD, "--skip-check"  # it passes in test_torch_ps.py
     jobs.ok("up", "--set=args=[--epochs=10, --checkpoint-every=28, --min-accuracy=0.9]", *more)
     # Who has trained further did not wait until all was saved.
     state = eventually(lambda: list((tmp_path / "checkpoints").glob("step-*")) and far(jobs, 1, 40), 240)
     assert [(n["role"], len(n["processes"])) for n in state["nodes"]] == [
-        *(("trainer", 2), ("trainer", 1)),
+        *(("trainer", 1), ("trainer", 1)),
         *(("server", 1), ("server", 1)),
     ]
     os.kill(state["nodes"][3]["processes"][0]["pid"], signal.SIGKILL)
@@ -118,7 +118,7 @@ def test_wide_deep_reaches_its_loss_though_a_server_dies(example: Any, eventuall
     eventually(lambda: {(n["state"], n["exit_code"]) for n in jobs.status()["nodes"]} == {("exited", 0)})
     assert jobs.status()["generation"] == 2
     out = jobs.ok("logs")
-    resumed = re.findall(r"resumed step=(\d+) of=280 servers=2 trainers=3", out)
+    resumed = re.findall(r"resumed step=(\d+) of=280 servers=2 trainers=2", out)
     assert len(resumed) == 1
     assert int(resumed[0]) >= 28
     last = final(out)
