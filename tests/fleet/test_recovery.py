@@ -305,10 +305,7 @@ def test_an_elastic_job_shrinks_and_grows_again(run: Callable[..., Run]) -> None
     assert job.resumed()[-1] >= 2 * EVERY
 
 
-@pytest.mark.release(
-    "tests/fleet/test_campaign.py::test_it_trains_on_while_the_controller_is_off",
-    "tests/local/test_nobody_watching.py::test_launchers_recover_a_job_without_a_supervisor",
-)
+@pytest.mark.release("tests/fleet/test_campaign.py::test_it_trains_on_while_the_controller_is_off")
 def test_the_controller_is_not_there_for_a_while(run: Callable[..., Run]) -> None:
     """It is cut off, however long (JOBCTL_TEST_CUT: seconds), then its supervisor is killed: launchers hear each other.
 
