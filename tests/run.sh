@@ -87,11 +87,7 @@ types=("$python" -m mypy --strict --cache-dir "$cache/mypy" --config-file pyproj
 wait
 rm -rf "$source"  # `exec` runs no trap
 # What takes long comes first (tests/conftest.py), so that no worker is left alone with it at the end.
-# More workers than two cores: tests wait for half of their time, and those of a run without arguments for more.
+# More workers than two cores: tests wait for half of their time.
 # All worlds and seeds belong to --all; a part that somebody names is run as a whole, too.
-workers=5
-if [ $# = 0 ]; then
-  workers=6
-  export JOBCTL_TEST_WORLDS="${JOBCTL_TEST_WORLDS:-32}"
-fi
-exec "$python" -m pytest -n "${JOBCTL_TEST_WORKERS:-$workers}" --dist loadfile --no-loadscope-reorder "$@"
+if [ $# = 0 ]; then export JOBCTL_TEST_WORLDS="${JOBCTL_TEST_WORLDS:-32}"; fi
+exec "$python" -m pytest -n "${JOBCTL_TEST_WORKERS:-6}" --dist loadfile --no-loadscope-reorder "$@"
