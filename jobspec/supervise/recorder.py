@@ -32,8 +32,8 @@ class Recorder:
         self._told: object = None  # what was said last of something that goes on
         self._begun: tuple[float, int] | None = None  # up to which generation it was told how processes were started
         self._told_of: Generation | None = None  # what launchers have begun by themselves was told up to this one
-        # What was told of nodes once in a generation: when the job was brought up, number, node, what.
-        self._told_of_nodes: set[tuple[float, int, int, str]] = set()
+        # What was told of nodes once in a generation: when the job was brought up, number, node, event, kind of failure.
+        self._told_of_nodes: set[tuple[float, int, int, str, str | None]] = set()
         self._progress: tuple[float, int, int] = (0.0, 0, -1)  # when it was recorded last, generation, step
 
     def record(self, kind: str, message: str, /, **details: object) -> None:
@@ -202,7 +202,7 @@ class Recorder:
 
         `kind`: of the failure, if it is one. That of a node which began again alone is another matter.
         """
-        key = generation.began, generation.number, node, kind or event
+        key = generation.began, generation.number, node, event, kind
         if key in self._told_of_nodes:
             return True
         self._told_of_nodes.add(key)

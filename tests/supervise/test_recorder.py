@@ -20,7 +20,7 @@ from jobctl.jobspec.plan.recovery import Failure
 from jobctl.jobspec.supervise.decisions import Stay
 from jobctl.jobspec.supervise.recorder import PROGRESS, Recorder
 
-from .test_loss import GENERATION, job, node
+from .test_loss import GENERATION, failed, job, node
 
 
 class ByHand(Clock):
@@ -100,6 +100,14 @@ def test_a_later_supervisor_does_not_tell_a_straggler_again(told: Told) -> None:
     told.recorder.notice(with_paces(0.14, 0.11, 0.10))  # another node is slow now
     named = [message.split(" is ")[0] for message in told.messages if "straggler" in message]
     assert named == ["node 2 on h2", "node 0 on h0"]
+
+
+def test_a_straggler_that_is_excluded_is_a_failure_too(told: Told) -> None:
+    told.recorder.notice(with_paces(0.10, 0.11, 0.14))
+    told.recorder.notice(with_paces(0.10, 0.11, 0.14))
+    failure = replace(failed(kind="straggler"), node=2)
+    looks = [told.recorder.is_news(failure, with_paces(0.10, 0.11, 0.14)) for _ in range(2)]
+    assert ("straggler" in told.messages[-1], looks) == (True, [True, False])
 
 
 def test_a_straggler_that_stays_is_told_once_in_a_generation(told: Told) -> None:
