@@ -17,7 +17,7 @@ from jobctl.jobspec.deploy.host.data_folder import DataFolder
 from jobctl.jobspec.deploy.host.data_source import FolderHere, Rest
 from jobctl.jobspec.deploy.host.data_spread import DataSpread
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
-from tests.tools.waiting import eventually
+from tests.tools.waiting import promptly
 
 from .sent_data import package, package_from
 from .spread_data import HOSTS, Hosts
@@ -181,7 +181,7 @@ class Gated:
             self.archived.append(0)
             for piece in archive(folder, names, rest):
                 if self.archived[-1] >= at:
-                    eventually(until)
+                    promptly(until)
                 self.archived[-1] += len(piece)
                 yield piece
 
@@ -201,10 +201,10 @@ def test_after_a_kill_of_this_machines_command_all_hosts_go_on_where_they_were(
             hosts.bring()
         finally:
             os._exit(0)
-    eventually(lambda: all(path.exists() and path.stat().st_size > 12_000_000 for path in begun.values()))
+    promptly(lambda: all(path.exists() and path.stat().st_size > 12_000_000 for path in begun.values()))
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
-    eventually(lambda: not [one for one in hosts.left() if one.isdigit()])
+    promptly(lambda: not [one for one in hosts.left() if one.isdigit()])
     kept = {host: (path.stat().st_ino, path.stat().st_size) for host, path in begun.items()}
     before = hosts.sent
     hosts.bring()
@@ -222,7 +222,7 @@ def test_a_host_that_dies_in_the_middle_is_left_out_and_gets_the_rest_later(
     def kill() -> bool:
         if not killed:
             begun = hosts.version("h2").parent / "incomplete" / "b"
-            eventually(lambda: begun.exists() and begun.stat().st_size > 5_000_000)
+            promptly(lambda: begun.exists() and begun.stat().st_size > 5_000_000)
             os.killpg(hosts.jobs["h2"].transport.programs[0]._process.pid, signal.SIGKILL)
             killed.append(1)
         return True
@@ -243,7 +243,7 @@ def test_a_host_that_hangs_is_an_error_of_that_host(hosts: Hosts, monkeypatch: p
 
     def stop() -> bool:
         begun = hosts.version("h2").parent / "incomplete" / "b"
-        eventually(begun.exists)
+        promptly(begun.exists)
         if not stopped:
             stopped.append(hosts.jobs["h2"].transport.programs[0]._process)
             os.killpg(stopped[0].pid, signal.SIGSTOP)

@@ -23,7 +23,7 @@ from jobctl.jobspec.deploy.host.handing_on import HandingOn
 from jobctl.jobspec.deploy.host.scripts import frames, hand_on, joined
 from jobctl.jobspec.deploy.host.scripts.frames import Unmarked, Window, feed, receive, sealed
 from jobctl.jobspec.deploy.transport.local import LocalTransport
-from tests.tools.waiting import eventually
+from tests.tools.waiting import promptly
 
 from .handing import Gated, Played
 
@@ -235,7 +235,7 @@ def test_a_program_ends_with_its_input_and_with_what_it_has_started(played: Play
         program.stdin.close()
         assert program.wait(20) == 0
     state = Path("/proc") / (played.folder / "pid").read_text().strip() / "stat"
-    eventually(lambda: not state.exists() or state.read_text().split()[2] == "Z")
+    promptly(lambda: not state.exists() or state.read_text().split()[2] == "Z")
 
 
 def test_who_does_not_prove_to_have_the_key_gets_nothing() -> None:

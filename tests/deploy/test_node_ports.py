@@ -30,7 +30,7 @@ from jobctl.jobspec.plan.generation import Generation, first_generation
 from jobctl.jobspec.plan.types import HostRef
 from jobctl.jobspec.render.payload import control_json
 from jobctl.jobspec.spec.hosts import Host
-from tests.tools.waiting import eventually
+from tests.tools.waiting import promptly
 
 from .test_executor import TWO
 from .test_hosts import hosts
@@ -90,7 +90,7 @@ def test_connections_follow_a_node_to_another_host(hosts: Hosts) -> None:
     with answering("h0", "h1", "s0") as port, hosts.ports() as ports:
         assert [said(ports.dial(node, port)) for node in (0, 1)] == [b"h0", b"h1"]
         give(hosts.host_jobs["s0"], generation(2, "h0", "s0"))  # the only host that has it so far
-        eventually(lambda: ports.place(1).host == "s0")
+        promptly(lambda: ports.place(1).host == "s0")
         assert said(ports.dial(1, port)) == b"s0"
 
 
@@ -141,7 +141,7 @@ def test_a_host_that_does_not_answer_delays_no_other(hosts: Hosts, monkeypatch: 
         assert said(ports.dial(0, port)) == b"h0"
         assert ports.place(1).problem is None  # nobody knows yet
         wait.set()
-        assert eventually(lambda: ports.place(1).problem) == "h1: no route to it"
+        assert promptly(lambda: ports.place(1).problem) == "h1: no route to it"
 
 
 @pytest.mark.usefixtures("quick")
@@ -168,7 +168,7 @@ def test_a_connection_to_a_host_that_is_gone_waits_until_its_node_has_moved(host
         threads = [connects(ports, port)]
         assert asked.acquire(timeout=30)
         hosts.host_jobs["h1"].transport = Gone("h1", gone)
-        eventually(lambda: ports.place(1).problem)
+        promptly(lambda: ports.place(1).problem)
         threads.append(connects(ports, port))
         give(hosts.host_jobs["s0"], generation(2, "h0", "s0"))
         for thread in threads:
@@ -185,7 +185,7 @@ def test_a_connection_waits_for_a_host_that_is_gone_only_so_long(hosts: Hosts, m
     gone.set()
     hosts.host_jobs["h1"].transport = Gone("h1", gone)
     with hosts.ports() as ports:
-        eventually(lambda: ports.place(1).problem)
+        promptly(lambda: ports.place(1).problem)
         with pytest.raises(HostError, match="h1: no route to it"):
             ports.dial(1, 6006)
 

@@ -25,7 +25,7 @@ from jobctl.jobspec.deploy.ssh_server.server import serve
 from jobctl.jobspec.deploy.ssh_server.stdio import Stdio
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.deploy.targets.local_session import ProcessSession
-from tests.tools.waiting import eventually
+from tests.tools.waiting import promptly
 
 WAIT = 60.0
 
@@ -150,17 +150,17 @@ def test_a_command_hangs_up_if_its_client_closes_the_session(inside: Server, tmp
     if terminal:
         channel.get_pty()
     channel.exec_command("trap 'touch hung; exit' HUP; touch runs; while :; do sleep 0.05; done")
-    eventually((tmp_path / "runs").exists)
+    promptly((tmp_path / "runs").exists)
     channel.close()
-    eventually((tmp_path / "hung").exists)
+    promptly((tmp_path / "hung").exists)
 
 
 def test_a_command_hangs_up_if_its_client_goes(inside: Server, tmp_path: Path) -> None:
     inside.session().exec_command("trap 'touch hung; exit' HUP; touch runs; while :; do sleep 0.05; done")
-    eventually((tmp_path / "runs").exists)
+    promptly((tmp_path / "runs").exists)
     inside.client.close()
     inside.serving.join(WAIT)
-    eventually((tmp_path / "hung").exists)
+    promptly((tmp_path / "hung").exists)
 
 
 @pytest.fixture

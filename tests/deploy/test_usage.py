@@ -11,7 +11,7 @@ import pytest
 
 from jobctl.jobspec.deploy.model.usage import NodeUsage, parse_stats
 from jobctl.jobspec.deploy.store.processes import usage
-from tests.tools.waiting import eventually
+from tests.tools.waiting import promptly
 
 
 def stats(**memory: Any) -> dict[str, Any]:
@@ -39,7 +39,7 @@ def test_processes_of_this_machine_are_added_up() -> None:
     code = "kept = bytearray(64 << 20)\nwhile True: pass"
     with subprocess.Popen([sys.executable, "-c", code]) as busy:
         try:
-            eventually(lambda: (usage([busy.pid]).cpu_seconds or 0.0) > 0.2 and (usage([busy.pid]).memory or 0) > 64e6)
+            promptly(lambda: (usage([busy.pid]).cpu_seconds or 0.0) > 0.2 and (usage([busy.pid]).memory or 0) > 64e6)
             one, twice = usage([busy.pid]), usage([busy.pid, busy.pid])
             assert (twice.memory or 0.0) > 1.9 * (one.memory or 0.0)
         finally:

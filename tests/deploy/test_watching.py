@@ -28,7 +28,7 @@ from jobctl.jobspec.deploy.transport.local import LocalTransport
 from jobctl.jobspec.plan.generation import Generation, Member, Moves, OldPlace, RendezvousPoint, first_generation
 from jobctl.jobspec.render.payload import control_json
 from jobctl.jobspec.spec.hosts import Host
-from tests.tools.waiting import eventually
+from tests.tools.waiting import promptly
 
 from .test_executor import TWO
 
@@ -78,10 +78,10 @@ def report(host_job: HostJob, **more: Any) -> None:
 
 
 def test_a_launcher_is_answered(followed: Following, host_job: HostJob) -> None:
-    eventually(lambda: not followed.seen()[1])
+    promptly(lambda: not followed.seen()[1])
     say(host_job)
     answer = Path(host_job.work, "node-0", "answer")
-    assert eventually(lambda: answer.exists() and answer.read_text()).startswith("t1 token:")
+    assert promptly(lambda: answer.exists() and answer.read_text()).startswith("t1 token:")
     assert followed.detector.progress == {0: 5}
 
 
@@ -94,27 +94,27 @@ def test_a_host_that_is_heard_again_has_others_tried_at_once(
     other = made.pauses.one()
     other.fail()
     made.start()
-    eventually(lambda: other.is_over)
+    promptly(lambda: other.is_over)
     made.close()
 
 
 def test_what_is_no_tick_ends_nothing(followed: Following, host_job: HostJob) -> None:
-    eventually(lambda: not followed.seen()[1])
+    promptly(lambda: not followed.seen()[1])
     say(host_job, node="none")
     say(host_job, tick="t2")
     answer = Path(host_job.work, "node-0", "answer")
-    assert eventually(lambda: answer.exists() and answer.read_text()).startswith("t2 ")
+    assert promptly(lambda: answer.exists() and answer.read_text()).startswith("t2 ")
 
 
 def test_a_host_is_read_again_when_a_launcher_says_that_its_report_is_new(
     followed: Following, host_job: HostJob
 ) -> None:
-    eventually(lambda: not followed.seen()[1])
+    promptly(lambda: not followed.seen()[1])
     say(host_job, report="1.1")
-    eventually(lambda: Path(host_job.work, "node-0", "answer").exists())
+    promptly(lambda: Path(host_job.work, "node-0", "answer").exists())
     report(host_job, progress=7)
     say(host_job, report="1.2")
-    eventually(lambda: followed.seen()[0]["h0"].reports.get(0))
+    promptly(lambda: followed.seen()[0]["h0"].reports.get(0))
 
 
 def test_a_host_that_could_not_be_read_is_read_again(
@@ -122,7 +122,7 @@ def test_a_host_that_could_not_be_read_is_read_again(
 ) -> None:
     """What has changed may be that a container died: nothing of it is heard after that, which would have the host read."""
     monkeypatch.setattr(watch, "AGAIN", float("inf"))
-    eventually(lambda: not followed.seen()[1])
+    promptly(lambda: not followed.seen()[1])
     observe, failed = host_job.observe, 0
 
     def fails(*containers: Any) -> HostState:
@@ -137,7 +137,7 @@ def test_a_host_that_could_not_be_read_is_read_again(
     report(host_job, progress=7)
     say(host_job, report="1.2")
     say(host_job, report="1.2", tick="t2", progress=6)
-    eventually(lambda: failed >= 3 and followed.seen()[0]["h0"].reports.get(0))
+    promptly(lambda: failed >= 3 and followed.seen()[0]["h0"].reports.get(0))
 
 
 def test_a_launcher_is_believed_where_the_engine_does_not_answer(followed: Following, host_job: HostJob) -> None:
@@ -149,12 +149,12 @@ def test_a_launcher_is_believed_where_the_engine_does_not_answer(followed: Follo
         silent = {host: error.message for host, error in problems.items()}
         return merge(seen, silent, {0: "h0"}, supervised=True)
 
-    eventually(lambda: not followed.seen()[1])
+    promptly(lambda: not followed.seen()[1])
     feed = HostFeed(followed, put_together)
     (node,) = feed.observe().nodes
     assert (node.state, node.alive, node.progress) == ("running", True, 7)
     say(host_job, progress=9)
-    eventually(lambda: followed.detector.progress)
+    promptly(lambda: followed.detector.progress)
     assert feed.observe().nodes[0].progress == 9  # of steps a launcher's ticks are newer than its report
 
 
@@ -192,7 +192,7 @@ def test_a_job_is_followed_by_one(host_job: HostJob) -> None:
     )
     first.who = {**first.who, "host": "elsewhere"}
     first.start()
-    eventually(lambda: not first.seen()[1])
+    promptly(lambda: not first.seen()[1])
     with pytest.raises(Locked, match="on elsewhere"):
         second.start()
     assert not first.seen()[1]
@@ -204,7 +204,7 @@ def test_who_takes_over_waits_for_the_leases_of_the_one_before(host_job: HostJob
     for me, foreign in (("me", False), ("another", True)):
         made = following(host_job, me)
         made.start()
-        eventually(lambda made=made: not made.seen()[1])
+        promptly(lambda made=made: not made.seen()[1])
         assert made.detector._foreign == foreign
         made.close()
 
@@ -238,10 +238,10 @@ def test_a_host_that_the_job_was_taken_from_is_not_silent(host_job: HostJob, mon
     detector = FailureDetector(lambda: time.monotonic() + late, "token")
     made = Following([host_job], detector, "me")
     made.start()
-    eventually(lambda: made.seen()[0])
+    promptly(lambda: made.seen()[0])
     shutil.rmtree(host_job.work)
     late = 60.0
-    seen = eventually(lambda: made.seen()[0])
+    seen = promptly(lambda: made.seen()[0])
     made.close()
     assert (seen["h0"].there, detector.silent("h0") is None) == (False, False)
 

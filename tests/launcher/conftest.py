@@ -26,7 +26,7 @@ import pytest
 from jobctl.jobspec.render.launcher import launcher
 from tests.tools.launches import LAUNCH
 from tests.tools.processes import marked
-from tests.tools.waiting import eventually
+from tests.tools.waiting import promptly
 
 OLDEST, NEWEST = "3.8", "3.13"  # of the Pythons that are promised
 
@@ -230,12 +230,12 @@ class Node:
                 self.said += os.read(pipe.fileno(), 65536)
             return text in self.said.decode()
 
-        eventually(said)
+        promptly(said)
 
     def looks(self) -> None:
         """Wait until the launcher has looked at its order again: it does before it sends the tick after the next, or it has ended."""
         heard = len(self.supervisor.lines)
-        eventually(lambda: len(self.supervisor.lines) > heard + 1 or self.started[-1].poll() is not None)
+        promptly(lambda: len(self.supervisor.lines) > heard + 1 or self.started[-1].poll() is not None)
 
     def until(self, state: str, generation: int | None = None, seconds: float = PATIENCE) -> dict[str, Any]:
         """Wait until the launcher reports `state`, and return the report."""
@@ -245,7 +245,7 @@ class Node:
             return report if report["state"] == state and generation in (None, report["generation"]) else None
 
         try:
-            found: dict[str, Any] = eventually(there, seconds)
+            found: dict[str, Any] = promptly(there, seconds)
         except AssertionError:
             raise AssertionError(f"not {state}: {self.report()}") from None
         return found
@@ -283,7 +283,7 @@ class Node:
 
     def gone(self, seconds: float = PATIENCE) -> None:
         """Wait until nothing of this node lives."""
-        eventually(lambda: not self.living(), seconds)
+        promptly(lambda: not self.living(), seconds)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.tools.etcd import Etcd
-from tests.tools.waiting import eventually
+from tests.tools.waiting import promptly
 
 from .conftest import Node
 
@@ -57,7 +57,7 @@ class EtcdNode(Node):
 
     def pid(self) -> int:
         """The pid of its process, as soon as there is one."""
-        found: int = eventually(lambda: next((process["pid"] for process in self.report()["processes"]), None))
+        found: int = promptly(lambda: next((process["pid"] for process in self.report()["processes"]), None))
         return found
 
     def generation(self) -> dict[str, Any]:

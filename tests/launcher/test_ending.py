@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from jobctl.jobspec.deploy.model.report_reader import launching
-from tests.tools.waiting import eventually
+from tests.tools.waiting import promptly
 
 from .conftest import PATIENCE, kill_together
 
@@ -49,7 +49,7 @@ time.sleep(600)
 
 
 def ready(node: Any, name: str = "workerlog.0") -> None:
-    eventually(lambda: "ready\n" in node.log(name))
+    promptly(lambda: "ready\n" in node.log(name))
 
 
 @pytest.mark.every_python
@@ -105,7 +105,7 @@ def test_a_second_signal_while_ending_changes_nothing(node: Any) -> None:
     node.order(1)
     ready(node)
     process.terminate()
-    eventually(lambda: "asked" in node.log())
+    promptly(lambda: "asked" in node.log())
     process.send_signal(signal.SIGINT)
     assert process.wait(PATIENCE) == 143
 
@@ -145,7 +145,7 @@ def test_no_orphans_whoever_is_killed(node: Any, who: str, below: bool) -> None:
     process = node.start(**how)
     node.order(1, on_failure="exit")
     ready(node)
-    eventually(lambda: len(node.pids("grandchild")) == 3)
+    promptly(lambda: len(node.pids("grandchild")) == 3)
     kill_together(members(node)[who])
     process.wait(PATIENCE)
     node.gone()
@@ -168,7 +168,7 @@ def test_a_guard_keeps_nothing_open_that_is_its_launchers(node: Any) -> None:
     logs = f"{node.dir}/logs/1"
     own = ["/dev/null", f"{logs}/launch.log", f"{logs}/launch.log", f"{logs}/workerlog.0", f"{logs}/workerlog.0.idx"]
     # Beside its files: the process's output, and both ends of its own.
-    eventually(lambda: [file.partition(":")[0] for file in files()] == [*own, "pipe", "pipe", "pipe"])
+    promptly(lambda: [file.partition(":")[0] for file in files()] == [*own, "pipe", "pipe", "pipe"])
 
 
 def test_no_orphans_after_a_normal_end(node: Any) -> None:
@@ -204,7 +204,7 @@ def test_a_launcher_that_was_declared_dead_ends_and_makes_room_for_the_next(node
     replace_launcher(node, declared_dead)
     node.start()
     assert first.wait(PATIENCE) == 137
-    report = eventually(lambda: (found := node.report())["state"] == "failed" and found)
+    report = promptly(lambda: (found := node.report())["state"] == "failed" and found)
     assert report["launcher"] != declared_dead["launcher"]
     assert report["reason"] == "its launcher was started again"
 
@@ -216,4 +216,4 @@ def test_a_launcher_ends_only_where_it_is_the_one_declared_dead(node: Any) -> No
     running = node.report()
     replace_launcher(node, {**running, "launcher": {**running["launcher"], "start_ticks": 1}})
     node.order(2)
-    assert eventually(lambda: (found := node.report())["generation"] == 2 and found)["launcher"] == running["launcher"]
+    assert promptly(lambda: (found := node.report())["generation"] == 2 and found)["launcher"] == running["launcher"]

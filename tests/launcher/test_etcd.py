@@ -15,7 +15,7 @@ import pytest
 from jobctl.jobspec.launcher.lease import TICK
 from jobctl.jobspec.launcher.order import Order
 from tests.tools.etcd import PASSWORD, USER, Etcd, b64, etcd
-from tests.tools.waiting import eventually
+from tests.tools.waiting import promptly
 
 from .conftest import PATIENCE, STALL, kill_together
 from .etcd_nodes import ALL, PREFIX, TIMEOUT, EtcdNode
@@ -48,7 +48,7 @@ def node(tmp_path: Path, python: str, one: Etcd) -> Iterator[EtcdNode]:
     with made.supervisor:
         yield made
     end(made)
-    eventually(lambda: one.keys(f"{PREFIX}/nodes/") == {})
+    promptly(lambda: one.keys(f"{PREFIX}/nodes/") == {})
     one.call("/v3/kv/deleterange", key="L2pvYmN0bC8=", range_end="L2pvYmN0bDA=")  # /jobctl/
 
 
@@ -111,11 +111,11 @@ def test_restarts_are_counted(node: EtcdNode) -> None:
     node.kill()
     node.until("failed", 2)
     node.says("the job ends: the restarts of `recovery.max_restarts` are used up")
-    eventually(lambda: node.generation()["command"] == "stop")
+    promptly(lambda: node.generation()["command"] == "stop")
     order = node.generation()
     why = "node 0: rank 0 was killed by SIGKILL; the restarts of `recovery.max_restarts` are used up"
     assert (order["number"], order["why"], len(order["autonomy"]["failures"])) == (2, why, 2)
-    assert eventually(lambda: (r := node.report())["order"] == order and r)["state"] == "failed"
+    assert promptly(lambda: (r := node.report())["order"] == order and r)["state"] == "failed"
     node.begin(3)  # of the next `up`
     node.until("running", 3)
 
@@ -135,7 +135,7 @@ def test_a_supervisor_is_left_to_it(node: EtcdNode) -> None:
     node.begin()
     node.start()
     node.until("running", 1)
-    eventually(lambda: any(line["echo"] for line in node.supervisor.lines))
+    promptly(lambda: any(line["echo"] for line in node.supervisor.lines))
     node.kill()
     node.says("leaves it to the supervisor")
     assert (node.report()["state"], node.generation()["number"]) == ("failed", 1)
@@ -168,7 +168,7 @@ def test_another_host_waits_until_the_lease_is_over(node: EtcdNode, tmp_path: Pa
     other.dir.parent.mkdir(exist_ok=True)
     other.begin(2)
     other.start()
-    eventually(lambda: "launcher on a" in (other.report().get("reason") or ""))
+    promptly(lambda: "launcher on a" in (other.report().get("reason") or ""))
     assert node.generation()["number"] == 1  # nor does it tell others of a generation that it cannot begin
     assert node.report()["state"] == "running"
     kill_together(node.living())
@@ -189,7 +189,7 @@ def test_a_node_that_moved_ends_where_it_was(node: EtcdNode) -> None:
     order["members"][0]["host"] = "b"
     order["rendezvous"]["id"] = "demo-2"
     node.cluster.call("/v3/kv/put", key=b64(f"{PREFIX}/generation"), value=b64(json.dumps(order)))
-    eventually(lambda: node.report()["reason"] == "not part of this generation")
+    promptly(lambda: node.report()["reason"] == "not part of this generation")
     assert node.pids("script") == []
 
 
@@ -224,7 +224,7 @@ def test_no_etcd_is_said_and_waited_for(tmp_path: Path, python: str) -> None:
             node.begin()
             node.start()
             where = cluster.endpoints[0]
-            eventually(lambda: f"{where}: [Errno 111] Connection refused" in (node.report().get("reason") or ""))
+            promptly(lambda: f"{where}: [Errno 111] Connection refused" in (node.report().get("reason") or ""))
             cluster.start(0)
             node.until("running", 1)
             end(node)
@@ -266,7 +266,7 @@ def test_what_etcd_refuses_is_said(tmp_path: Path, python: str, change: dict[str
         with node.supervisor:
             node.begin()
             node.start()
-            eventually(lambda: says in (node.report().get("reason") or ""))
+            promptly(lambda: says in (node.report().get("reason") or ""))
             end(node)
 
 
@@ -280,7 +280,7 @@ def kept_alive(cluster: Etcd, node: EtcdNode) -> None:
         least = min(least, left)
         return left > least
 
-    eventually(longer)
+    promptly(longer)
 
 
 @pytest.mark.long
@@ -294,7 +294,7 @@ def test_a_member_may_die_and_a_lost_quorum_ends_nothing(tmp_path: Path, python:
             node.until("running", 1)
             pid = node.pid()
             cluster.start(2)
-            eventually(lambda: all("clientURLs" in m for m in cluster.call("/v3/cluster/member/list")["members"]))
+            promptly(lambda: all("clientURLs" in m for m in cluster.call("/v3/cluster/member/list")["members"]))
             for _ in range(2):
                 kept_alive(cluster, node)  # in each round the launcher asks who the members are, while one has not run
             cluster.kill(0)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.tools.waiting import eventually
+from tests.tools.waiting import promptly
 
 from .conftest import PATIENCE, STALL
 
@@ -96,11 +96,11 @@ def stopped(node: Any) -> bool:
 def test_what_dies_of_being_asked_is_asked_once_all_nodes_hold_theirs_still(node: Any, peer: Peer) -> None:
     node.start(command=node.script(COUNTS), hang_timeout=0.5, environ=NO_PY_SPY)
     begin(node, peer)
-    eventually(lambda: HELD in peer.heard)
-    eventually(lambda: stopped(node))  # a busy kernel takes its time to stop a process
+    promptly(lambda: HELD in peer.heard)
+    promptly(lambda: stopped(node))  # a busy kernel takes its time to stop a process
     assert WRITTEN not in peer.heard
     peer.reaches(HELD)
-    eventually(lambda: peer.heard.count(WRITTEN) > 2)  # it asks until the other has written its own
+    promptly(lambda: peer.heard.count(WRITTEN) > 2)  # it asks until the other has written its own
     report = node.report()
     assert (report["state"], report["stacks_written"]) == ("running", True)
     where = f"waits_for_a_peer ({node.dir.parent}/script-0.py:6)"
@@ -114,13 +114,13 @@ def test_a_node_that_is_asked_joins(node: Any, peer: Peer) -> None:
     """Also one whose rank counts no steps: often rank 0 alone does."""
     node.start(command=node.script(WAITS.format(count="pass")), hang_timeout=600.0, environ=NO_PY_SPY)
     begin(node, peer)
-    eventually((node.root / "there").exists)
+    promptly((node.root / "there").exists)
     peer.reaches(WRITTEN)
     peer.say(node.report()["port"], "demo-1", asks=True)
     report = node.until("failed")
     assert (report["failure"]["kind"], report["reason"]) == ("hang", "no progress for 0 s (hang_timeout)")
     assert report["processes"][0]["where"] == f"waits_for_a_peer ({node.dir.parent}/script-0.py:6)"
-    eventually(lambda: peer.heard[-1] == WRITTEN)  # what it has sent arrives a moment after its report
+    promptly(lambda: peer.heard[-1] == WRITTEN)  # what it has sent arrives a moment after its report
 
 
 def test_a_node_that_moves_goes_on(node: Any, peer: Peer) -> None:
@@ -128,12 +128,12 @@ def test_a_node_that_moves_goes_on(node: Any, peer: Peer) -> None:
     steps += "    open(os.environ['JOBCTL_PROGRESS_FILE'], 'w').write(str(step)); time.sleep(0.01)"
     node.start(command=node.script(steps), hang_timeout=600.0)
     begin(node, peer)
-    eventually(lambda: node.report().get("progress"))
+    promptly(lambda: node.report().get("progress"))
     said = {"hung": BEGUN, "limit": 2 * STALL, "asks": True, "generation": "demo-1", "node": 1}
     peer.socket.sendto(json.dumps(said).encode(), ("127.0.0.1", node.report()["port"]))
-    eventually(lambda: peer.heard)
+    promptly(lambda: peer.heard)
     before = node.report()["progress"]
-    eventually(lambda: node.report()["progress"] > before)
+    promptly(lambda: node.report()["progress"] > before)
     assert (peer.heard[0], node.report()["state"]) == (WRITTEN, "running")
 
 
@@ -141,9 +141,9 @@ def test_a_node_that_may_go_on_alone_only_shows_where_it_stands(node: Any, peer:
     ask = COUNTS.replace("enable()", "register(10)")
     node.start(command=node.script(ask), hang_timeout=600.0, rejoin=3, environ=NO_PY_SPY)
     begin(node, peer)
-    eventually((node.root / "there").exists)
-    eventually(lambda: node.report()["progress"] == 7)
-    eventually(lambda: peer.say(node.report()["port"], "demo-1", asks=True) or node.report()["stacks_written"])
+    promptly((node.root / "there").exists)
+    promptly(lambda: node.report()["progress"] == 7)
+    promptly(lambda: peer.say(node.report()["port"], "demo-1", asks=True) or node.report()["stacks_written"])
     report = node.report()
     assert (report["state"], len(node.pids("script-0"))) == ("running", 1)
     assert report["processes"][0]["where"] == f"waits_for_a_peer ({node.dir.parent}/script-0.py:6)"

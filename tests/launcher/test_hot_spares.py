@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from jobctl.jobspec.launcher.peer_messages import PeerMessage
-from tests.tools.waiting import eventually
+from tests.tools.waiting import promptly
 
 from .conftest import PATIENCE, STALL, Node, kill_together
 from .test_started_again import ALONE, BASE, TRAIN
@@ -31,7 +31,7 @@ class Quartet:
             if number == 3:
                 node.launch["spare"] = True
             node.start()
-        self.ports = [eventually(lambda node=node: node.report().get("port")) for node in self.nodes]
+        self.ports = [promptly(lambda node=node: node.report().get("port")) for node in self.nodes]
         self.spare = self.nodes[3]
         self.taken = self.spare.root / "node-1"  # where the idle launcher works once it is that of node 1
         self.order()
@@ -100,7 +100,7 @@ def test_a_lost_node_goes_on_where_an_idle_launcher_waits(quartet: Quartet) -> N
     quartet.kill(1)
     for node in (quartet.nodes[0], quartet.nodes[2]):
         node.until("running", 2)
-    found = eventually(lambda: (r := quartet.report_of_taken())["state"] == "running" and r)
+    found = promptly(lambda: (r := quartet.report_of_taken())["state"] == "running" and r)
     assert (found["node"], found["generation"], found["spare"], found["port"]) == (1, 2, True, quartet.ports[3])
     assert [(m["node"], m["host"]) for m in found["order"]["members"]] == [(0, "h0"), (1, "h3"), (2, "h2")]
     assert [one["reason"] for one in found["order"]["autonomy"]["failures"]] == [
@@ -108,23 +108,21 @@ def test_a_lost_node_goes_on_where_an_idle_launcher_waits(quartet: Quartet) -> N
     ]
     assert (found["order"]["autonomy"]["base"], quartet.spare.report()["node"]) == (BASE, 1)
     quartet.nodes[1].start()
-    eventually(lambda: quartet.nodes[1].report()["reason"] == "not part of this generation")
+    promptly(lambda: quartet.nodes[1].report()["reason"] == "not part of this generation")
     quartet.kill(3)
     quartet.spare.start()
-    again = eventually(
-        lambda: (r := quartet.report_of_taken()).get("generation") == 3 and r["state"] == "running" and r
-    )
+    again = promptly(lambda: (r := quartet.report_of_taken()).get("generation") == 3 and r["state"] == "running" and r)
     assert again["launcher"]["pid"] == quartet.spare.started[-1].pid
 
 
 def test_a_supervisor_gives_a_node_to_an_idle_launcher_and_takes_it_back(quartet: Quartet) -> None:
     quartet.order(2, home=3)
-    eventually(lambda: quartet.report_of_taken()["state"] == "running")
+    promptly(lambda: quartet.report_of_taken()["state"] == "running")
     assert quartet.report_of_taken()["order"] is None
     assert quartet.nodes[1].until("waiting")["reason"] == "not part of this generation"
     quartet.order(3)
     quartet.nodes[1].until("running", 3)
-    eventually(lambda: quartet.report_of_taken()["state"] == "waiting")
+    promptly(lambda: quartet.report_of_taken()["state"] == "waiting")
 
 
 def test_an_idle_launcher_tells_every_node_that_it_is_there(node: Node) -> None:
@@ -185,9 +183,9 @@ def test_an_order_that_has_reached_one_host_reaches_all(quartet: Quartet) -> Non
     quartet.order(2, home=3, to=(0,))
     for node in (quartet.nodes[0], quartet.nodes[2]):
         node.until("running", 2)
-    found = eventually(lambda: (r := quartet.report_of_taken())["state"] == "running" and r)
+    found = promptly(lambda: (r := quartet.report_of_taken())["state"] == "running" and r)
     assert (found["node"], found["generation"], found["order"]["rendezvous"]["id"]) == (1, 2, "demo-2")
-    eventually(lambda: quartet.nodes[1].report()["reason"] == "not part of this generation")
+    promptly(lambda: quartet.nodes[1].report()["reason"] == "not part of this generation")
     quartet.kill(2)
     quartet.nodes[2].start()  # what others have told it is on its disk
     assert quartet.nodes[2].until("running", 3)["order"]["autonomy"]["base"] == {"number": 2, "id": "demo-2"}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.tools.waiting import eventually
+from tests.tools.waiting import promptly
 
 from .conftest import Node
 from .test_standby import BOTH, RUN, standby, waiting
@@ -35,7 +35,7 @@ def waits(spare: Node) -> dict[str, Any]:
     """Begin it, and return how its standby is once that is known."""
     spare.start()
     order(spare, 1)
-    eventually(lambda: spare.report().get("standby", {}).get("state") in ("ready", "off"))
+    promptly(lambda: spare.report().get("standby", {}).get("state") in ("ready", "off"))
     found: dict[str, Any] = spare.report()["standby"]
     return found
 
@@ -44,7 +44,7 @@ def moves(spare: Node) -> dict[str, Any]:
     """Give node 3 to it, and return the report of that node once it is known how its generation was started."""
     order(spare, 2, host="b")
     spare.dir = spare.root / "node-3"
-    found: dict[str, Any] = eventually(lambda: (r := spare.report()).get("start") and r)
+    found: dict[str, Any] = promptly(lambda: (r := spare.report()).get("start") and r)
     return found
 
 
@@ -53,9 +53,9 @@ def test_a_node_that_moves_to_a_spare_does_not_import(spare: Any) -> None:
     assert waits(spare) == READY
     said = moves(spare)
     assert (said["node"], said["start"]) == (3, {"standby": True, "cold_because": None})
-    eventually(lambda: "training" in spare.log("workerlog.1", 2))
+    promptly(lambda: "training" in spare.log("workerlog.1", 2))
     assert spare.log("workerlog.1", 2) == "framework imported in generation 1\ntraining framework 2\n"
-    eventually(lambda: spare.report()["standby"] == READY)  # for the next generation
+    promptly(lambda: spare.report()["standby"] == READY)  # for the next generation
 
 
 @BOTH
@@ -65,7 +65,7 @@ def test_a_rank_on_a_spare_has_the_variables_of_its_node(spare: Any) -> None:
     assert waits(spare) == READY
     assert moves(spare)["start"] == {"standby": True, "cold_because": None}
     port = "2" if spare.launch["start"] else "29999"
-    assert eventually(lambda: spare.log("workerlog.1", 2).endswith(f"3 1 {port}\n"))
+    assert promptly(lambda: spare.log("workerlog.1", 2).endswith(f"3 1 {port}\n"))
 
 
 @BOTH
@@ -83,13 +83,13 @@ def test_a_node_that_comes_too_early_starts_cold(spare: Any) -> None:
     hold.touch()
     spare.start()
     order(spare, 1)
-    eventually(lambda: waiting(spare))
+    promptly(lambda: waiting(spare))
     assert spare.report()["standby"] == {"state": "warming", "reason": None}
     order(spare, 2, host="b")
     spare.dir = spare.root / "node-3"
     spare.until("running", 2)
     hold.unlink()
-    start = eventually(lambda: spare.report()["start"])
+    start = promptly(lambda: spare.report()["start"])
     assert start == {"standby": False, "cold_because": "standby was not ready"}
 
 
@@ -122,11 +122,11 @@ def test_it_is_made_again_where_a_generation_changes_what_a_node_begins_with(spa
     assert waits(spare) == READY
     before = waiting(spare)
     order(spare, 2, run_id="demo-2")
-    eventually(lambda: waiting(spare).get("rank", before["rank"]) != before["rank"])  # by then it says so
-    eventually(lambda: spare.report()["standby"] == READY)
+    promptly(lambda: waiting(spare).get("rank", before["rank"]) != before["rank"])  # by then it says so
+    promptly(lambda: spare.report()["standby"] == READY)
     order(spare, 3, host="b", run_id="demo-2")
     spare.dir = spare.root / "node-3"
-    assert eventually(lambda: spare.report().get("start")) == {"standby": True, "cold_because": None}
+    assert promptly(lambda: spare.report().get("start")) == {"standby": True, "cold_because": None}
 
 
 @BOTH
@@ -135,7 +135,7 @@ def test_nothing_waits_on_a_spare_of_a_job_that_is_over(spare: Any, command: str
     assert waits(spare) == READY
     assert waiting(spare)
     order(spare, 1, command=command)
-    eventually(lambda: waiting(spare) == {})
+    promptly(lambda: waiting(spare) == {})
 
 
 def test_with_setup_nothing_is_imported_before_that(spare: Any) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.tools.waiting import eventually
+from tests.tools.waiting import promptly
 
 from .conftest import PATIENCE, kill_together
 
@@ -91,7 +91,7 @@ def test_processes_in_sessions_of_their_own_get_their_grace(node: Any) -> None:
         stop_grace=PATIENCE,
     )
     node.order()
-    eventually(lambda: [node.log(f"workerlog.{n}") for n in (0, 1)] == ["role worker\n"] * 2)
+    promptly(lambda: [node.log(f"workerlog.{n}") for n in (0, 1)] == ["role worker\n"] * 2)
     process.send_signal(signal.SIGTERM)
     assert process.wait(PATIENCE) == 143
     assert [node.log(f"workerlog.{n}") for n in (0, 1)] == ["role worker\nsaved\n"] * 2
@@ -142,14 +142,14 @@ def test_what_a_framework_writes_into_memory_is_gone_with_it(node: Any) -> None:
     node.order()
     node.until("running")
     folder = Path(os.readlink(node.dir / "scratch"))
-    eventually(lambda: (folder / "job.pod.log").exists())
+    promptly(lambda: (folder / "job.pod.log").exists())
     assert (folder.parent, folder.stat().st_mode & 0o777) == (Path("/dev/shm"), 0o700)
-    eventually(lambda: node.log("job.pod.log") == "peers")
+    promptly(lambda: node.log("job.pod.log") == "peers")
     kill_together(node.pids("--control"))  # nobody is left to tidy up
     node.gone()
     assert folder.exists()
     node.start()
-    eventually(lambda: not folder.exists())
+    promptly(lambda: not folder.exists())
     node.order(2)
     node.until("running", 2)
     again = Path(os.readlink(node.dir / "scratch"))
@@ -168,7 +168,7 @@ def test_what_nodes_share_is_new_in_each_generation_and_gone_with_it(node: Any) 
     script = "import os, time\nprint(os.listdir(os.environ['WHERE']), flush=True)\nwhile not os.path.exists('end'): time.sleep(0.02)"
     process = node.start(command=node.script(script), env=[["WHERE", {"slot": "shared_scratch"}]])
     node.order(checkpoint_dir=str(shared))
-    eventually(lambda: node.log() == "[]\n")
+    promptly(lambda: node.log() == "[]\n")
     assert sorted(os.listdir(shared)) == [".jobctl-demo-x.demo-x-1", ".jobctl-demo.demo-1"]
     (node.root / "end").touch()
     assert process.wait(PATIENCE) == 0

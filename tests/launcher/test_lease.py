@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from jobctl.jobspec.launcher.lease import PROBE_MARK, MajorityLease, take_answer
-from tests.tools.waiting import eventually
+from tests.tools.waiting import promptly
 
 from .conftest import PATIENCE, STALL, Node
 
@@ -113,14 +113,14 @@ def test_nothing_starts_before_an_answer(node: Node) -> None:
     node.supervisor.answering = False
     node.start(command=node.script(SLEEP))
     node.order(members=two_members(a=1, b=2))
-    report = eventually(lambda: (r := node.report()).get("reason") and r)
+    report = promptly(lambda: (r := node.report()).get("reason") and r)
     assert (report["state"], report["generation"], report["reason"]) == (
         "waiting",
         0,
         "waits for an answer from the supervisor or most of the launchers",
     )
     asked = len(node.supervisor.lines)
-    eventually(lambda: len(node.supervisor.lines) > asked + 2)
+    promptly(lambda: len(node.supervisor.lines) > asked + 2)
     assert node.report()["state"] == "waiting"
     node.supervisor.answering = True
     node.until("running", 1)
@@ -132,7 +132,7 @@ def test_unanswered_processes_are_killed_without_grace(node: Node) -> None:
     node.start(command=node.script(ignores))
     node.order(members=two_members(a=1, b=2), host_timeout=STALL)
     node.until("running")
-    eventually(lambda: "deaf" in node.log())
+    promptly(lambda: "deaf" in node.log())
     node.supervisor.answering = False
     report = node.until("fenced")
     assert (report["reason"], report["failure"]["kind"], report["exit_code"]) == (
@@ -152,11 +152,11 @@ def test_a_launcher_whose_files_hang_is_ended_with_its_processes_in_time(node: N
     ordered = time.monotonic()
     node.order(members=two_members(a=1, b=2), host_timeout=STALL)
     node.until("running")
-    eventually(lambda: "begins" in node.log())
+    promptly(lambda: "begins" in node.log())
     node.supervisor.silence()
     os.mkfifo(node.root / "hangs")
     (node.root / "hangs").rename(node.dir / "answer")
-    eventually(lambda: node.pids("script-") == [], STALL + 1.5 + STALL)  # the guard may stand still, too
+    promptly(lambda: node.pids("script-") == [], STALL + 1.5 + STALL)  # the guard may stand still, too
     assert time.monotonic() - ordered > STALL
     assert process.wait(PATIENCE) == 137
     node.gone()
@@ -176,9 +176,9 @@ def test_two_generations_of_one_number(node: Node) -> None:
     node.start(command=node.script(SLEEP))
     node.order(members=two_members(a=1, b=2))
     node.until("running", 1)
-    (first,) = eventually(lambda: node.pids("script-"))
+    (first,) = promptly(lambda: node.pids("script-"))
     node.order(members=two_members(a=1, b=2), rendezvous={"address": "127.0.0.1", "port": 29998, "id": "other"})
-    eventually(lambda: node.pids("script-") not in ([], [first]))
+    promptly(lambda: node.pids("script-") not in ([], [first]))
 
 
 def test_a_generation_that_has_the_node_elsewhere_is_not_for_this_launcher(node: Node) -> None:
@@ -197,10 +197,10 @@ def test_the_end_of_a_lease_ends_grace(node: Node) -> None:
     node.start(command=node.script(ignores))
     node.order(members=two_members(a=1, b=2), host_timeout=STALL)
     node.until("running")
-    eventually(lambda: "deaf" in node.log())
+    promptly(lambda: "deaf" in node.log())
     node.supervisor.answering = False
     node.order(2, members=two_members(a=1, b=2), host_timeout=STALL, grace=600.0)
-    eventually(lambda: node.pids("script-") == [])
+    promptly(lambda: node.pids("script-") == [])
 
 
 @pytest.fixture
@@ -230,13 +230,13 @@ def test_launchers_answer_each_other(pair: tuple[Node, Node]) -> None:
         node.order(members=two_members(**ports), host_timeout=STALL)
     for node in pair:
         node.until("running", 1)
-    eventually(lambda: len(pair[0].supervisor.lines) > 6)
+    promptly(lambda: len(pair[0].supervisor.lines) > 6)
     assert {node.report()["state"] for node in pair} == {"running"}
-    eventually(lambda: pair[0].supervisor.lines[-1]["unheard"] == {})
+    promptly(lambda: pair[0].supervisor.lines[-1]["unheard"] == {})
     pair[1].started[0].kill()
     pair[1].gone()
     pair[0].until("fenced", 1)
-    eventually(lambda: "1" in pair[0].supervisor.lines[-1]["unheard"])
+    promptly(lambda: "1" in pair[0].supervisor.lines[-1]["unheard"])
 
 
 def test_who_comes_later_is_asked_at_once(node: Node) -> None:
@@ -301,7 +301,7 @@ def test_a_node_whose_lease_was_over_begins_again_only_with_all_others(node: Nod
     assert node.report()["state"] == "fenced"
     node.order(2, members=two_members(a=1, b=2), host_timeout=STALL, autonomy=alone)  # as a supervisor hands it on
     assert node.until("waiting", 1)
-    eventually(lambda: node.report()["reason"] == "waits for node 1, which is not heard")
+    promptly(lambda: node.report()["reason"] == "waits for node 1, which is not heard")
     node.order(3, members=two_members(a=1, b=2), autonomy={**alone, "base": {"number": 3, "id": "demo-3"}})
     node.until("running", 3)
 
@@ -318,5 +318,5 @@ def test_a_new_launcher_runs_nothing_on_the_lease_of_the_one_before(node: Node) 
     node.until("failed", 1)
     node.order(2, members=two_members(a=1, b=2), autonomy=alone)
     waits = "waits for an answer from the supervisor or most of the launchers"
-    eventually(lambda: node.report()["reason"] == waits)
+    promptly(lambda: node.report()["reason"] == waits)
     assert node.report()["state"] == "waiting"

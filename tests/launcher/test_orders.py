@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.tools.waiting import eventually
+from tests.tools.waiting import promptly
 
 from .conftest import PATIENCE
 
@@ -42,7 +42,7 @@ def test_a_bad_control_file_is_reported_and_the_next_one_obeyed(node: Any, text:
     process = node.start()
     node.write(text)
     wanted = f"the control file is unreadable: {reason}"
-    eventually(lambda: node.report().get("reason") == wanted)
+    promptly(lambda: node.report().get("reason") == wanted)
     node.order()
     assert process.wait(PATIENCE) == 0
 
@@ -50,7 +50,7 @@ def test_a_bad_control_file_is_reported_and_the_next_one_obeyed(node: Any, text:
 def test_a_node_that_is_no_member_waits(node: Any) -> None:
     node.order(members=[])
     process = node.start(command=["false"])
-    eventually(lambda: node.report().get("reason") == "not part of this generation")
+    promptly(lambda: node.report().get("reason") == "not part of this generation")
     assert process.poll() is None
     node.order(2)
     assert node.until("failed")["generation"] == 2
@@ -61,10 +61,10 @@ def test_a_higher_number_restarts_the_processes_in_place(node: Any) -> None:
     process = node.start(command=node.script(SLEEPER))
     node.order(1)
     first = node.until("running", 1)
-    eventually(lambda: "\n" in node.log(generation=1))
+    promptly(lambda: "\n" in node.log(generation=1))
     node.order(2)
     second = node.until("running", 2)
-    eventually(lambda: "\n" in node.log(generation=2))
+    promptly(lambda: "\n" in node.log(generation=2))
     assert process.poll() is None
     assert (first["restarts"], second["restarts"]) == (0, 1)
     assert (node.log(generation=1), node.log(generation=2)) == ("generation 1\n", "generation 2\n")
@@ -74,17 +74,17 @@ def test_a_higher_number_restarts_the_processes_in_place(node: Any) -> None:
 def test_a_generation_begins_although_somebody_removed_the_files_of_the_job(node: Any) -> None:
     node.start(**node.below_a_launcher(SLEEPER))
     node.order(1)
-    eventually(lambda: "\n" in node.log(generation=1))
+    promptly(lambda: "\n" in node.log(generation=1))
     (node.dir / "launcher.pyc").unlink()
     node.order(2)
-    eventually(lambda: "\n" in node.log(generation=2))
+    promptly(lambda: "\n" in node.log(generation=2))
     assert node.until("running", 2)["failure"] is None
 
 
 def test_a_lower_or_equal_number_changes_nothing(node: Any) -> None:
     node.start(command=node.script(SLEEPER))
     node.order(5)
-    eventually(lambda: "\n" in node.log(generation=5))
+    promptly(lambda: "\n" in node.log(generation=5))
     before = node.pids("script-0")
     for number in (4, 5):
         node.order(number)
@@ -95,7 +95,7 @@ def test_a_lower_or_equal_number_changes_nothing(node: Any) -> None:
 def test_stop_ends_the_processes_and_keeps_the_launcher(node: Any) -> None:
     process = node.start(command=node.script(SLEEPER))
     node.order(1)
-    eventually(lambda: "\n" in node.log())
+    promptly(lambda: "\n" in node.log())
     node.order(1, "stop")
     report = node.until("stopped")
     assert (process.poll(), report["reason"], node.pids("script-0")) == (None, "told to stop", [])
@@ -114,7 +114,7 @@ def test_finish_ends_the_launcher_with_the_code_of_what_ran(node: Any) -> None:
 def test_finish_of_what_runs_is_a_stop(node: Any) -> None:
     process = node.start(command=node.script(SLEEPER))
     node.order(1)
-    eventually(lambda: "\n" in node.log())
+    promptly(lambda: "\n" in node.log())
     node.order(1, "finish")
     assert process.wait(PATIENCE) == 0
     assert (node.report()["state"], node.report()["reason"]) == ("stopped", "told to finish")
@@ -134,7 +134,7 @@ def test_a_finish_that_was_there_before_is_not_for_this_launcher(node: Any) -> N
 def test_a_launcher_that_was_killed_does_not_start_a_generation_twice(node: Any) -> None:
     first = node.start(command=node.script(SLEEPER))
     node.order(3)
-    eventually(lambda: "\n" in node.log(generation=3))
+    promptly(lambda: "\n" in node.log(generation=3))
     os.kill(first.pid, signal.SIGKILL)
     first.wait()
     node.gone()
@@ -149,7 +149,7 @@ def test_a_launcher_that_was_killed_does_not_start_a_generation_twice(node: Any)
 def test_a_second_launcher_of_a_node_gives_way(node: Any) -> None:
     first = node.start(command=node.script(SLEEPER))
     node.order(1)
-    eventually(lambda: "\n" in node.log())
+    promptly(lambda: "\n" in node.log())
     second = node.start()
     assert second.wait(PATIENCE) == 75
     assert second.stdout is not None

@@ -17,7 +17,7 @@ from jobctl.jobspec.launcher.process_record import ProcessRecord
 from jobctl.jobspec.launcher.progress import STEADY, Hang
 from jobctl.jobspec.launcher.run import Run
 from tests.tools.launches import launch_of
-from tests.tools.waiting import eventually
+from tests.tools.waiting import promptly
 
 from .conftest import PATIENCE, STALL
 
@@ -209,7 +209,7 @@ def test_nodes_that_stood_still_too_say_where(node: Any) -> None:
     """The first node to call it a hang has everything restarted: the others tell before they end."""
     node.start(command=node.script(HUNG.format(ask="faulthandler.enable()")), hang_timeout=4.0)
     node.order(1)
-    since = eventually(lambda: node.report().get("progress_at"))
-    eventually(lambda: time.time() - since > 2.2)  # more than half of what makes a hang
+    since = promptly(lambda: node.report().get("progress_at"))
+    promptly(lambda: time.time() - since > 2.2)  # more than half of what makes a hang
     node.order(2)
-    eventually((node.dir / "logs" / "1" / "stack.0").exists)
+    promptly((node.dir / "logs" / "1" / "stack.0").exists)

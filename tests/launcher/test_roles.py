@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.tools.waiting import eventually
+from tests.tools.waiting import promptly
 
 from .conftest import PATIENCE, STALL, kill_together
 
@@ -81,7 +81,7 @@ class Job:
 
     def order(self) -> None:
         """Hand both a generation, with the ports at which their launchers hear each other."""
-        reports = [eventually(lambda number=number: self.report(number).get("port")) for number in (0, 1)]
+        reports = [promptly(lambda number=number: self.report(number).get("port")) for number in (0, 1)]
         common = {"host": "a", "address": "127.0.0.1"}
         self.node.order(
             members=[
@@ -125,7 +125,7 @@ class Job:
     def trains(self, begun: int = 1) -> None:
         """Wait until both trainers have begun that often in all, and said so to the end of the line."""
         logs = (0, "workerlog.0"), (0, "workerlog.1")
-        eventually(lambda: sum(len(re.findall("trains with .*\\n", self.log(*log))) for log in logs) == begun)
+        promptly(lambda: sum(len(re.findall("trains with .*\\n", self.log(*log))) for log in logs) == begun)
 
 
 @pytest.fixture
@@ -135,7 +135,7 @@ def job(node: Any) -> Job:
 
 def test_trainers_wait_for_servers_and_servers_end_with_trainers(job: Job) -> None:
     trainer = job.launch(0)
-    eventually(lambda: job.report(0).get("port"))
+    promptly(lambda: job.report(0).get("port"))
     job.launch(1).send_signal(signal.SIGSTOP)  # it is a slow one
     os.kill(job.launchers[1].pid, signal.SIGCONT)
     job.order()
@@ -143,7 +143,7 @@ def test_trainers_wait_for_servers_and_servers_end_with_trainers(job: Job) -> No
     first, second, server = (f"127.0.0.1:{port}" for port in job.ports)
     assert job.log(0, "workerlog.0") == f"trains with {server} rank 0 of 2\n"
     assert job.log(0, "workerlog.1") == f"trains with {server} rank 1 of 2\n"
-    eventually(lambda: job.log(1, "serverlog.0") == f"serves {first},{second}\n")
+    promptly(lambda: job.log(1, "serverlog.0") == f"serves {first},{second}\n")
     table = "\n".join(
         [
             "demo, generation 1: 2 nodes, which meet at 127.0.0.1:29999",
@@ -165,11 +165,11 @@ def test_trainers_wait_for_servers_and_servers_end_with_trainers(job: Job) -> No
 
 def test_trainers_that_wait_say_for_whom(job: Job) -> None:
     job.launch(0)
-    eventually(lambda: job.report(0).get("port"))
+    promptly(lambda: job.report(0).get("port"))
     (job.node.root / "node-1").mkdir()
     (job.node.root / "node-1" / "report.json").write_text('{"port": 1}')
     job.order()
-    eventually(lambda: job.report(0)["reason"] == f"waits for server 127.0.0.1:{job.ports[2]}")
+    promptly(lambda: job.report(0)["reason"] == f"waits for server 127.0.0.1:{job.ports[2]}")
     assert [process["state"] for process in job.report(0)["processes"]] == ["pending", "pending"]
 
 
@@ -179,11 +179,11 @@ def test_a_trainer_that_dies_is_started_again_alone(job: Job) -> None:
     job.launch(1)
     job.order()
     job.trains(2)
-    before = {p["rank"]: p["pid"] for p in eventually(lambda: all_running(job.report(0)))}
+    before = {p["rank"]: p["pid"] for p in promptly(lambda: all_running(job.report(0)))}
     os.kill(before[1], signal.SIGKILL)
     job.trains(3)
     # The report may still be that of before, where the launcher has started the process and not told yet.
-    report = eventually(lambda: (r := job.report(0))["process_restarts"] and all_running(r) and r)
+    report = promptly(lambda: (r := job.report(0))["process_restarts"] and all_running(r) and r)
     after = {p["rank"]: p["pid"] for p in report["processes"]}
     assert (after[0], after[1] != before[1], report["process_restarts"], report["generation"]) == (
         before[0],
@@ -202,17 +202,17 @@ def test_a_trainer_that_others_have_to_give_up_first_is_away_so_long(job: Job) -
     job.launch(1)
     job.order()
     job.trains(2)
-    pids = [p["pid"] for p in eventually(lambda: all_running(job.report(0)))]
+    pids = [p["pid"] for p in promptly(lambda: all_running(job.report(0)))]
     os.kill(pids[1], signal.SIGKILL)
-    report = eventually(lambda: (r := job.report(0))["reason"] and r)
+    report = promptly(lambda: (r := job.report(0))["reason"] and r)
     assert report["reason"] == f"rank 1 was killed by SIGKILL; it is started again {STALL:g} s after that"
     assert [p["state"] for p in report["processes"]] == ["running", "failed"]
     ended = report["processes"][1]["finished_at"]
     job.trains(3)
-    first, again = eventually(lambda: (r := job.report(0))["process_restarts"] and all_running(r))
+    first, again = promptly(lambda: (r := job.report(0))["process_restarts"] and all_running(r))
     assert first["pid"] == pids[0]
     assert STALL <= again["started_at"] - ended < PATIENCE
-    eventually(lambda: job.report(0)["reason"] is None)
+    promptly(lambda: job.report(0)["reason"] is None)
     job.end(0)
     assert [job.launchers[n].wait(PATIENCE) for n in (0, 1)] == [0, 0]
 
@@ -230,7 +230,7 @@ def test_a_trainer_that_fails_again_without_a_step_in_between_is_a_bug(job: Job)
     job.end(7, "end-1")
     job.trains(3)
     job.end(7, "end-1")
-    report = eventually(lambda: (r := job.report(0))["state"] == "failed" and r)
+    report = promptly(lambda: (r := job.report(0))["state"] == "failed" and r)
     assert (report["failure"]["kind"], report["reason"], report["process_restarts"]) == (
         "exit",
         "rank 1 exited with code 7",
@@ -244,9 +244,9 @@ def test_restarts_alone_are_used_up(job: Job) -> None:
     job.order()
     for number in range(4):
         job.trains(2 + number)
-        pid = eventually(lambda: all_running(job.report(0)))[number % 2]["pid"]
+        pid = promptly(lambda: all_running(job.report(0)))[number % 2]["pid"]
         os.kill(pid, signal.SIGKILL)
-        eventually(
+        promptly(
             lambda number=number: job.report(0)["process_restarts"] == number + 1 or job.report(0)["state"] == "failed"
         )
     report = job.report(0)
@@ -264,8 +264,8 @@ def test_restarts_alone_count_for_as_long_as_all_others_do(job: Job) -> None:
     job.order()
     for number in range(2):
         job.trains(2 + number)
-        os.kill(eventually(lambda: all_running(job.report(0)))[number]["pid"], signal.SIGKILL)
-        eventually(lambda number=number: job.report(0)["process_restarts"] == number + 1)
+        os.kill(promptly(lambda: all_running(job.report(0)))[number]["pid"], signal.SIGKILL)
+        promptly(lambda number=number: job.report(0)["process_restarts"] == number + 1)
     job.end(0)
     assert [job.launchers[n].wait(PATIENCE) for n in (0, 1)] == [0, 0]
 
@@ -277,7 +277,7 @@ def test_a_trainer_node_that_was_killed_joins_the_same_generation(job: Job) -> N
     job.trains(2)
     kill_together(job.node.pids("node-0"))
     assert job.launchers[0].wait(PATIENCE) == -signal.SIGKILL
-    eventually(lambda: not job.node.pids("node-0"))
+    promptly(lambda: not job.node.pids("node-0"))
     job.launch(0)
     job.trains(4)
     assert (job.report(0)["generation"], job.report(1)["state"]) == (1, "running")

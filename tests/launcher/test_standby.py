@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from jobctl.jobspec.launcher.standby_guard import CHANGING
-from tests.tools.waiting import eventually
+from tests.tools.waiting import promptly
 
 from .conftest import kill_together
 
@@ -118,7 +118,7 @@ def begin(node: Any) -> None:
     node.start()
     node.order(1)
     node.until("running", 1)
-    eventually(lambda: node.report()["standby"]["state"] in ("ready", "off"))
+    promptly(lambda: node.report()["standby"]["state"] in ("ready", "off"))
     assert node.report()["standby"] == {"state": "ready", "reason": None}
 
 
@@ -134,7 +134,7 @@ def begin_again(node: Any) -> dict[str, Any]:
         there = report["generation"] == 2 and states and states <= {"running", "exited", "failed"}
         return report if there and report["start"] else None
 
-    found: dict[str, Any] = eventually(begun)
+    found: dict[str, Any] = promptly(begun)
     return found
 
 
@@ -144,13 +144,13 @@ def test_a_rank_that_has_imported_before_does_not_import_again(standby: Any) -> 
     assert standby.report()["start"] == {"standby": False, "cold_because": "it is the first start of this launcher"}
     report = begin_again(standby)
     assert report["start"] == {"standby": True, "cold_because": None}
-    eventually(lambda: "training" in standby.log("workerlog.1", 2))
+    promptly(lambda: "training" in standby.log("workerlog.1", 2))
     assert standby.log("workerlog.1", 2) == "framework imported in generation 1\ntraining framework 2\n"
 
 
 def seen(node: Any, generation: int) -> dict[str, Any]:
     """Return what the probe has printed."""
-    text: str = eventually(lambda: "}\n" in (log := node.log("workerlog.0", generation)) and log)
+    text: str = promptly(lambda: "}\n" in (log := node.log("workerlog.0", generation)) and log)
     found: dict[str, Any] = json.loads(text[text.index("{") : text.index("}\n") + 1])
     for variables in (found["variables"], found["variables of C"]):
         for name in CHANGING.union(OWN) & {*variables}:
@@ -171,7 +171,7 @@ def test_a_rank_sees_from_standby_what_it_sees_after_a_cold_start(standby: Any) 
     finders = warm.pop("finders before")
     assert finders == ["Preloaded", *cold.pop("finders before")]
     assert {name: (cold[name], warm[name]) for name in cold if cold[name] != warm[name]} == {}
-    eventually(lambda: "at exit" in standby.log("workerlog.0", 2))
+    promptly(lambda: "at exit" in standby.log("workerlog.0", 2))
     words = standby.log("workerlog.0", 2).partition("Traceback")[2]
     assert words.startswith(f' (most recent call last):\n  File "{SEEN}", line ')
     assert words.count("  File ") == 1
@@ -184,7 +184,7 @@ def test_a_process_that_is_started_again_alone_has_imported_before(standby: Any)
     begin(standby)
     others = [process["pid"] for process in standby.report()["processes"]][:1]
     os.kill(standby.report()["processes"][1]["pid"], signal.SIGKILL)
-    eventually(lambda: standby.log("workerlog.1", 1).count("training") == 2)
+    promptly(lambda: standby.log("workerlog.1", 1).count("training") == 2)
     assert standby.log("workerlog.1", 1).count("framework imported") == 1 + 1  # by the first, and by what waited
     assert [process["pid"] for process in standby.report()["processes"]][:1] == others
     assert standby.report()["process_restarts"] == 1
@@ -219,17 +219,17 @@ def test_whatever_of_it_is_killed_the_job_trains_on_and_starts_cold(standby: Any
     before, hold = waiting(standby), standby.root / "site-packages" / "framework" / "hold"
     hold.touch()  # however slow this test is, what is begun in its place is not ready
     os.kill(before[victim], signal.SIGKILL)
-    eventually(lambda: standby.report()["standby"]["state"] == "warming")
-    eventually(lambda: not {*before.values()} & {*waiting(standby).values()})
+    promptly(lambda: standby.report()["standby"]["state"] == "warming")
+    promptly(lambda: not {*before.values()} & {*waiting(standby).values()})
     assert [process["pid"] for process in standby.report()["processes"]] == ranks
     os.kill(ranks[-1], signal.SIGKILL)
     standby.until("failed", 1)
     standby.order(2)
     standby.until("running", 2)
     hold.unlink()
-    start = eventually(lambda: standby.report()["start"])
+    start = promptly(lambda: standby.report()["start"])
     assert start == {"standby": False, "cold_because": "standby was not ready"}
-    eventually(lambda: "training" in standby.log("workerlog.1", 2))
+    promptly(lambda: "training" in standby.log("workerlog.1", 2))
 
 
 @BOTH
@@ -246,7 +246,7 @@ def test_nothing_waits_for_a_job_that_is_over(standby: Any, command: str) -> Non
     begin(standby)
     standby.order(1, command)
     standby.until("stopped")
-    eventually(lambda: waiting(standby) == {})
+    promptly(lambda: waiting(standby) == {})
 
 
 def children(pid: int) -> list[int]:

@@ -13,7 +13,7 @@ import pytest
 
 from jobctl.jobspec.launcher import setup
 from tests.tools.launches import launch_of
-from tests.tools.waiting import eventually
+from tests.tools.waiting import promptly
 
 from .conftest import Node, kill_together
 
@@ -31,7 +31,7 @@ class Trio:
             node.dir = node.root / f"node-{number}"
             node.launch.update(node=number, host=f"h{number}", command=node.script(TRAIN))
             node.start()
-        self.ports = [eventually(lambda node=node: node.report().get("port")) for node in self.nodes]
+        self.ports = [promptly(lambda node=node: node.report().get("port")) for node in self.nodes]
         self.order()
 
     def order(self, number: int = 1, command: str = "run") -> None:
@@ -94,7 +94,7 @@ def test_a_launcher_that_was_told_to_stop_stays_so_when_it_is_started_again(trio
     trio.kill(1)
     trio.nodes[1].start()
     pid = trio.nodes[1].started[-1].pid
-    found = eventually(lambda: (r := trio.nodes[1].report())["launcher"]["pid"] == pid and r)
+    found = promptly(lambda: (r := trio.nodes[1].report())["launcher"]["pid"] == pid and r)
     assert (found["state"], found["generation"], found["reason"]) == ("stopped", 1, "told to stop")
 
 
@@ -104,17 +104,17 @@ def test_launchers_end_a_job_that_fails_the_same_way_again(trio: Trio) -> None:
     trio.kill(1)
     trio.nodes[1].start(command=bug)
     ended = [
-        eventually(lambda node=node: (r := node.report())["order"] and r["order"]["command"] == "stop" and r)
+        promptly(lambda node=node: (r := node.report())["order"] and r["order"]["command"] == "stop" and r)
         for node in trio.nodes
     ]
     why = "node 1: rank 1 exited with code 3; failed the same way again, before any progress: a bug, not a fault"
     assert {report["order"]["why"] for report in ended} == {why}
     found = [trio.nodes[0].until("stopped"), trio.nodes[1].until("failed"), trio.nodes[2].until("stopped")]
     assert [report["reason"] for report in found] == [why, "rank 1 exited with code 3", why]
-    eventually(lambda: not trio.nodes[0].pids("script-"))
+    promptly(lambda: not trio.nodes[0].pids("script-"))
     trio.kill(2)
     pid = trio.nodes[2].start().pid
-    found[2] = eventually(lambda: (r := trio.nodes[2].report())["launcher"]["pid"] == pid and r)
+    found[2] = promptly(lambda: (r := trio.nodes[2].report())["launcher"]["pid"] == pid and r)
     assert (found[2]["state"], found[2]["order"]["command"]) == ("stopped", "stop")
     kept = [json.loads((node.dir / "events.json").read_text())["events"] for node in trio.nodes]
     told = [
@@ -125,7 +125,7 @@ def test_launchers_end_a_job_that_fails_the_same_way_again(trio: Trio) -> None:
     assert told == [[*(("failure", number) for number in failures), ("failed", failures[-1])]] * 3
     trio.order(9)  # of the next `up`
     for node in (trio.nodes[0], trio.nodes[2]):
-        eventually(lambda node=node: node.report()["generation"] == 9)
+        promptly(lambda node=node: node.report()["generation"] == 9)
 
 
 def test_a_launcher_that_is_started_again_after_the_end_keeps_how_it_ended(node: Node) -> None:
@@ -134,7 +134,7 @@ def test_a_launcher_that_is_started_again_after_the_end_keeps_how_it_ended(node:
     done = node.until("succeeded", 1)
     assert node.started[-1].wait() == 0
     pid = node.start(command=["false"]).pid
-    found = eventually(lambda: (r := node.report())["launcher"]["pid"] == pid and r)
+    found = promptly(lambda: (r := node.report())["launcher"]["pid"] == pid and r)
     node.looks()
     assert {name: found[name] for name in ("state", "exit_code", "finished_at", "processes")} == {
         name: done[name] for name in ("state", "exit_code", "finished_at", "processes")

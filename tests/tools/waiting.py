@@ -8,6 +8,7 @@ from typing import Literal, TypeVar
 
 T = TypeVar("T")
 
+PROMPT = 60.0  # seconds for what takes one or two on an idle machine
 PATIENCE = 300.0  # seconds for what takes a few on an idle machine; what is niced takes hundreds beside four workers
 
 
@@ -22,3 +23,8 @@ def eventually(look: Callable[[], T | Literal[False] | None], seconds: float = P
         time.sleep(min(1.5, max(0.01, 9 * (now - asked))))
         asked = time.monotonic()
     return value
+
+
+def promptly(look: Callable[[], T | Literal[False] | None], seconds: float = PROMPT) -> T:
+    """The same for what nothing niced and no job delays: a test that fails because of a bug does so within a minute."""
+    return eventually(look, seconds)
