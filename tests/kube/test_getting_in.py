@@ -19,6 +19,7 @@ from jobctl.jobspec.deploy.kubernetes.ports import PodPorts
 from jobctl.jobspec.deploy.kubernetes.session import OUT, RESULT
 from jobctl.jobspec.deploy.model.errors import PortClosed
 from kube.world import World
+from tests.tools.waiting import promptly
 
 UP = ("up", "--target", "kubernetes")
 ONE = "resnet-1-abcde"
@@ -73,11 +74,8 @@ def test_a_command_whose_client_has_gone_hangs_up(config: Path, world: World) ->
         assert client.stdout.readline().startswith(b"/dev/pts/")
         (begun,) = _marks(world)
         client.terminate()
-    deadline = time.monotonic() + 60
-    while len(marks := _marks(world)) < 2:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    assert marks == [begun, begun]
+    promptly(lambda: len(_marks(world)) > 1)
+    assert _marks(world) == [begun, begun]
 
 
 def _marks(world: World) -> list[str]:

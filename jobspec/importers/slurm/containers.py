@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from jobctl.jobspec.importers.launchers.docker import DockerRun
+from jobctl.jobspec.importers.slurm.options import leading
 from jobctl.jobspec.importers.values import listed
 
 _FLAGS = {
@@ -110,15 +111,8 @@ def enroot(words: Sequence[str]) -> tuple[str, DockerRun, list[str]] | None:
         return None
     said: list[tuple[str, str]] = []
     lost: list[str] = []
-    at = 1
-    while at < len(words) and words[at].startswith("-"):
-        name, equals, value = words[at].partition("=")
-        at += 1
-        if name == "--":
-            break
-        if name in _ENROOT_VALUES and not equals and at < len(words):
-            value = words[at]
-            at += 1
+    options, rest = leading(words[1:], _ENROOT_VALUES)
+    for name, value in options:
         if name in ("-m", "--mount"):
             said.append(("--volume", _fstab(value)))
         elif name in ("-e", "--env"):
@@ -127,9 +121,9 @@ def enroot(words: Sequence[str]) -> tuple[str, DockerRun, list[str]] | None:
             said.append(("--user", "root"))
         elif name not in ("-w", "--rw"):
             lost.append(f"{name} {value}".strip())
-    if at + 1 >= len(words):
+    if len(rest) < 2:
         return None
-    return words[at], DockerRun(tuple(said), image(words[at]) or "", tuple(words[at + 1 :])), lost
+    return rest[0], DockerRun(tuple(said), image(rest[0]) or "", tuple(rest[1:])), lost
 
 
 def _fstab(text: str) -> str:

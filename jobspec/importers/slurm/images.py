@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from jobctl.jobspec.importers.shell.interpreter import Command
-from jobctl.jobspec.importers.slurm.options import split
+from jobctl.jobspec.importers.slurm.options import leading, split
 
 _FROM = re.compile(r"(docker|dockerd|podman)://")
 _VALUES = {"--arch", "--dir", "--library", "--name", "--tmpdir"}  # of `apptainer pull` and `build`
@@ -44,9 +44,10 @@ def _of_apptainer(words: Sequence[str]) -> Iterator[tuple[str, str]]:
         words = words[1:]
     if words[:1] not in (["pull"], ["build"]):
         return
-    options, rest = _options(words[1:], _VALUES)
+    given, rest = leading(words[1:], _VALUES)
     if not rest or not _FROM.match(rest[-1]):
         return
+    options = dict(given)
     tail = posixpath.basename(rest[-1].partition("://")[2])
     file = rest[0] if len(rest) == 2 else options.get("--name") or f"{tail.replace(':', '_')}.sif"
     if ":" not in tail and len(rest) == 1 and "--name" not in options:
@@ -57,31 +58,18 @@ def _of_apptainer(words: Sequence[str]) -> Iterator[tuple[str, str]]:
 def _of_enroot(words: Sequence[str]) -> Iterator[tuple[str, str]]:
     """`import [-o FILE] URI`, `create [-n NAME] FILE`."""
     if words[:1] == ["import"]:
-        options, rest = _options(words[1:], {"-o", "--output", "-a", "--arch"})
+        given, rest = leading(words[1:], {"-o", "--output", "-a", "--arch"})
         if rest and _FROM.match(rest[0]):
+            options = dict(given)
             path = re.sub(r"^[^@/]+@|[^#/]+#", "", rest[0].partition("://")[2])
             file = options.get("-o") or options.get("--output") or re.sub("[/:]", "+", path) + ".sqsh"
             yield from _places(file, rest[0])
     elif words[:1] == ["create"]:
-        options, rest = _options(words[1:], {"-n", "--name"})
+        given, rest = leading(words[1:], {"-n", "--name"})
         if rest:
+            options = dict(given)
             name = options.get("-n") or options.get("--name") or posixpath.basename(rest[0]).removesuffix(".sqsh")
             yield name, rest[0]
-
-
-def _options(words: Sequence[str], takes: set[str]) -> tuple[dict[str, str], list[str]]:
-    found: dict[str, str] = {}
-    at = 0
-    while at < len(words) and words[at].startswith("-"):
-        name, equals, value = words[at].partition("=")
-        at += 1
-        if name == "--":
-            break
-        if name in takes and not equals and at < len(words):
-            value = words[at]
-            at += 1
-        found[name] = value
-    return found, list(words[at:])
 
 
 def _places(file: str, source: str) -> Iterator[tuple[str, str]]:
