@@ -237,12 +237,12 @@ class Host:
         """Connect it again."""
         sh("ip", "link", "set", self.cable, "up")
 
-    def slow_link(self, rate: str | None) -> None:
-        """Let it send no more than `rate` (`256kbit`, per second); None: as much as it can."""
+    def slow_link(self, rate: str | None, burst: str = "16kbit") -> None:
+        """Let it send no more than `rate` (`256kbit`, per second), `burst` of it at once; None: as much as it can."""
         inside = ("nsenter", f"--net=/run/netns/{self.namespace}", "tc", "qdisc")
         sh(*inside, "del", "dev", "eth0", "root", check=False)
         if rate:
-            sh(*inside, "add", "dev", "eth0", "root", "tbf", "rate", rate, "burst", "16kbit", "latency", "2s")
+            sh(*inside, "add", "dev", "eth0", "root", "tbf", "rate", rate, "burst", burst, "latency", "2s")
 
     def kill_engine(self) -> None:
         """SIGKILL the engine; what runs in containers goes on, or not, as a real crash has it.

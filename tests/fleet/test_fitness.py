@@ -49,6 +49,8 @@ def test_hosts_with_a_fault_are_named_and_no_other(four_hosts: Fleet, tmp_path: 
     """One may use four fifths of the cores, one has a slow link, and one adds wrongly."""
     _, linked, throttled, tampered = four_hosts.hosts
     jobs = Jobs(tmp_path, four_hosts, SPEC.replace("nodes: 2", "nodes: 4"))
+    for host in four_hosts.hosts:  # by its links, and not by what cores that others use can copy
+        host.slow_link("400mbit", "500kb")
     linked.slow_link("20mbit")
     wrap_docker(throttled, QUOTA.format(0.8 * (os.cpu_count() or 1)))
     wrap_docker(tampered, WRONG_SUM)

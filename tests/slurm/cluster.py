@@ -251,7 +251,12 @@ class Slurm:
     def run(self, *argv: str, check: bool = True) -> str:
         """Run one of Slurm's commands and return what it prints."""
         done = subprocess.run(
-            [str(self.bin / argv[0]), *argv[1:]], capture_output=True, text=True, check=False, timeout=60
+            [str(self.bin / argv[0]), *argv[1:]],
+            cwd=self.dir,  # which both file systems have; the checkout may lie where another root has nothing
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
         )
         assert done.returncode == 0 or not check, done.stderr
         return done.stdout

@@ -23,6 +23,7 @@ import pytest
 from tests.tools.ports import free_ports
 
 READY = 90.0  # seconds within which an etcd answers, which has to write a lot to a disk that may be slow first
+RENEWED = "etcd_debugging_lease_renewed_total "  # counted by whoever leads
 USER, PASSWORD = "trainer", 'o\'pen "sesame"'
 
 
@@ -118,6 +119,14 @@ class Etcd:
         with urllib.request.urlopen(request, timeout=30, context=context) as answer:
             found: dict[str, Any] = json.loads(answer.read())
         return found
+
+    def renewals(self) -> int:
+        """Return how often leases were renewed, as those members count that run."""
+        counts = []
+        for number in self.processes:
+            with urllib.request.urlopen(f"{self.scheme}://{self.endpoints[number]}/metrics", timeout=30) as answer:
+                counts += [line.split()[1] for line in answer.read().decode().splitlines() if line.startswith(RENEWED)]
+        return int(sum(map(float, counts)))
 
     def keys(self, prefix: str) -> dict[str, Any]:
         """Return what lies below a prefix, each value from JSON."""
