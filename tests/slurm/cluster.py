@@ -17,7 +17,7 @@ from pathlib import Path
 
 PROGRAMS = ("slurmctld", "slurmd", "squeue", "munged", "ip", "unshare", "nsenter")
 COMMANDS = ("sbatch", "squeue", "scontrol", "scancel", "srun", "sinfo", "sacct")
-READY = 60.0  # seconds within which daemons answer
+READY = 240.0  # seconds within which daemons answer; a busy machine takes tens of them to submit a job
 
 _CONF = """\
 ClusterName=test

@@ -30,7 +30,7 @@ _WHOLE = 1 << 20  # bytes up to which a file is read at once; a key and a report
 # What running a script, an editor or jobctl itself changes, and what never reaches a process.
 NEVER = (
     *(".git", "__pycache__", "*.pyc", ".venv", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".ipynb_checkpoints"),
-    *(".DS_Store", "*.swp", "*.swo", "*~", ".#*", ".jobctl-*"),
+    *(".DS_Store", "*.swp", "*.swo", "*~", ".#*", ".jobctl-*", ".jobctl"),
 )
 # What holds credentials, wherever it lies.
 _PRIVATE = {
