@@ -17,7 +17,7 @@ from jobctl.jobspec.deploy.model.sample import DeviceSample, HostSample
 from jobctl.jobspec.deploy.store.history import StepProgress
 from jobctl.jobspec.plan.generation import Generation, Member, RendezvousPoint
 from jobctl.jobspec.report.metrics import JobMetrics, metrics_text, step_rate
-from jobctl.jobspec.report.openmetrics import Family, exposition
+from jobctl.jobspec.report.openmetrics import Family, exposition, labelled
 from tests.tools.failures import failed
 
 from .stories import rich
@@ -109,10 +109,10 @@ def test_no_job_is_a_valid_answer() -> None:
 
 def test_labels_are_escaped_and_numbers_are_exact() -> None:
     family = Family("jobctl_x_bytes", "gauge", 'what\n"it" \\ is', "bytes")
-    family.add(2**53 + 0.0, a='b\n"c"\\\ud800', b=None)
-    family.add(None, a="d")
-    family.add(0.1, a="e")
-    family.add(5, a="e")
+    family.add(2**53 + 0.0, labelled(a='b\n"c"\\\ud800', b=None))
+    family.add(None, labelled(a="d"))
+    family.add(0.1, labelled(a="e"))
+    family.add(5, labelled(a="e"))
     assert exposition([family]) == (
         "# TYPE jobctl_x_bytes gauge\n# UNIT jobctl_x_bytes bytes\n"
         '# HELP jobctl_x_bytes what\\n\\"it\\" \\\\ is\n'
