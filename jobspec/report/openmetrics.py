@@ -1,4 +1,7 @@
-"""The OpenMetrics text format, version 1.0. Pure. By hand: a client library would bring a registry of global counters."""
+"""The OpenMetrics text format, version 1.0, and the older one of Prometheus. Pure.
+
+By hand: a client library would bring a registry of global counters.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from functools import lru_cache
 from typing import Literal
 
 CONTENT_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+PLAIN_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 Kind = Literal["gauge", "counter", "info", "stateset"]
 
 _SUFFIX = {"gauge": "", "counter": "_total", "info": "_info", "stateset": ""}
@@ -60,3 +64,26 @@ def _number(value: float) -> str:
 def exposition(families: Iterable[Family]) -> str:
     """Return the text of all families."""
     return "".join(f"{line}\n" for family in families for line in family.lines()) + "# EOF\n"
+
+
+def wants_plain(accept: str) -> bool:
+    """Say whether a client that sends this header `Accept` knows the older format alone."""
+    return "text/plain" in accept and "openmetrics" not in accept
+
+
+def plain(text: str) -> str:
+    """Return metrics in the older format, which has no units and only gauges and counters, named as their samples are."""
+    lines: list[str] = []
+    suffix = ""
+    for line in text.splitlines():
+        mark, _, rest = line.partition(" ")
+        word, _, rest = rest.partition(" ")
+        name, _, rest = rest.partition(" ")
+        if mark != "#":
+            lines.append(line)
+        elif word == "TYPE":
+            suffix = _SUFFIX[rest]
+            lines.append(f"# TYPE {name}{suffix} {'counter' if rest == 'counter' else 'gauge'}")
+        elif word == "HELP":
+            lines.append(f"# HELP {name}{suffix} {rest}")
+    return "".join(f"{line}\n" for line in lines)
