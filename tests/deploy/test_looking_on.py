@@ -212,7 +212,7 @@ def test_metrics_that_are_served_cost_a_question_to_each_host(
     (hosts.job.root / "job.json").unlink()
     now += 60.0
     assert source.text() == "# EOF\n"
-    eventually(lambda: sorted(closed) == ["h0", "h1"])
+    eventually(lambda: sorted(closed) == ["h0", "h1"], 20.0)
     source.close()
 
 
