@@ -100,7 +100,7 @@ def _processes(node: int) -> tuple[ObservedProcess, ...]:
     )
 
 
-def sample(handle: Any, hosts: Any) -> Mapping[str, HostSample]:
+def sample(handle: Any, hosts: Any, samplers: Any) -> Mapping[str, HostSample]:
     """Return made-up samples of all devices."""
     gib = float(2**30)
     return {

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from jobctl.jobspec.report.report import Story
 
 STDOUT = "-"
+FORMATS = ("json", "text")  # what `-o` of other commands takes
 
 
 @command
@@ -42,11 +43,15 @@ def report(
 
     Example: jobctl report my-job -o story.html
     """
+    from jobctl.jobspec.operations.errors import Refused
     from jobctl.jobspec.operations.inspect.report import gather_story, story_of
     from jobctl.jobspec.operations.resolve.job import Reached, job_of_name
     from jobctl.jobspec.operations.resolve.names import name_of
     from jobctl.jobspec.report.html import page
 
+    if output in FORMATS:
+        hint = f"`-o ./{output}` for a file of that name; `jobctl events -o json` and `jobctl metrics` print what it is made of"
+        raise Refused(f"`report` writes a page, and `-o` names its file: there is no format `{output}`", hint)
     reached = Reached(hosts, ssh_config, accept_new)
     name = name_of(job, reached)
     directory = job_of_name(name)

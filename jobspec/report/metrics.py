@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import get_args
 
 from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode, Phase
-from jobctl.jobspec.deploy.model.sample import HostSample
+from jobctl.jobspec.deploy.model.sample import DeviceSample, HostSample
 from jobctl.jobspec.deploy.store.history import StepProgress
-from jobctl.jobspec.report.openmetrics import Family, Kind, exposition
+from jobctl.jobspec.report.openmetrics import Family, Kind, exposition, labelled
 from jobctl.jobspec.report.report import Story
 
 RATE_OVER = 60.0  # seconds over which the step rate is taken
@@ -83,7 +83,7 @@ class _Families:
         self.all = {name: Family(f"jobctl_{name}", kind, meaning, unit) for name, kind, meaning, unit in _METRICS}
 
     def _add(self, metric: str, value: float | None, **labels: object) -> None:
-        self.all[metric].add(value, **labels)
+        self.all[metric].add(value, labelled(**labels))
 
     def add(self, known: JobMetrics) -> None:
         """Add what is known of a job."""
@@ -140,14 +140,17 @@ class _Families:
         self._add("host_memory_bytes", sample.memory, host=host)
         self._add("host_memory_available_bytes", sample.available, host=host)
         for device in sample.devices:
-            where = {"host": host, "device": device.device, "name": device.name}
-            self._add("device_utilization_ratio", device.utilization, **where)
-            self._add("device_memory_used_bytes", device.memory_used, **where)
-            self._add("device_memory_bytes", device.memory, **where)
-            self._add("device_power_watts", device.watts, **where)
-            self._add("device_temperature_celsius", device.celsius, **where)
-            self._add("device_ecc_errors", device.corrected, **where, kind="corrected")
-            self._add("device_ecc_errors", device.uncorrected, **where, kind="uncorrected")
+            self._add_device({"host": host, "device": device.device, "name": device.name}, device)
+
+    def _add_device(self, where: Mapping[str, object], device: DeviceSample) -> None:
+        labels = labelled(**where)  # most metrics are of devices: what they have in common is made once
+        self.all["device_utilization_ratio"].add(device.utilization, labels)
+        self.all["device_memory_used_bytes"].add(device.memory_used, labels)
+        self.all["device_memory_bytes"].add(device.memory, labels)
+        self.all["device_power_watts"].add(device.watts, labels)
+        self.all["device_temperature_celsius"].add(device.celsius, labels)
+        self._add("device_ecc_errors", device.corrected, **where, kind="corrected")
+        self._add("device_ecc_errors", device.uncorrected, **where, kind="uncorrected")
 
 
 def metrics_text(jobs: Iterable[JobMetrics]) -> str:

@@ -293,6 +293,11 @@ def test_report_writes_a_page(jobctl: Any) -> None:
     # All but the time at which it was made.
     assert printed.out.split("Made by")[0] == page.split("Made by")[0]
     assert jobctl("report", "-o", "no/such/place.html").code == 2
+    ran = jobctl("report", "-o", "json")  # what other commands take
+    assert (ran.code, Path("json").exists()) == (2, False)
+    assert "there is no format `json`" in ran.err
+    assert jobctl("report", "-o", "./json").code == 0
+    assert Path("json").exists()
 
 
 def test_nothing_is_coloured_in_a_pipe(jobctl: Any) -> None:

@@ -21,6 +21,9 @@ class Told:
 
     answer = staticmethod(lambda value, kind: value)
 
+    def listed(self, label: str) -> list[Any]:
+        return list(self.containers)
+
     @contextmanager
     def asked(self) -> Iterator[Any]:
         yield SimpleNamespace(containers=lambda **how: list(self.containers))

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from http.client import BadStatusLine
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar
+from urllib.parse import parse_qs, urlsplit
 
 import paramiko
 import pytest
@@ -117,6 +118,24 @@ def test_a_newer_engine_is_spoken_to_as_it_understands(newer: Engine) -> None:
         assert client.containers() == []
     paths = [path.partition("?")[0] for path in Newer.asked]
     assert paths == [f"GET /v{version}/containers/json" for version in ("1.41", "1.44", "1.44")]
+
+
+def test_containers_are_listed_as_the_engine_understands_it(newer: Engine) -> None:
+    """They are listed without the SDK, which finds out what an engine means that refuses."""
+    for _ in range(3):
+        assert newer.listed("jobctl.job=a b") == []
+    paths = [path.partition("?")[0] for path in Newer.asked]
+    assert paths == [f"GET /v{version}/containers/json" for version in ("1.41", "1.41", "1.44", "1.44", "1.44")]
+    wanted = {"all": ["1"], "filters": ['{"label": ["jobctl.job=a b"]}']}
+    for path in Newer.asked:
+        query = parse_qs(urlsplit(path.split()[1]).query)
+        assert {key: query[key] for key in wanted} == wanted
+
+
+def test_a_list_that_the_engine_refuses_is_told_in_its_words(newer: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Newer, "do_GET", lambda request: request.tell(500, b'{"message": "the disk is gone"}'))
+    with pytest.raises(HostError, match="its engine refuses: the disk is gone"):
+        newer.listed("x")
 
 
 def test_what_cannot_be_sent_again_waits_for_the_version(newer: Engine) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -23,7 +24,7 @@ from jobctl.jobspec.deploy.transport import live_fanout
 from jobctl.jobspec.deploy.transport.base import Result
 from jobctl.jobspec.deploy.transport.live_fanout import LiveFanOut
 from jobctl.jobspec.deploy.transport.local import LocalTransport
-from jobctl.jobspec.operations.inspect import top
+from jobctl.jobspec.operations.inspect import metrics, top
 from jobctl.jobspec.operations.inspect.metrics import MetricsSource
 from jobctl.jobspec.operations.inspect.status import look_on
 from jobctl.jobspec.operations.inspect.top import LoadWatch
@@ -35,10 +36,27 @@ from jobctl.views import status as status_view
 from jobctl.views.events import EventChoice, show_events
 from jobctl.views.failure import Failed
 from jobctl.views.status import watch_status
+from tests.tools.waiting import eventually
 
 from .test_executor import TWO
 
 ROUNDS = 300  # looks after which a test gives up
+
+
+class GoesSilentToo:
+    """A channel to a host that may go silent."""
+
+    def __init__(self, channel: socket.socket, host: GoesSilent) -> None:
+        self._channel, self._host = channel, host
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._channel, name)
+
+    def recv(self, size: int) -> bytes:
+        if self._host.silent:
+            self._host.over.wait()
+            raise TimeoutError
+        return self._channel.recv(size)
 
 
 class GoesSilent(LocalTransport):
@@ -53,6 +71,9 @@ class GoesSilent(LocalTransport):
             self.over.wait()
             raise HostError(self.host, "silent", "it does not answer")
         return super().run(argv, *args, **how)
+
+    def dial(self, argv: Sequence[str]) -> Any:
+        return GoesSilentToo(super().dial(argv), self)
 
 
 class Enough(Exception):
@@ -163,6 +184,36 @@ def test_metrics_that_are_served(hosts: Watched, tmp_path: Path, monkeypatch: py
         if f"{2000 + round_}" in source.text() and "h1" in hosts.failures:
             return
     pytest.fail("a host that is silent delays the others")
+
+
+def test_metrics_that_are_served_cost_a_question_to_each_host(
+    hosts: Watched, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the first look, no command is run. A story is not told at each look. What is down is let go of."""
+    monkeypatch.setenv("JOBCTL_STATE_DIR", str(tmp_path))
+    (hosts.job.root / "job.json").write_text(json.dumps({"target": "ssh", "spec": None}))
+    source = MetricsSource(None, live=True)
+    source._jobs._handles["job"] = hosts.job.stamp(), hosts
+    look_on(hosts)
+    now, ran, told, closed = 0.0, list[str](), list[str](), list[str]()
+    source.clock = lambda: now
+    for name, transport in hosts.transports.items():
+        run = transport.run
+        monkeypatch.setattr(transport, "run", lambda *a, n=name, run=run, **how: (ran.append(n), run(*a, **how))[1])
+        monkeypatch.setattr(transport, "close", lambda name=name: closed.append(name))
+    monkeypatch.setattr(metrics, "story_of", lambda directory: (told.append("story"), time.sleep(0.1))[1])
+    for step in range(5):
+        now += 60.0
+        hosts.step(0, 1000 + step)
+        assert f" {1000 + step}\n" in source.text()
+        if step == 0:
+            ran.clear()
+    assert (ran, told, closed) == ([], ["story"], [])
+    (hosts.job.root / "job.json").unlink()
+    now += 60.0
+    assert source.text() == "# EOF\n"
+    eventually(lambda: sorted(closed) == ["h0", "h1"], 20.0)
+    source.close()
 
 
 def test_events_that_are_known_here_do_not_wait_for_hosts(

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
+from prometheus_client.parser import text_fd_to_metric_families
 
 from jobctl.jobspec.deploy.model.control import Control, Ledger
 from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode, ObservedProcess
@@ -17,7 +19,7 @@ from jobctl.jobspec.deploy.model.sample import DeviceSample, HostSample
 from jobctl.jobspec.deploy.store.history import StepProgress
 from jobctl.jobspec.plan.generation import Generation, Member, RendezvousPoint
 from jobctl.jobspec.report.metrics import JobMetrics, metrics_text, step_rate
-from jobctl.jobspec.report.openmetrics import Family, exposition
+from jobctl.jobspec.report.openmetrics import Family, exposition, labelled, plain, wants_plain
 from tests.tools.failures import failed
 
 from .stories import rich
@@ -109,16 +111,43 @@ def test_no_job_is_a_valid_answer() -> None:
 
 def test_labels_are_escaped_and_numbers_are_exact() -> None:
     family = Family("jobctl_x_bytes", "gauge", 'what\n"it" \\ is', "bytes")
-    family.add(2**53 + 0.0, a='b\n"c"\\\ud800', b=None)
-    family.add(None, a="d")
-    family.add(0.1, a="e")
-    family.add(5, a="e")
+    family.add(2**53 + 0.0, labelled(a='b\n"c"\\\ud800', b=None))
+    family.add(None, labelled(a="d"))
+    family.add(0.1, labelled(a="e"))
+    family.add(5, labelled(a="e"))
     assert exposition([family]) == (
         "# TYPE jobctl_x_bytes gauge\n# UNIT jobctl_x_bytes bytes\n"
         '# HELP jobctl_x_bytes what\\n\\"it\\" \\\\ is\n'
         'jobctl_x_bytes{a="b\\n\\"c\\"\\\\?"} 9007199254740992.0\njobctl_x_bytes{a="e"} 0.1\n# EOF\n'
     )
     assert parsed(exposition([family]))["jobctl_x_bytes"] == {'a=b\n"c"\\?': 2**53, "a=e": 0.1}
+
+
+def test_the_older_format_has_the_same_samples() -> None:
+    text = metrics_text([known()])
+    older = plain(text)
+    samples = {line for line in text.splitlines() if not line.startswith("#")}
+    assert {line for line in older.splitlines() if not line.startswith("#")} == samples
+    families = {family.name: family for family in text_fd_to_metric_families(StringIO(older))}
+    assert sum(len(family.samples) for family in families.values()) == len(samples)
+    assert {families[name].type for name in ("jobctl_phase", "jobctl_job_info", "jobctl_host_load")} == {"gauge"}
+    assert families["jobctl_restarts"].type == "counter"
+    assert families["jobctl_restarts"].documentation == "Failures since the last `up` or `restart`, by cause."
+    assert not {line.split()[1] for line in older.splitlines() if line.startswith("#")} - {"TYPE", "HELP"}
+
+
+@pytest.mark.parametrize(
+    ("accept", "older"),
+    [
+        ("", False),
+        ("*/*", False),
+        ("text/plain", True),
+        ("text/plain;version=0.0.4;q=0.5,*/*;q=0.1", True),
+        ("application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5", False),
+    ],
+)
+def test_who_gets_the_older_format(accept: str, older: bool) -> None:
+    assert wants_plain(accept) is older
 
 
 @pytest.mark.parametrize(

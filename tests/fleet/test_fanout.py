@@ -6,10 +6,13 @@ import json
 import os
 import subprocess
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
+from paramiko.packet import Packetizer
 
+from jobctl.jobspec.operations.inspect.metrics import MetricsSource
 from tests.tools import commands
 
 from .light import LightFleet, light_fleet
@@ -37,6 +40,36 @@ def jobctl(directory: Path, *args: str) -> subprocess.CompletedProcess[str]:
     """Run `jobctl` in a folder."""
     environ = {**os.environ, "JOBCTL_STATE_DIR": str(directory / "state"), "NO_COLOR": "1"}
     return commands.run(args, directory, environ, 300)
+
+
+def test_a_look_again_is_three_questions_to_a_host(
+    wide: LightFleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its files, its containers and how busy it is. Messages are what metrics cost; commands take three times as many."""
+    (tmp_path / "job.yaml").write_text(SPEC.format(nodes=SIZE))
+    wide.hosts_file(tmp_path / "hosts.txt")
+    up = ("up", "--hosts", "hosts.txt", "--ssh-config", str(wide.ssh_config), "--skip-check", "--no-supervise")
+    assert jobctl(tmp_path, *up).returncode == 0
+    monkeypatch.setenv("JOBCTL_STATE_DIR", str(tmp_path / "state"))
+    sent: list[object] = []
+    plain = Packetizer.send_message
+
+    def send(packetizer: Packetizer, data: object) -> None:
+        sent.append(data)
+        plain(packetizer, data)  # type: ignore[no-untyped-call]
+
+    monkeypatch.setattr(Packetizer, "send_message", send)
+    source = MetricsSource(None, live=True)
+    try:
+        source.clock = count(step=60.0).__next__
+        for _ in range(2):  # connections are made
+            source.text()
+        sent.clear()
+        assert source.text().count("\njobctl_host_load{") == SIZE
+        assert SIZE * 3 <= len(sent) <= SIZE * 4
+    finally:
+        source.close()
+        assert jobctl(tmp_path, "down").returncode == 0
 
 
 def test_three_bad_hosts_of_many(wide: LightFleet, tmp_path: Path) -> None:

@@ -97,12 +97,32 @@ scrape_configs: [{{job_name: jobctl, honor_labels: true, static_configs: [{{targ
 """
 
 
+def installed(name: str) -> str:
+    """Return where a program of Prometheus is; skip or fail the test where there is none."""
+    program = shutil.which(name)
+    if program is None:
+        reason = f"{name} is not installed (apt-get install prometheus)"
+        pytest.fail(reason) if os.environ.get("JOBCTL_TOOLS") == "required" else pytest.skip(reason)
+    return str(program)
+
+
+@pytest.mark.long
+def test_promtool_finds_nothing_wrong_with_the_older_format(jobs: Jobs) -> None:
+    promtool = installed("promtool")
+    (jobs.directory / "hold").touch()
+    jobs.ok("up")
+    with serving(jobs) as url:
+        answer = urllib.request.urlopen(urllib.request.Request(url, headers={"Accept": "text/plain"}), timeout=60)
+        body = answer.read()
+    assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
+    assert b'jobctl_phase{job="counter"' in body
+    done = subprocess.run([promtool, "check", "metrics"], input=body, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
 @pytest.mark.long
 def test_a_real_prometheus_scrapes_them(jobs: Jobs, tmp_path: Path, eventually: Callable[..., Any]) -> None:
-    program = shutil.which("prometheus")
-    if program is None:
-        reason = "prometheus is not installed (apt-get install prometheus)"
-        pytest.fail(reason) if os.environ.get("JOBCTL_TOOLS") == "required" else pytest.skip(reason)
+    program = installed("prometheus")
     (jobs.directory / "hold").touch()
     jobs.ok("up")
     with serving(jobs) as url:

@@ -17,13 +17,13 @@ from jobctl.jobspec.operations.errors import NotYours
 from jobctl.jobspec.operations.inspect.as_json import iso
 from jobctl.jobspec.operations.inspect.listing import KnownJob, KnownJobs
 from jobctl.jobspec.operations.inspect.logs import Choice
+from jobctl.jobspec.operations.inspect.refreshed import Refreshed
 from jobctl.jobspec.operations.inspect.top import JobLoad
 from jobctl.jobspec.operations.serve import ui_actions, ui_data, ui_logs
 from jobctl.jobspec.operations.serve.ui_access import PageAccess
 from jobctl.jobspec.operations.serve.ui_actions import PageActions, Wish
 from jobctl.jobspec.operations.serve.ui_data import UiData
 from jobctl.jobspec.operations.serve.ui_logs import SHOWN, LogSearch, LogWindow, LogWindows
-from jobctl.jobspec.operations.serve.ui_refresh import Refreshed
 from jobctl.jobspec.operations.serve.ui_server import TICKET_LIFE, TICKETS, Tickets
 from jobctl.jobspec.operations.serve.ui_view import POINTS, Samples
 

@@ -23,8 +23,7 @@ class Containers:
 
     def seen(self) -> tuple[SeenContainer, ...]:
         """Return them all, running or not, in order of their nodes."""
-        with self.engine.asked() as client:
-            found = self.engine.answer(client.containers(all=True, filters={"label": f"jobctl.job={self.job}"}), list)
+        found = self.engine.answer(self.engine.listed(f"jobctl.job={self.job}"), list)
         seen = (_seen(container) for container in found if isinstance(container, dict) and "Id" in container)
         return tuple(sorted(seen, key=lambda seen: (seen.node, seen.id)))
 

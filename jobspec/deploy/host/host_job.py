@@ -13,7 +13,6 @@ import os
 import shlex
 import tarfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
@@ -22,13 +21,14 @@ from jobctl.jobspec.deploy.host.container_starter import STARTING, ContainerStar
 from jobctl.jobspec.deploy.host.containers import Containers
 from jobctl.jobspec.deploy.host.engine import Engine
 from jobctl.jobspec.deploy.host.scripts import SCRIPTS, python
+from jobctl.jobspec.deploy.host.work_reader import SUPERVISED, WorkReader, files_in
 from jobctl.jobspec.deploy.model.container import SeenContainer
 from jobctl.jobspec.deploy.model.control import NOTHING, Control, Unreadable, parse_control
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.host_state import HostState
 from jobctl.jobspec.deploy.model.report_reader import launching
 from jobctl.jobspec.deploy.model.spare_state import SPARE, as_nodes
-from jobctl.jobspec.deploy.model.untrusted import Json, as_text, number_in, parse_object
+from jobctl.jobspec.deploy.model.untrusted import Json, as_text, number_in
 from jobctl.jobspec.deploy.store.files import Room, told_of
 from jobctl.jobspec.deploy.transport.base import FIRST_ANSWER, Transport, checked, problem, put
 from jobctl.jobspec.plan.types import Container
@@ -37,7 +37,6 @@ from jobctl.jobspec.spec.hosts import Host
 
 SPARE_REPORT = PurePosixPath(SPARE) / "report.json"  # of a launcher that waits to become a node
 PREPARED = "prepared.json"  # in `run`: what a spare has
-SUPERVISED = 76  # what observe.sh ends with where a supervisor holds its lock
 
 
 class HostJob:
@@ -56,6 +55,10 @@ class HostJob:
         self.containers = Containers(self.engine, job)
         # Not functools.cached_property: up to Python 3.11 that lets one instance at a time look, of all hosts.
         self._directories: tuple[PurePosixPath, PurePosixPath] | None = None
+        self._reader = WorkReader()
+        self._parsed: tuple[Json | None, Json | None, Control] | None = (
+            None  # control file and ledger, and what they say
+        )
         self.starter = ContainerStarter(transport, target, self.engine)
 
     @property
@@ -130,28 +133,20 @@ class HostJob:
         except HostError as error:
             return replace(seen, unreadable=error)
 
-    def _files(self) -> tuple[dict[PurePosixPath, Json | None], bool, bool]:
-        """Return the files that say how the job does, whether a supervisor holds its lock there, and whether the disk is full.
+    def look_on(self) -> None:
+        """From now on, look at the files through a script that stays on the host."""
+        self._reader.look_on()
 
-        A file that is being replaced just now is left out, as are all if there are none.
-        """
-        if self._directories is None:
-            argv = SCRIPTS.argv("find_and_observe", *self.place)
+    def _files(self) -> tuple[dict[PurePosixPath, Json | None], bool, bool]:
+        """Return the files that say how the job does, whether a supervisor holds its lock there, and whether the disk is full."""
+        if self._directories is None and not self._reader.looks_on:
+            packed = self.transport.run(SCRIPTS.argv("find_and_observe", *self.place), timeout=FIRST_ANSWER)
         else:
-            argv = SCRIPTS.argv("observe", *map(str, self._directories))
-        packed = self.transport.run(argv, timeout=FIRST_ANSWER)
+            packed = self._reader.read(self.transport, str(self.work), str(self.own))
         if packed.code not in (0, SUPERVISED):
             raise problem(self.host.name, "read the work directory", packed)
-        found: dict[PurePosixPath, Json | None] = {}
-        with suppress(tarfile.TarError, EOFError), tarfile.open(fileobj=io.BytesIO(packed.out)) as archive:
-            for member in archive:
-                if member.isdir():
-                    found[PurePosixPath(member.name)] = None
-                file = archive.extractfile(member) if member.isfile() else None
-                data = parse_object(file.read()) if file else None
-                if data is not None:
-                    found[PurePosixPath(member.name)] = data
-        return found, packed.code == SUPERVISED, is_full(packed.err.decode("utf-8", "replace"))
+        full = is_full(packed.err.decode("utf-8", "replace"))
+        return files_in(packed.out), packed.code == SUPERVISED, full
 
     def control(self) -> Control:
         """Read control file and ledger only; the engine is not asked."""
@@ -159,8 +154,12 @@ class HostJob:
 
     def _control(self, files: Mapping[PurePosixPath, Json | None]) -> Control:
         run = PurePosixPath("run")
+        generation, ledger = files.get(run / "control.json"), files.get(run / "ledger.json")
+        if self._parsed is not None and self._parsed[0] is generation and self._parsed[1] is ledger:
+            return self._parsed[2]
         try:
-            return parse_control(files.get(run / "control.json"), files.get(run / "ledger.json"))
+            self._parsed = generation, ledger, parse_control(generation, ledger)
+            return self._parsed[2]
         except Unreadable as bad:
             place = str(self.work / run)
             hint = "use the version that brought the job up; `jobctl down` takes it down all the same"

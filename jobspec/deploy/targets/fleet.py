@@ -84,6 +84,8 @@ class Fleet(Generic[J]):
     def look_on(self) -> None:
         """From now on, let no look wait for a host that is silent: see LiveFanOut."""
         self._live = LiveFanOut(lambda host_job: str(host_job.host.name))
+        for host_job in self.host_jobs.values():
+            host_job.look_on()
 
     def newest(self) -> Control:
         """Return the newest generation and ledger. This command waits no more for a host that did not answer."""

@@ -35,6 +35,9 @@ class JobOnHost(Protocol):
     def observe(self) -> HostState:
         """Read what is there."""
 
+    def look_on(self) -> None:
+        """From now on, observe in a way that is cheap when it is done again and again."""
+
     def control(self) -> Control:
         """Read control file and ledger only."""
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from jobctl.jobspec.deploy.host.asker import Asker
 from jobctl.jobspec.deploy.host.scripts import SCRIPTS
 from jobctl.jobspec.deploy.model.sample import HostSample, parse_sample
 from jobctl.jobspec.deploy.targets.hosts import Hosts
 from jobctl.jobspec.deploy.targets.local import Local
-from jobctl.jobspec.deploy.transport.base import Transport, checked
+from jobctl.jobspec.deploy.transport.base import TIMEOUT, Transport, checked
 from jobctl.jobspec.deploy.transport.fanout import fan_out
 from jobctl.jobspec.deploy.transport.live_fanout import LiveFanOut
 from jobctl.jobspec.deploy.transport.local import LocalTransport
@@ -31,23 +32,56 @@ class MachineSample:
         return self._taken
 
 
+class HostSamplers:
+    """Takes samples of the hosts of one job again and again: a host that is silent delays no other."""
+
+    def __init__(self) -> None:
+        self._live = LiveFanOut(str, 0.0)
+        self._askers: dict[str, Asker] = {}
+
+    def take(self, transports: Mapping[str, Transport]) -> Mapping[str, HostSample]:
+        """Return a sample of each of the hosts that answers."""
+        for host, transport in transports.items():
+            kept = self._askers.get(host)
+            if kept is None or kept.transport is not transport:
+                self._askers[host] = Asker(transport, SCRIPTS.argv("sample", "answer"), _WHAT, TIMEOUT)
+                if kept is not None:
+                    kept.close()
+        return self._live.on(list(transports), lambda host: _asked(self._askers[host])).done
+
+    def close(self) -> None:
+        """Let go of the channels to hosts."""
+        for asker in self._askers.values():
+            asker.close()
+
+
+_WHAT = "read how busy it is"
+
+
+def _asked(asker: Asker) -> HostSample:
+    said = asker.ask()
+    return _sample(asker.transport) if said is None else _parsed(said)
+
+
+def _sample(transport: Transport) -> HostSample:
+    return _parsed(checked(transport, SCRIPTS.argv("sample"), _WHAT))
+
+
+def _parsed(said: bytes) -> HostSample:
+    return parse_sample(said.decode("utf-8", "replace"))
+
+
 def sample_hosts(
-    handle: Handle, hosts: Iterable[str], live: LiveFanOut | None = None, here: MachineSample | None = None
+    handle: Handle, hosts: Iterable[str], samplers: HostSamplers, here: MachineSample | None = None
 ) -> Mapping[str, HostSample]:
     """Return a sample of each of the hosts that answers; of none where hosts are not jobctl's to ask, as in a cluster.
 
-    With `live`, which is to be the same each time, a host that is silent delays no other. `here`: who looks at several jobs
-    at once takes one sample of this machine for all of them.
+    `samplers` are to be the same each time. `here`: who looks at several jobs at once takes one sample of this machine for
+    all of them.
     """
     if isinstance(handle, Local):
         return fan_out(handle.where(), (here or MachineSample()).get).done
     if isinstance(handle, Hosts):
         jobs = handle.host_jobs
-        on = live.on if live else fan_out
-        return on([host for host in hosts if host in jobs], lambda host: _sample(jobs[host].transport)).done
+        return samplers.take({host: jobs[host].transport for host in hosts if host in jobs})
     return {}
-
-
-def _sample(transport: Transport) -> HostSample:
-    printed = checked(transport, SCRIPTS.argv("sample"), "read how busy it is")
-    return parse_sample(printed.decode("utf-8", "replace"))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
     import paramiko
 
 # Seconds between two looks of Paramiko's whether a connection is to be closed; with its own 0.1, many keep a core busy.
-QUIET = 2.0
+# What closes one here wakes it first.
+QUIET = 5.0
 CONNECT_TIMEOUT = 10  # seconds, unless the SSH configuration has ConnectTimeout
 
 
@@ -39,17 +41,24 @@ def connect(host: Host, options: SshOptions) -> fabric.Connection:
         if isinstance(error, paramiko.ChannelException):  # there is no session yet, so it is of the jump host
             raise not_through(host.name, str(connection.gateway.original_host), error.text) from error
         raise
-    connection.transport.sock.settimeout(QUIET)
+    for hop in _hops(connection):
+        hop.transport.sock.settimeout(QUIET)
     return connection
 
 
 def close(connection: fabric.Connection) -> None:
     """Close a connection, also one that was not made, and those to its jump hosts."""
-    wake(connection)
-    hop: Any = connection
-    while hop is not None and not isinstance(hop, str):
+    for hop in _hops(connection):
+        wake(hop)
         hop.close()
         hop.client.close()  # Fabric closes none that is not open yet
+
+
+def _hops(connection: fabric.Connection) -> Iterator[fabric.Connection]:
+    """Yield a connection, and those to the jump hosts on its way."""
+    hop: Any = connection
+    while hop is not None and not isinstance(hop, str):
+        yield hop
         hop = hop.gateway
 
 
@@ -70,10 +79,8 @@ def _prepared(host: Host, options: SshOptions) -> fabric.Connection:
     config = fabric.Config(**runtime)
     identity = {"key_filename": [_identity(host)]} if host.identity else {}
     connection = fabric.Connection(host.name, user=host.user, port=host.port, config=config, connect_kwargs=identity)
-    hop: Any = connection
-    while hop is not None and not isinstance(hop, str):
+    for hop in _hops(connection):
         _prepare(hop, options)
-        hop = hop.gateway
     return connection
 
 

@@ -70,16 +70,21 @@ class LiveFanOut:
             line.busy, line.value, line.problem = False, value, problem
             if problem is None:
                 line.heard, line.since = self._clock(), time.time()
-            self._changed.notify_all()
+            if not any(
+                one.busy and not one.given_up for one in self._lines.values()
+            ):  # each wake costs as much as an answer
+                self._changed.notify_all()
 
     def _wait(self, asked: list[_Line]) -> None:
         """Wait for those that were asked in this round, as long as one after the other answers."""
         ever = any(line.heard > float("-inf") for line in self._lines.values())
         missing = len(asked)
         deadline = self._clock() + (QUIET if ever else FIRST)
-        while (left := sum(line.busy for line in asked)) and self._clock() < deadline:
+        while left := sum(line.busy for line in asked):
             if left < missing:
                 missing, deadline = left, self._clock() + QUIET
+            elif self._clock() >= deadline:
+                break
             self._changed.wait(min(0.5, max(0.0, deadline - self._clock())))
         for line in asked:
             line.given_up = line.busy

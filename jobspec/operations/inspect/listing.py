@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -95,10 +95,14 @@ class KnownJobs:
         elif kept is not None:
             kept[1].close()
 
+    def drop_others(self, names: Collection[str]) -> None:
+        """Let go of the connections of all jobs but `names`."""
+        for name in self._handles.keys() - set(names):
+            self.drop(name)
+
     def close(self) -> None:
         """Let go of all connections."""
-        for name in list(self._handles):
-            self.drop(name)
+        self.drop_others(())
 
 
 def known_jobs() -> Iterator[KnownJob]:

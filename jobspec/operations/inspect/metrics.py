@@ -8,19 +8,23 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from jobctl.jobspec.deploy.transport.live_fanout import LiveFanOut
 from jobctl.jobspec.operations.errors import OperationError
 from jobctl.jobspec.operations.inspect.listing import KnownJobs
+from jobctl.jobspec.operations.inspect.refreshed import Refreshed
 from jobctl.jobspec.operations.inspect.report import story_of
 from jobctl.jobspec.operations.resolve.job import job_of_name
 from jobctl.jobspec.operations.resolve.running import directory_of_running
 
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.store.jobdir import JobDir
-    from jobctl.jobspec.deploy.targets.sampling import MachineSample
+    from jobctl.jobspec.deploy.targets.sampling import HostSamplers, MachineSample
     from jobctl.jobspec.report.metrics import JobMetrics
+    from jobctl.jobspec.report.report import Story
 
 FRESH = 2.0  # seconds for which one look serves all who ask
+SHARE = 400  # a story is told again after so many times as long as telling it took: that of a week takes seconds
+WAIT = 1.0  # seconds for which a look waits for a story
+RECENT = 1 << 16  # bytes of recorded progress, far more than a minute has
 
 
 class MetricsSource:
@@ -35,7 +39,9 @@ class MetricsSource:
     ) -> None:
         self.chosen, self.clock = chosen, clock
         self._jobs = KnownJobs(live=live)
-        self._samples: dict[str, LiveFanOut] = {}
+        self._live = live
+        self._samplers: dict[str, HostSamplers] = {}
+        self._stories: dict[str, Refreshed[Story | None]] = {}
         self._lock = threading.Lock()
         self._last: tuple[float, str] | None = None
 
@@ -48,13 +54,23 @@ class MetricsSource:
             now = self.clock()
             if self._last is None or not 0 <= now - self._last[0] < FRESH:
                 here = MachineSample()
-                found = [self._job(directory, now, here) for directory in self._directories()]
+                directories = self._directories()
+                self._forget({directory.name for directory in directories})
+                found = [self._job(directory, now, here) for directory in directories]
                 self._last = now, metrics_text(one for one in found if one is not None)
             return self._last[1]
 
     def close(self) -> None:
         """Let go of all connections."""
-        self._jobs.close()
+        self._forget(set())
+
+    def _forget(self, names: set[str]) -> None:
+        """Let go of the connections of all jobs but `names`: the others are not up any more."""
+        for name in self._samplers.keys() - names:
+            self._samplers.pop(name).close()
+        for name in self._stories.keys() - names:
+            del self._stories[name]
+        self._jobs.drop_others(names)
 
     def _directories(self) -> list[JobDir]:
         if self.chosen is None:
@@ -65,7 +81,7 @@ class MetricsSource:
         """Return what is known of a job, None of one that is not up, or that this version cannot read."""
         from jobctl.jobspec.deploy.model.observed import phase
         from jobctl.jobspec.deploy.store.history import read_progress
-        from jobctl.jobspec.deploy.targets.sampling import sample_hosts
+        from jobctl.jobspec.deploy.targets.sampling import HostSamplers, sample_hosts
         from jobctl.jobspec.report.metrics import JobMetrics
 
         job = self._jobs.look(directory)
@@ -76,14 +92,25 @@ class MetricsSource:
         if job.handle is None or job.observed is None or not job.answered:
             self._jobs.drop(job.name)  # it is reached in another way, perhaps
             return JobMetrics(*known, None, "unknown")
-        story = None
-        with suppress(OperationError):
-            story = story_of(directory)
         observed = job.observed
         hosts = sorted({node.host for node in observed.members if node.reachable and node.host})
-        live = self._samples.setdefault(job.name, LiveFanOut(str, 0.0))
-        samples = sample_hosts(job.handle, hosts, live, here)
-        return JobMetrics(*known, observed, phase(observed)[0], story, read_progress(directory.progress), samples)
+        samplers = self._samplers.setdefault(job.name, HostSamplers())
+        samples = sample_hosts(job.handle, hosts, samplers, here)
+        progress = read_progress(directory.progress, RECENT)
+        return JobMetrics(*known, observed, phase(observed)[0], self._story(directory), progress, samples)
+
+    def _story(self, directory: JobDir) -> Story | None:
+        """Return the story of a job; who asks again and again gets it as it was told last."""
+
+        def tell() -> Story | None:
+            with suppress(OperationError):
+                return story_of(directory)
+            return None
+
+        if not self._live:
+            return tell()
+        told = self._stories.setdefault(directory.name, Refreshed(tell, time.monotonic, SHARE))
+        return told.get(WAIT)[0]
 
 
 def metrics_of(jobs: Sequence[str], *, live: bool = False) -> MetricsSource:

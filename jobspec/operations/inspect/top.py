@@ -76,7 +76,9 @@ class LoadWatch:
     def __init__(self, handle: Handle, clock: Callable[[], float] = time.monotonic) -> None:
         self._handle, self._clock = handle, clock
         self._courses: dict[int, _Course] = {}
-        self._usage, self._samples = LiveFanOut(lambda job: str(job.host.name), 0.0), LiveFanOut(str, 0.0)
+        from jobctl.jobspec.deploy.targets.sampling import HostSamplers
+
+        self._usage, self._samplers = LiveFanOut(lambda job: str(job.host.name), 0.0), HostSamplers()
 
     def look(self) -> JobLoad:
         """Look at the job, its hosts and their devices."""
@@ -86,7 +88,7 @@ class LoadWatch:
         observed = observe(self._handle)
         now, used = self._clock(), usage_of(self._handle, observed, self._usage)
         hosts = sorted({node.host for node in observed.nodes if node.reachable and node.host})
-        samples = sample_hosts(self._handle, hosts, self._samples)
+        samples = sample_hosts(self._handle, hosts, self._samplers)
         devices = {host: sample.devices for host, sample in samples.items()}
         nodes = tuple(self._load(now, node, used.get(node.node), devices.get(node.host, ())) for node in observed.nodes)
         return JobLoad(observed, nodes, ended(self._handle, observed))

@@ -31,19 +31,21 @@ class _Handler(QuietHandler):
     server: MetricsServer
 
     def do_GET(self) -> None:
-        """Answer with the metrics."""
-        from jobctl.jobspec.report.openmetrics import CONTENT_TYPE
+        """Answer with the metrics, in the older format to a client that knows no other."""
+        from jobctl.jobspec.report.openmetrics import CONTENT_TYPE, PLAIN_TYPE, plain, wants_plain
 
         if self.path.partition("?")[0] not in _PATHS:
             self.send_error(HTTPStatus.NOT_FOUND)
             return
         try:
-            body = self.server.source.text().encode()
+            text = self.server.source.text()
         except (OSError, OperationError) as error:
             self.send_error(HTTPStatus.SERVICE_UNAVAILABLE, explain=str(error))
             return
+        older = wants_plain(self.headers.get("Accept", ""))
+        body = (plain(text) if older else text).encode()
         self.send_response(HTTPStatus.OK)
-        self.send_header("Content-Type", CONTENT_TYPE)
+        self.send_header("Content-Type", PLAIN_TYPE if older else CONTENT_TYPE)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from jobctl.jobspec.operations.errors import OperationError
 from jobctl.jobspec.operations.inspect.as_json import iso, past_json, state_json
+from jobctl.jobspec.operations.inspect.refreshed import FRESH, Refreshed
 from jobctl.jobspec.operations.serve.ui_logs import KEPT, TAIL, LogWindows
-from jobctl.jobspec.operations.serve.ui_refresh import FRESH, Refreshed
 
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.apply.deployer import Handle
