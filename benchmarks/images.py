@@ -35,7 +35,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from tests.fleet.fleet import Fleet, fleet
 from tests.fleet.host import Host, wait
-from tests.fleet.loading import Archive, layer, loading
+from tests.fleet.loading import Archive, LoadingFleet, layer, loading
 from tests.fleet.machine import sh
 from tests.fleet.podman import ENGINES
 
@@ -202,14 +202,6 @@ class LoadingBench(Bench):
 class _Silent(http.server.SimpleHTTPRequestHandler):
     def log_message(self, format: str, *args: object) -> None:
         """Say nothing."""
-
-
-class LoadingFleet(Fleet):
-    """Hosts with a docker client, and no engine."""
-
-    def _start(self, host: Host) -> None:
-        super()._start(host)
-        host.install_docker()
 
 
 def open_to_registry(kind: type[Host]) -> type[Host]:

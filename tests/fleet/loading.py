@@ -24,6 +24,9 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from jobctl.jobspec.deploy.host.scripts.saved_image import BLOBS, SavedBytes
 
+from .fleet import Fleet
+from .host import Host
+
 CHUNK = 1 << 20
 INFO = {"ID": "loading", "ServerVersion": "26.1.5", "DriverStatus": [], "SecurityOptions": [], "DockerRootDir": "/"}
 _IMAGE = re.compile(r"(?:/v[\d.]+)?/images/(.+?)(?:/(json|history|get))?")
@@ -227,6 +230,14 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(text)
+
+
+class LoadingFleet(Fleet):
+    """Hosts with a docker client, and no engine: to be made with `engines=False`."""
+
+    def _start(self, host: Host) -> None:
+        super()._start(host)
+        host.install_docker()
 
 
 @contextlib.contextmanager
