@@ -144,14 +144,15 @@ class ImageSpread:
         if layers is None:
             return list(lacking)
         jobs = {host: self._jobs[host] for host in lacking}
-        shared = self._shared(layers, jobs) if engine.kind().saves_parts else {}
+        shared = self._shared(layers, jobs)
         shared = {host: shared.get(host, frozenset[str]()) for host in jobs}
         missing = {known: bytes_missing(engine, image, layers, known) for known in set(shared.values())}
         for host in self._without_room(image, shared, missing):
             del jobs[host], shared[host]
         if not jobs:
             return []
-        now = together({host: missing[known] for host, known in shared.items()})
+        lacks = {host: missing[known] for host, known in shared.items()}
+        now = together(lacks) if engine.kind().saves_parts else list(lacks)
         later = [host for host in jobs if host not in now]
         jobs = {host: jobs[host] for host in now}
         without = frozenset.intersection(*(shared[host] for host in now))

@@ -78,9 +78,9 @@ class EngineKind:
 
     @property
     def saves_parts(self) -> bool:
-        """Whether layers can be left out of an image that it saves: they bear the names by which other engines know them.
+        """Whether layers can always be left out of an image that it saves: they bear the names by which other engines know them.
 
-        From version 25 on a store of layers does so. One that keeps layers compressed names them otherwise.
+        From version 25 on a store of layers does so. In containerd's, only layers do that are not compressed.
         """
         return self.kind == "docker" and self.store == "layers" and _numbers(self.version) >= _SAVES_PARTS
 
