@@ -52,9 +52,10 @@ def parts(seed: int, faults: int) -> Iterator[Part]:
     ):
         notify = () if "--alone" in options else ("--notify",)  # it is the supervisor that tells
         yield _fleet(f"fleet-{kind}", "light", seed + number, faults, *notify, *options)
-    for engine in ("podman", "docker26", "podman5"):
+    for engine in ("podman", "docker26", "containerd", "podman5"):
         yield _fleet(f"fleet-{engine}", "light", seed, faults, "--engine", engine)
     yield _tests("engines", "tests/contract", {"JOBCTL_TEST_ENGINES": "all"})
+    yield _tests("stores", "tests/fleet/test_stores.py", {"JOBCTL_FLEET": "required"})
     for framework in ("torch", "torch-ps", "mindspore", "paddle", "paddle-ps", "paddle-elastic"):
         yield _fleet(f"fleet-{framework}", framework, seed, max(1, faults // 5))
     often = {"JOBCTL_TEST_SEED": str(seed), "JOBCTL_TEST_SCHEDULES": "30", "JOBCTL_TEST_KILLS": "30"}

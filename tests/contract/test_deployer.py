@@ -77,7 +77,7 @@ def two_with(engine: str) -> Any:
 
 
 two_with_podman, two_with_rootless = two_with("podman"), two_with("rootless")
-two_with_docker26, two_with_podman5, two_with_rootless5 = map(two_with, NEWER)
+two_with_docker26, two_with_containerd, two_with_podman5, two_with_rootless5 = map(two_with, NEWER)
 
 # A deployer, and what its hosts are. A job on Podman lives in any run: fleet/test_podman.py.
 HOSTS = {"compose": "two_hosts", "ssh": "two_hosts"}

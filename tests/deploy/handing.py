@@ -14,7 +14,7 @@ import pytest
 
 from jobctl.jobspec.deploy.host import handing_on
 from jobctl.jobspec.deploy.host.handing_on import ArchiveSource
-from jobctl.jobspec.deploy.host.scripts import joined
+from jobctl.jobspec.deploy.host.scripts import HAND_ON, joined
 from jobctl.jobspec.deploy.transport.local import LocalTransport
 
 
@@ -67,9 +67,9 @@ def image(size: int) -> bytes:
 class Gated:
     """A source that stops in the middle until it is let go on, and the programs that were started."""
 
-    def __init__(self, played: Played, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, played: Played, monkeypatch: pytest.MonkeyPatch, at: int = 3_000_000) -> None:
         self.go, self.programs = played.folder / "go", dict[str, Any]()
-        begin = "head -c 3000000 $0; while [ ! -e $1 ]; do sleep 0.02; done; tail -c +3000001 $0"
+        begin = f"head -c {at} $0; while [ ! -e $1 ]; do sleep 0.02; done; tail -c +{at + 1} $0"
         self.source = played.source(save=["sh", "-c", begin, str(played.folder / "saved"), str(self.go)])
         start = LocalTransport.start
 
@@ -78,8 +78,8 @@ class Gated:
             return made
 
         monkeypatch.setattr(LocalTransport, "start", kept)
-        quicker = joined("kept", "frames", "hand_on").replace("BEAT = 1.0", "BEAT = 0.2")
-        quicker = quicker.replace("AHEAD = 16 *", "AHEAD = 2 *")
+        quicker = joined(*HAND_ON).replace("BEAT = 1.0", "BEAT = 0.2")
+        quicker = quicker.replace("AHEAD = 16 <<", "AHEAD = 2 <<")
         monkeypatch.setattr(handing_on, "joined", lambda *names: quicker)
 
     def signal(self, played: Played, name: str, number: int) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from jobctl.jobspec.deploy.host import data_spread, handing_on
 from jobctl.jobspec.deploy.host.data_spread import DataSpread
-from jobctl.jobspec.deploy.host.scripts import joined
+from jobctl.jobspec.deploy.host.scripts import HAND_ON, MARK, joined
 from jobctl.jobspec.deploy.host.send_data import DataPackage
 from jobctl.jobspec.deploy.transport.base import Result
 from jobctl.jobspec.deploy.transport.local import LocalTransport
@@ -20,7 +20,7 @@ from jobctl.jobspec.deploy.transport.local import LocalTransport
 from .sent_data import contents, package
 
 HOSTS = ("h1", "h2", "h3")
-PROGRAM = "class Relay"  # in the program that hands on
+PROGRAM = MARK
 
 
 class Remote(LocalTransport):
@@ -61,7 +61,7 @@ class Hosts:
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, names: Sequence[str] = HOSTS) -> None:
         monkeypatch.setattr(data_spread, "LocalTransport", type("Local", (), {}))
         monkeypatch.setattr(data_spread, "MUCH", 1_000_000)
-        quick = joined("kept", "frames", "hand_on").replace("BEAT = 1.0", "BEAT = 0.1")
+        quick = joined(*HAND_ON).replace("BEAT = 1.0", "BEAT = 0.1")
         self.program = f"{quick}# {folder}\n"
         monkeypatch.setattr(handing_on, "joined", lambda *modules: self.program)
         self.folder, self.told = folder, list[str]()

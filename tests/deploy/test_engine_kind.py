@@ -14,7 +14,8 @@ from jobctl.jobspec.deploy.model.engine_kind import engine_kind, image_content, 
 from jobctl.jobspec.deploy.transport.base import Result
 from jobctl.jobspec.deploy.transport.local import LocalTransport
 
-# Those of docker-26-rootless-selinux and podman-5.4-rootless were not recorded: they have what the sources of these engines say.
+# Those of docker-26-rootless-selinux, docker-29, docker-29-selinux and podman-5.4-rootless were not recorded: they have what
+# the sources of these engines say.
 RECORDED = Path(__file__).parent / "engines"
 
 
@@ -28,6 +29,8 @@ def recorded(name: str) -> Any:
     [
         ("docker-20.10", "Docker Engine 20.10.24+dfsg1 (image store: layers)", [], ()),
         ("docker-26-containerd", "Docker Engine 26.1.5+dfsg1 (image store: containerd)", [], ()),
+        ("docker-29", "Docker Engine 29.0.4 (image store: containerd)", [], ()),
+        ("docker-29-selinux", "Docker Engine 29.0.4 (image store: layers, SELinux)", [], ("label=disable",)),
         (
             "docker-26-rootless-selinux",
             "Docker Engine 26.1.5 (image store: layers, rootless, SELinux)",
@@ -53,6 +56,7 @@ def test_what_an_engine_says_of_itself(name: str, said: str, lacks: list[str], o
     kind = engine_kind(recorded(name))
     assert (str(kind), [lack.code for lack in kind.lacks()], kind.security_options) == (said, lacks, options)
     assert kind.loads_parts == ("docker" in name)
+    assert kind.saves_parts == (name in ("docker-26-rootless-selinux", "docker-29-selinux"))
 
 
 def test_an_answer_without_anything_is_an_unknown_docker() -> None:
@@ -76,6 +80,7 @@ LAYERS = ["sha256:aa", "sha256:bb"]
 STORED = {
     "layers": {"Id": "sha256:config", "Config": {"Cmd": ["sh"], "Entrypoint": None, "Env": ["A=1"], "WorkingDir": ""}},
     "containerd": {"Id": "sha256:index", "Config": {"Cmd": ["sh"], "Env": ["A=1"], "Labels": None}},
+    "docker-29": {"Id": "sha256:index", "Config": {"Cmd": ["sh"], "Env": ["A=1"]}, "Identity": {"Pull": []}},
     "podman": {"Id": "sha256:config", "Config": {"Cmd": ["sh"], "Entrypoint": [], "Env": ["A=1"], "User": ""}},
 }
 

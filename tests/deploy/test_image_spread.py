@@ -11,7 +11,7 @@ import pytest
 
 from jobctl.jobspec.deploy.host import image_spread, images
 from jobctl.jobspec.deploy.host.image_copy import HERE
-from jobctl.jobspec.deploy.host.image_spread import ImageSpread, Pull
+from jobctl.jobspec.deploy.host.image_spread import ImageSpread, Pull, together
 from jobctl.jobspec.deploy.model.control import Image
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.transport.local import LocalTransport
@@ -26,6 +26,9 @@ class Cluster:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, having: Mapping[str, Sequence[str] | None]) -> None:
         self.having = dict(having)
         self.made: list[tuple[str, list[str]]] = []
+        self.left_out: list[set[str]] = []  # of each transfer
+        self.below: dict[str, Sequence[str]] = {}  # layers of other images that hosts have
+        self.saves_parts = True
         self.noted: list[str] = []
         self.told: list[str] = []
         self.fails: dict[tuple[str, str], str] = {}  # why, by source and host
@@ -41,9 +44,10 @@ class Cluster:
         for name, value in {
             "HandingOn": self._transfer,
             "layers_of": lambda engine, image: self.having[engine.name],
-            "layers_there": lambda engine: [],
+            "layers_there": lambda engine: [self.below.get(engine.name, ())],
             "can_be_used": lambda job, image: True,
-            "bytes_missing": lambda engine, image, layers, shared: 5_000_000_000,
+            "give_name": lambda engine, image, layers: None,
+            "bytes_missing": lambda engine, image, layers, shared: 50_000_000 if shared else 5_000_000_000,
             "check_room": self._room,
             "name_to_save": lambda engine, image: image,
         }.items():
@@ -60,6 +64,7 @@ class Cluster:
     def _transfer(self, image: str, source: Any, jobs: Mapping[str, Any]) -> Any:
         def run() -> dict[str, str]:
             self.made.append((source.name, list(jobs)))
+            self.left_out.append(set(source.without))
             lost = {host: self.fails[source.name, host] for host in jobs if (source.name, host) in self.fails}
             self.having |= {host: self.arrives for host in jobs if host not in lost}
             return lost
@@ -110,6 +115,9 @@ class Engine:
     def __init__(self, cluster: Cluster, name: str) -> None:
         self.cluster, self.name, self.command = cluster, name, ("docker",)
 
+    def kind(self) -> Any:
+        return SimpleNamespace(saves_parts=self.cluster.saves_parts)
+
     @contextlib.contextmanager
     def asked(self) -> Iterator[Any]:
         yield SimpleNamespace(remove_image=lambda image, force: self.cluster.having.update({self.name: None}))
@@ -134,6 +142,26 @@ def test_nothing_is_started_where_nobody_can_hand_it_on(
     monkeypatch: pytest.MonkeyPatch, having: dict[str, Sequence[str] | None]
 ) -> None:
     assert Cluster(monkeypatch, having).bring() == []
+
+
+def test_a_host_that_lacks_all_waits_for_those_that_lack_a_layer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise each of these would get, and hand on, what it has already."""
+    cluster = Cluster(monkeypatch, {"h1": None, "h2": None, "h3": None, HERE: LAYERS})
+    cluster.below = {"h1": LAYERS[:1], "h3": LAYERS[:1]}
+    assert cluster.bring() == [(HERE, ["h1", "h3"]), ("h1", ["h2"])]
+    assert cluster.left_out == [{"sha256:aa"}, set()]
+
+
+def test_an_image_that_is_saved_whole_goes_to_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(monkeypatch, {"h1": None, "h2": None, "h3": None, HERE: LAYERS})
+    cluster.below, cluster.saves_parts = {"h1": LAYERS[:1], "h3": LAYERS[:1]}, False
+    assert cluster.bring() == [(HERE, ["h1", "h2", "h3"])]
+    assert cluster.left_out == [set()]
+
+
+def test_hosts_that_lack_little_more_do_not_wait() -> None:
+    assert together({"h1": 50, "h2": 100_000_050, "h3": 100_000_101}) == ["h1", "h2"]
+    assert together({"h1": 10**9, "h2": 2 * 10**9}) == ["h1", "h2"]
 
 
 def test_this_machine_gives_it_to_several(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
+import json
 import tarfile
 from collections import Counter
 from pathlib import Path
@@ -14,7 +16,7 @@ import pytest
 from jobctl.jobspec.deploy.host import image_copy, images
 from jobctl.jobspec.deploy.host.image_copy import ImageSources, shared_layers
 from jobctl.jobspec.deploy.host.images import PullProgress
-from jobctl.jobspec.deploy.host.scripts.hand_on import without_layers
+from jobctl.jobspec.deploy.host.scripts.saved_image import without_layers
 from jobctl.jobspec.deploy.model.control import Image
 from jobctl.jobspec.deploy.model.errors import HostError
 
@@ -100,6 +102,25 @@ def test_a_truncated_image_is_an_error() -> None:
         list(without_layers([image[:20_000]], frozenset()))
 
 
+@pytest.mark.parametrize("left_out", [frozenset[str](), frozenset({"sha256:aa"})])
+def test_an_archive_that_lacks_a_layer_is_an_error(left_out: frozenset[str]) -> None:
+    """As containerd's store saves it, if the layer was unpacked before its blob was pulled (moby#49473)."""
+    members = {"blobs__sha256__aa": b"a" * 1_000, "blobs__sha256__bb": b"b"}
+    listing = json.dumps([{"Layers": ["blobs/sha256/aa", "blobs/sha256/bb"]}]).encode()
+    complete = saved(**members, **{"manifest.json": listing})
+    assert b"".join(without_layers([complete], left_out)).endswith(bytes(1024))
+    image = saved(blobs__sha256__aa=members["blobs__sha256__aa"], **{"manifest.json": listing})
+    with pytest.raises(tarfile.TarError, match=r"lost a part of it .blobs/sha256/bb"):
+        list(without_layers([image], left_out))
+
+
+@pytest.mark.parametrize("listing", [b"", b"{", b"null", b"{}", b"[1]", b'[{"Layers": null}]', b'[{"Layers": 5}]'])
+def test_a_list_of_layers_that_no_engine_writes_is_passed_on(listing: bytes) -> None:
+    image = saved(**{"manifest.json": listing})
+    with tarfile.open(fileobj=io.BytesIO(b"".join(without_layers([image], frozenset())))) as archive:
+        assert archive.getnames() == ["manifest.json"]
+
+
 class Copies:
     """Engines by name, and copies between them that a test plays: `broken` cannot save."""
 
@@ -150,6 +171,29 @@ def test_nobody_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
     copies = Copies(monkeypatch, {"h1": False, "h2": True}, broken="h2")
     assert not copies.sources.copy(copies.jobs["h1"], "app:1")
     assert not copies.sources.copy(copies.jobs["h1"], "app@sha256:0123")  # what is loaded has no digest
+
+
+@pytest.mark.parametrize(
+    ("there", "done"),
+    [
+        ({"localhost/lab/app:1": ("sha256:aa",)}, ["tag localhost/lab/app:1 lab/app 1", "remove localhost/lab/app:1"]),
+        ({"localhost/lab/app:1": ("sha256:bb",)}, []),  # another image of that name, which is none of ours
+        ({"localhost/lab/app:1": ("sha256:aa",), "lab/app:1": ("sha256:aa",)}, []),  # Podman, or not just loaded
+        ({}, []),
+    ],
+)
+def test_what_podman_has_saved_gets_its_name_back(
+    monkeypatch: pytest.MonkeyPatch, there: dict[str, tuple[str, ...]], done: list[str]
+) -> None:
+    asked = list[str]()
+    client = SimpleNamespace(
+        tag=lambda *names: asked.append(" ".join(("tag", *names))),
+        remove_image=lambda name: asked.append(f"remove {name}"),
+    )
+    engine: Any = SimpleNamespace(asked=lambda: contextlib.nullcontext(client))
+    monkeypatch.setattr(image_copy, "layers_of", lambda engine, image: there.get(image))
+    image_copy.give_name(engine, "lab/app:1", ["sha256:aa"])
+    assert asked == done
 
 
 class Ways:

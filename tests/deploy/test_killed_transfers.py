@@ -17,7 +17,7 @@ import pytest
 
 from jobctl.jobspec.deploy.host import handing_on
 from jobctl.jobspec.deploy.host.handing_on import HandingOn
-from jobctl.jobspec.deploy.host.scripts import joined
+from jobctl.jobspec.deploy.host.scripts import HAND_ON, MARK, joined
 from jobctl.jobspec.deploy.host.scripts.frames import PIECE
 
 from .handing import Played
@@ -35,7 +35,7 @@ class Killed:
         self.folder, self.chance = folder, chance
         self.played = Played(folder, list(HOSTS), SIZE)
         self.played.keep = "image"
-        slow = joined("kept", "frames", "hand_on").replace("BEAT = 1.0", "BEAT = 0.2")
+        slow = joined(*HAND_ON).replace("BEAT = 1.0", "BEAT = 0.2")
         begin = f"\nNOTES = {str(folder)!r}\n"
         note = 'open(NOTES + "/got-" + order["keep"][0].split("/")[-2], "ab").write(b"%d\\n" % len(frame.body))'
         counted = "            self.got += len(frame.body)\n"
@@ -81,7 +81,7 @@ class Killed:
 
 def _runs(pid: int) -> bool:
     with contextlib.suppress(OSError):
-        return b"class Relay" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        return MARK.encode() in Path(f"/proc/{pid}/cmdline").read_bytes()
     return False
 
 

@@ -13,7 +13,7 @@ from jobctl.jobspec.deploy.host import handing_on, pace
 from jobctl.jobspec.deploy.host.chain import Chain
 from jobctl.jobspec.deploy.host.handing_on import HandingOn
 from jobctl.jobspec.deploy.host.pace import Pace
-from jobctl.jobspec.deploy.host.scripts import joined
+from jobctl.jobspec.deploy.host.scripts import HAND_ON, joined
 from jobctl.jobspec.deploy.transport.local import LocalTransport
 
 from .handing import Played
@@ -72,13 +72,14 @@ def test_other_hosts_do_not_wait_for_a_slow_one(tmp_path: Path, monkeypatch: pyt
     played.keep = "image"
     for name, value in {"LOOK": 0.3, "LAG": 2 * MB, "FIRST": MB}.items():
         monkeypatch.setattr(pace, name, value)
-    quicker = joined("kept", "frames", "hand_on").replace("BEAT = 1.0", "BEAT = 0.2")
+    quicker = joined(*HAND_ON).replace("BEAT = 1.0", "BEAT = 0.2")
     monkeypatch.setattr(handing_on, "joined", lambda *names: quicker)
+    monkeypatch.setattr(handing_on, "packed", lambda text: text)
     start = LocalTransport.start
 
     def slow(transport: LocalTransport, argv: list[str], terminal: Any = None) -> Any:
         taking = "    def _put(self, frame: Frame) -> None:\n"
-        wait = "        time.sleep(0.2)\n" if transport.host == "h3" else "        time.sleep(0.02)\n"
+        wait = "        time.sleep(0.05)\n" if transport.host == "h3" else "        time.sleep(0.005)\n"
         return start(transport, [part.replace(taking, taking + wait) for part in argv], terminal)
 
     monkeypatch.setattr(LocalTransport, "start", slow)

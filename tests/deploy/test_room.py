@@ -47,9 +47,10 @@ class PlayedEngine:
         (LAYERS[:2], STEPS, 3),
         (LAYERS, STEPS, 0),
         (LAYERS[:1], STEPS[:1], 0),  # which layer is how large is not known
+        (LAYERS[:1], None, 0),  # what the containerd store answers for an image without a history
     ],
 )
-def test_only_layers_that_are_missing_need_room(shared: tuple[str, ...], steps: list[Any], missing: int) -> None:
+def test_only_layers_that_are_missing_need_room(shared: tuple[str, ...], steps: list[Any] | None, missing: int) -> None:
     engine: Any = PlayedEngine(steps=steps)
     assert bytes_missing(engine, "app:1", LAYERS, frozenset(shared)) == missing
 

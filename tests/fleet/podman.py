@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -154,6 +155,24 @@ class NewerHost(Debian13):
     """A host with Docker Engine 26."""
 
 
+class ContainerdHost(NewerHost):
+    """A host with Docker Engine 26 whose images are in the containerd store, as in a fresh Docker Engine 29."""
+
+    def install_images(self) -> None:
+        """Write what its engine has to know; it loads the image itself."""
+        (self.dir / "daemon.json").write_text(json.dumps({"features": {"containerd-snapshotter": True}}))
+
+    def start_engine(self, *more: str) -> None:
+        """Start its engine with that store."""
+        super().start_engine("--config-file", str(self.dir / "daemon.json"), *more)
+
+    def wait_for_engine(self) -> None:
+        """Wait until the engine answers, and give it the image of jobs unless it has that."""
+        super().wait_for_engine()
+        if not engine.images(self.socket):
+            self.docker("import", str(base_image()), IMAGE)
+
+
 class NewerPodmanHost(Debian13, PodmanHost):
     """A host with Podman 5."""
 
@@ -186,6 +205,12 @@ class _Newer(Fleet):
     kind = NewerHost
 
 
+class _Containerd(Fleet):
+    """Hosts with Docker Engine 26 and the containerd store."""
+
+    kind = ContainerdHost
+
+
 class _NewerPodman(Fleet):
     """Hosts with Podman 5."""
 
@@ -198,5 +223,10 @@ class _NewerRootless(Fleet):
     kind = NewerRootlessHost
 
 
-NEWER: Mapping[str, type[Fleet]] = {"docker26": _Newer, "podman5": _NewerPodman, "rootless5": _NewerRootless}
+NEWER: Mapping[str, type[Fleet]] = {
+    "docker26": _Newer,
+    "containerd": _Containerd,
+    "podman5": _NewerPodman,
+    "rootless5": _NewerRootless,
+}
 ENGINES: Mapping[str, type[Fleet]] = {"docker": Fleet, "podman": _Podman, "rootless": _Rootless, **NEWER}

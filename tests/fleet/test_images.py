@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from jobctl.jobspec.deploy.host.scripts import MARK
 from tests.tools.waiting import eventually
 
 from .fleet import Fleet
@@ -55,7 +56,7 @@ def has(host: Host) -> bool:
 def programs(host: Host) -> str:
     """Return the programs on a host that hand images on."""
     pids = sh("ip", "netns", "pids", host.namespace).split()
-    return "".join(line for line in sh("ps", "-o", "args=", *pids).splitlines() if "class Relay" in line)
+    return "".join(line for line in sh("ps", "-o", "args=", *pids).splitlines() if MARK in line)
 
 
 def test_an_image_leaves_this_machine_once(jobs: Jobs) -> None:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from jobctl.jobspec.deploy.host.chain import Chain, Link
 from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.host.pace import Pace
-from jobctl.jobspec.deploy.host.scripts import SCRIPTS, joined
+from jobctl.jobspec.deploy.host.scripts import HAND_ON, SCRIPTS, joined, packed
 from jobctl.jobspec.deploy.host.scripts.frames import PIECE, Frame, Window, feed, fill, sealed
 from jobctl.jobspec.deploy.host.transfer_progress import TransferProgress
 from jobctl.jobspec.deploy.model.errors import DeployError
@@ -148,7 +148,7 @@ class HandingOn:
 
     def _start_on(self, job: HostJob) -> HandingHost:
         order: dict[str, object] = {"key": self._key.hex(), "addr": job.host.address}
-        program, container = joined("kept", "frames", "hand_on"), ""
+        program, container = packed(joined(*HAND_ON)), ""
         argv = ["python3", "-c", program]
         if job is not self.source.host_job:
             load, before = self.source.load(job)

@@ -17,7 +17,7 @@ from jobctl.jobspec.deploy.host.engine import Engine, patient
 from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.host.room import bytes_missing, check_room
 from jobctl.jobspec.deploy.host.scripts.frames import PIECE
-from jobctl.jobspec.deploy.host.scripts.hand_on import without_layers
+from jobctl.jobspec.deploy.host.scripts.saved_image import without_layers
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.model.untrusted import texts
 from jobctl.jobspec.deploy.transport.fanout import fan_out
@@ -26,6 +26,7 @@ from jobctl.jobspec.deploy.transport.local import LocalTransport
 COPIES = 2  # that one engine saves at the same time
 TOLD = 0.5  # seconds between two words on how far a copy is
 HERE = "this machine"
+PODMANS = "localhost/"  # what Podman puts before the names of images that no registry has
 
 
 class NotSaved(Exception):
@@ -122,6 +123,22 @@ def layers_of(engine: Engine, image: str) -> tuple[str, ...] | None:
     return texts((data.get("RootFS") or {}).get("Layers"))
 
 
+def give_name(engine: Engine, image: str, layers: Sequence[str]) -> None:
+    """Give an image with these layers its name, where the engine has just loaded it under the one that Podman has for it.
+
+    What no registry has bears the name `localhost/…` there. Podman finds it by the short name too, Docker Engine does not.
+    """
+    from docker.utils import parse_repository_tag
+
+    other = f"{PODMANS}{image}"
+    if layers_of(engine, image) is not None or layers_of(engine, other) != tuple(layers):
+        return
+    repository, tag = parse_repository_tag(image)
+    with engine.asked() as client:
+        client.tag(other, repository, tag or "latest")
+        client.remove_image(other)  # the name only: the image has another one
+
+
 def layers_there(engine: Engine) -> list[tuple[str, ...]]:
     """Return the layers of each image that an engine has; none where it would not load an image that lacks some."""
     if not engine.kind().loads_parts:
@@ -152,6 +169,7 @@ def _copy(name: str, source: Engine, host_job: HostJob, image: str) -> None:
     check_room(host_job, image, bytes_missing(source, image, layers, shared))
     for left_out in dict.fromkeys((shared, frozenset[str]())):  # an engine that has lost a layer gets all of them
         error = _load(name, source, host_job, image, left_out)
+        give_name(host_job.engine, image, layers)
         if error is None and layers_of(host_job.engine, image) == layers and can_be_used(host_job, image):
             return
     message = f"cannot load image `{image}` from {name}: {error or 'it arrived incomplete'}"

@@ -12,12 +12,12 @@ from hashlib import sha256
 from typing import Literal
 
 from jobctl.jobspec.deploy.host import images
-from jobctl.jobspec.deploy.host.engine import Engine
 from jobctl.jobspec.deploy.host.handing_on import ArchiveSource, HandingOn
 from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.host.image_copy import (
     ImageSources,
     can_be_used,
+    give_name,
     layers_of,
     layers_there,
     name_to_save,
@@ -25,13 +25,15 @@ from jobctl.jobspec.deploy.host.image_copy import (
     shared_layers,
 )
 from jobctl.jobspec.deploy.host.room import bytes_missing, check_room
-from jobctl.jobspec.deploy.host.scripts.hand_on import without_layers
+from jobctl.jobspec.deploy.host.scripts.saved_image import without_layers
 from jobctl.jobspec.deploy.model.control import Image
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.transport.fanout import fan_out
 from jobctl.jobspec.deploy.transport.local import LocalTransport
 
-ROUNDS = 3  # sources that are tried, and hosts that ask the registry
+ROUNDS = 4  # sources that are tried
+ASKED = 3  # hosts that ask the registry
+LITTLE = 100_000_000  # bytes that hosts may get in vain, to get the rest at once with others
 ELSEWHERE = frozenset({"registry-unreachable", "disk-full"})  # where another host may pull what this one cannot
 Pull = Literal["missing", "always", "never"]
 
@@ -127,29 +129,35 @@ class ImageSpread:
 
     def _ask(self, hosts: Sequence[str], ask: Callable[[HostJob], str]) -> str:
         """Return the answer of the first host that reaches the registry. Raises HostError."""
-        for name in hosts[: ROUNDS - 1]:
+        for name in hosts[: ASKED - 1]:
             try:
                 return ask(self._jobs[name])
             except HostError as error:
                 if error.code not in ELSEWHERE:
                     raise
-        return ask(self._jobs[hosts[:ROUNDS][-1]])
+        return ask(self._jobs[hosts[:ASKED][-1]])
 
     def _round(self, image: str, name: str, lacking: Sequence[str]) -> list[str]:
-        """Let hosts hand an image on; return those that may get it from another source."""
+        """Let hosts hand an image on; return those that may get it from another source, or wait for what others lack."""
         engine = self._sources.engine_of(name)
         layers = layers_of(engine, image)
         if layers is None:
             return list(lacking)
         jobs = {host: self._jobs[host] for host in lacking}
-        shared = fan_out(jobs, lambda host: shared_layers(layers, layers_there(jobs[host].engine))).done
+        shared = self._shared(layers, jobs)
         shared = {host: shared.get(host, frozenset[str]()) for host in jobs}
-        for host in self._without_room(image, engine, layers, shared):
+        missing = {known: bytes_missing(engine, image, layers, known) for known in set(shared.values())}
+        for host in self._without_room(image, shared, missing):
             del jobs[host], shared[host]
         if not jobs:
             return []
-        without = frozenset.intersection(*shared.values())
-        source = self._source(image, name, without, bytes_missing(engine, image, layers, without))
+        lacks = {host: missing[known] for host, known in shared.items()}
+        now = together(lacks) if engine.kind().saves_parts else list(lacks)
+        later = [host for host in jobs if host not in now]
+        jobs = {host: jobs[host] for host in now}
+        without = frozenset.intersection(*(shared[host] for host in now))
+        size = missing[without] if without in missing else bytes_missing(engine, image, layers, without)
+        source = self._source(image, name, without, size)
         transfer = HandingOn(image, source, jobs)
         lost = transfer.run()
         fan_out([host for host in jobs if host not in lost], lambda host: self._verify(image, layers, host))
@@ -158,13 +166,16 @@ class ImageSpread:
             if host in transfer.silent:
                 hint = "look whether it runs, and whether the network reaches it"
                 self.gone[host] = HostError(host, "silent", f"it has stopped to answer while it got {image}", hint)
-        return [host for host in lost if host not in transfer.unable | transfer.silent]
+        return [*later, *(host for host in lost if host not in transfer.unable | transfer.silent)]
+
+    def _shared(self, layers: Sequence[str], jobs: Mapping[str, HostJob]) -> dict[str, frozenset[str]]:
+        """Return the layers that hosts have of an image, as far as they tell."""
+        return dict(fan_out(jobs, lambda host: shared_layers(layers, layers_there(jobs[host].engine))).done)
 
     def _without_room(
-        self, image: str, engine: Engine, layers: Sequence[str], shared: Mapping[str, frozenset[str]]
+        self, image: str, shared: Mapping[str, frozenset[str]], missing: Mapping[frozenset[str], int]
     ) -> list[str]:
         """Return the hosts that have no room for the layers that they lack."""
-        missing = {known: bytes_missing(engine, image, layers, known) for known in set(shared.values())}
         asked = fan_out(shared, lambda host: check_room(self._jobs[host], image, missing[shared[host]]))
         full = {host: error for host, error in asked.failed.items() if isinstance(error, HostError)}
         full = {host: error for host, error in full.items() if error.code == "disk-full"}
@@ -188,6 +199,7 @@ class ImageSpread:
     def _verify(self, image: str, layers: Sequence[str], host: str) -> None:
         """Take note that a host has the image; take the name away again from one that lacks a part of it."""
         job = self._jobs[host]
+        give_name(job.engine, image, layers)
         found = layers_of(job.engine, image)
         if found == tuple(layers) and can_be_used(job, image):
             self._sources.received(image, job)
@@ -196,6 +208,15 @@ class ImageSpread:
         elif found is not None:  # an engine may list what it cannot use
             with job.engine.asked() as client:
                 client.remove_image(image, force=True)
+
+
+def together(missing: Mapping[str, int]) -> list[str]:
+    """Return the hosts that get an image at once, given how many bytes each lacks: those that lack much wait for the others.
+
+    What one host lacks passes through all that hand it on. One that lacks all would have each host get what it has already.
+    """
+    most = 2 * min(missing.values()) + LITTLE
+    return [host for host, count in missing.items() if count <= most]
 
 
 def _has_digest(digests: Iterable[str], digest: str) -> bool:

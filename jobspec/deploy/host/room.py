@@ -21,7 +21,7 @@ def bytes_missing(engine: Engine, image: str, layers: Sequence[str], shared: fro
     """Return how many bytes the layers that are not `shared` are, unpacked; 0 if the engine that has them does not tell."""
     with engine.asked() as client:
         size = engine.answer(client.inspect_image(image), dict).get("Size")
-        told = client.history(image) if shared else []
+        told = (client.history(image) if shared else None) or []  # null for an image without a history
     if not shared:
         return size if isinstance(size, int) else 0
     sizes = [step["Size"] for step in reversed(told) if step.get("Size")]  # steps that only set something have no layer

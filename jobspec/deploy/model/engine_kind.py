@@ -25,6 +25,7 @@ OLDEST: Mapping[Kind, tuple[int, int]] = {
 # The first whose unit podman-restart starts again what has the policy `unless-stopped`: in others it does for `always` only.
 _RESTARTS_AFTER_BOOT = (5, 8)
 _TELLS_SELINUX = (4, 6)  # the first that does so in `/info`
+_SAVES_PARTS = (25, 0)
 _STORES: Mapping[Store, str] = {
     "layers": "image store: layers",
     "containerd": "image store: containerd",
@@ -74,6 +75,14 @@ class EngineKind:
     def loads_parts(self) -> bool:
         """Whether it loads an image of which it was sent only the layers that it lacks."""
         return self.kind == "docker"
+
+    @property
+    def saves_parts(self) -> bool:
+        """Whether layers can always be left out of an image that it saves: they bear the names by which other engines know them.
+
+        From version 25 on a store of layers does so. In containerd's, only layers do that are not compressed.
+        """
+        return self.kind == "docker" and self.store == "layers" and _numbers(self.version) >= _SAVES_PARTS
 
     @property
     def security_options(self) -> tuple[str, ...]:

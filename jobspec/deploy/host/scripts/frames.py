@@ -16,9 +16,9 @@ from typing import IO, NamedTuple
 
 from jobctl.jobspec.deploy.host.scripts.kept import KeptArchive
 
-PIECE = 1 << 20  # bytes of a frame
-AHEAD = 16 * PIECE  # bytes that wait for the slowest of those that take them
-KEPT = 96 * PIECE  # bytes that are kept for a host whose source has gone
+PIECE = 1 << 18  # bytes of a frame, which a host hands on once it has all of it: each host adds the time of one
+AHEAD = 16 << 20  # bytes that wait for the slowest of those that take them
+KEPT = 96 << 20  # bytes that are kept for a host whose source has gone
 BEAT = 1.0  # seconds after which a side that has nothing to send says so
 
 

@@ -26,7 +26,7 @@ import tarfile
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import IO, Any, NoReturn
 
 from jobctl.jobspec.deploy.host.scripts.frames import (
@@ -42,6 +42,7 @@ from jobctl.jobspec.deploy.host.scripts.frames import (
     sealed,
 )
 from jobctl.jobspec.deploy.host.scripts.kept import KeptArchive
+from jobctl.jobspec.deploy.host.scripts.saved_image import without_layers
 
 STALL = 8.0  # seconds of silence after which the other side is given up
 REACH = 5.0  # seconds in which a host is reached, or cannot be
@@ -50,38 +51,6 @@ HANGS_ALONE = 300.0  # the same, where others do not wait: an engine may unpack 
 LOCKED = 10.0  # seconds in which a program of an earlier transfer, which was cut off, lets go of the file
 MANY = 1 << 22  # pieces of an archive
 ALONE = 120.0  # seconds without an order or a byte after which it ends
-BLOBS = "blobs/sha256/"
-
-
-def without_layers(saved: Iterable[bytes], left_out: frozenset[str]) -> Iterator[bytes]:
-    """Yield the tar of a saved image without the blobs of some layers. Raises tarfile.TarError."""
-    names = {BLOBS + layer[len("sha256:") :] for layer in left_out}
-    reader: Any = SavedBytes(saved)
-    with tarfile.open(fileobj=reader, mode="r|", bufsize=PIECE) as archive:
-        for member in archive:
-            if member.name in names:
-                continue
-            yield member.tobuf(tarfile.PAX_FORMAT)
-            content = archive.extractfile(member) if member.isreg() else None
-            while content and (piece := content.read(PIECE)):
-                yield piece
-            if content:
-                yield bytes(-member.size % tarfile.BLOCKSIZE)
-    yield bytes(2 * tarfile.BLOCKSIZE)
-
-
-class SavedBytes:
-    """Pieces of bytes as a file."""
-
-    def __init__(self, pieces: Iterable[bytes]) -> None:
-        self._pieces, self._left = iter(pieces), b""
-
-    def read(self, size: int) -> bytes:
-        """Return at most so many bytes, nothing at the end."""
-        if not self._left:
-            self._left = next(self._pieces, b"")
-        piece, self._left = self._left[:size], self._left[size:]
-        return piece
 
 
 class Relay:
