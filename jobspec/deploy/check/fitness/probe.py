@@ -38,6 +38,8 @@ NVIDIA = (
     "index,name,driver_version,vbios_version,memory.total,power.limit,clocks.max.sm,pcie.link.width.current,"
     "ecc.errors.uncorrected.volatile.total,retired_pages.pending"
 )
+# GPUs since Ampere remap rows of memory instead of retiring pages. Old drivers refuse a query that has these names.
+REMAPPED = ",remapped_rows.pending,remapped_rows.failure"
 ROCM = [
     "--showproductname",
     "--showvbios",
@@ -49,7 +51,11 @@ ROCM = [
     "--json",
 ]
 TOOLS = {  # what the drivers' own tools are asked, by kind of device
-    "gpu": [["nvidia-smi", "--query-gpu=" + NVIDIA, "--format=csv,noheader,nounits"], ["rocm-smi", *ROCM]],
+    "gpu": [
+        ["nvidia-smi", "--query-gpu=" + NVIDIA + REMAPPED, "--format=csv,noheader,nounits"],
+        ["nvidia-smi", "--query-gpu=" + NVIDIA, "--format=csv,noheader,nounits"],
+        ["rocm-smi", *ROCM],
+    ],
     "dcu": [["rocm-smi", *ROCM]],
     "npu": [["npu-smi", "info"]],
 }
