@@ -8,13 +8,16 @@ import pytest
 
 from jobctl.jobspec.deploy.check.fitness.links import (
     LinkSpeed,
+    LinkTransfer,
     Pair,
     apart,
     by_host,
+    deciding,
     doubtful,
     lossy,
     measure_links,
     slow_pairs,
+    steady,
 )
 from jobctl.jobspec.deploy.check.fitness.sums import digest, wrong_sums
 from jobctl.jobspec.deploy.check.fitness.verdicts import (
@@ -79,7 +82,31 @@ def test_slow_pairs_are_measured_again_apart_from_each_other() -> None:
     fast, slow, lost = LinkSpeed(1e3, 0.0, 1e3), LinkSpeed(600.0, 0.0, 1e3), LinkSpeed(1e3, 0.01, 1e3)
     found = {("a", "b"): slow, ("c", "d"): fast, ("a", "c"): lost, ("d", "b"): slow}
     assert doubtful(found) == [("a", "b"), ("a", "c"), ("d", "b")]
+    assert doubtful({("a", "b"): LinkSpeed(1e3, 0.003, 1e3)}) == [("a", "b")]  # which may have been lucky
     assert apart(doubtful(found)) == [[("a", "b")], [("a", "c"), ("d", "b")]]
+
+
+def test_only_the_best_pair_of_a_suspect_is_measured_again() -> None:
+    """Of the two slow pairs of `b` the one with a proven host counts; that `a` is slow with it says nothing any more."""
+    fast, slow, slower = (LinkSpeed(speed, 0.0, 1e3) for speed in (1e3, 520.0, 500.0))
+    found = {("a", "b"): slower, ("c", "d"): fast, ("c", "b"): slow, ("d", "a"): fast}
+    assert deciding(found, doubtful(found)) == [("c", "b")]
+    between = {("a", "b"): slow, ("c", "d"): fast, ("c", "b"): fast, ("d", "a"): fast}
+    assert deciding(between, doubtful(between)) == [("a", "b")]  # whose hosts are proven: it is what lies between
+
+
+def test_what_was_measured_three_times_with_one_result_is_not_measured_again() -> None:
+    slow, again = LinkTransfer(500.0, 0.0), LinkTransfer(480.0, 0.0)
+    assert [steady([slow, again]), steady([slow, again, slow])] == [False, True]
+    assert not steady([slow, again, LinkTransfer(300.0, 0.0)])
+    assert not steady([slow, again, LinkTransfer(500.0, 0.01)])
+    assert steady([LinkTransfer(500.0, 0.01)] * 3)
+
+
+def test_a_pair_has_the_best_speed_of_each_direction_and_the_usual_loss_of_the_worse() -> None:
+    forth = [LinkTransfer(900.0, 0.0), LinkTransfer(1000.0, 0.016), LinkTransfer(950.0, 0.0)]  # one moment of trouble
+    back = [LinkTransfer(480.0, 0.012), LinkTransfer(500.0, 0.001), LinkTransfer(490.0, 0.009)]  # and one of luck
+    assert LinkSpeed.of(forth, back) == LinkSpeed(500.0, 0.009, 1000.0)
 
 
 # Sums.

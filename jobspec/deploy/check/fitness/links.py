@@ -13,9 +13,18 @@ from typing import TypeAlias
 
 LINK_TOLERANCE = 0.30  # below the fastest pair, from which on both hosts of a pair are suspects
 LOSS = 0.004  # of segments that have to be sent again: a healthy network loses far less
+SURE, ALIKE = 3, 0.10  # measurements that differ by no more than this part of them: it is not chance
 LOSSES = 4.0  # times the median of all hosts, beside that
 
 Pair: TypeAlias = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class LinkTransfer:
+    """What one host sent to another: Mbit/s, and the share of segments that were lost."""
+
+    speed: float
+    lost: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +34,15 @@ class LinkSpeed:
     speed: float
     lost: float
     faster: float
+
+    @classmethod
+    def of(cls, *ways: Sequence[LinkTransfer]) -> LinkSpeed:
+        """Return that of a pair: the best speed of each direction, and the usual loss of the worse one.
+
+        To lose little once is luck where few are sent, and to lose much once is a moment's trouble.
+        """
+        slower, faster = sorted(max(one.speed for one in way) for way in ways)
+        return cls(slower, max(median(one.lost for one in way) for way in ways), faster)
 
 
 Measured: TypeAlias = Mapping[Pair, LinkSpeed]
@@ -106,7 +124,26 @@ def slow_pairs(found: Measured) -> list[Pair]:
 def doubtful(found: Measured) -> list[Pair]:
     """Return pairs that deserve another look: slower than the fastest, or in one direction than in the other, or lossy."""
     fastest = max((one.faster for one in found.values()), default=0.0)
-    return [pair for pair, one in found.items() if one.speed < fastest * (1 - LINK_TOLERANCE) or one.lost > LOSS]
+    return [pair for pair, one in found.items() if one.speed < fastest * (1 - LINK_TOLERANCE) or one.lost > LOSS / 2]
+
+
+def deciding(found: Measured, pairs: Sequence[Pair]) -> list[Pair]:
+    """Return those of some pairs on which a verdict rests: the best one of each host that is not proven, and pairs of proven ones."""
+    proven = _proven(found)
+    best: dict[str, Pair] = {}
+    for pair in sorted(found, key=lambda pair: (found[pair].speed, -found[pair].lost)):
+        best.update(dict.fromkeys(pair, pair))
+    return [pair for pair in pairs if proven.issuperset(pair) or any(best[h] == pair for h in pair if h not in proven)]
+
+
+def steady(way: Sequence[LinkTransfer]) -> bool:
+    """Say whether one direction has been measured so often, with the same result, that it was not disturbed."""
+    speeds = [one.speed for one in way]
+    return (
+        len(way) >= SURE
+        and min(speeds) > max(speeds) * (1 - ALIKE)
+        and len({one.lost > LOSS for one in way[-SURE:]}) == 1
+    )
 
 
 def apart(pairs: Sequence[Pair]) -> list[list[Pair]]:

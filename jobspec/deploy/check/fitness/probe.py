@@ -242,13 +242,13 @@ def memory(task: Json) -> Json:
 
 
 def storage(task: Json) -> Json:
-    """Write a file of at most so many bytes for at most so many seconds, read it again, and remove it."""
+    """Write a file of at most so many bytes for at most so many seconds, but of `least` bytes; read it, and remove it."""
     path = os.path.join(task["directory"], ".jobctl-fitness-" + task["name"])
     piece, written, wrong = os.urandom(PIECE), 0, False
     begin, still = time.monotonic(), waited()
     try:
         with open(path, "wb", buffering=0) as file:
-            while written < task["bytes"] and time.monotonic() - begin < task["seconds"]:
+            while written < task["bytes"] and (written < task["least"] or time.monotonic() - begin < task["seconds"]):
                 file.write(piece)
                 os.fdatasync(file.fileno())
                 written += PIECE
