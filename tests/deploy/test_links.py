@@ -63,6 +63,30 @@ def test_two_slow_hosts_are_both_named() -> None:
     assert link_check({"h0", "h5"}, 8) == ({"h0", "h5"}, 2)
 
 
+@pytest.mark.parametrize(("lossy_host", "rounds"), [("h2", 2), ("h3", 3)])
+def test_hosts_pair_up_again_if_each_pair_has_a_bad_one(lossy_host: str, rounds: int) -> None:
+    """One that is slow, and one that loses, in a pair each: their partners are not to blame."""
+    assert link_check({"h1"}, 4, frozenset({lossy_host})) == ({"h1", lossy_host}, rounds)
+
+
+def test_rounds_go_on_until_each_suspect_has_met_a_proven_host() -> None:
+    """Two hosts are bad, and two others lose by chance in the first round: only two are proven then, and six are suspects."""
+    rounds: list[Sequence[Pair]] = []
+
+    def measure(pairs: Sequence[Pair]) -> dict[Pair, LinkSpeed]:
+        rounds.append(pairs)
+        loses = {"h0", "h2"} if len(rounds) == 1 else {"h0"}
+        return {
+            pair: LinkSpeed(500.0 if "h6" in pair else 1000.0, 0.01 if loses & set(pair) else 0.0, 1000.0)
+            for pair in pairs
+        }
+
+    found = by_host(measure_links([f"h{number}" for number in range(8)], measure))
+    assert {host for host, one in found.items() if one.speed < 1000.0} == {"h6"}
+    assert set(lossy(found)) == {"h0"}
+    assert len(rounds) == 4
+
+
 @pytest.mark.parametrize("host", ["h0", "h1", "h2"])
 def test_three_hosts_take_three_rounds(host: str) -> None:
     assert link_check({host}, 3) == ({host}, 3)
