@@ -170,6 +170,32 @@ def test_a_disk_that_all_hosts_share_is_slow_for_whoever_writes_in_a_bad_moment(
     assert len(asked) == 2 + (4 if named else 3)  # which are enough to compare the two
 
 
+@pytest.mark.parametrize(("real", "named"), [(1.0, []), (0.02, ["c"])])
+def test_a_disk_whose_speed_doubles_and_halves_by_the_moment_accuses_nobody(real: float, named: list[str]) -> None:
+    """As on hosts at a load of 50, where a healthy one wrote at 718 MB/s at best, and others at 1510."""
+    shares = iter([0.2, 0.9, 0.3, 0.6])
+
+    def measure(groups: Sequence[Sequence[str]], doubts: Doubts | None) -> Values:
+        moment, share = (600.0, next(shares)) if doubts else (1500.0, 0.3)
+        slow = {"c": real * share}
+        return {"writing": {(host, ""): moment * slow.get(host, 1.0) for group in groups for host in group}}
+
+    values = measure_in_rounds([["a", "b", "c", "d"]], measure, {}, rounds=2, again=4)
+    assert [one.place[0] for one in judge_all(values, {}) if one.verdict == "error"] == named
+
+
+def test_the_order_of_turns_changes_in_further_rounds_too() -> None:
+    """Who writes first finds another disk than who writes next: the first one's file is being removed then."""
+    turns: list[list[list[str]]] = []
+
+    def measure(groups: Sequence[Sequence[str]], doubts: Doubts | None) -> Values:
+        turns.append([list(group) for group in groups])
+        return {"writing": {(host, ""): 1.0 if host == "b" else 9.0 for group in groups for host in group}}
+
+    measure_in_rounds([["a", "b", "c"]], measure, {}, rounds=2, again=2)
+    assert turns == [[["a", "b", "c"]], [["c", "b", "a"]], [["a", "b"]], [["b", "a"]]]
+
+
 def test_hosts_of_their_own_machines_are_compared_with_none_of_the_same_moment() -> None:
     asked: list[Doubts | None] = []
 
