@@ -71,10 +71,11 @@ def parts(seed: int, faults: int) -> Iterator[Part]:
         yield Part(
             "-".join(["slurm", *(option.strip("-") for option in options)]), ("-m", "tests.slurm.campaign", *how)
         )
+    yield Part("fitness", ("-m", "tests.fleet.campaign_fitness", "--seed", str(seed), "--healthy", "50"))
     required = {"JOBCTL_FLEET": "required", "JOBCTL_FRAMEWORKS": "required"}
     yield _tests("variants", "tests", required, "--release", "-n", "4", "--dist", "loadfile")
     yield Part("mutants", ("-m", "tests.mutants", "--jobs", "2"))
-    for name in ("startup", "compile", "code", "hosts", "recovery", "supervise", "slurm", "ui"):
+    for name in ("startup", "compile", "code", "fitness", "hosts", "recovery", "supervise", "slurm", "ui"):
         yield Part(f"benchmark-{name}", (f"benchmarks/{name}.py",))
 
 

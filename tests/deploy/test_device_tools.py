@@ -1,6 +1,7 @@
 """What the tools of drivers say of devices.
 
-The texts are as these tools print them: `npu-smi` and `rocm-smi` as recorded by others, with some values changed.
+The texts are as these tools print them, as recorded by others, with some values changed. That of `nvidia-smi` is of an
+H100 with driver 590 (github.com/utkuozdemir/nvidia_gpu_exporter, internal/captures); its second device was added by hand.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ def told(tool: str, old: str = "", new: str = "") -> dict[str, str]:
 def test_nvidia() -> None:
     h100: dict[str, float | str] = {
         "model": "NVIDIA H100 80GB HBM3",
-        "driver": "550.54.15",
-        "firmware": "96.00.89.00.01",
+        "driver": "590.48.01",
+        "firmware": "96.00.A5.00.01",
         "memory in MiB": 81559.0,
         "power limit in W": 700.0,
         "highest clock in MHz": 1980.0,
@@ -36,6 +37,22 @@ def test_nvidia() -> None:
     }
     ecc = ("has had 3 memory errors that ECC could not correct",)
     assert device_states(told("nvidia-smi")) == [DeviceState(h100), DeviceState({**h100, "PCIe lanes": 8.0}, ecc)]
+
+
+@pytest.mark.parametrize(
+    ("state", "broken"),
+    [
+        ("0, No", ()),  # of a driver that knows no rows
+        ("0, Yes", ("waits for a reset, to retire pages of its memory",)),
+        ("[N/A], [N/A], No, No", ()),
+        ("0, [N/A], Yes, No", ("waits for a reset, to use spare rows of its memory instead of bad ones",)),
+        ("0, [N/A], 1, 0", ("waits for a reset, to use spare rows of its memory instead of bad ones",)),
+        ("0, [N/A], No, Yes", ("has no spare rows of memory left for a bad one",)),
+    ],
+)
+def test_the_memory_of_an_nvidia_gpu(state: str, broken: tuple[str, ...]) -> None:
+    (first, *_) = device_states(told("nvidia-smi", "0, [N/A], No, No", state))
+    assert (first.broken, first.items["PCIe lanes"]) == (broken, 16.0)
 
 
 def test_rocm() -> None:
@@ -98,12 +115,13 @@ def test_a_host_whose_devices_differ(tool: str, old: str, new: str, verdict: str
     assert (found.verdict, found.message) == (verdict, said)
 
 
-def play(tool: str, directory: Path, *, code: int = 0) -> None:
-    """Put a tool there that prints its text, and keeps its arguments."""
+def play(tool: str, directory: Path, *, code: int = 0, refuses: str = "no word") -> None:
+    """Put a tool there that prints its text, and keeps its arguments; it fails on those that have a word in them."""
     path = directory / tool
     kept, text = json.dumps(str(directory / f"{tool}.args")), (TEXTS / f"{tool}.txt").read_text()
-    lines = (f"#!{sys.executable}", "import sys", f"open({kept}, 'w').write(' '.join(sys.argv[1:]))")
-    path.write_text("\n".join((*lines, f"print({text!r})", f"sys.exit({code})")) + "\n")
+    asked = "' '.join(sys.argv[1:])"
+    lines = (f"#!{sys.executable}", "import sys", f"open({kept}, 'w').write({asked})", f"print({text!r})")
+    path.write_text("\n".join((*lines, f"sys.exit(2 if {refuses!r} in {asked} else {code})")) + "\n")
     path.chmod(0o755)
 
 
@@ -122,6 +140,14 @@ def test_the_probe_asks_the_tool_that_is_there(kind: str, tool: str, tmp_path: P
         "nvidia-smi": "--query-gpu=index,name,driver_version",
     }
     assert wanted[tool] in asked
+
+
+def test_a_driver_that_knows_no_rows_of_memory_is_asked_again_without_them(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    play("nvidia-smi", tmp_path, refuses="remapped_rows.pending")
+    found = device_states(probe.driver("gpu"))
+    assert len(found) == 2
+    assert "remapped" not in (tmp_path / "nvidia-smi.args").read_text()
 
 
 def test_a_tool_that_fails_leaves_it_to_the_next(tmp_path: Path, monkeypatch: Any) -> None:

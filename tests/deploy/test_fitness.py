@@ -10,6 +10,7 @@ import pytest
 
 from jobctl.jobspec.deploy.check.fitness.effort import EFFORTS
 from jobctl.jobspec.deploy.check.fitness.findings import findings_of
+from jobctl.jobspec.deploy.check.fitness.rounds import Doubts, in_turns, measure_in_rounds
 from jobctl.jobspec.deploy.check.fitness.samples import (
     Sample,
     SharedCores,
@@ -17,16 +18,14 @@ from jobctl.jobspec.deploy.check.fitness.samples import (
     sample_of,
     storage_speed,
     transfer_seconds,
+    transfer_speed,
 )
 from jobctl.jobspec.deploy.check.fitness.verdicts import (
     METRIC,
-    Doubts,
     Place,
     Values,
-    in_turns,
     judge,
     judge_all,
-    measure_in_rounds,
 )
 from jobctl.jobspec.deploy.store.speeds import Speed, Speeds
 
@@ -130,6 +129,8 @@ def test_a_hosts_own_past_decides_where_the_median_does_not() -> None:
 
 def test_what_all_hosts_have_lost_is_no_hosts_fault() -> None:
     assert judged([4.0, 4.1, 4.0], {number: [6.0] * 5 for number in range(3)}) == [("ok", "median")] * 3
+    # The others have lost a tenth, and the last one a fifth, of which half is not its own.
+    assert judged([5.4, 5.4, 5.4, 4.8], {number: [6.0] * 5 for number in range(4)}) == [("ok", "median")] * 4
 
 
 def test_hosts_of_one_machine_are_measured_in_turn_and_from_both_ends() -> None:
@@ -150,6 +151,61 @@ def test_only_doubtful_hosts_are_measured_again() -> None:
     assert rounds == [[["a", "b", "c"], ["d"]], [["c", "b", "a"], ["d"]], [["c"]], [["c"]]]
     # The last value of c counts, since a and b have the same cores: it is weighed over all rounds.
     assert values["all cores"] == {("a", ""): 6.0, ("b", ""): 6.0, ("c", ""): 6.0, ("d", ""): 6.0}
+
+
+@pytest.mark.parametrize(("real", "named"), [(1.0, []), (0.25, ["c"])])
+def test_a_disk_that_all_hosts_share_is_slow_for_whoever_writes_in_a_bad_moment(real: float, named: list[str]) -> None:
+    """In every round in which `c` writes, others write more: the fastest of its machine is as slow then, and `c` or not."""
+    asked: list[dict[str, list[str]]] = []
+
+    def measure(groups: Sequence[Sequence[str]], doubts: Doubts | None) -> Values:
+        asked.append({host: sorted(names) for host, names in (doubts or {}).items()})
+        moment = 1000.0 if doubts is None else 300.0
+        slow = {"c": real if doubts else 0.3 * real}
+        return {"writing": {(host, ""): moment * slow.get(host, 1.0) for group in groups for host in group}}
+
+    values = measure_in_rounds([["a", "b", "c", "d"]], measure, {}, rounds=2, again=4)
+    assert [one.place[0] for one in judge_all(values, {}) if one.verdict != "ok"] == named
+    assert asked[2] == {"a": ["writing"], "c": ["writing"]}
+    assert len(asked) == 2 + (4 if named else 3)  # which are enough to compare the two
+
+
+@pytest.mark.parametrize(("real", "named"), [(1.0, []), (0.02, ["c"])])
+def test_a_disk_whose_speed_doubles_and_halves_by_the_moment_accuses_nobody(real: float, named: list[str]) -> None:
+    """As on hosts at a load of 50, where a healthy one wrote at 718 MB/s at best, and others at 1510."""
+    shares = iter([0.2, 0.9, 0.3, 0.6])
+
+    def measure(groups: Sequence[Sequence[str]], doubts: Doubts | None) -> Values:
+        moment, share = (600.0, next(shares)) if doubts else (1500.0, 0.3)
+        slow = {"c": real * share}
+        return {"writing": {(host, ""): moment * slow.get(host, 1.0) for group in groups for host in group}}
+
+    values = measure_in_rounds([["a", "b", "c", "d"]], measure, {}, rounds=2, again=4)
+    assert [one.place[0] for one in judge_all(values, {}) if one.verdict == "error"] == named
+
+
+def test_the_order_of_turns_changes_in_further_rounds_too() -> None:
+    """Who writes first finds another disk than who writes next: the first one's file is being removed then."""
+    turns: list[list[list[str]]] = []
+
+    def measure(groups: Sequence[Sequence[str]], doubts: Doubts | None) -> Values:
+        turns.append([list(group) for group in groups])
+        return {"writing": {(host, ""): 1.0 if host == "b" else 9.0 for group in groups for host in group}}
+
+    measure_in_rounds([["a", "b", "c"]], measure, {}, rounds=2, again=2)
+    assert turns == [[["a", "b", "c"]], [["c", "b", "a"]], [["a", "b"]], [["b", "a"]]]
+
+
+def test_hosts_of_their_own_machines_are_compared_with_none_of_the_same_moment() -> None:
+    asked: list[Doubts | None] = []
+
+    def measure(groups: Sequence[Sequence[str]], doubts: Doubts | None) -> Values:
+        asked.append(doubts)
+        return {"writing": {(host, ""): 300.0 if host == "c" else 1000.0 for group in groups for host in group}}
+
+    values = measure_in_rounds([["a"], ["b"], ["c"], ["d"]], measure, {}, rounds=2, again=1)
+    assert asked == [None, None, {"c": frozenset({"writing"})}]
+    assert values["writing"]["c", ""] == 300.0
 
 
 def test_hosts_are_compared_by_what_a_core_did_in_all_rounds() -> None:
@@ -227,6 +283,23 @@ def test_a_transfer_without_the_wait_for_a_core() -> None:
     assert transfer_seconds(got, sent, shared=True) == 0.13
     shaped = {"bytes": 597408, "seconds": 0.25, "waited": 0.015, "worked": 0.002}
     assert round(transfer_seconds(shaped, {"waited": 0.001, "worked": 0.001}, shared=True), 3) == 0.234
+
+
+def test_where_cores_are_shared_the_kernel_knows_how_fast_a_link_is() -> None:
+    """Recorded at a load of 20, on a link of 50 Mbit/s: it carried what was in a buffer while a host waited for a core."""
+    got = {"bytes": 1060472, "seconds": 0.1769, "waited": 0.0748, "worked": 0.005}
+    sent = {"waited": 0.0038, "worked": 0.002, "rate": 5978150}
+    assert round(transfer_speed(got, sent, shared=True), 1) == 47.8
+    assert round(transfer_speed(got, {**sent, "rate": 0}, shared=True), 1) == 86.3  # an old kernel does not tell
+    assert round(transfer_speed(got, sent, shared=False), 1) == 48.0
+
+
+def test_hosts_that_take_turns_measure_for_whole_periods_of_a_quota() -> None:
+    """A period is 0.1 s. Eight hosts whose turns are as long as those of others would take half a minute."""
+    for effort in EFFORTS.values():
+        assert round(effort.turn.compute / 0.1, 6) in (2, 5)
+        assert (effort.turn.rounds, effort.turn.again) == (effort.rounds, effort.again)
+        assert effort.turn.storage * 20 == effort.storage
 
 
 # What is told.

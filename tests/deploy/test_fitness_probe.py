@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -46,16 +50,45 @@ def test_processor_and_memory(session: ProbeSession) -> None:
 
 
 def test_storage_is_written_read_and_left_as_it_was(session: ProbeSession, tmp_path: Path) -> None:
-    said = session.ask("storage", 60, directory=str(tmp_path), name="x", bytes=8 << 20, seconds=60)
+    said = session.ask("storage", 60, directory=str(tmp_path), name="x", bytes=8 << 20, least=0, seconds=60)
     assert (said["bytes"], said["wrong"], list(tmp_path.iterdir())) == (8 << 20, False, [])
     assert min(said["write_seconds"], said["read_seconds"]) > 0
-    few = session.ask("storage", 60, directory=str(tmp_path), name="x", bytes=1 << 40, seconds=0)
+    few = session.ask("storage", 60, directory=str(tmp_path), name="x", bytes=1 << 40, least=0, seconds=0)
     assert few["bytes"] == 0
+    some = session.ask("storage", 60, directory=str(tmp_path), name="x", bytes=1 << 40, least=1, seconds=0)
+    assert some["bytes"] == probe.PIECE
+
+
+def test_a_sender_tells_what_its_kernel_knows_of_the_link(session: ProbeSession) -> None:
+    how = {"word": "token", "streams": 1, "seconds": 0.05, "least": 1 << 20}
+    other = ProbeSession("other", LocalTransport().dial([sys.executable, "-c", probe_source(), "token"]), "token")
+    port = session.ask("listen", 60, address="127.0.0.1")["port"]
+    with ThreadPoolExecutor(1) as pool:
+        receiving = pool.submit(session.ask, "receive", 60, **how)
+        sent = other.ask("send", 60, to="127.0.0.1", port=port, block=1 << 16, **how)
+    other.close()
+    got = receiving.result()
+    assert got["bytes"] >= how["least"]
+    assert sent["rate"] > 1e6  # bytes a second, on this machine alone
+    assert sent["sent"] > sent["again"] >= 0
+
+
+def test_a_transfer_takes_longer_until_enough_has_come_but_not_for_ever(session: ProbeSession) -> None:
+    """Who sends now and then sends little: what a lossy link loses of it says nothing."""
+    port = session.ask("listen", 60, address="127.0.0.1")["port"]
+    with ThreadPoolExecutor(1) as pool, closing(socket.create_connection(("127.0.0.1", port))) as link:
+        receiving = pool.submit(session.ask, "receive", 60, word="token", streams=1, seconds=0.1, least=1 << 20)
+        link.sendall(b"token")
+        while not receiving.done():
+            with suppress(ConnectionError):
+                link.sendall(b"x")
+            time.sleep(0.01)
+    assert receiving.result()["seconds"] >= 0.4
 
 
 def test_what_cannot_be_measured_is_told_and_does_not_end_the_probe(session: ProbeSession) -> None:
     with pytest.raises(HostError, match="cannot measure `storage`: FileNotFoundError"):
-        session.ask("storage", 60, directory="/no/such", name="x", bytes=1, seconds=1)
+        session.ask("storage", 60, directory="/no/such", name="x", bytes=1, least=0, seconds=1)
     assert not session.broken
     assert "items" in session.ask("inventory", 60)
 

@@ -8,13 +8,16 @@ import pytest
 
 from jobctl.jobspec.deploy.check.fitness.links import (
     LinkSpeed,
+    LinkTransfer,
     Pair,
     apart,
     by_host,
+    deciding,
     doubtful,
     lossy,
     measure_links,
     slow_pairs,
+    steady,
 )
 from jobctl.jobspec.deploy.check.fitness.sums import digest, wrong_sums
 from jobctl.jobspec.deploy.check.fitness.verdicts import (
@@ -60,6 +63,30 @@ def test_two_slow_hosts_are_both_named() -> None:
     assert link_check({"h0", "h5"}, 8) == ({"h0", "h5"}, 2)
 
 
+@pytest.mark.parametrize(("lossy_host", "rounds"), [("h2", 2), ("h3", 3)])
+def test_hosts_pair_up_again_if_each_pair_has_a_bad_one(lossy_host: str, rounds: int) -> None:
+    """One that is slow, and one that loses, in a pair each: their partners are not to blame."""
+    assert link_check({"h1"}, 4, frozenset({lossy_host})) == ({"h1", lossy_host}, rounds)
+
+
+def test_rounds_go_on_until_each_suspect_has_met_a_proven_host() -> None:
+    """Two hosts are bad, and two others lose by chance in the first round: only two are proven then, and six are suspects."""
+    rounds: list[Sequence[Pair]] = []
+
+    def measure(pairs: Sequence[Pair]) -> dict[Pair, LinkSpeed]:
+        rounds.append(pairs)
+        loses = {"h0", "h2"} if len(rounds) == 1 else {"h0"}
+        return {
+            pair: LinkSpeed(500.0 if "h6" in pair else 1000.0, 0.01 if loses & set(pair) else 0.0, 1000.0)
+            for pair in pairs
+        }
+
+    found = by_host(measure_links([f"h{number}" for number in range(8)], measure))
+    assert {host for host, one in found.items() if one.speed < 1000.0} == {"h6"}
+    assert set(lossy(found)) == {"h0"}
+    assert len(rounds) == 4
+
+
 @pytest.mark.parametrize("host", ["h0", "h1", "h2"])
 def test_three_hosts_take_three_rounds(host: str) -> None:
     assert link_check({host}, 3) == ({host}, 3)
@@ -79,7 +106,31 @@ def test_slow_pairs_are_measured_again_apart_from_each_other() -> None:
     fast, slow, lost = LinkSpeed(1e3, 0.0, 1e3), LinkSpeed(600.0, 0.0, 1e3), LinkSpeed(1e3, 0.01, 1e3)
     found = {("a", "b"): slow, ("c", "d"): fast, ("a", "c"): lost, ("d", "b"): slow}
     assert doubtful(found) == [("a", "b"), ("a", "c"), ("d", "b")]
+    assert doubtful({("a", "b"): LinkSpeed(1e3, 0.003, 1e3)}) == [("a", "b")]  # which may have been lucky
     assert apart(doubtful(found)) == [[("a", "b")], [("a", "c"), ("d", "b")]]
+
+
+def test_only_the_best_pair_of_a_suspect_is_measured_again() -> None:
+    """Of the two slow pairs of `b` the one with a proven host counts; that `a` is slow with it says nothing any more."""
+    fast, slow, slower = (LinkSpeed(speed, 0.0, 1e3) for speed in (1e3, 520.0, 500.0))
+    found = {("a", "b"): slower, ("c", "d"): fast, ("c", "b"): slow, ("d", "a"): fast}
+    assert deciding(found, doubtful(found)) == [("c", "b")]
+    between = {("a", "b"): slow, ("c", "d"): fast, ("c", "b"): fast, ("d", "a"): fast}
+    assert deciding(between, doubtful(between)) == [("a", "b")]  # whose hosts are proven: it is what lies between
+
+
+def test_what_was_measured_three_times_with_one_result_is_not_measured_again() -> None:
+    slow, again = LinkTransfer(500.0, 0.0), LinkTransfer(480.0, 0.0)
+    assert [steady([slow, again]), steady([slow, again, slow])] == [False, True]
+    assert not steady([slow, again, LinkTransfer(300.0, 0.0)])
+    assert not steady([slow, again, LinkTransfer(500.0, 0.01)])
+    assert steady([LinkTransfer(500.0, 0.01)] * 3)
+
+
+def test_a_pair_has_the_best_speed_of_each_direction_and_the_usual_loss_of_the_worse() -> None:
+    forth = [LinkTransfer(900.0, 0.0), LinkTransfer(1000.0, 0.016), LinkTransfer(950.0, 0.0)]  # one moment of trouble
+    back = [LinkTransfer(480.0, 0.012), LinkTransfer(500.0, 0.001), LinkTransfer(490.0, 0.009)]  # and one of luck
+    assert LinkSpeed.of(forth, back) == LinkSpeed(500.0, 0.009, 1000.0)
 
 
 # Sums.

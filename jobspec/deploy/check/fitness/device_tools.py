@@ -25,7 +25,7 @@ def device_states(said: object) -> list[DeviceState]:
     return list(read(text)) if read is not None and text is not None else []
 
 
-# What nvidia-smi was asked for, in that order, by what a person calls it.
+# What nvidia-smi was asked for, in that order, by what a person calls it. Errors of memory come after these.
 _NVIDIA = (
     None,  # the index
     "model",
@@ -41,15 +41,21 @@ _NVIDIA = (
 def _nvidia(text: str) -> Iterator[DeviceState]:
     for line in text.splitlines():
         words = [word.strip() for word in line.split(",")]
-        if len(words) != len(_NVIDIA) + 2:
+        state = words[len(_NVIDIA) :]
+        if len(state) not in (2, 4):  # an old driver does not know the last two
             continue
         items = {name: value for name, word in zip(_NVIDIA, words, strict=False) if name and (value := number(word))}
         broken = []
-        errors = number(words[-2])
-        if isinstance(errors, float) and errors > 0:
-            broken.append(f"has had {errors:g} memory errors that ECC could not correct")
-        if words[-1].lower() == "yes":
+        errors, retires, *remaps = state
+        uncorrected = number(errors)
+        if isinstance(uncorrected, float) and uncorrected > 0:
+            broken.append(f"has had {uncorrected:g} memory errors that ECC could not correct")
+        if retires.lower() == "yes":
             broken.append("waits for a reset, to retire pages of its memory")
+        if remaps and remaps[0].lower() in ("yes", "1"):
+            broken.append("waits for a reset, to use spare rows of its memory instead of bad ones")
+        if remaps and remaps[1].lower() in ("yes", "1"):
+            broken.append("has no spare rows of memory left for a bad one")
         yield DeviceState(items, tuple(broken))
 
 

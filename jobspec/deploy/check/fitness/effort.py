@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from jobctl.jobspec.spec.fitness_mode import FitnessMode
 
@@ -21,6 +21,12 @@ class Effort:
     storage: float
     rounds: int
     again: int  # more rounds for hosts that look unfit
+
+    @property
+    def turn(self) -> Effort:
+        """That of a host that takes turns with others of its machine: shorter, or the turns of all take too long."""
+        compute, memory, link = self.compute / 2, self.memory / 2, self.link / 2
+        return replace(self, compute=compute, memory=memory, link=link, storage=self.storage / 20)
 
 
 EFFORTS: Mapping[FitnessMode, Effort] = {

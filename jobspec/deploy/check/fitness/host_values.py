@@ -15,6 +15,7 @@ from jobctl.jobspec.frameworks.programs import text_of
 
 DIGEST = hashlib.pbkdf2_hmac(*ROUNDS_DIGEST).hex()
 ANSWER = 120.0  # seconds in which a probe measures one thing on a busy host
+LEAST = 4 << 20  # bytes that are written in a turn, which are some also where the clock runs and the host does not
 IMPORT = 600.0  # and in which a framework is imported and compiles its kernels
 
 
@@ -83,7 +84,7 @@ def _storage(session: ProbeSession, task: MeasureTask, found: HostValues) -> Non
     if task.directory is None:
         return
     where = {"directory": task.directory, "name": f"{task.token}-{session.host}"}
-    how = {"bytes": task.effort.bytes, "seconds": task.effort.storage}
+    how = {"bytes": task.effort.bytes, "least": LEAST if task.shared else 0, "seconds": task.effort.storage}
     said = session.ask("storage", ANSWER, **where, **how)
     if said["wrong"]:
         found.wrong.append(("storage", f"what was written into {task.directory} reads differently"))

@@ -13,9 +13,19 @@ from typing import TypeAlias
 
 LINK_TOLERANCE = 0.30  # below the fastest pair, from which on both hosts of a pair are suspects
 LOSS = 0.004  # of segments that have to be sent again: a healthy network loses far less
+ROUNDS = 6  # of pairs, at most; each proves at least as many hosts again, but for those that are bad
+SURE, ALIKE = 3, 0.10  # measurements that differ by no more than this part of them: it is not chance
 LOSSES = 4.0  # times the median of all hosts, beside that
 
 Pair: TypeAlias = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class LinkTransfer:
+    """What one host sent to another: Mbit/s, and the share of segments that were lost."""
+
+    speed: float
+    lost: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +36,15 @@ class LinkSpeed:
     lost: float
     faster: float
 
+    @classmethod
+    def of(cls, *ways: Sequence[LinkTransfer]) -> LinkSpeed:
+        """Return that of a pair: the best speed of each direction, and the usual loss of the worse one.
+
+        To lose little once is luck where few are sent, and to lose much once is a moment's trouble.
+        """
+        slower, faster = sorted(max(one.speed for one in way) for way in ways)
+        return cls(slower, max(median(one.lost for one in way) for way in ways), faster)
+
 
 Measured: TypeAlias = Mapping[Pair, LinkSpeed]
 
@@ -33,12 +52,12 @@ Measured: TypeAlias = Mapping[Pair, LinkSpeed]
 def measure_links(hosts: Sequence[str], measure: Callable[[Sequence[Pair]], Measured]) -> dict[Pair, LinkSpeed]:
     """Measure links in two rounds of pairs; three hosts take a third, in which each has met both others.
 
-    `measure` measures pairs that have no host in common. Where there are more suspects than proven hosts, those
-    that are left are measured in a further round; it is the last one.
+    `measure` measures pairs that have no host in common. Where there are more suspects than proven hosts, or none is
+    proven yet, there are further rounds: who has met no proven host would be accused for its partner.
     """
     found = dict(measure(first_pairs(hosts)))
     tried = {frozenset(pair) for pair in found}
-    for _ in range(2):
+    for _ in range(ROUNDS - 1):
         pairs = second_pairs(hosts, found, tried)
         if not pairs:
             break
@@ -57,6 +76,8 @@ def second_pairs(hosts: Sequence[str], found: Measured, tried: set[frozenset[str
     proven = _proven(found)
     if len(hosts) == 3:  # who is proven, of three, is known once all have met
         return [(a, b) for a, b in ((hosts[0], hosts[2]), (hosts[1], hosts[2])) if frozenset((a, b)) not in tried][:1]
+    if not proven:  # each pair has a bad host: one that is slow, or one that loses
+        return next((pairs for pairs in pairings(hosts) if not any(frozenset(pair) in tried for pair in pairs)), [])
     free = [host for host in hosts if host in proven]
     pairs = []
     for host in hosts:
@@ -106,7 +127,26 @@ def slow_pairs(found: Measured) -> list[Pair]:
 def doubtful(found: Measured) -> list[Pair]:
     """Return pairs that deserve another look: slower than the fastest, or in one direction than in the other, or lossy."""
     fastest = max((one.faster for one in found.values()), default=0.0)
-    return [pair for pair, one in found.items() if one.speed < fastest * (1 - LINK_TOLERANCE) or one.lost > LOSS]
+    return [pair for pair, one in found.items() if one.speed < fastest * (1 - LINK_TOLERANCE) or one.lost > LOSS / 2]
+
+
+def deciding(found: Measured, pairs: Sequence[Pair]) -> list[Pair]:
+    """Return those of some pairs on which a verdict rests: the best one of each host that is not proven, and pairs of proven ones."""
+    proven = _proven(found)
+    best: dict[str, Pair] = {}
+    for pair in sorted(found, key=lambda pair: (found[pair].speed, -found[pair].lost)):
+        best.update(dict.fromkeys(pair, pair))
+    return [pair for pair in pairs if proven.issuperset(pair) or any(best[h] == pair for h in pair if h not in proven)]
+
+
+def steady(way: Sequence[LinkTransfer]) -> bool:
+    """Say whether one direction has been measured so often, with the same result, that it was not disturbed."""
+    speeds = [one.speed for one in way]
+    return (
+        len(way) >= SURE
+        and min(speeds) > max(speeds) * (1 - ALIKE)
+        and len({one.lost > LOSS for one in way[-SURE:]}) == 1
+    )
 
 
 def apart(pairs: Sequence[Pair]) -> list[list[Pair]]:
@@ -119,3 +159,15 @@ def apart(pairs: Sequence[Pair]) -> list[list[Pair]]:
         else:
             group.append(pair)
     return groups
+
+
+def pairings(hosts: Sequence[str]) -> list[list[Pair]]:
+    """Return rounds of pairs in which each host meets each other one; of an odd number one rests in each."""
+    ring: list[str | None] = [*hosts, *([None] if len(hosts) % 2 else [])]
+    found = []
+    for _ in ring[1:]:
+        half = len(ring) // 2
+        pairs = zip(ring[:half], reversed(ring[half:]), strict=True)
+        found.append([(one, other) for one, other in pairs if one is not None and other is not None])
+        ring = [ring[0], ring[-1], *ring[1:-1]]
+    return found

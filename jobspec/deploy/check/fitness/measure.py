@@ -17,16 +17,15 @@ from jobctl.jobspec.deploy.check.fitness.framework_sum import FrameworkSum, told
 from jobctl.jobspec.deploy.check.fitness.host_values import ANSWER, HostValues, MeasureTask, measure_host
 from jobctl.jobspec.deploy.check.fitness.inventory import compare
 from jobctl.jobspec.deploy.check.fitness.network import HostNetwork, link_findings, sum_findings
+from jobctl.jobspec.deploy.check.fitness.rounds import Doubts, measure_in_rounds
 from jobctl.jobspec.deploy.check.fitness.samples import SharedCores
 from jobctl.jobspec.deploy.check.fitness.session import ProbeSession, start_probe
 from jobctl.jobspec.deploy.check.fitness.verdicts import (
-    Doubts,
     Judgement,
     PastValues,
     Place,
     Values,
     judge_all,
-    measure_in_rounds,
 )
 from jobctl.jobspec.deploy.check.survey import CheckedHost, Survey, of_error
 from jobctl.jobspec.deploy.host import images
@@ -265,7 +264,15 @@ class FitnessCheck:
         measured = kind != "cpu" or (self.mode == "full" and not shared and bool(seat.nodes))
         devices = kind if measured and (self._rounds == 1 or doubts) else None
         metrics = doubts[host] if doubts else None
-        return MeasureTask(self.effort, shared, self._storage(seat), devices, self._program(), self.token, metrics)
+        return MeasureTask(
+            self.effort.turn if shared else self.effort,
+            shared,
+            self._storage(seat),
+            devices,
+            self._program(),
+            self.token,
+            metrics,
+        )
 
     def _program(self) -> str:
         """Return the name of the program that measures devices."""

@@ -9,16 +9,19 @@ from jobctl.jobspec.deploy.check.fitness.effort import Effort
 from jobctl.jobspec.deploy.check.fitness.findings import HINTS, WRONG, significant
 from jobctl.jobspec.deploy.check.fitness.links import (
     LinkSpeed,
+    LinkTransfer,
     Measured,
     Pair,
     apart,
     by_host,
+    deciding,
     doubtful,
     lossy,
     measure_links,
     slow_pairs,
+    steady,
 )
-from jobctl.jobspec.deploy.check.fitness.samples import transfer_seconds
+from jobctl.jobspec.deploy.check.fitness.samples import transfer_speed
 from jobctl.jobspec.deploy.check.fitness.session import ProbeSession
 from jobctl.jobspec.deploy.check.fitness.sums import wrong_sums
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
@@ -28,6 +31,8 @@ from jobctl.jobspec.deploy.transport.fanout import fan_out
 
 CALL = 90.0  # seconds in which a probe measures a link on a busy host
 STREAMS = 4  # connections at once: one does not fill a fast link
+BLOCK, SHARED_BLOCK = 1 << 18, 1 << 16  # bytes that are sent at once; the kernel is asked after each of them
+LEAST = 1 << 20  # bytes, of which one in a hundred packets is some: a transfer takes longer until they have come
 AT_ONCE = 512  # pairs
 ONE_SIDED = 0.5  # of the faster direction's speed
 
@@ -47,7 +52,7 @@ class HostNetwork:
         self.machine = {host: number for number, hosts in enumerate(machines) for host in hosts}
         self.crowded = {number for number, hosts in enumerate(machines) if len(hosts) > 1}
         self.failed: dict[str, DeployError] = {}
-        self.tries: dict[Pair, list[tuple[float, float]]] = {}  # speed and loss, by sender and receiver
+        self.tries: dict[Pair, list[LinkTransfer]] = {}  # by sender and receiver
         self.pairs: dict[Pair, LinkSpeed] = {}
 
     def measure(self) -> dict[str, LinkSpeed]:
@@ -57,7 +62,7 @@ class HostNetwork:
         self.sessions = {host: self.sessions[host] for host in listening.done}
         self.pairs = measure_links(list(self.sessions), self._round)
         for _ in range(self.effort.again):  # what looks slow may have been disturbed
-            doubted = doubtful(self.pairs)
+            doubted = [pair for pair in deciding(self.pairs, doubtful(self.pairs)) if not self._is_steady(pair)]
             if not doubted:
                 break
             for pairs in apart(doubted):
@@ -79,29 +84,37 @@ class HostNetwork:
         fan_out(map(tuple, turns.values()), measure, AT_ONCE)
         return {pair: found for pair in pairs if (found := self._best(pair)) is not None}
 
+    def _is_steady(self, pair: Pair) -> bool:
+        return all(steady(self.tries.get(way, ())) for way in (pair, (pair[1], pair[0])))
+
     def _best(self, pair: Pair) -> LinkSpeed | None:
         """Return the best that a pair has reached in each direction; None if it could not be measured, in `failed` is why."""
         ways = [self.tries.get(way) for way in (pair, (pair[1], pair[0]))]
         if not ways[0] or not ways[1]:
             return None
-        slower, faster = sorted(max(speed for speed, _ in way) for way in ways if way)
-        return LinkSpeed(slower, max(min(lost for _, lost in way) for way in ways if way), faster)
+        return LinkSpeed.of(ways[0], ways[1])
 
     def _direction(self, sender: str, receiver: str) -> None:
         """Measure what one host sends to another."""
         shared = any(self.machine[host] in self.crowded for host in (sender, receiver))
-        how = {"word": self.word, "streams": 1 if shared else STREAMS, "seconds": self.effort.link}
+        streams, block = (1, SHARED_BLOCK) if shared else (STREAMS, BLOCK)
+        seconds = (self.effort.turn if shared else self.effort).link
+        how = {"word": self.word, "streams": streams, "seconds": seconds, "least": LEAST}
         try:
             port = self.sessions[receiver].ask("listen", CALL, address=self.addresses[receiver])["port"]
             with ThreadPoolExecutor(1, thread_name_prefix="receives") as pool:
                 receiving = pool.submit(self.sessions[receiver].ask, "receive", CALL, **how)
-                sent = self.sessions[sender].ask("send", CALL, to=self.addresses[receiver], port=port, **how)
+                sent = self.sessions[sender].ask(
+                    "send", CALL, to=self.addresses[receiver], port=port, block=block, **how
+                )
                 got = receiving.result()
         except HostError as error:
             self.failed.setdefault(error.host, error)
             return
-        speed = 8e-6 * float(got["bytes"]) / max(transfer_seconds(got, sent, shared=shared), 1e-6)
-        self.tries.setdefault((sender, receiver), []).append((speed, float(sent["lost"])))
+        lost = float(sent["again"]) / max(1.0, float(sent["sent"]))
+        self.tries.setdefault((sender, receiver), []).append(
+            LinkTransfer(transfer_speed(got, sent, shared=shared), lost)
+        )
 
     # The sum.
 

@@ -17,9 +17,10 @@ from typing import Any, Callable, Dict, List
 
 Json = Dict[str, Any]
 PORTS = (20000, 29999)  # that have to be open between hosts of jobs
-BLOCK = 1 << 18  # bytes that are sent or received at once
+BLOCK = 1 << 18  # bytes that are received at once
 CONNECT = 20.0  # seconds in which the other host has to come
 TCP_INFO = 11  # of Linux
+PATIENCE = 4  # times its seconds that a transfer may take until enough has come
 LISTENERS: Dict[str, socket.socket] = {}
 FACTOR, WORDS = 2654435761, 1024  # of the vectors that hosts add up: FACTOR * (k + 1) * (host + 1), for k < WORDS
 MODULO = (1 << 64) - 1
@@ -113,7 +114,7 @@ def in_threads(count: int, run: Callable[[int], None]) -> None:
 
 
 def receive(task: Json) -> Json:
-    """Receive over several connections for some seconds; return how much came within that time."""
+    """Receive over several connections for some seconds, longer if little came; return how much, and in which time."""
     links = [accept(task["word"]) for _ in range(task["streams"])]
     close_all()
     counts, ends, waits, works = [0] * len(links), [0.0] * len(links), [0.0] * len(links), [0.0] * len(links)
@@ -121,8 +122,10 @@ def receive(task: Json) -> Json:
 
     def take(number: int) -> None:
         link, space, still, worked = links[number], bytearray(BLOCK), waited(), time.thread_time()
-        link.settimeout(task["seconds"] + CONNECT)
-        while time.monotonic() - begin < task["seconds"]:
+        link.settimeout(PATIENCE * task["seconds"] + CONNECT)
+        while (spent := time.monotonic() - begin) < task["seconds"] or (
+            sum(counts) < task["least"] and spent < PATIENCE * task["seconds"]
+        ):
             got = link.recv_into(space)
             if not got:
                 break
@@ -135,32 +138,46 @@ def receive(task: Json) -> Json:
 
 
 def send(task: Json) -> Json:
-    """Send over several connections until the other host has had enough; return what share had to be sent again."""
-    block, begin = os.urandom(BLOCK), time.monotonic()
+    """Send over several connections until the other host has had enough; return what the kernel tells of it.
+
+    That is how many segments were sent, and how many of them again, and the median of the rates at which data arrived,
+    where there is one connection.
+    """
+    block, begin = os.urandom(task["block"]), time.monotonic()
     links = [connect(task) for _ in range(task["streams"])]
-    again, sent = [0] * len(links), [0] * len(links)
+    told, rates = [[0, 0, 0] for _ in links], [[0] for _ in links]
     waits, works = [0.0] * len(links), [0.0] * len(links)
 
     def give(number: int) -> None:
         link, still, worked = links[number], waited(), time.thread_time()
         link.settimeout(CONNECT)
         with contextlib.suppress(ConnectionError):  # the other host has had enough
-            while time.monotonic() - begin < task["seconds"] + CONNECT:
+            while time.monotonic() - begin < PATIENCE * task["seconds"] + CONNECT:
                 link.sendall(block)
-                again[number], sent[number] = segments(link)
+                told[number] = of_tcp(link)
+                rates[number].append(told[number][2])
         waits[number], works[number] = waited() - still, time.thread_time() - worked
         link.close()
 
     in_threads(len(links), give)
-    return {"lost": sum(again) / max(1, sum(sent)), "waited": max(waits), "worked": max(works)}
+    again, sent = sum(one[0] for one in told), sum(one[1] for one in told)
+    known = sorted(rate for rate in rates[0] if rate)
+    rate = known[len(known) // 2] if known and len(links) == 1 else 0
+    return {"again": again, "sent": sent, "rate": rate, "waited": max(waits), "worked": max(works)}
 
 
-def segments(link: socket.socket) -> List[int]:
-    """Return how many segments of a connection were sent again, and how many in all; zeros where the kernel does not tell."""
+def of_tcp(link: socket.socket) -> List[int]:
+    """Return how many segments of a connection were lost, how many sent, and at how many bytes a second they arrive now.
+
+    Zeros where the kernel does not tell. What the other host had got already was sent again, but not lost.
+    """
+    found = []
     with contextlib.suppress(OSError, struct.error):
-        info = link.getsockopt(socket.IPPROTO_TCP, TCP_INFO, 192)
-        return [struct.unpack_from("=I", info, 100)[0], struct.unpack_from("=I", info, 136)[0]]
-    return [0, 0]
+        info = link.getsockopt(socket.IPPROTO_TCP, TCP_INFO, 256)
+        for kind, offset in (("=I", 100), ("=I", 136), ("=Q", 160), ("=I", 216)):
+            found.append(struct.unpack_from(kind, info, offset)[0])
+    again, sent, rate, twice = (*found, 0, 0, 0, 0)[:4]
+    return [max(0, again - twice), sent, rate]
 
 
 # Adding up over all hosts.

@@ -38,6 +38,8 @@ NVIDIA = (
     "index,name,driver_version,vbios_version,memory.total,power.limit,clocks.max.sm,pcie.link.width.current,"
     "ecc.errors.uncorrected.volatile.total,retired_pages.pending"
 )
+# GPUs since Ampere remap rows of memory instead of retiring pages. Old drivers refuse a query that has these names.
+REMAPPED = ",remapped_rows.pending,remapped_rows.failure"
 ROCM = [
     "--showproductname",
     "--showvbios",
@@ -49,7 +51,11 @@ ROCM = [
     "--json",
 ]
 TOOLS = {  # what the drivers' own tools are asked, by kind of device
-    "gpu": [["nvidia-smi", "--query-gpu=" + NVIDIA, "--format=csv,noheader,nounits"], ["rocm-smi", *ROCM]],
+    "gpu": [
+        ["nvidia-smi", "--query-gpu=" + NVIDIA + REMAPPED, "--format=csv,noheader,nounits"],
+        ["nvidia-smi", "--query-gpu=" + NVIDIA, "--format=csv,noheader,nounits"],
+        ["rocm-smi", *ROCM],
+    ],
     "dcu": [["rocm-smi", *ROCM]],
     "npu": [["npu-smi", "info"]],
 }
@@ -236,13 +242,13 @@ def memory(task: Json) -> Json:
 
 
 def storage(task: Json) -> Json:
-    """Write a file of at most so many bytes for at most so many seconds, read it again, and remove it."""
+    """Write a file of at most so many bytes for at most so many seconds, but of `least` bytes; read it, and remove it."""
     path = os.path.join(task["directory"], ".jobctl-fitness-" + task["name"])
     piece, written, wrong = os.urandom(PIECE), 0, False
     begin, still = time.monotonic(), waited()
     try:
         with open(path, "wb", buffering=0) as file:
-            while written < task["bytes"] and time.monotonic() - begin < task["seconds"]:
+            while written < task["bytes"] and (written < task["least"] or time.monotonic() - begin < task["seconds"]):
                 file.write(piece)
                 os.fdatasync(file.fileno())
                 written += PIECE

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import TypeAlias
 
-from jobctl.jobspec.deploy.check.fitness.links import Pair, apart
+from jobctl.jobspec.deploy.check.fitness.links import Pair, apart, pairings
 from jobctl.jobspec.deploy.model.untrusted import Json
 
 FACTOR, WORDS, MODULO = 2654435761, 1024, (1 << 64) - 1  # as in network_probe.py
@@ -67,7 +67,7 @@ def blamed(hosts: Sequence[str], add_up: Callable[[Sequence[Group]], Wrong]) -> 
     has groups add up that have no host in common.
     """
     proven: list[str] = []
-    for pairs in _pairings(hosts)[:3]:
+    for pairs in pairings(hosts)[:3]:
         first = add_up(pairs)
         proven = [host for pair in pairs if first.get(pair) == [] for host in pair]
         if proven:
@@ -78,15 +78,3 @@ def blamed(hosts: Sequence[str], add_up: Callable[[Sequence[Group]], Wrong]) -> 
     again: list[Pair] = [(proven[number % len(proven)], host) for number, host in enumerate(suspects)]
     found = {pair: bad for pairs in apart(again) for pair, bad in add_up(pairs).items()}
     return [host for proof, host in again if found.get((proof, host)) != []]
-
-
-def _pairings(hosts: Sequence[str]) -> list[list[Pair]]:
-    """Return rounds of pairs in which each host meets each other one; of an odd number one rests in each."""
-    ring: list[str | None] = [*hosts, *([None] if len(hosts) % 2 else [])]
-    found = []
-    for _ in ring[1:]:
-        half = len(ring) // 2
-        pairs = zip(ring[:half], reversed(ring[half:]), strict=True)
-        found.append([(one, other) for one, other in pairs if one is not None and other is not None])
-        ring = [ring[0], ring[-1], *ring[1:-1]]
-    return found

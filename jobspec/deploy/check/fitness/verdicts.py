@@ -10,7 +10,7 @@ median. The faster one is the reference then, and only a difference of twice the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median, median_low
 from typing import Literal, TypeAlias
@@ -75,17 +75,13 @@ class Judgement:
 def judge(metric: Metric, values: Mapping[Place, float], past: Mapping[Place, Sequence[float]]) -> list[Judgement]:
     """Return a judgement for each value; `past` has earlier values of the same places, oldest first."""
     lost = _lost(values, past)
-    usual = median(lost.values()) if lost else 1.0
     made = []
     for place, value in values.items():
         found = _among_others(metric, place, value, values)
-        # What all hosts have lost is due to a new image or driver, and not to a host; a single host cannot tell.
-        mine = lost.get(place, 1.0)
-        if (
-            found.verdict != "error"
-            and mine < 1 - max(PAST, metric.tolerance)
-            and (mine < usual * 0.9 or len(lost) < 2)
-        ):
+        # What all others have lost, too, is due to a new image or driver, or to what else runs; a single host cannot tell.
+        mine, others = lost.get(place, 1.0), [other for there, other in lost.items() if there != place]
+        usual = min(1.0, median(others)) if others else 1.0
+        if found.verdict != "error" and mine < usual * (1 - max(PAST, metric.tolerance)):
             sure: Verdict = "error" if len(lost) > 2 or (len(lost) == 2 and found.verdict == "warning") else "warning"
             found = Judgement(metric, place, value, median(past[place]), "past", sure)
         made.append(found)
@@ -132,55 +128,3 @@ def doubts(values: Values, past: PastValues) -> dict[str, frozenset[str]]:
 def judge_all(values: Values, past: PastValues) -> list[Judgement]:
     """Return the judgements of all metrics, in the order of METRICS."""
     return [one for metric in METRICS for one in judge(metric, values.get(metric.name, {}), past.get(metric.name, {}))]
-
-
-# Rounds.
-
-Doubts: TypeAlias = Mapping[str, frozenset[str]]  # by host, the names of metrics that are measured again
-Round: TypeAlias = Callable[[Sequence[Sequence[str]], Doubts | None], Values]  # None: all metrics of all hosts
-
-
-def in_turns(machines: Iterable[Sequence[str]], number: int) -> list[list[str]]:
-    """Return the order in which hosts of one machine are measured in a round: every other round begins at the other end."""
-    return [list(reversed(hosts)) if number % 2 else list(hosts) for hosts in machines]
-
-
-def measure_in_rounds(
-    machines: Sequence[Sequence[str]], measure: Round, past: PastValues, rounds: int, again: int
-) -> Values:
-    """Return the value of each place, of several rounds.
-
-    `measure` measures groups of hosts: the groups side by side, the hosts of a group, which share one machine's cores, in
-    turn. Doubtful hosts get up to `again` more rounds, to be cleared by them.
-
-    What else runs on a host makes a value smaller and never larger, so the best one is the nearest to the truth. Where hosts
-    share cores, what others had is left out already, and a value errs to both sides. Such values are weighed over all rounds
-    by `measure`, and the last one counts.
-    """
-    crowded = {host for hosts in machines if len(hosts) > 1 for host in hosts}
-    seen: dict[str, dict[Place, list[float]]] = {}
-    for number in range(rounds):
-        _keep(seen, measure(in_turns(machines, number), None))
-    for _ in range(again):
-        doubted = doubts(_values(seen, crowded), past)
-        left = [[host for host in hosts if host in doubted] for hosts in machines]
-        if not doubted:
-            break
-        _keep(seen, measure([hosts for hosts in left if hosts], doubted))
-    return _values(seen, crowded)
-
-
-def _keep(seen: dict[str, dict[Place, list[float]]], found: Values) -> None:
-    for name, values in found.items():
-        for place, value in values.items():
-            seen.setdefault(name, {}).setdefault(place, []).append(value)
-
-
-def _values(seen: Mapping[str, Mapping[Place, Sequence[float]]], crowded: Collection[str]) -> Values:
-    return {
-        name: {
-            place: tries[-1] if METRIC[name].by_core and place[0] in crowded else max(tries)
-            for place, tries in places.items()
-        }
-        for name, places in seen.items()
-    }
