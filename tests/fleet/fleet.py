@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import IO, Any, ClassVar
 
 from tests.tools import standins
 
@@ -22,6 +22,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 OWN = {"packages": Path(sysconfig.get_path("purelib")), "examples": EXAMPLES, "standins": Path(standins.PATH)}
 NOTHING: Mapping[str, Path] = {}
 MAKER = "maker"  # a file in the fleet's folder that its maker holds a lock of
+_RESERVED: dict[int, IO[str]] = {}  # open files, whose locks keep the numbers of networks
 
 
 class Fleet:
@@ -240,10 +241,25 @@ def _network_in_use(folder: Path) -> str | None:
 
 
 def _free_network() -> int:
-    """Return a number N for which 10.N.0.0/24 is not in use here."""
-    used = sh("ip", "-o", "addr")
+    """Return a number N for which 10.N.0.0/24 is not in use here, nor about to be by another process."""
     start = os.getpid() % 100
-    return next(n for n in (100 + (start + k) % 100 for k in range(100)) if f"10.{n}.0." not in used)
+    for number in (100 + (start + k) % 100 for k in range(100)):
+        if _reserve(number) and f"10.{number}.0." not in sh("ip", "-o", "addr"):
+            return number
+    raise RuntimeError("all of 10.100.0.0/24 to 10.199.0.0/24 are in use")
+
+
+def _reserve(number: int) -> bool:
+    """Keep other processes from a network's number as long as this one lives; return whether none of them has it."""
+    if number not in _RESERVED:
+        file = (Path(tempfile.gettempdir()) / f"jobctl-network-{number}").open("w")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.close()
+            return False
+        _RESERVED[number] = file
+    return True
 
 
 @contextlib.contextmanager

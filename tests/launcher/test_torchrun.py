@@ -105,7 +105,7 @@ def met(pair: Any, generation: int) -> bool:
     return all(line in node.log(f"workerlog.{i}", generation) for node in pair for i in (0, 1))
 
 
-def wait(look: Any, what: Any, seconds: float = 180.0) -> None:
+def wait(look: Any, what: Any, seconds: float = 300.0) -> None:
     deadline = time.monotonic() + seconds
     while not look():
         assert time.monotonic() < deadline, what()
