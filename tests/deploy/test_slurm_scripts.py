@@ -39,3 +39,25 @@ def test_erasing_leaves_the_folder_that_is_not_ours(tmp_path: Path) -> None:
     subprocess.run(SCRIPTS.argv("erase", str(work)), check=True)
     assert list((tmp_path / "shared").iterdir()) == []
     subprocess.run(SCRIPTS.argv("erase", str(work)), check=True)
+
+
+def test_nobody_takes_what_was_before_for_a_job_that_is_being_submitted(tmp_path: Path) -> None:
+    """The number of the last job is that of one that is over: beside no result it would say that the job has failed."""
+    work, tools = tmp_path / "work", tmp_path / "bin"
+    (work / "run").mkdir(parents=True)
+    tools.mkdir()
+    (work / "run" / "job_id").write_text("7\n")
+    (work / "run" / "allocation.json").write_text('{"job_id": "7"}')
+    for name, script in {
+        "squeue": "exit 0",
+        "scontrol": "echo JobId=7 JobState=COMPLETED ",
+        "sbatch": f"ls {work}/run > {tmp_path}/seen; echo 8",
+    }.items():
+        (tools / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tools / name).chmod(0o755)
+    environ = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"}
+    argv = SCRIPTS.argv("submit", str(work), "tiny", "mark")
+    done = subprocess.run(argv, env=environ, capture_output=True, text=True, check=True)
+    assert done.stdout == "submitted 8\n"
+    assert (tmp_path / "seen").read_text().split() == ["submit.lock"]
+    assert (work / "run" / "job_id").read_text() == "8\n"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
@@ -35,6 +35,7 @@ from jobctl.jobspec.deploy.store.archive import free_folder
 from jobctl.jobspec.deploy.store.events import Events
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.deploy.store.lock import break_lock, hold
+from jobctl.jobspec.deploy.targets.background import end_supervisor
 from jobctl.jobspec.plan.types import Plan
 
 ASK = 15.0  # seconds after which Slurm is asked again about a job whose allocation answers
@@ -198,6 +199,7 @@ class SlurmAllocation:
     def take_down(self, grace: float) -> tuple[Path | None, Failures]:
         """End the job in Slurm, prove that, collect logs, and remove the job's directory."""
         into = None
+        end_supervisor(self.job)
         try:
             self.cancel(grace)
             into = self._collect()
@@ -242,10 +244,11 @@ class SlurmAllocation:
         inside = entering(self.plan, self.login.work, found, running[0])
         return self.login.enter((str(observed.slurm.job_id), found.host), [*inside, *argv], terminal=has_terminal())
 
-    def look_around(self, node: int, secrets: Mapping[str, str], argv: Sequence[str]) -> int:
+    def look_around(self, node: int, secrets: Mapping[str, str], hidden: Collection[str], argv: Sequence[str]) -> int:
         """Run a command with what a process of the plan's job would have; return its exit code.
 
-        If the job runs, on the machine of a node; otherwise Slurm is asked for a machine.
+        If the job runs, on the machine of a node; otherwise Slurm is asked for a machine. `hidden` are further variables of
+        this process that are not for the command.
         """
         assert self.plan is not None
         observed = self.observe()
@@ -253,7 +256,8 @@ class SlurmAllocation:
         runs = self._look is not None and self._look.entry is not None and self._look.entry.runs
         job = str(observed.slurm.job_id) if observed.slurm else None
         place = (job, found.host) if runs and job and found is not None and found.host and found.reachable else None
-        return look_around(Looking(self.inventory, self.login, self.plan, secrets), place, argv)
+        looking = Looking(self.inventory, self.login, self.plan, secrets, {*secrets, *hidden})
+        return look_around(looking, place, argv)
 
     def inject_fault(self, node: int, what: FaultTarget) -> None:
         """Kill a node's first process or its launcher, or have the coordinator not hear its machine for a while."""
