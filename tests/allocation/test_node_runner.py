@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from jobctl.jobspec.allocation.launching import reason_in
-from jobctl.jobspec.allocation.messages import TOKEN, Datagrams
+from jobctl.jobspec.allocation.messages import TICK, TOKEN, Datagrams
+from jobctl.jobspec.allocation.node_runner import FIRST_TICKS, pause_after
 from jobctl.jobspec.render.launcher import allocation
 from tests.slurm.cluster import wait_for
 
@@ -126,3 +127,12 @@ def test_the_reason_is_the_error_and_not_the_advice_below_it_or_the_trials_besid
 def children(runner: subprocess.Popen[bytes] | None) -> list[int]:
     assert runner is not None
     return [int(pid) for pid in Path(f"/proc/{runner.pid}/task/{runner.pid}/children").read_text().split()]
+
+
+def test_a_runner_without_a_node_asks_often_at_first() -> None:
+    """Not on many machines at a time, and not for as long as a spare waits."""
+    assert pause_after(None, 0.0, 4) == FIRST_TICKS
+    assert pause_after(None, 60.0, 4) == TICK
+    assert pause_after(1, 0.0, 4) == TICK
+    assert pause_after(None, 0.0, 100) == 0.2
+    assert pause_after(None, 0.0, 4000) == TICK

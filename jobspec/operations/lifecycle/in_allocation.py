@@ -7,7 +7,6 @@ import os
 import time
 from dataclasses import dataclass
 from hashlib import sha256
-from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, NoReturn
 
 from jobctl.jobspec.operations.errors import HostsFailed, PartlyDone, Refused, UnsupportedOnTarget, failures_json
@@ -122,7 +121,7 @@ class SlurmJob:
             self._refuse_unfit(plan, reporter)
         with locked(self.handle, "up", options.break_lock):
             applied = self._apply(compiled, options, reporter)
-            if options.supervise and not self.handle.is_settled():
+            if options.supervise and self.handle.job.channels.exists() and not self.handle.is_settled():
                 leave_teller(self.handle.job)
         tell_now(self.handle.job, reporter)
         return applied
@@ -148,8 +147,9 @@ class SlurmJob:
         from jobctl.jobspec.notify.channels import keep_channels
 
         allocation, plan = self.handle, self._plan()
-        allocation.look_anew()  # another command may have changed the job meanwhile
+        allocation.forget_look()  # another command may have changed the job meanwhile
         change = self.change(compiled, options)
+        allocation.refuse_silent()
         secrets = secrets_of(compiled) if change.steps else {}
         channels = channels_of(compiled, os.environ, reporter)
         warn_of_another_spec(allocation, compiled, reporter)
@@ -206,8 +206,7 @@ class SlurmJob:
         from jobctl.jobspec.deploy.store import events
 
         allocation = self.handle
-        look = allocation.look_anew()
-        before = look.files.get(PurePosixPath("run/start.json"), {})
+        before = allocation.seen("run/start.json")
         start = {"began": before.get("began") or time.time(), "fresh_budget": True, "owner": plan.owner}
         start |= {"fresh": fresh or bool(before.get("fresh")), "run": before.get("run")}
         allocation.login.write("run/start.json", json.dumps(start).encode())
@@ -215,7 +214,7 @@ class SlurmJob:
         job_id, new = allocation.login.submit(sorted(hidden))
         words = f"job {job_id} of Slurm was submitted" if new else f"Slurm has job {job_id} already"
         events.record(allocation.job.events, time.time(), "submitted", words, job_id=job_id)
-        allocation.look_anew()
+        allocation.forget_look()
 
     def _only_for_notify(self) -> set[str]:
         """Return the variables that are for `notify`, as the job was brought up: Slurm does not get them."""
