@@ -159,6 +159,8 @@ class Coordinator:
             if count:
                 places.deal(places.ready(now)[:count])
                 self.begin()
+                for runner in places.at.values():
+                    self.answer(runner)  # once more, as they have just learnt that they have none
             return
         if self.resizing is None and self.refusals.look(now):
             self.stop("failed", self.refusals.problem or "")
@@ -168,6 +170,7 @@ class Coordinator:
             host, free = places.at[node].host, places.free(now, places.slots[node])
             if free:
                 places.put(node, free[0])
+                self.answer(free[0])
                 words = "%s does not answer: node %d moves to %s" % (host, node, free[0].host)
                 self.record.event("host-lost", words, node=node, host=host)
         self.resize(now)

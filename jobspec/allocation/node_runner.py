@@ -129,13 +129,15 @@ class NodeRunner:
         self.datagrams.send(message, self.coordinator)
 
     def hear(self, message: Json) -> None:
-        """Take note of an answer to a tick of this runner's own."""
-        if message.get("who") != self.who:
+        """Take note of an answer to a tick of this runner's own.
+
+        A second answer to a tick brings news, and renews no lease.
+        """
+        if message.get("who") != self.who or message["tick"] > self.sent:
             return
         at = self.pending.pop(message["tick"], None)
-        if at is None:
-            return
-        self.renewed = max(at, self.renewed or at)
+        if at is not None:
+            self.renewed = max(at, self.renewed or at)
         if message["leave"] or message["seq"] >= self.order.get("seq", 0):
             self.order = message
             self.succession.home = message["home"]
