@@ -66,8 +66,8 @@ def parts(seed: int, faults: int) -> Iterator[Part]:
     yield _tests("worlds", "tests/supervise", {"JOBCTL_TEST_WORLDS": "10000"})
     yield _tests("protocol", "tests/protocol", {"JOBCTL_TEST_MODEL": "large"})
     yield _tests("pods", "tests/cluster/test_none.py", {"JOBCTL_TEST_PODS": "30", "JOBCTL_TEST_SEED": str(seed)})
-    for number, options in enumerate(((), ("--elastic",))):
-        how = ("--seed", str(seed + number), "--faults", str(max(1, faults // 2)), *options)
+    for number, options in enumerate(((), ("--elastic",), ("--newer",), ("--elastic", "--newer"))):
+        how = ("--seed", str(seed + number), "--faults", str(max(1, faults // 2)), "--notify", *options)
         yield Part(
             "-".join(["slurm", *(option.strip("-") for option in options)]), ("-m", "tests.slurm.campaign", *how)
         )
@@ -77,6 +77,7 @@ def parts(seed: int, faults: int) -> Iterator[Part]:
     yield Part("mutants", ("-m", "tests.mutants", "--jobs", "2"))
     for name in ("startup", "compile", "code", "fitness", "hosts", "recovery", "supervise", "slurm", "ui"):
         yield Part(f"benchmark-{name}", (f"benchmarks/{name}.py",))
+    yield Part("benchmark-slurm-newer", ("benchmarks/slurm.py", "--newer"))
 
 
 def _fleet(name: str, framework: str, seed: int, faults: int, *options: str) -> Part:

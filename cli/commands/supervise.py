@@ -35,7 +35,7 @@ def supervise(
     if background:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        supervising.supervise(found, _say)
+        supervising.supervise(found, _say, background=background)
     except NotYours:
         if not background:
             raise

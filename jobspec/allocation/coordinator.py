@@ -159,6 +159,8 @@ class Coordinator:
             if count:
                 places.deal(places.ready(now)[:count])
                 self.begin()
+                for runner in places.at.values():
+                    self.answer(runner)  # once more, as they have just learnt that they have none
             return
         if self.resizing is None and self.refusals.look(now):
             self.stop("failed", self.refusals.problem or "")
@@ -168,9 +170,20 @@ class Coordinator:
             host, free = places.at[node].host, places.free(now, places.slots[node])
             if free:
                 places.put(node, free[0])
+                self.answer(free[0])
                 words = "%s does not answer: node %d moves to %s" % (host, node, free[0].host)
                 self.record.event("host-lost", words, node=node, host=host)
         self.resize(now)
+        if self.resizing is None:
+            self.miss(now)
+
+    def miss(self, now: float) -> None:
+        """Record once that nodes wait for machines that do not answer: a person may have to bring these back."""
+        nodes = self.places.missed(now, self.settings["host_timeout"] + MARGIN)
+        if nodes:
+            hosts = ", ".join(sorted({self.places.at[node].host for node in nodes}))
+            words = "%s does not answer, and no other machine is free: the job waits for it" % hosts
+            self.record.event("waiting", words, nodes=nodes, lasting=True)
 
     def resize(self, now: float) -> None:
         """Have an elastic job go on with as many nodes as there are machines for, once its processes have ended."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
 import socket
 import subprocess
+import threading
 import time
 from typing import TYPE_CHECKING
 
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
     from jobctl.jobspec.launcher.files import Json
 NO_IMAGE = 125  # exit code, as that of `docker run` where there is no container
+LIFE = 60.0  # seconds between two signs of life
 WAIT = 0.2  # seconds between two looks at an image that is fetched
 
 
@@ -42,6 +45,7 @@ class LookAround:
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
             signal.signal(number, self.on_signal)
         os.makedirs(self.own, exist_ok=True)
+        threading.Thread(target=self.show_life, daemon=True).start()
         image, hold = JobImage(self.work, self.settings), ContainerHold(self.work, self.own)
         try:
             while not image.is_there(boot_time()):
@@ -67,6 +71,13 @@ class LookAround:
             forward(self.child.pid, self.ended)
         code = self.child.wait()
         return code if code >= 0 else 128 - code
+
+    def show_life(self) -> None:
+        """Touch the directory as long as this process is there: once nobody has for an hour, others remove it."""
+        while True:
+            with contextlib.suppress(OSError):
+                os.utime(self.work)
+            time.sleep(LIFE)
 
     def on_signal(self, number: int, frame: Any) -> None:
         """Pass on that it is to end. What a terminal sends, it sends to the command too."""

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
     from jobctl.jobspec.launcher.files import Json
 POLL = 0.1  # seconds between two looks at the launcher
+FIRST_TICKS = 0.1  # seconds between two ticks of a runner that has no node yet: an answer to one tells it
+EARLY = 5.0  # seconds for which it ticks that often; a spare goes on for days
+MOST_TICKS = 500  # ticks a second that the coordinator may get of all runners
 PAUSE = 0.5  # seconds before a launcher that was killed is started again
 # How a launcher ends that was killed or told to end, or that finds another one still ending (EX_TEMPFAIL).
 FROM_OUTSIDE = (75, 137, 143)
@@ -70,6 +73,7 @@ class NodeRunner:
         self.deadline: Optional[float] = None  # when what was told to end is killed
         self.signal: Optional[int] = None
         self.next = 0.0
+        self.started = boot_time()
 
     def run(self) -> int:
         """Serve until the coordinator says that the job has ended."""
@@ -105,7 +109,7 @@ class NodeRunner:
         self.sent += 1
         self.pending[self.sent] = now
         self.pending = {tick: at for tick, at in self.pending.items() if now - at < self.timeout}
-        self.next = now + TICK
+        self.next = now + pause_after(self.order["node"], now - self.started, int(os.environ.get("SLURM_NNODES") or 1))
         node, turn = self.runs
         message = {
             "tick": self.sent,
@@ -125,13 +129,15 @@ class NodeRunner:
         self.datagrams.send(message, self.coordinator)
 
     def hear(self, message: Json) -> None:
-        """Take note of an answer to a tick of this runner's own."""
-        if message.get("who") != self.who:
+        """Take note of an answer to a tick of this runner's own.
+
+        A second answer to a tick brings news, and renews no lease.
+        """
+        if message.get("who") != self.who or message["tick"] > self.sent:
             return
         at = self.pending.pop(message["tick"], None)
-        if at is None:
-            return
-        self.renewed = max(at, self.renewed or at)
+        if at is not None:
+            self.renewed = max(at, self.renewed or at)
         if message["leave"] or message["seq"] >= self.order.get("seq", 0):
             self.order = message
             self.succession.home = message["home"]
@@ -268,6 +274,12 @@ class NodeRunner:
         """Remove what a launcher has left: a container has its own parent."""
         if self.container is not None:
             self.container.remove()
+
+
+def pause_after(node: Optional[int], age: float, machines: int) -> float:
+    """Return in how many seconds a runner of such an age ticks again; on many machines they are not quicker at first."""
+    early = node is None and age < EARLY
+    return min(TICK, max(FIRST_TICKS, machines / MOST_TICKS)) if early else TICK
 
 
 def _parsed(line: str) -> Json:

@@ -50,6 +50,7 @@ class Places:
         self.at: Dict[int, RunnerState] = {}
         self.turns: Dict[int, int] = {}  # how often each node was given to a runner, or begun again
         self.version = 0  # of the addresses
+        self.awaited: List[int] = []  # the nodes of which `missed` has told
 
     def node_of(self, runner: RunnerState) -> Optional[int]:
         """Return the node that a runner has, None if it has none."""
@@ -111,6 +112,11 @@ class Places:
     def lost(self, now: float, timeout: float) -> List[int]:
         """Return the nodes whose runner was silent for longer than `timeout`."""
         return [node for node, runner in self.at.items() if runner.silent_for(now) > timeout]
+
+    def missed(self, now: float, timeout: float) -> List[int]:
+        """Return the nodes that are lost, once for each that has been lost since; nothing while there is no further one."""
+        before, self.awaited = self.awaited, self.lost(now, timeout)
+        return self.awaited if set(self.awaited) - set(before) else []
 
     def said(self, node: int) -> Json:
         """Return what a node's runner said last of it, nothing if that was about another turn."""

@@ -260,10 +260,15 @@ class News:
         self.told = replace(self.told, lost=self.told.lost | frozenset(nodes))
         self._tell("host-lost", event, event.message, nodes)
 
+    def _host_lost(self, event: Event) -> None:
+        """Tell of a machine that the coordinator of an allocation has given up. Others tell of that by a failure."""
+        if _by_allocation(event):
+            self._lost(event, [node for node in [event.number("node")] if node is not None])
+
     def _waiting(self, event: Event) -> None:
         if event.details.get("lasting") is not True or event.message == self.told.waiting:
             return
-        if event.text("id") is not None:
+        if event.text("id") is not None and not _by_allocation(event):
             return  # a launcher waited that nobody reached: whether the job still does, the supervisor finds out itself
         away = frozenset(_numbers(event.details.get("nodes")))
         wait = Mishap(self.told.generation or 0, "wait", event.message, tuple(sorted(away)))
@@ -323,6 +328,7 @@ class News:
 
 _READERS = {
     "failure": News._failure,
+    "host-lost": News._host_lost,
     "waiting": News._waiting,
     "node": News._node,
     "generation-begun": News._generation_runs,
@@ -333,6 +339,11 @@ _READERS = {
     "down": News._ends,
     "straggler": News._straggler,
 }
+
+
+def _by_allocation(event: Event) -> bool:
+    """Say whether the coordinator of an allocation, or Slurm, tells of it: they decide, and there is no supervisor."""
+    return event.text("by") in ("allocation", "slurm")
 
 
 def _or(value: int | None, default: int) -> int:

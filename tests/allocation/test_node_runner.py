@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import signal
@@ -14,7 +15,8 @@ from typing import Any
 import pytest
 
 from jobctl.jobspec.allocation.launching import reason_in
-from jobctl.jobspec.allocation.messages import TOKEN, Datagrams
+from jobctl.jobspec.allocation.messages import TICK, TOKEN, Datagrams
+from jobctl.jobspec.allocation.node_runner import FIRST_TICKS, NodeRunner, pause_after
 from jobctl.jobspec.render.launcher import allocation
 from tests.slurm.cluster import wait_for
 
@@ -126,3 +128,25 @@ def test_the_reason_is_the_error_and_not_the_advice_below_it_or_the_trials_besid
 def children(runner: subprocess.Popen[bytes] | None) -> list[int]:
     assert runner is not None
     return [int(pid) for pid in Path(f"/proc/{runner.pid}/task/{runner.pid}/children").read_text().split()]
+
+
+def test_a_runner_without_a_node_asks_often_at_first() -> None:
+    """Not on many machines at a time, and not for as long as a spare waits."""
+    assert pause_after(None, 0.0, 4) == FIRST_TICKS
+    assert pause_after(None, 60.0, 4) == TICK
+    assert pause_after(1, 0.0, 4) == TICK
+    assert pause_after(None, 0.0, 100) == 0.2
+    assert pause_after(None, 0.0, 4000) == TICK
+
+
+def test_a_second_answer_to_a_tick_brings_a_node_and_renews_no_lease(tmp_path: Path) -> None:
+    (tmp_path / "slurm.json").write_text(json.dumps({"host_timeout": 6, "stop_grace": 1, "container": "none"}))
+    runner = NodeRunner(argparse.Namespace(work=str(tmp_path), address="127.0.0.1", port=9))
+    runner.tell(100.0)
+    answer = {"who": runner.who, "tick": 1, "seq": 1, "leave": False, "home": "s1", "node": None, "turn": 0}
+    runner.hear(answer)
+    runner.hear({**answer, "seq": 2, "node": 1, "turn": 1})
+    assert (runner.order["node"], runner.has_lease(105.9), runner.has_lease(106.1)) == (1, True, False)
+    runner.hear({**answer, "seq": 1})  # late
+    runner.hear({**answer, "tick": 2, "seq": 3, "node": 2})  # of no tick of this runner's
+    assert runner.order["node"] == 1

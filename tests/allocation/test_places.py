@@ -142,3 +142,15 @@ def test_a_node_runs_while_its_runner_has_a_launcher() -> None:
     hear(made, 1.0, "s2", node=1, turn=1, ended=137, alive=False)
     hear(made, 1.0, "s3", node=None, turn=0, ended=143, alive=False)  # a new runner, which was told to stop at once
     assert (made.running(1.0), made.running(9.0)) == ([0], [])
+
+
+def test_a_machine_that_is_missed_is_told_of_once_until_another_one_is() -> None:
+    made = places([0, 0, 0])
+    made.deal(HOSTS)
+    hear(made, GONE, "s1", "s3")
+    assert made.missed(GONE, 8.0) == [1]
+    assert made.missed(GONE + 1, 8.0) == []
+    assert made.missed(2 * GONE, 8.0) == [0, 1, 2]
+    hear(made, 2 * GONE, *HOSTS)
+    assert made.missed(2 * GONE, 8.0) == []
+    assert made.missed(4 * GONE, 8.0) == [0, 1, 2]  # it was back in between

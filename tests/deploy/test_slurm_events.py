@@ -10,8 +10,9 @@ import pytest
 
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.slurm.events import AllocationEvents
-from jobctl.jobspec.deploy.slurm.queue import SlurmLook
+from jobctl.jobspec.deploy.slurm.queue import QueueEntry, SlurmLook
 from jobctl.jobspec.deploy.store import events
+from jobctl.jobspec.deploy.store.events import KnownEvents
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 
 BEGAN = 100.0
@@ -23,6 +24,8 @@ class PlayedLogin:
 
     def __init__(self) -> None:
         self.lines, self.kept, self.began, self.cut = list[dict[str, Any]](), dict[int, Any](), BEGAN, False
+        self.slurm: dict[str, Any] = {}  # what Slurm says
+        self.result: dict[str, Any] | None = None
 
     def look(self) -> SlurmLook:
         if self.cut:
@@ -32,7 +35,8 @@ class PlayedLogin:
             for node, told in self.kept.items()
         }
         start, allocation = PurePosixPath("run/start.json"), PurePosixPath("run/allocation.json")
-        return SlurmLook("7", 0.0, files={**reports, start: {"began": self.began}, allocation: {"nodes": PLACES}})
+        files = {**reports, start: {"began": self.began}, allocation: {"nodes": PLACES, "result": self.result}}
+        return SlurmLook("7", 110.0, files=files, **self.slurm)
 
     def events(self, offset: int) -> bytes:
         return "".join(json.dumps(line) + "\n" for line in self.lines).encode()[offset:] + b'{"time": 9'
@@ -82,3 +86,47 @@ def test_each_event_is_kept_once_whoever_collects_and_names_machines(login: Play
     login.cut, login.began, login.kept = False, 200.0, {}
     login.lines = [{"time": 202.0, "event": "placed", "message": "generation 1 on s1, s3", "generation": 1}]
     assert [event["time"] for event in gathered(login, job)][-2:] == [110.0, 202.0]
+
+
+def test_what_only_slurm_tells_is_kept_once(login: PlayedLogin, tmp_path: Path) -> None:
+    """A coordinator that was killed says nothing, and there is none yet while the job is held."""
+    job = JobDir(tmp_path / "jobs" / "tiny")
+    job.create()
+    login.slurm = {"entry": QueueEntry("7", "PENDING", "JobHeldUser", expected_start=200.0), "asked": True}
+    (held,) = gathered(login, job)
+    assert (held["event"], held["lasting"], "scontrol release" in held["message"]) == ("waiting", True, True)
+    for entry in (QueueEntry("7", "PENDING", "Resources"), QueueEntry("7", "RUNNING"), QueueEntry("7", "CANCELLED")):
+        login.slurm = {"entry": entry, "asked": True}
+        assert len(gathered(login, job)) == 1
+    for silent in ({"asked": False}, {"asked": True, "problem": "Unable to contact slurm controller"}):
+        login.slurm = silent
+        assert len(gathered(login, job)) == 1
+    login.result = {"phase": "failed", "reason": "node 0 ended with code 1"}  # its event comes from the coordinator
+    login.slurm = {"entry": QueueEntry("7", "FAILED"), "asked": True}
+    assert len(gathered(login, job)) == 1
+    login.result = None
+    told = gathered(login, job)[-1]
+    assert (told["event"], told["message"]) == (
+        "failed",
+        "job failed: job 7: it ended in Slurm as FAILED without a result",
+    )
+
+
+def test_what_a_full_disk_does_not_take_is_read_again(
+    login: PlayedLogin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = JobDir(tmp_path / "jobs" / "tiny")
+    job.create()
+    login.lines = [{"time": 102.0, "event": "placed", "message": "generation 1 on s1, s3", "generation": 1}]
+    told: Any = login
+    reading = AllocationEvents(told, job, login.look)
+    with monkeypatch.context() as full:
+        full.setattr(KnownEvents, "add", _full)
+        reading.gather()
+    assert reading.new() == []
+    reading.gather()
+    assert [event["event"] for event in reading.new()] == ["placed"]
+
+
+def _full(events: KnownEvents, told: Any) -> Any:
+    raise OSError(28, "No space left on device")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from pathlib import Path
 
 from jobctl.jobspec.deploy.slurm.queue import read_look
@@ -39,3 +40,60 @@ def test_erasing_leaves_the_folder_that_is_not_ours(tmp_path: Path) -> None:
     subprocess.run(SCRIPTS.argv("erase", str(work)), check=True)
     assert list((tmp_path / "shared").iterdir()) == []
     subprocess.run(SCRIPTS.argv("erase", str(work)), check=True)
+
+
+def test_nobody_takes_what_was_before_for_a_job_that_is_being_submitted(tmp_path: Path) -> None:
+    """The number of the last job is that of one that is over: beside no result it would say that the job has failed."""
+    work, tools = tmp_path / "work", tmp_path / "bin"
+    (work / "run").mkdir(parents=True)
+    tools.mkdir()
+    (work / "run" / "job_id").write_text("7\n")
+    (work / "run" / "allocation.json").write_text('{"job_id": "7"}')
+    for name, script in {
+        "squeue": "exit 0",
+        "scontrol": "echo JobId=7 JobState=COMPLETED ",
+        "sbatch": f"ls {work}/run > {tmp_path}/seen; echo 8",
+    }.items():
+        (tools / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tools / name).chmod(0o755)
+    environ = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"}
+    argv = SCRIPTS.argv("submit", str(work), "tiny", "mark")
+    done = subprocess.run(argv, env=environ, capture_output=True, text=True, check=True)
+    assert done.stdout == "submitted 8\n"
+    assert (tmp_path / "seen").read_text().split() == ["submit.lock"]
+    assert (work / "run" / "job_id").read_text() == "8\n"
+
+
+def test_what_a_killed_command_has_left_goes_unless_it_may_run_or_wait(tmp_path: Path) -> None:
+    """A command that runs touches its directory; one that waits is known to Slurm, if Slurm tells the truth."""
+    top, tools = tmp_path / "it's shared" / ".jobctl", tmp_path / "bin"
+    tools.mkdir(parents=True)
+    hours_ago = time.time() - 7200.0
+    for name in (".look-tiny.aaaa", ".look-tiny.bbbb", ".look-other.cccc", "tiny"):
+        (top / name / "secrets").mkdir(parents=True)
+        os.utime(top / name, (hours_ago, hours_ago))
+    (top / ".look-tiny.dddd").mkdir()
+    environ = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"}
+
+    def looked(what: str, scontrol: str) -> set[str]:
+        for name, script in (("squeue", "exit 0"), ("scontrol", scontrol), ("scancel", f'echo "$@" >> {tools}/ended')):
+            (tools / name).write_text(f"#!/bin/sh\n{script}\n")
+            (tools / name).chmod(0o755)
+        argv = SCRIPTS.argv("look", str(top / "tiny"), "tiny", what)
+        done = subprocess.run(argv, env=environ, capture_output=True, check=True)
+        assert read_look(done.stdout, "").problem is None
+        return {path.name for path in top.iterdir()}
+
+    every = {".look-tiny.aaaa", ".look-tiny.bbbb", ".look-other.cccc", ".look-tiny.dddd", "tiny"}
+    waits = f'echo "JobId=9 JobState=PENDING Comment=jobctl {top}/.look-tiny.bbbb StdIn=/dev/null"'
+    assert looked("files", waits) == every  # Slurm is not asked
+    assert looked("all", "exit 0") == every
+    assert looked("all", "echo slurm_load_jobs error >&2; exit 1") == every
+    assert looked("all", waits) == {".look-tiny.bbbb", ".look-tiny.dddd", "tiny"}
+    ends = waits.replace("PENDING", "CANCELLED")
+    (top / ".look-tiny.cccc").mkdir()
+    os.utime(top / ".look-tiny.cccc", (hours_ago, hours_ago))
+    killed = f'echo "JobId=8 JobName=tiny JobState=RUNNING Reason=None Comment=jobctl {top}/.look-tiny.cccc"'
+    assert not (tools / "ended").exists()
+    assert looked("all", f"{ends}; {killed}") == {".look-tiny.dddd", "tiny"}
+    assert (tools / "ended").read_text() == "8\n"  # its `srun` was killed, and nobody else would end it

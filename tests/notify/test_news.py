@@ -214,3 +214,22 @@ def test_what_an_earlier_version_kept_is_read() -> None:
     news = News("demo", "demo-1", Told.from_record({"generation": 1, "trouble": trouble}))
     news.read([AGAIN, RUNS])
     assert [one.text for one in news.found] == [RECOVERED]
+
+
+def test_a_machine_that_an_allocation_has_given_up_is_told_of_once() -> None:
+    """Those who decide there are the coordinator and Slurm. There is no supervisor who finds out himself."""
+    lost = line(
+        20.0, "host-lost", "s2 does not answer: node 1 moves to s3", node=1, by="allocation", id="1.0 allocation 9"
+    )
+    fails = {**FAILS, "id": "1.0 failure 1"}
+    runs = {**RUNS, "id": "1.0 generation-begun 2"}
+    assert kinds(BEGINS, lost, fails, AGAIN, runs) == ["host-lost", "recovered"]
+    assert told(BEGINS, {**lost, "by": "supervisor"}) == []
+
+
+@pytest.mark.parametrize("by", ["allocation", "slurm"])
+def test_a_job_that_waits_in_an_allocation_or_for_one_needs_a_person(by: str) -> None:
+    waits = line(20.0, "waiting", "s2 does not answer", nodes=[1], lasting=True, by=by, id="1.0 allocation 9")
+    runs = {**RUNS, "id": "1.0 generation-begun 2"}
+    assert kinds(BEGINS, waits, AGAIN, runs) == ["host-lost", "waiting", "recovered"]
+    assert kinds(BEGINS, {**waits, "by": "launchers"}, AGAIN, runs) == []  # those tell whoever comes

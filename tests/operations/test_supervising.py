@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +13,9 @@ from jobctl.jobspec.deploy.apply.deployer import AllUnreachable
 from jobctl.jobspec.deploy.model.control import NOTHING
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.observed import Observed
+from jobctl.jobspec.deploy.store.jobdir import JobDir
+from jobctl.jobspec.deploy.store.lock import hold
+from jobctl.jobspec.operations.errors import NotYours
 from jobctl.jobspec.operations.lifecycle import supervise as supervising
 
 NOBODY = Observed(NOTHING, (), None)
@@ -21,13 +25,16 @@ SILENT = AllUnreachable({"login": HostError("login", "slurm-silent", "Slurm does
 class PlayedJob:
     """A job in Slurm: each look finds the next of its phases, and tells of one event."""
 
-    def __init__(self, *looks: Any) -> None:
+    def __init__(self, directory: Path, *looks: Any) -> None:
         self.looks, self.pauses, self.gathered = list(looks), list[float](), 0
         told = iter([["before"], *[[f"event {n}"] for n in range(1, 9)]])
         events = SimpleNamespace(gather=self.gather, new=lambda: [{"message": text} for text in next(told)])
         plan = SimpleNamespace(target="slurm")
-        job = SimpleNamespace(name="demo")
-        self.handle = SimpleNamespace(plan=plan, job=job, observe=self.observe, interval=1.0, events=lambda: events)
+        self.job = JobDir(directory / "jobs" / "demo")
+        self.job.create()
+        self.handle = SimpleNamespace(
+            plan=plan, job=self.job, observe=self.observe, interval=1.0, events=lambda: events
+        )
 
     def gather(self) -> None:
         self.gathered += 1
@@ -42,17 +49,17 @@ class PlayedJob:
         raise AssertionError("nothing is decided here")
 
 
-def said(job: PlayedJob, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def said(job: PlayedJob, monkeypatch: pytest.MonkeyPatch, *, background: bool = False) -> list[str]:
     lines: list[str] = []
     monkeypatch.setattr(supervising, "pause", job.pauses.append)
-    supervising.supervise(job, lines.append)  # type: ignore[arg-type]
+    supervising.supervise(job, lines.append, background=background)  # type: ignore[arg-type]
     return lines
 
 
-def test_it_tells_until_the_job_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_tells_until_the_job_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Once what a job waits for, and everything that happens, also last."""
     waits = ("pending", "job 7 waits")
-    job = PlayedJob(waits, waits, SILENT, ("running", None), ("failed", "rank 1 failed"))
+    job = PlayedJob(tmp_path, waits, waits, SILENT, ("running", None), ("failed", "rank 1 failed"))
     assert said(job, monkeypatch) == [
         "job `demo` is recovered inside its allocation: jobctl tells what happens there, and decides nothing",
         *("event 1", "pending: job 7 waits", "event 2", "event 3", "unknown: login: Slurm does not answer", "event 4"),
@@ -65,5 +72,17 @@ def test_it_tells_until_the_job_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     ("phase", "words"),
     [(("succeeded", None), "has succeeded"), (("stopped", "by the user"), "was stopped: by the user")],
 )
-def test_it_says_how_the_job_has_ended(phase: Any, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert said(PlayedJob(phase), monkeypatch)[-1] == f"nothing left to supervise: the job {words}"
+def test_it_says_how_the_job_has_ended(phase: Any, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert said(PlayedJob(tmp_path, phase), monkeypatch)[-1] == f"nothing left to supervise: the job {words}"
+
+
+def test_one_process_is_left_behind_which_is_in_no_hurry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It holds the lock by which others know it, and looks less often than a person does, who may look on beside it."""
+    looks = (("pending", "job 7 waits"), ("running", None), SILENT, ("succeeded", None))
+    job = PlayedJob(tmp_path, *looks)
+    said(job, monkeypatch, background=True)
+    assert job.pauses == [supervising.PACE_WAITING, supervising.PACE, supervising.PACE_WAITING]
+    with hold(job.job.supervisor_lock, "supervise", wait=0.0):
+        with pytest.raises(NotYours, match="another process tells of `demo`"):
+            said(PlayedJob(tmp_path, ("succeeded", None)), monkeypatch, background=True)
+        assert said(PlayedJob(tmp_path, ("succeeded", None)), monkeypatch)[-1].endswith("the job has succeeded")

@@ -1,15 +1,17 @@
 """A job in a real Slurm that one thing after another happens to.
 
-    sudo python -m tests.slurm.campaign --seed 1 --faults 50 [--elastic]
+    sudo python -m tests.slurm.campaign --seed 1 --faults 50 [--elastic] [--newer] [--notify]
 
 After each the job has to train on by itself, and `status` must never say that it is over. At the end its loss is, bit for
-bit, that of a run which nothing disturbed, no node has ever trained twice at a time, and `down` leaves nothing behind.
+bit, that of a run which nothing disturbed, no node has ever trained twice at a time, and `down` leaves nothing behind. With
+`--notify` a webhook must have been told of each failure, once or twice; the process that tells is killed now and then.
 """
 
 from __future__ import annotations
 
 import argparse
 import collections
+import contextlib
 import os
 import random
 import signal
@@ -20,9 +22,15 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from jobctl.jobspec.deploy.store.jobdir import JobDir
+from jobctl.jobspec.deploy.store.lock import read_holder
+from tests.fleet.listening import EVERY, VARIABLE, Listener, heard
+from tests.tools.webhook import served
+
 from .cluster import Machine, Slurm, slurm, wait_for
 from .conftest import SlurmJobs
 from .lies import SILENT, lying
+from .newer import newer_root
 
 PATIENCE = 150.0  # seconds within which a job has to train again; a machine that is lost is revived after 30
 
@@ -41,13 +49,18 @@ HARMLESS = (
 class Campaign:
     """The job, and what can happen to it."""
 
-    def __init__(self, directory: Path, cluster: Slurm, seed: int, *, elastic: bool) -> None:
+    def __init__(
+        self, directory: Path, cluster: Slurm, seed: int, *, elastic: bool, listener: Listener | None = None
+    ) -> None:
         environ = {
             **os.environ,
             "PATH": f"{cluster.bin}:{os.environ['PATH']}",
             "JOBCTL_STATE_DIR": f"{directory}/state",
         }
+        if listener is not None:
+            environ[VARIABLE] = listener.url
         self.jobs, self.cluster, self.elastic = SlurmJobs(cluster, directory, environ), cluster, elastic
+        self.listener, self.job = listener, JobDir(directory / "state" / "jobs" / self.jobs.name)
         self.lies = directory / "lies"
         self.chance = random.Random(seed)
         self.counts: collections.Counter[str] = collections.Counter()
@@ -126,6 +139,15 @@ class Campaign:
     def up_again(self) -> None:
         self.jobs.ok("up")
 
+    def teller_killed(self) -> None:
+        """Kill who tells, then a rank: the next command has to tell of that, and to leave somebody behind again."""
+        if (pid := read_holder(self.job.supervisor_lock).get("pid")) is not None:
+            os.kill(pid, signal.SIGKILL)
+        begun = len(self.jobs.begun())
+        self.rank_killed()
+        wait_for(lambda: self._begins(begun), "ranks that begin", PATIENCE)
+        self.jobs.ok("up")
+
     def _kill(self, word: str) -> None:
         """Kill a Python with this word, on any machine that has a node of the job."""
         found = [node.processes(word) for node in self.cluster.nodes if node.processes("rank.py")]
@@ -151,7 +173,7 @@ class Campaign:
             *(self.rank_killed, self.launcher_killed, self.node_runner_killed, self.machine_lost, self.cable_out),
             *(self.cable_out_for_a_moment, self.slurmctld_killed, self.slurmd_killed, self.commands_are_empty),
             *(self.commands_fail, self.time_limit, self.requeued, self.preempted, self.restart, self.stop_and_up),
-            self.up_again,
+            *(self.up_again, *([self.teller_killed] if self.listener is not None else [])),
         ]
 
     def run(self, faults: int, only: str) -> None:
@@ -159,7 +181,8 @@ class Campaign:
         options = {"partition": "low", "spares": 0 if self.elastic else 1}
         nodes = {"nodes": "1:3"} if self.elastic else {"nodes": 2}
         recovery = {"host_timeout": "6s", "max_restarts": 10 * faults}
-        self.jobs.write(spec={**nodes, "recovery": recovery}, **options)
+        notify = [{"on": EVERY.split(", "), "webhook": VARIABLE}] if self.listener is not None else None
+        self.jobs.write(spec={**nodes, "recovery": recovery, "notify": notify}, **options)
         self.jobs.ok("up", "--target", "slurm")
         self.goes_on()
         kinds = [kind for kind in self.kinds() if only in kind.__name__]
@@ -203,6 +226,11 @@ class Campaign:
         left = [pid for node in self.cluster.nodes for pid in node.processes("rank.py") + node.processes("launcher.py")]
         assert not left
         assert not self.jobs.work.exists()
+        if self.listener is not None:
+            hearing = heard(self.job.events, self.listener.receipts)
+            print(hearing.line.partition("\n")[0])
+            assert not hearing.lost, "\n".join(hearing.lost)
+            assert not hearing.often, hearing.often
 
 
 def main() -> int:
@@ -212,10 +240,17 @@ def main() -> int:
     parser.add_argument("--faults", type=int, default=50)
     parser.add_argument("--only", default="", metavar="WORD", help="the faults with this in their names")
     parser.add_argument("--elastic", action="store_true", help="a job of one to three nodes, without a spare")
+    parser.add_argument("--newer", action="store_true", help="Slurm 24.11 of Debian 13, and not this machine's")
+    parser.add_argument("--notify", action="store_true", help="with a webhook, which must be told of each failure")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="jobctl-slurm-") as scratch, slurm(Path(scratch) / "cluster") as cluster:
-        (Path(scratch) / "job").mkdir()
-        campaign = Campaign(Path(scratch) / "job", cluster, options.seed, elastic=options.elastic)
+    root = newer_root() if options.newer else None
+    with tempfile.TemporaryDirectory(prefix="jobctl-slurm-", dir="/tmp") as name, contextlib.ExitStack() as ending:
+        scratch = Path(name)  # in /tmp, which another root file system has too
+        cluster = ending.enter_context(slurm(scratch / "cluster", root=root))
+        print(cluster.run("sinfo", "--version").strip(), flush=True)
+        (scratch / "job").mkdir()
+        listener = ending.enter_context(served(Listener())) if options.notify else None
+        campaign = Campaign(scratch / "job", cluster, options.seed, elastic=options.elastic, listener=listener)
         try:
             campaign.run(options.faults, options.only.replace(" ", "_"))
             campaign.finish()

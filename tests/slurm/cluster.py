@@ -279,7 +279,7 @@ class Slurm:
                 node.boot()
             if not node.processes("slurmd"):
                 node.slurmd()
-        wait_for(lambda: "idle" in self.run("sinfo", "-h", "-o", "%T", check=False), "the controller")
+        wait_for(lambda: self.run("sinfo", "-h", "-o", "%T", check=False).strip(), "the controller")
         self.run("scancel", "-u", "root", check=False)
         wait_for(lambda: not self.run("squeue", "-h", check=False).strip(), "an empty queue")
         self.wait_idle(len(self.nodes))

@@ -109,13 +109,17 @@ class SlurmJobs:
     environ: dict[str, str] = field(default_factory=dict)
     name: str = "tiny"
 
+    @property
+    def python(self) -> str:
+        """The Python of ranks: another root file system has one of its own."""
+        return "python3" if self.cluster.root else sys.executable
+
     def write(self, last: int = ENDLESS, *, spec: dict[str, Any] | None = None, **slurm: Any) -> None:
         """Write the spec of a job of two nodes that counts to `last`; `spec` are further keys, None removes one."""
         whole = {
             "name": self.name,
             "framework": "torch",
-            # Another root file system has a Python of its own.
-            "command": ["python3" if self.cluster.root else sys.executable, "rank.py", str(last)],
+            "command": [self.python, "rank.py", str(last)],
             "per": "node",
             "nodes": 2,
             "checkpoint": str(self.directory / "checkpoints"),

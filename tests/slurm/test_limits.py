@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 
 import pytest
 
@@ -52,6 +51,20 @@ def test_time_limits_in_a_row_leave_loss_and_logs_as_they_would_be_without(
     jobs.ok("down")
 
 
+@pytest.mark.parametrize(
+    "jobs",
+    [
+        "cluster",
+        pytest.param(
+            "newer_cluster",
+            marks=pytest.mark.release(
+                "tests/slurm/test_limits.py::test_a_job_without_a_machine_that_slurm_has_taken_away_goes_on_in_another_allocation[22.05]"
+            ),
+        ),
+    ],
+    ids=["22.05", "24.11"],
+    indirect=True,
+)
 def test_a_job_without_a_machine_that_slurm_has_taken_away_goes_on_in_another_allocation(jobs: SlurmJobs) -> None:
     s2 = jobs.cluster.nodes[1]
     jobs.write(requeue="chain")
@@ -71,9 +84,23 @@ def test_a_job_without_a_machine_that_slurm_has_taken_away_goes_on_in_another_al
     jobs.ok("down")
 
 
+@pytest.mark.parametrize(
+    "jobs",
+    [
+        "cluster",
+        pytest.param(
+            "newer_cluster",
+            marks=pytest.mark.release(
+                "tests/slurm/test_limits.py::test_a_job_that_has_ended_is_not_started_again[22.05]"
+            ),
+        ),
+    ],
+    ids=["22.05", "24.11"],
+    indirect=True,
+)
 def test_a_job_that_has_ended_is_not_started_again(jobs: SlurmJobs) -> None:
     for script, code in (("pass", 0), ("raise SystemExit(7)", 1)):
-        jobs.write(spec={"command": [sys.executable, "-c", script], "recovery": {"max_restarts": 1}})
+        jobs.write(spec={"command": [jobs.python, "-c", script], "recovery": {"max_restarts": 1}})
         jobs.ok("up", "--target", "slurm")
         assert jobs.run("wait", "--timeout", "60s").returncode == code
         state = jobs.status()
@@ -84,6 +111,20 @@ def test_a_job_that_has_ended_is_not_started_again(jobs: SlurmJobs) -> None:
     jobs.ok("down")
 
 
+@pytest.mark.parametrize(
+    "jobs",
+    [
+        "cluster",
+        pytest.param(
+            "newer_cluster",
+            marks=pytest.mark.release(
+                "tests/slurm/test_limits.py::test_a_job_goes_on_after_another_one_has_pushed_it_out[22.05]"
+            ),
+        ),
+    ],
+    ids=["22.05", "24.11"],
+    indirect=True,
+)
 def test_a_job_goes_on_after_another_one_has_pushed_it_out(jobs: SlurmJobs) -> None:
     jobs.write(requeue="requeue", partition="low")
     jobs.ok("up", "--target", "slurm")
@@ -105,6 +146,20 @@ def test_a_job_goes_on_after_another_one_has_pushed_it_out(jobs: SlurmJobs) -> N
     jobs.ok("down")
 
 
+@pytest.mark.parametrize(
+    "jobs",
+    [
+        "cluster",
+        pytest.param(
+            "newer_cluster",
+            marks=pytest.mark.release(
+                "tests/slurm/test_limits.py::test_a_job_whose_batch_script_has_lost_its_machine_goes_on_in_another_allocation[22.05]"
+            ),
+        ),
+    ],
+    ids=["22.05", "24.11"],
+    indirect=True,
+)
 def test_a_job_whose_batch_script_has_lost_its_machine_goes_on_in_another_allocation(jobs: SlurmJobs) -> None:
     s1 = jobs.cluster.nodes[0]
     jobs.write(requeue="requeue", spares=1)

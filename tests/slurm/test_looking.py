@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -73,6 +74,26 @@ def test_a_command_waits_for_a_machine_and_is_told_what_slurm_refuses(jobs: Slur
         jobs.cluster.run("scancel", other.strip())
         out, _ = waiting.communicate(timeout=60)
     assert (out, waiting.returncode) == ("s1\n", 0)
+
+
+def test_what_a_command_has_left_goes_with_the_next_one(jobs: SlurmJobs) -> None:
+    """Both `run` and its `srun` were killed hard, so nobody was left to remove it; it is told by its age."""
+    jobs.write(spec={"secrets": ["TOKEN"]})
+    jobs.environ["TOKEN"] = "hidden-7"
+    argv = [sys.executable, "-m", "jobctl", "run", "--target", "slurm", "--", "sleep", "600"]
+    looking = subprocess.Popen(argv, cwd=jobs.directory, env=jobs.environ, start_new_session=True)
+    wait_for(lambda: jobs.cluster.nodes[0].processes("sleep\x00600"), "the command")
+    for pid in (*jobs.cluster.nodes[0].processes("allocation.py\0look"), *jobs.cluster.ctl.processes("srun")):
+        os.kill(pid, signal.SIGKILL)
+    os.killpg(looking.pid, signal.SIGKILL)
+    looking.wait()
+    (left,) = (jobs.directory / ".jobctl").iterdir()
+    jobs.ok("run", "--target", "slurm", "--", "true")
+    assert left.exists()  # it might be of a command that runs
+    os.utime(left, (0, 0))
+    jobs.ok("run", "--target", "slurm", "--", "true")
+    assert not left.exists()
+    wait_for(lambda: not jobs.jobs(), "an empty queue: Slurm keeps the machine of a killed `srun`")
 
 
 def test_a_person_has_a_terminal_there(jobs: SlurmJobs) -> None:

@@ -6,7 +6,8 @@ import json
 import os
 import re
 import signal
-import sys
+
+import pytest
 
 from .cluster import wait_for
 from .conftest import SlurmJobs
@@ -35,9 +36,23 @@ print("trainer", rank, "has heard", *heard, flush=True)
 """
 
 
+@pytest.mark.parametrize(
+    "jobs",
+    [
+        "cluster",
+        pytest.param(
+            "newer_cluster",
+            marks=pytest.mark.release(
+                "tests/slurm/test_shapes.py::test_servers_and_trainers_share_the_machines_of_an_allocation[22.05]"
+            ),
+        ),
+    ],
+    ids=["22.05", "24.11"],
+    indirect=True,
+)
 def test_servers_and_trainers_share_the_machines_of_an_allocation(jobs: SlurmJobs) -> None:
     parts = {"mode": "ps", "ps": {"servers": 2, "trainers": 2}, "per": "process"}
-    jobs.write(spec={**parts, "command": [sys.executable, "parts.py"], "checkpoint": None})
+    jobs.write(spec={**parts, "command": [jobs.python, "parts.py"], "checkpoint": None})
     (jobs.directory / "parts.py").write_text(_PARTS)
     jobs.ok("up", "--target", "slurm")
     state = jobs.running()
@@ -56,6 +71,20 @@ def test_servers_and_trainers_share_the_machines_of_an_allocation(jobs: SlurmJob
     assert [pid for node in jobs.cluster.nodes for pid in node.processes("parts.py")] == []
 
 
+@pytest.mark.parametrize(
+    "jobs",
+    [
+        "cluster",
+        pytest.param(
+            "newer_cluster",
+            marks=pytest.mark.release(
+                "tests/slurm/test_shapes.py::test_an_elastic_job_takes_the_machines_there_are_and_goes_on_with_fewer[22.05]"
+            ),
+        ),
+    ],
+    ids=["22.05", "24.11"],
+    indirect=True,
+)
 def test_an_elastic_job_takes_the_machines_there_are_and_goes_on_with_fewer(jobs: SlurmJobs) -> None:
     s3 = jobs.cluster.nodes[2]
     jobs.cluster.run("scontrol", "update", "NodeName=s4", "State=DRAIN", "Reason=test")

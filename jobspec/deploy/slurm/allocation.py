@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
@@ -23,6 +23,7 @@ from jobctl.jobspec.deploy.model.finding import Finding
 from jobctl.jobspec.deploy.model.inventory import Inventory
 from jobctl.jobspec.deploy.model.log_lines import LineSelection, Reader
 from jobctl.jobspec.deploy.model.observed import SETTLED, Observed, phase
+from jobctl.jobspec.deploy.model.untrusted import Json
 from jobctl.jobspec.deploy.slurm.entering import entering, has_terminal
 from jobctl.jobspec.deploy.slurm.events import AllocationEvents
 from jobctl.jobspec.deploy.slurm.job_state import observed_job
@@ -35,6 +36,7 @@ from jobctl.jobspec.deploy.store.archive import free_folder
 from jobctl.jobspec.deploy.store.events import Events
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.deploy.store.lock import break_lock, hold
+from jobctl.jobspec.deploy.targets.background import end_supervisor
 from jobctl.jobspec.plan.types import Plan
 
 ASK = 15.0  # seconds after which Slurm is asked again about a job whose allocation answers
@@ -81,9 +83,9 @@ class SlurmAllocation:
 
     def look(self) -> SlurmLook:
         """SlurmLook at the job: at its files, and into Slurm's queue unless a coordinator has said just now that it runs."""
-        ask = self._look is None or time.monotonic() - self._asked > ASK
-        look = self.login.look(ask=ask)
         before = self._look.entry if self._look else None
+        ask = before is None or not before.runs or time.monotonic() - self._asked > ASK
+        look = self.login.look(ask=ask)
         if not ask and look.is_fresh and before is not None and before.runs and look.known_id == before.job_id:
             look = replace(look, entry=before)
         elif not look.asked:
@@ -95,13 +97,21 @@ class SlurmAllocation:
         self.interval = 0.5 if look.entry is not None and look.entry.runs else 1.0
         return look
 
+    def forget_look(self) -> None:
+        """Look at the job, and into Slurm's queue, when it is observed next: something has changed."""
+        self._look = None
+
     def look_anew(self) -> SlurmLook:
         """SlurmLook at the job, and into Slurm's queue. Raises HostError if Slurm does not tell how it is."""
-        self._look = None
+        self.forget_look()
         look = self.look()
-        if look.problem:
-            raise self._silent(look.problem)
+        self.refuse_silent()
         return look
+
+    def refuse_silent(self) -> None:
+        """Raise HostError if Slurm did not tell how the job is when last observed, whatever its own files say."""
+        if self._look is not None and self._look.problem:
+            raise self._silent(self._look.problem)
 
     def _silent(self, problem: str) -> HostError:
         message = f"Slurm does not say how job `{self.job.name}` is: {problem}"
@@ -198,6 +208,7 @@ class SlurmAllocation:
     def take_down(self, grace: float) -> tuple[Path | None, Failures]:
         """End the job in Slurm, prove that, collect logs, and remove the job's directory."""
         into = None
+        end_supervisor(self.job)
         try:
             self.cancel(grace)
             into = self._collect()
@@ -242,10 +253,11 @@ class SlurmAllocation:
         inside = entering(self.plan, self.login.work, found, running[0])
         return self.login.enter((str(observed.slurm.job_id), found.host), [*inside, *argv], terminal=has_terminal())
 
-    def look_around(self, node: int, secrets: Mapping[str, str], argv: Sequence[str]) -> int:
+    def look_around(self, node: int, secrets: Mapping[str, str], hidden: Collection[str], argv: Sequence[str]) -> int:
         """Run a command with what a process of the plan's job would have; return its exit code.
 
-        If the job runs, on the machine of a node; otherwise Slurm is asked for a machine.
+        If the job runs, on the machine of a node; otherwise Slurm is asked for a machine. `hidden` are further variables of
+        this process that are not for the command.
         """
         assert self.plan is not None
         observed = self.observe()
@@ -253,7 +265,8 @@ class SlurmAllocation:
         runs = self._look is not None and self._look.entry is not None and self._look.entry.runs
         job = str(observed.slurm.job_id) if observed.slurm else None
         place = (job, found.host) if runs and job and found is not None and found.host and found.reachable else None
-        return look_around(Looking(self.inventory, self.login, self.plan, secrets), place, argv)
+        looking = Looking(self.inventory, self.login, self.plan, secrets, {*secrets, *hidden})
+        return look_around(looking, place, argv)
 
     def inject_fault(self, node: int, what: FaultTarget) -> None:
         """Kill a node's first process or its launcher, or have the coordinator not hear its machine for a while."""
@@ -288,13 +301,17 @@ class SlurmAllocation:
         """Say whether the job has ended, or never began."""
         return phase(self.observe())[0] in SETTLED
 
+    def seen(self, path: str) -> Json:
+        """Return what is in a JSON file of the job's, as last observed."""
+        return self._look.files.get(PurePosixPath(path), {}) if self._look else {}
+
     def sent(self) -> dict[str, Any]:
         """Return what was sent last, as last observed: the hash of each file, by its path."""
-        return dict(self._look.files.get(PurePosixPath("run/sent.json"), {})) if self._look else {}
+        return dict(self.seen("run/sent.json"))
 
     def begins_runs(self) -> bool:
         """Say whether the coordinator can begin a run with a checkpoint directory of its own, as last observed.
 
         That of an earlier version cannot, and its files do not know of such runs.
         """
-        return self._look is not None and "fresh" in self._look.files.get(PurePosixPath("run/start.json"), {})
+        return "fresh" in self.seen("run/start.json")

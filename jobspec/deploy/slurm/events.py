@@ -12,6 +12,7 @@ from typing import Any
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.launcher_events import id_of
 from jobctl.jobspec.deploy.model.untrusted import Json, as_moment, as_text, is_moment, parse_object
+from jobctl.jobspec.deploy.slurm.job_state import held_words, verdict
 from jobctl.jobspec.deploy.slurm.login import LoginNode
 from jobctl.jobspec.deploy.slurm.queue import SlurmLook
 from jobctl.jobspec.deploy.store.events import EventFile, KnownEvents
@@ -37,14 +38,23 @@ class AllocationEvents(EventFile):
             began = as_moment(look.files.get(PurePosixPath("run/start.json"), {}).get("began"))
             if began is None:
                 return
-            with contextlib.suppress(OSError):
-                KnownEvents(self._job.events).add(self._of_allocation(began))
+            self._add(began, look)
             reports: dict[Place, Json | None] = {("", node): report for node, report in look.reports()}
-            gather(self._job, reports, lambda places: self._kept(places, _homes(look)), time.time())
+            gather(self._job, reports, lambda places: self._kept(places, _homes(look)), time.time(), _plain)
+
+    def _add(self, began: float, look: SlurmLook) -> None:
+        """Add what the coordinator has written, and what only Slurm tells of. Raises HostError."""
+        before = self._read
+        found = [*self._of_allocation(began), *of_slurm(began, look)]
+        try:
+            if found:
+                KnownEvents(self._job.events).add(found)
+        except OSError:  # a full disk: they are read once more
+            self._read = before
 
     def new(self) -> list[dict[str, Any]]:
         """Return the events that were written here since the last call."""
-        return [{**event, "message": _NO_SUPERVISOR.sub("", event["message"])} for event in super().new()]
+        return [{**event, "message": _plain(event["message"])} for event in super().new()]
 
     def _of_allocation(self, began: float) -> Iterator[dict[str, Any]]:
         """Yield what the coordinator has written since it was read last. Raises HostError."""
@@ -58,6 +68,26 @@ class AllocationEvents(EventFile):
     def _kept(self, places: Sequence[Place], homes: Mapping[str, str]) -> Mapping[Place, Json | None]:
         """Read the files of events in nodes' folders. Raises HostError."""
         return {place: _in_place(self._login.kept_events(place[1], EVENTS), homes) for place in places}
+
+
+def _plain(message: str) -> str:
+    return _NO_SUPERVISOR.sub("", message)
+
+
+def of_slurm(began: float, look: SlurmLook) -> Iterator[Json]:
+    """Yield what only Slurm tells of: that a job does not start without a person, or has failed without a word.
+
+    Such a job was killed, or its coordinator has lost its machine.
+    """
+    held = held_words(look.entry)
+    if held is not None and look.entry is not None:
+        ident = id_of(began, f"held {look.entry.job_id} {look.entry.reason}")
+        yield {"time": look.now, "event": "waiting", "message": held, "lasting": True, "by": "slurm", "id": ident}
+    if look.asked and not look.problem and look.result is None:
+        phase, words = verdict(look)
+        if phase == "failed":
+            ident = id_of(began, f"end of {look.known_id}")
+            yield {"time": look.now, "event": phase, "message": f"job failed: {words}", "by": "slurm", "id": ident}
 
 
 def _homes(look: SlurmLook) -> dict[str, str]:

@@ -47,6 +47,8 @@ _STUCK = (
     ("BadConstraints", "no node has what `slurm.constraint` asks for"),
     ("Dependency", "it waits for its allocation before this one to end"),
 )
+# Those that only a person ends.
+_HELD = ("JobHeld", "launch failed", "PartitionTimeLimit", "PartitionNodeLimit", "Invalid", "BadConstraints")
 
 
 def observed_job(look: SlurmLook, plan: Plan | None) -> Observed:
@@ -54,8 +56,8 @@ def observed_job(look: SlurmLook, plan: Plan | None) -> Observed:
     reports = dict(look.reports())
     control = _control(look, reports.values())
     nodes = tuple(_nodes(look, reports, plan))
-    verdict = _verdict(look, nodes, control.generation.number if control.generation else 0)
-    if verdict[0] == "failed":
+    found = verdict(look, nodes, control.generation.number if control.generation else 0)
+    if found[0] == "failed":
         control = replace(control, ledger=_with_last(control.ledger, nodes))
     owner = as_text(look.files.get(PurePosixPath("run/start.json"), {}).get("owner"))
     return Observed(
@@ -63,7 +65,7 @@ def observed_job(look: SlurmLook, plan: Plan | None) -> Observed:
         nodes,
         supervised=None,
         owners=frozenset({owner} if owner else ()),
-        verdict=verdict,
+        verdict=found,
         slurm=_slurm(look.entry),
         spares=_spares(look),
     )
@@ -128,7 +130,8 @@ def _spares(look: SlurmLook) -> tuple[SpareState, ...]:
 # How it stands.
 
 
-def _verdict(look: SlurmLook, nodes: Sequence[ObservedNode], number: int) -> tuple[Phase, str | None]:
+def verdict(look: SlurmLook, nodes: Sequence[ObservedNode] = (), number: int = 0) -> tuple[Phase, str | None]:
+    """Return the phase, and why. `nodes` and the generation's `number` only tell apart how a job runs."""
     entry, result = look.entry, _result(look)
     if entry is None and look.is_fresh:
         return _running(look, nodes, number)
@@ -147,8 +150,8 @@ def _verdict(look: SlurmLook, nodes: Sequence[ObservedNode], number: int) -> tup
 
 def _result(look: SlurmLook) -> tuple[Phase, str | None] | None:
     """Return how the coordinator says that the job ended, None while it has not."""
-    result = look.allocation.get("result")
-    if not isinstance(result, dict):
+    result = look.result
+    if result is None:
         return None
     phases: Mapping[object, Phase] = {"succeeded": "succeeded", "failed": "failed", "stopped": "stopped"}
     phase = phases.get(result.get("phase"))
@@ -159,12 +162,23 @@ def _result(look: SlurmLook) -> tuple[Phase, str | None] | None:
 
 def waiting_words(entry: QueueEntry) -> str:
     """Say why a job waits, when it is expected to start, and what helps where waiting does not."""
-    why = entry.reason or ""
-    remedy = next((f": {words}" for sign, words in _STUCK if sign.lower() in why.lower()), "")
     when = ""
     if entry.expected_start:
         when = time.strftime("; expected to start at %Y-%m-%d %H:%M:%S", time.localtime(entry.expected_start))
-    return f"job {entry.job_id} waits in Slurm's queue{f' ({why}{remedy})' if why else ''}{when}"
+    return _why_it_waits(entry) + when
+
+
+def _why_it_waits(entry: QueueEntry) -> str:
+    why = entry.reason or ""
+    remedy = next((f": {words}" for sign, words in _STUCK if sign.lower() in why.lower()), "")
+    return f"job {entry.job_id} waits in Slurm's queue{f' ({why}{remedy})' if why else ''}"
+
+
+def held_words(entry: QueueEntry | None) -> str | None:
+    """Say why a job waits in the queue that will not start without a person, None of any other job."""
+    if entry is None or not entry.waits or not any(sign.lower() in (entry.reason or "").lower() for sign in _HELD):
+        return None
+    return _why_it_waits(entry)
 
 
 def _ended(entry: QueueEntry) -> tuple[Phase, str | None]:

@@ -102,15 +102,15 @@ class LoginNode:
         result = self.transport.run(SCRIPTS.argv("last_lines", self.work))
         return tuple(result.out.decode("utf-8", "replace").splitlines()) if result.code == 0 else ()
 
-    def enter(self, place: tuple[str, str], inside: Sequence[str], *, terminal: bool) -> int:
-        """Run `inside` on a machine of the allocation; return its exit code.
-
-        `place` is the number of Slurm's job, and the machine.
-        """
+    def step(self, place: tuple[str, str]) -> list[str]:
+        """Return the `srun` of a command on a machine of the allocation: `place` is the number of Slurm's job, and the machine."""
         job_id, host = place
         step = ["srun", f"--jobid={job_id}", f"--nodelist={host}", "--nodes=1", "--ntasks=1", "--overlap", "--quiet"]
-        # As for node runners: Slurm would bind the command to one core.
-        return self.interact([*step, "--cpu-bind=none", "--mem=0"], inside, terminal=terminal)
+        return [*step, "--cpu-bind=none", "--mem=0"]  # as for node runners: Slurm would bind the command to one core
+
+    def enter(self, place: tuple[str, str], inside: Sequence[str], *, terminal: bool) -> int:
+        """Run `inside` on a machine of the allocation, see `step`; return its exit code."""
+        return self.interact(self.step(place), inside, terminal=terminal)
 
     def interact(self, srun: Sequence[str], inside: Sequence[str], *, terminal: bool) -> int:
         """Run `inside` by `srun` with this process's terminal, or with pipes; return its exit code."""
@@ -127,3 +127,8 @@ class LoginNode:
         result = self.transport.run(argv, stdin)
         if result.code != 0:
             raise slurm_error(self.name, what, result)
+
+
+def without(names: Iterable[str]) -> list[str]:
+    """Return what is before a command that does not get variables."""
+    return ["env", *(word for name in sorted(names) for word in ("-u", name))]

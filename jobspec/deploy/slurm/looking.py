@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from secrets import token_hex
@@ -11,7 +11,7 @@ from jobctl.jobspec.deploy.host.send_code import pack_code
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.inventory import Inventory
 from jobctl.jobspec.deploy.slurm.entering import has_terminal
-from jobctl.jobspec.deploy.slurm.login import LoginNode
+from jobctl.jobspec.deploy.slurm.login import LoginNode, without
 from jobctl.jobspec.deploy.slurm.preflight import NOW_NOT
 from jobctl.jobspec.deploy.slurm.problems import slurm_error
 from jobctl.jobspec.plan.types import Plan
@@ -22,12 +22,13 @@ from jobctl.jobspec.render.slurm_look import look_command, look_files, look_plan
 
 @dataclass(frozen=True, slots=True)
 class Looking:
-    """The job that a command is run like, and the values of its secrets."""
+    """The job that a command is run like, the values of its secrets, and the variables that Slurm does not get."""
 
     inventory: Inventory
     login: LoginNode
     plan: Plan
     secrets: Mapping[str, str]
+    hidden: Collection[str]
 
 
 def look_around(looking: Looking, place: tuple[str, str] | None, argv: Sequence[str]) -> int:
@@ -37,15 +38,15 @@ def look_around(looking: Looking, place: tuple[str, str] | None, argv: Sequence[
     """
     plan, login = look_plan(looking.plan, token_hex(4)), looking.login
     there = LoginNode(looking.inventory, login.job, options_of(plan).work, login.transport)
-    command, hidden = look_command(plan, argv), [word for name in looking.secrets for word in ("-u", name)]
-    srun = ["env", *hidden, "srun", *machine_options(plan), "--cpu-bind=none", f"--chdir={there.work}"]
+    command = look_command(plan, argv)
+    srun = ["srun", *machine_options(plan), "--cpu-bind=none", f"--chdir={there.work}"]
     try:
         if place is None:
             _try_out(there, machine_options(plan))
         _send(there, plan, looking.secrets)
         if place is not None:
-            return there.enter(place, command, terminal=has_terminal())
-        return there.interact(srun, command, terminal=has_terminal())
+            srun = there.step(place)
+        return there.interact([*without(looking.hidden), *srun], command, terminal=has_terminal())
     finally:
         with suppress(HostError):  # the command has removed it itself, unless it never began
             there.erase()

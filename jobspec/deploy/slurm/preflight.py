@@ -10,6 +10,7 @@ from jobctl.jobspec.deploy.model.finding import Finding
 from jobctl.jobspec.deploy.slurm.login import LoginNode
 from jobctl.jobspec.deploy.slurm.partitions import chosen_partition, partition_findings
 from jobctl.jobspec.deploy.slurm.problems import slurm_error
+from jobctl.jobspec.deploy.transport.base import Result
 from jobctl.jobspec.plan.generation import first_generation
 from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.render.slurm import BATCH, options_of, slurm_files
@@ -33,10 +34,11 @@ def preflight(login: LoginNode, plan: Plan | None) -> list[Finding]:
 
 def _checks(login: LoginNode, plan: Plan | None) -> Iterator[Finding]:
     yield _commands(login)
-    yield _controller(login)
+    partitions = login.transport.run(["scontrol", "--oneliner", "show", "partition"])
+    yield _controller(login, partitions)
     if plan is not None:
         yield _directory(login)
-        found = list(_partition(login, plan))
+        found = list(_partition(login, plan, partitions))
         yield from sorted(found, key=lambda finding: finding.verdict != "error")
         yield _batch(login, plan, waits=any(finding.code == "slurm-nodes" for finding in found))
 
@@ -50,8 +52,7 @@ def _commands(login: LoginNode) -> Finding:
     return Finding(login.name, "slurm", "error", f"there is no {', '.join(said)}", "slurm-missing", hint)
 
 
-def _controller(login: LoginNode) -> Finding:
-    result = login.transport.run(["sinfo", "--noheader", "--format=%P %a %D %T"])
+def _controller(login: LoginNode, result: Result) -> Finding:
     if result.code != 0:
         error = slurm_error(login.name, "ask Slurm", result)
         return Finding(login.name, "slurm-controller", "error", error.cause, error.code, error.hint)
@@ -66,11 +67,9 @@ def _directory(login: LoginNode) -> Finding:
     return Finding(login.name, "directory", "error", message, "slurm-directory", hint)
 
 
-def _partition(login: LoginNode, plan: Plan) -> Iterator[Finding]:
-    """Yield what the job's partition cannot give it, nothing where Slurm does not say."""
-    wanted = options_of(plan).partition
-    shown = login.transport.run(["scontrol", "--oneliner", "show", "partition"])
-    partition = chosen_partition(shown.out.decode("utf-8", "replace"), wanted) if shown.code == 0 else None
+def _partition(login: LoginNode, plan: Plan, shown: Result) -> Iterator[Finding]:
+    """Yield what the job's partition cannot give it, nothing where Slurm does not say. `shown` are all partitions."""
+    partition = chosen_partition(shown.out.decode("utf-8", "replace"), options_of(plan).partition)
     if partition is not None:
         argv = ["sinfo", "--noheader", "--Node", f"--partition={partition.name}", "--format=%N|%T|%E"]
         nodes = login.transport.run(argv)

@@ -69,6 +69,12 @@ class SlurmLook:
         """What the coordinator in the allocation has written, nothing if there is none."""
         return self.files.get(PurePosixPath("run/allocation.json"), {})
 
+    @property
+    def result(self) -> Json | None:
+        """How the coordinator says that the job ended, None if it has not said so."""
+        result = self.allocation.get("result")
+        return result if isinstance(result, dict) else None
+
     def reports(self) -> Iterator[tuple[int, Json]]:
         """Yield the report of each node's launcher."""
         for path, data in self.files.items():

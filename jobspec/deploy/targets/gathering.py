@@ -31,10 +31,12 @@ def gather(
     reports: Mapping[Place, Json | None],
     fetch: Callable[[Sequence[Place]], Mapping[Place, Json | None]],
     now: float,
+    words: Callable[[str], str] = str,
 ) -> None:
     """Add to the job's events what launchers have kept, each thing once; what cannot be done now is left for later.
 
-    `reports` are those of all nodes that were seen; `fetch` reads the files of events in their folders.
+    `reports` are those of all nodes that were seen; `fetch` reads the files of events in their folders. `words` says what
+    becomes of an event's message.
     """
     known = {file: count for file, count in (read_json(job.collected) or {}).items() if isinstance(count, int)}
     stamps = {place: stamp for place, report in reports.items() if report and (stamp := stamp_of(report)) is not None}
@@ -42,7 +44,7 @@ def gather(
     if not places:
         return
     found = {place: kept for place, data in fetch(places).items() if (kept := kept_events(data)) is not None}
-    whole = _add(job, found, now)
+    whole = _add(job, found, now, words)
     if whole is None:
         return
     files = {file for file, _ in stamps.values()}
@@ -51,14 +53,14 @@ def gather(
         write_json(job.collected, {**{file: n for file, n in known.items() if file in files}, **done}, 0o600)
 
 
-def _add(job: JobDir, found: Mapping[Place, KeptEvents], now: float) -> bool | None:
+def _add(job: JobDir, found: Mapping[Place, KeptEvents], now: float, words: Callable[[str], str]) -> bool | None:
     """Add events to the log; return whether these are all, None where there is no room for them."""
     log = KnownEvents(job.events)
     log.look()
     told, whole = joined((event for kept in found.values() for event in kept.events), now)
     gaps = [told_of_dropped(kept, node, host, log.has) for (host, node), kept in found.items()]
     try:
-        log.add([*filter(None, gaps), *told])
+        log.add({**event, "message": words(event["message"])} for event in [*filter(None, gaps), *told])
     except OSError:
         return None
     return whole

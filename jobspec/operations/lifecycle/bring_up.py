@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -19,7 +18,7 @@ from jobctl.jobspec.operations.lifecycle.records import (
     tell_refused,
     tell_up,
 )
-from jobctl.jobspec.operations.lifecycle.telling import tell_now
+from jobctl.jobspec.operations.lifecycle.telling import start_supervisor, tell_now
 from jobctl.jobspec.operations.lifecycle.unfit_hosts import has_enough, plan_on, plan_on_spares
 from jobctl.jobspec.operations.reporter import SILENT
 from jobctl.jobspec.operations.resolve.build import have_built
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
     from jobctl.jobspec.deploy.model.finding import Finding
     from jobctl.jobspec.deploy.model.notification import Channel
     from jobctl.jobspec.deploy.model.observed import Observed
-    from jobctl.jobspec.deploy.store.jobdir import JobDir
     from jobctl.jobspec.operations.reporter import Reporter
     from jobctl.jobspec.operations.resolve.job import Compiled
     from jobctl.jobspec.plan.types import Plan
@@ -83,17 +81,6 @@ def observe_patiently(deployer: Deployer, reporter: Reporter) -> Observed:
         return observed
     reporter.say(f"waits for the engine of {', '.join(sorted(away))}, for {ENGINES:g} s at most")
     return deployer.observe() if away - set(deployer.engines(away, ENGINES)) else observed
-
-
-def start_supervisor(job: JobDir) -> None:
-    """Leave a supervisor behind that outlives this process and its terminal."""
-    from jobctl.jobspec.deploy.targets import background
-
-    background.start_supervisor(
-        job,
-        [sys.executable, "-m", "jobctl", "supervise", job.name, "--background"],
-        {**os.environ, "JOBCTL_STATE_DIR": str(job.state)},
-    )
 
 
 class BringUp:

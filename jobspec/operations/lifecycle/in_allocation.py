@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from dataclasses import dataclass
 from hashlib import sha256
-from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, NoReturn
 
 from jobctl.jobspec.operations.errors import HostsFailed, PartlyDone, Refused, UnsupportedOnTarget, failures_json
 from jobctl.jobspec.operations.lifecycle.applying import grace_of, locked, step_teller
 from jobctl.jobspec.operations.lifecycle.base import Applied, JobRequest, Restarted, ScaleRequest, Stopped, UpOptions
 from jobctl.jobspec.operations.lifecycle.records import about, secrets_of, source_of, tell_up
+from jobctl.jobspec.operations.lifecycle.telling import leave_teller, tell_now
+from jobctl.jobspec.operations.resolve.channels import channels_of, notify_variables
 from jobctl.jobspec.operations.resolve.drift import spec_started_with
 from jobctl.jobspec.operations.resolve.names import node_number
 from jobctl.jobspec.operations.resolve.ownership import refuse_others, refuse_owner, warn_of_another_spec
@@ -118,7 +120,11 @@ class SlurmJob:
         if options.check and any(step.kind in ("create", "replace") for step in change.steps):
             self._refuse_unfit(plan, reporter)
         with locked(self.handle, "up", options.break_lock):
-            return self._apply(compiled, options, reporter)
+            applied = self._apply(compiled, options, reporter)
+            if options.supervise and self.handle.job.channels.exists() and not self.handle.is_settled():
+                leave_teller(self.handle.job)
+        tell_now(self.handle.job, reporter)
+        return applied
 
     def _refuse_unfit(self, plan: Plan, reporter: Reporter) -> None:
         """Ask Slurm whether it takes the job. Raises HostsFailed if it does not."""
@@ -137,16 +143,23 @@ class SlurmJob:
 
     def _apply(self, compiled: Compiled, options: UpOptions, reporter: Reporter) -> Applied:
         from jobctl.jobspec.deploy.model.errors import DeployError
+        from jobctl.jobspec.deploy.targets.background import end_supervisor
+        from jobctl.jobspec.notify.channels import keep_channels
 
         allocation, plan = self.handle, self._plan()
-        allocation.look_anew()  # another command may have changed the job meanwhile
+        allocation.forget_look()  # another command may have changed the job meanwhile
         change = self.change(compiled, options)
+        allocation.refuse_silent()
         secrets = secrets_of(compiled) if change.steps else {}
+        channels = channels_of(compiled, os.environ, reporter)
         warn_of_another_spec(allocation, compiled, reporter)
+        allocation.events().gather()  # before something of the job is removed
         allocation.job.create()
+        keep_channels(allocation.job, plan.run_id, channels)
         source = source_of(compiled, plan, secrets)
         allocation.job.remember(about(compiled, plan, allocation.inventory), plan, source)
         if change.steps:
+            end_supervisor(allocation.job)  # which would take what is replaced for ended
             tell_up(allocation, plan, fresh=options.fresh)
         try:
             with reporter.waiting() as waiting:
@@ -193,15 +206,20 @@ class SlurmJob:
         from jobctl.jobspec.deploy.store import events
 
         allocation = self.handle
-        look = allocation.look_anew()
-        before = look.files.get(PurePosixPath("run/start.json"), {})
+        before = allocation.seen("run/start.json")
         start = {"began": before.get("began") or time.time(), "fresh_budget": True, "owner": plan.owner}
         start |= {"fresh": fresh or bool(before.get("fresh")), "run": before.get("run")}
         allocation.login.write("run/start.json", json.dumps(start).encode())
-        job_id, new = allocation.login.submit(name for node in plan.nodes[:1] for name in node.launch.secrets)
+        hidden = {*(name for node in plan.nodes[:1] for name in node.launch.secrets), *self._only_for_notify()}
+        job_id, new = allocation.login.submit(sorted(hidden))
         words = f"job {job_id} of Slurm was submitted" if new else f"Slurm has job {job_id} already"
         events.record(allocation.job.events, time.time(), "submitted", words, job_id=job_id)
-        allocation.look_anew()
+        allocation.forget_look()
+
+    def _only_for_notify(self) -> set[str]:
+        """Return the variables that are for `notify`, as the job was brought up: Slurm does not get them."""
+        spec = spec_started_with(self.handle.job)
+        return notify_variables(spec, os.environ) if spec is not None else set()
 
     def _order(self, command: str, **more: object) -> None:
         entry = self.handle.look_anew().entry
@@ -251,7 +269,9 @@ class SlurmJob:
                 allocation.note_stopped()
             except DeployError as error:
                 raise PartlyDone(error.message, error.hint) from error
+            allocation.events().gather()
             events.record(allocation.job.events, time.time(), "stopped", "job stopped by the user")
+        tell_now(allocation.job, reporter)
         return Stopped("stopped")
 
     def restart(self, node: str | None, request: JobRequest, reporter: Reporter) -> Restarted:
@@ -274,6 +294,7 @@ class SlurmJob:
             over = now in SETTLED
             why = "`jobctl restart`"
             step = Step("create", "allocation", why) if over else Step("generation", _next(observed), why)
+            allocation.events().gather()
             step_teller(allocation, reporter)(step)
             if over:
                 self._submit(plan)
@@ -281,6 +302,8 @@ class SlurmJob:
                 with reporter.waiting() as waiting:
                     allocation.tell = waiting.show
                     self._order("restart")
+            leave_teller(allocation.job)
+        tell_now(allocation.job, reporter)
         return Restarted(begins=True)
 
 

@@ -15,9 +15,8 @@ from jobctl.jobspec.operations.lifecycle.bring_up import (
     BringUp,
     HostsChange,
     observe_patiently,
-    start_supervisor,
 )
-from jobctl.jobspec.operations.lifecycle.telling import tell_now
+from jobctl.jobspec.operations.lifecycle.telling import start_supervisor, tell_now
 from jobctl.jobspec.operations.resolve.drift import compiled_as_started, say_drift
 from jobctl.jobspec.operations.resolve.job import Where, as_started, check, compiled_of
 from jobctl.jobspec.operations.resolve.names import node_number

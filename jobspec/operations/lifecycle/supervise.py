@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.deploy.apply.clock import pause
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from jobctl.jobspec.operations.lifecycle.base import JobOnTarget
 
 UNHEARD = 5.0  # seconds between two looks at a job that cannot be looked at
+# Seconds between two looks of a process that only tells: at a job in its allocation, at one that waits for it, or is silent.
+PACE, PACE_WAITING = 2.0, 15.0
 
 
 def supervisable(job: str | None) -> JobOnTarget:
@@ -30,20 +33,18 @@ def supervisable(job: str | None) -> JobOnTarget:
     return found
 
 
-def supervise(job: JobOnTarget, say: Callable[[str], None]) -> None:
+def supervise(job: JobOnTarget, say: Callable[[str], None], *, background: bool = False) -> None:
     """Watch the job until it ends, telling what is done. Raises NotYours if somebody else watches it."""
-    if _recovers_itself(job):
-        why = _look_on(job.handle, say)
-        say(f"nothing left to supervise: {why}")
-        return
     from jobctl.jobspec.notify.teller import telling
     from jobctl.jobspec.operations.lifecycle.telling import tell_rest, teller_of
 
-    deployer = job.deployer("supervise")
-    with telling(teller_of(deployer.job)):
-        why = _watch(deployer, say)
+    with telling(teller_of(job.handle.job)):
+        if _recovers_itself(job):
+            why = _look_on(job.handle, say, background=background)
+        else:
+            why = _watch(job.deployer("supervise"), say)
     say(f"nothing left to supervise: {why}")
-    tell_rest(deployer.job, say)
+    tell_rest(job.handle.job, say)
 
 
 def _recovers_itself(job: JobOnTarget) -> bool:
@@ -52,8 +53,24 @@ def _recovers_itself(job: JobOnTarget) -> bool:
     return plan is not None and not traits_of(plan.target).is_supervised
 
 
-def _look_on(handle: Handle, say: Callable[[str], None]) -> str:
-    """Tell what happens to a job that is recovered elsewhere, until it ends; return how."""
+def _look_on(handle: Handle, say: Callable[[str], None], *, background: bool) -> str:
+    """Tell what happens to a job that is recovered elsewhere, until it ends; return how. Raises NotYours.
+
+    A person may look on beside the process that `up` has left behind. That process is in no hurry, for days perhaps.
+    """
+    from jobctl.jobspec.deploy.store.lock import Locked, hold
+
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(hold(handle.job.supervisor_lock, "supervise", wait=0.0))
+        except Locked as taken:
+            if background:
+                raise NotYours(f"another process tells of `{handle.job.name}`: {taken}") from taken
+        return _tell_until_it_ends(handle, say, (PACE, PACE_WAITING) if background else (0.0, UNHEARD))
+
+
+def _tell_until_it_ends(handle: Handle, say: Callable[[str], None], pace: tuple[float, float]) -> str:
+    """Tell what happens, looking no more often than every `pace` seconds: of a job that runs, and of a silent one."""
     from jobctl.jobspec.deploy.apply.deployer import AllUnreachable
     from jobctl.jobspec.deploy.model.observed import SETTLED, phase
 
@@ -76,7 +93,7 @@ def _look_on(handle: Handle, say: Callable[[str], None]) -> str:
         if waits is not None and waits != last:
             say(waits)
         last = waits
-        pause(UNHEARD if now == "unknown" else handle.interval)
+        pause(pace[1] if now == "unknown" else max(handle.interval, pace[1] if pace[0] and waits else pace[0]))
 
 
 def _watch(deployer: Deployer, say: Callable[[str], None]) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -18,6 +20,25 @@ def teller_of(job: JobDir) -> Teller:
     from jobctl.jobspec.notify.teller import Teller
 
     return Teller(job, SystemClock(), send)
+
+
+def start_supervisor(job: JobDir) -> None:
+    """Leave a supervisor behind that outlives this process and its terminal."""
+    from jobctl.jobspec.deploy.targets import background
+
+    background.start_supervisor(
+        job,
+        [sys.executable, "-m", "jobctl", "supervise", job.name, "--background"],
+        {**os.environ, "JOBCTL_STATE_DIR": str(job.state)},
+    )
+
+
+def leave_teller(job: JobDir) -> None:
+    """Leave a process behind that tells people of a job without a supervisor, unless there is one, or no channel."""
+    from jobctl.jobspec.deploy.store.lock import read_holder
+
+    if job.channels.exists() and not read_holder(job.supervisor_lock):
+        start_supervisor(job)
 
 
 def tell_rest(job: JobDir, say: Callable[[str], None]) -> None:

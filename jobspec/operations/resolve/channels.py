@@ -70,12 +70,17 @@ def _config(environ: Mapping[str, str], reporter: Reporter) -> UserConfig | None
 
 def environ_of_job(compiled: Compiled, environ: Mapping[str, str]) -> dict[str, str]:
     """Return the environment that processes of a job on this machine get: without what only `notify` is to know."""
-    config = _config(environ, SILENT) if compiled.spec.notify is None else None
-    items = compiled.spec.notify or (config.notify.items if config and config.notify else ())
-    sources = [one.webhook or (one.email.smtp.password if one.email and one.email.smtp else None) for one in items]
-    theirs = {secret.env or secret.name for secret in compiled.spec.secrets}
-    ours = {source.env for source in sources if source is not None and source.env is not None} - theirs
+    ours = notify_variables(compiled.spec, environ)
     return {name: value for name, value in environ.items() if name not in ours}
+
+
+def notify_variables(spec: Spec, environ: Mapping[str, str]) -> set[str]:
+    """Return the variables whose values only `notify` uses, that of the spec or of the configuration."""
+    config = _config(environ, SILENT) if spec.notify is None else None
+    items = spec.notify or (config.notify.items if config and config.notify else ())
+    sources = [one.webhook or (one.email.smtp.password if one.email and one.email.smtp else None) for one in items]
+    theirs = {secret.env or secret.name for secret in spec.secrets}
+    return {source.env for source in sources if source is not None and source.env is not None} - theirs
 
 
 def _joined(channels: Iterable[Channel]) -> tuple[Channel, ...]:

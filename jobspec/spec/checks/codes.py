@@ -185,7 +185,7 @@ CODES: dict[str, tuple[str, str]] = {
         "error (one that a key of `slurm` also sets: a warning)",
         "on `slurm`: an option of `sbatch` that jobctl sets itself",
     ),
-    "notify-target": ("warning", "on `kubernetes` and `slurm`: `notify`, as no supervisor of jobctl is there to tell"),
+    "notify-target": ("warning", "on `kubernetes`: `notify`, as no supervisor of jobctl is there to tell"),
     "too-few-hosts": ("error", "more nodes than the hosts have room for"),
     "ids-beyond-slots": ("error", "a device number beyond a host's slots, or not among its `devices=`"),
     "shared-devices": ("error", "`devices.ids` where one host takes several nodes"),

@@ -105,7 +105,6 @@ def _all(*rules: Callable[[], Iterable[Diagnostic]]) -> list[Diagnostic]:
 def _in_allocation(spec: Spec, source: Source, where: _Where) -> list[Diagnostic]:
     """Return what is wrong in an allocation, where processes run in containers only if the spec says so."""
     return apply(SLURM, spec, source) + _all(
-        lambda: _not_told(spec, source),
         lambda: _gloo(spec, source),
         lambda: _native(spec, source),
         lambda: _image(spec, source, where.target) if in_container(spec) else _nothing_mounted(spec, source),

@@ -24,6 +24,22 @@ if [ "$3" = all ]; then
     fi
   fi
 fi
+# Removes what commands of `jobctl run` have left whose processes were all killed: what runs touches its directory every minute.
+# Slurm keeps the machine of a killed `srun`, so that job is cancelled too. One that waits for a machine is left alone. Only
+# `scontrol` never prints nothing, unless it does not tell the truth.
+sweep() {
+  left=$(find "${work%/*}" -maxdepth 1 -type d -name '.look-*' -user "$(id -u)" -mmin +60)
+  [ -n "$left" ] && queue=$(scontrol show job --oneliner) && [ -n "$queue" ] || return
+  over='COMPLETED|CANCELLED|FAILED|TIMEOUT|NODE_FAIL|PREEMPTED|OUT_OF_MEMORY|BOOT_FAIL|DEADLINE'
+  queue=$(printf '%s\n' "$queue" | grep -vE " JobState=($over) ")
+  printf '%s\n' "$left" | while IFS= read -r look; do
+    has=$(printf '%s\n' "$queue" | grep -F -- "Comment=jobctl $look")
+    runs=$(printf '%s\n' "$has" | sed -n 's/^JobId=\([0-9]*\) .* JobState=RUNNING .*/\1/p')
+    if [ -n "$runs" ]; then scancel "$runs"; elif [ -n "$has" ]; then continue; fi
+    rm -rf -- "$look"
+  done
+}
+[ "$3" != all ] || sweep </dev/null >/dev/null 2>&1
 echo "== files"
 cd -- "$work" 2>/dev/null || exit 0
 set -- .

@@ -27,7 +27,8 @@ if [ -n "$id" ]; then
   echo "there $id"; exit
 fi
 for variable do unset "$variable"; done
-rm -rf -- run/allocation.json run/order.json image  # with `pull: always` each submission fetches the image
+# What was before is over: nobody who looks now takes it for the job. With `pull: always` each submission fetches the image.
+rm -rf -- run/job_id run/allocation.json run/order.json image
 said=$(sbatch --parsable job.sbatch) || exit
 id=${said%%;*}
 printf '%s\n' "$id" > run/job_id

@@ -1,0 +1,63 @@
+"""How often Slurm is asked about a job: its controller serves everybody."""
+
+from __future__ import annotations
+
+from pathlib import Path, PurePosixPath
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from jobctl.jobspec.deploy.model.errors import HostError
+from jobctl.jobspec.deploy.model.inventory import Inventory
+from jobctl.jobspec.deploy.slurm.allocation import SlurmAllocation
+from jobctl.jobspec.deploy.slurm.queue import QueueEntry, SlurmLook
+from jobctl.jobspec.deploy.store.jobdir import JobDir
+from jobctl.jobspec.spec.hosts import Host
+
+ALLOCATION = PurePosixPath("run/allocation.json")
+
+
+class PlayedAllocation(SlurmAllocation):
+    """A job whose login node notes what it is asked."""
+
+    def __init__(self, directory: Path, entry: QueueEntry | None, *, problem: str | None = None) -> None:
+        super().__init__(JobDir(directory / "jobs" / "tiny"), Inventory((Host("localhost"),)), str(directory))
+        self.entry, self.problem, self.asked = entry, problem, list[bool]()
+        told: Any = SimpleNamespace(look=self.answer, name="login")
+        self.login = told
+
+    def answer(self, *, ask: bool) -> SlurmLook:
+        self.asked.append(ask)
+        running = {"at": 100.0, "state": "running", "job_id": "7"} if self.entry and self.entry.runs else {}
+        found = SlurmLook("7", 101.0, files={ALLOCATION: running}, there=True)
+        if not ask:
+            return found
+        return SlurmLook("7", 101.0, self.entry, self.problem, asked=True, files=found.files, there=True)
+
+
+@pytest.mark.parametrize(
+    ("entry", "asked"),
+    [
+        (QueueEntry("7", "RUNNING"), [True, False, False]),  # its coordinator says that it runs
+        (
+            QueueEntry("7", "PENDING", "Resources"),
+            [True, True, True],
+        ),  # nobody else tells, so its files alone are not read
+        (None, [True, True, True]),
+    ],
+)
+def test_a_look_is_one_call_and_asks_slurm_if_nobody_else_tells(
+    entry: QueueEntry | None, asked: list[bool], tmp_path: Path
+) -> None:
+    allocation = PlayedAllocation(tmp_path, entry)
+    for _ in asked:
+        assert allocation.look().entry == entry
+    assert allocation.asked == asked
+
+
+def test_what_runs_is_not_changed_while_slurm_is_silent(tmp_path: Path) -> None:
+    allocation = PlayedAllocation(tmp_path, QueueEntry("7", "RUNNING"), problem="Unable to contact slurm controller")
+    allocation.observe()
+    with pytest.raises(HostError, match="Unable to contact slurm controller"):
+        allocation.refuse_silent()

@@ -1,0 +1,202 @@
+"""How soon a job in a real Slurm trains again, and what happens to jobs of real frameworks there."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fleet.training import ALONE, TORCH, undisturbed
+from tests.tools import mindsporescripts, paddlescripts
+from tests.tools.frameworks import python_of
+
+from .cluster import Machine, wait_for
+from .conftest import BOTH, HOST_TIMEOUT, SlurmJobs
+
+LATE = 3.0  # seconds that jobctl may take beside the lease and the start of the processes
+PATIENCE = 120.0
+
+
+def kill(machine: Machine, word: str) -> None:
+    found = machine.processes(word)
+    os.kill(min(found) if word == "launcher.py" else found[-1], signal.SIGKILL)  # what a launcher starts is not it
+
+
+def restore(machine: Machine) -> None:
+    machine.boot()
+    machine.slurmd()
+
+
+class Training:
+    """A job whose steps are seen from outside."""
+
+    def __init__(self, jobs: SlurmJobs, step: Callable[[], int]) -> None:
+        self.jobs, self.step = jobs, step
+
+    def goes_on(self) -> None:
+        """Return once the job has made more steps than by now."""
+        before = self.step()
+        wait_for(lambda: self.step() > before, f"steps after {before}", PATIENCE)
+
+    def after(self, fault: Callable[[], None]) -> None:
+        """Let a fault happen, and see that the job trains again: in a later generation, in the same allocation."""
+        state = self.jobs.running()
+        fault()
+        wait_for(lambda: self.jobs.status()["generation"] > state["generation"], "the next generation", PATIENCE)
+        self.goes_on()
+        assert self.jobs.running()["slurm"]["job_id"] == state["slurm"]["job_id"]
+
+
+@pytest.mark.release(
+    "tests/slurm/test_allocation.py::test_ranks_launchers_and_machines_that_fail_are_replaced_in_the_same_allocation"
+)
+@BOTH
+def test_a_rank_and_a_launcher_are_replaced_within_lease_and_start(jobs: SlurmJobs) -> None:
+    """Beside the lease it takes what the first start took in the same allocation, and a little."""
+    jobs.write(spec={"recovery": {"host_timeout": HOST_TIMEOUT, "max_restarts": 20}})
+    jobs.ok("up", "--target", "slurm")
+    training = Training(jobs, lambda: jobs.step)
+    training.goes_on()
+    events = [json.loads(line) for line in (jobs.work / "run" / "events.jsonl").read_text().splitlines()]
+    (placed,) = [event["time"] for event in events if event["event"] == "placed"]
+    bound = begun(jobs) - placed
+    s2, seconds = jobs.cluster.nodes[1], dict[str, float]()
+    for word in ("rank.py", "launcher.py"):
+        at = time.time()
+        training.after(lambda word=word: kill(s2, word))
+        seconds[word] = begun(jobs) - at
+    assert max(seconds.values()) <= float(HOST_TIMEOUT.rstrip("s")) + bound + LATE, (bound, seconds)
+    jobs.check_steps()
+    jobs.ok("down")
+
+
+def begun(jobs: SlurmJobs) -> float:
+    """Return when the last of the ranks has begun: each opens a file of its own."""
+    return max(path.stat().st_mtime for path in (jobs.directory / "checkpoints").glob("node-?"))
+
+
+def torch_job(jobs: SlurmJobs, **spec: Any) -> Training:
+    """Bring up a job of PyTorch whose loss depends on its steps alone."""
+    folder = jobs.directory / "checkpoints"
+    (jobs.directory / "train.py").write_text(ALONE + TORCH)
+    whole = {"name": jobs.name, "framework": "torch", "script": "train.py", "checkpoint": str(folder), **spec}
+    whole["recovery"] = {"host_timeout": HOST_TIMEOUT, "max_restarts": 20, "standby": "off"}
+    (jobs.directory / "job.yaml").write_text(json.dumps(whole))
+    return up(jobs, Path(sys.executable), folder / "checkpoint")
+
+
+def up(jobs: SlurmJobs, python: Path, kept: Path) -> Training:
+    # The job gets this environment: its `python3` is the one that has the framework.
+    jobs.environ.update(PATH=f"{python.parent}:{jobs.environ['PATH']}", OMP_NUM_THREADS="1")
+    jobs.ok("up", "--target", "slurm")
+    training = Training(jobs, lambda: int(kept.read_text().split()[0]) if kept.exists() else 0)
+    training.goes_on()
+    return training
+
+
+def torch_ends(jobs: SlurmJobs) -> None:
+    """Have it end, and see that its loss is that of an undisturbed run."""
+    (jobs.directory / "checkpoints" / "end").touch()
+    jobs.ok("wait", "--timeout", "100s")
+    kept = (jobs.directory / "checkpoints" / "checkpoint").read_text()
+    assert kept == undisturbed(int(kept.split()[0]))
+    assert not (jobs.directory / "checkpoints" / "TWICE").exists()
+    jobs.ok("down")
+
+
+@pytest.mark.long
+def test_torch_trains_on_after_a_rank_a_launcher_and_a_machine_have_gone(jobs: SlurmJobs) -> None:
+    s2 = jobs.cluster.nodes[1]
+    training = torch_job(jobs, nodes=2, slurm={"exclusive": False, "spares": 1})
+    training.after(lambda: kill(s2, "train.py"))
+    training.after(lambda: kill(s2, "launcher.py"))
+    training.after(s2.kill)
+    assert [node["host"] for node in jobs.running()["nodes"]] == ["s1", "s3"]
+    restore(s2)
+    torch_ends(jobs)
+
+
+@pytest.mark.release(
+    "tests/slurm/test_recovery.py::test_torch_trains_on_after_a_rank_a_launcher_and_a_machine_have_gone",
+    "tests/slurm/test_shapes.py::test_an_elastic_job_takes_the_machines_there_are_and_goes_on_with_fewer",
+)
+def test_elastic_torch_goes_on_with_fewer_machines_and_grows_again(jobs: SlurmJobs) -> None:
+    s3 = jobs.cluster.nodes[2]
+    training = torch_job(jobs, nodes="1:3", slurm={"exclusive": False})
+    training.after(lambda: kill(s3, "train.py"))
+    training.after(lambda: kill(s3, "launcher.py"))
+    training.after(lambda: s3.cable("down"))
+    jobs.until(lambda state: state["replicas"] == "2[1:3]", "a job of two nodes")
+    training.after(lambda: s3.cable("up"))
+    jobs.until(lambda state: state["replicas"] == "3[1:3]", "a job of three nodes")
+    training.goes_on()
+    torch_ends(jobs)
+
+
+@pytest.mark.release(
+    "tests/slurm/test_recovery.py::test_torch_trains_on_after_a_rank_a_launcher_and_a_machine_have_gone",
+    "tests/slurm/test_frameworks.py::test_mindspore_has_one_scheduler_which_shares_a_machine_with_a_worker",
+)
+def test_mindspore_trains_on_after_a_worker_a_launcher_and_a_machine_have_gone(jobs: SlurmJobs) -> None:
+    folder, s2 = jobs.directory / "checkpoints", jobs.cluster.nodes[1]
+    (jobs.directory / "train.py").write_text(mindsporescripts.COLLECTIVE)
+    spec = {"name": jobs.name, "framework": "mindspore", "script": "train.py", "nodes": 2, "checkpoint": str(folder)}
+    spec["env"] = {"STEPS": "100000", "DELAY": "0.1"}
+    spec["recovery"] = {"host_timeout": HOST_TIMEOUT, "max_restarts": 20, "standby": "off"}
+    (jobs.directory / "job.yaml").write_text(json.dumps({**spec, "slurm": {"exclusive": False, "spares": 1}}))
+    training = up(jobs, python_of("mindspore"), folder / "state")
+    training.after(lambda: kill(s2, "train.py"))
+    training.after(lambda: kill(s2, "launcher.py"))
+    training.after(s2.kill)
+    restore(s2)
+    jobs.ok("stop")
+    kept = (folder / "state").read_text()
+    assert kept == mindsporescripts.undisturbed(int(kept.split()[0]))
+    jobs.ok("down")
+
+
+@pytest.mark.release(
+    "tests/slurm/test_shapes.py::test_servers_and_trainers_share_the_machines_of_an_allocation",
+    "tests/slurm/test_frameworks.py::test_parameter_servers_of_paddle",
+)
+def test_parameter_servers_of_paddle_train_on_after_a_server_a_launcher_and_a_machine_have_gone(
+    jobs: SlurmJobs,
+) -> None:
+    folder, s2 = jobs.directory / "checkpoints", jobs.cluster.nodes[1]
+    (jobs.directory / "train.py").write_text(paddlescripts.SERVED)
+    spec: dict[str, Any] = {"name": jobs.name, "framework": "paddle", "script": "train.py", "checkpoint": str(folder)}
+    spec |= {
+        "mode": "ps",
+        "ps": {"servers": 2, "trainers": 2},
+        "nodes": 2,
+        "env": {"STEPS": "100000", "DELAY": "0.1"},
+    }
+    spec["recovery"] = {"host_timeout": HOST_TIMEOUT, "max_restarts": 20, "standby": "off"}
+    (jobs.directory / "job.yaml").write_text(json.dumps({**spec, "slurm": {"exclusive": False, "spares": 1}}))
+    python = python_of("paddle-ps")
+    jobs.environ.update(PATH=f"{python.parent}:{jobs.environ['PATH']}", OMP_NUM_THREADS="1")
+    jobs.ok("up", "--target", "slurm")
+    training = Training(jobs, lambda: progress(jobs))
+    training.goes_on()
+    kill(s2, "train.py")  # of a trainer, the others do not begin again
+    training.goes_on()
+    training.after(lambda: kill(s2, "launcher.py"))
+    training.after(s2.kill)
+    restore(s2)
+    (folder / "end").touch()
+    jobs.ok("wait", "--timeout", "100s")
+    jobs.ok("down")
+
+
+def progress(jobs: SlurmJobs) -> int:
+    """Return how far the trainers are: steps of this generation, and many for each generation."""
+    state = jobs.status()
+    done = max((node["progress"] or 0 for node in state["nodes"]), default=0)
+    return 1_000_000 * int(state["generation"]) + done if done else 0
