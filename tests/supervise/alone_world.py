@@ -11,6 +11,7 @@ from typing import Any
 from jobctl.jobspec.deploy.model.control import Control, newest, parse_control
 from jobctl.jobspec.launcher.autonomy import SETTLE, FailedNode
 from jobctl.jobspec.launcher.failure import Failure
+from jobctl.jobspec.launcher.going_back import GoingBack
 from jobctl.jobspec.launcher.lease import FIRST_TICKS, TICK
 from jobctl.jobspec.launcher.order import Order
 from jobctl.jobspec.launcher.peer_messages import PeerMessage
@@ -30,6 +31,7 @@ class AloneBugs(Bugs):
 
     stays_dead: bool = False  # a launcher that was started again asks for no lease
     keeps_orders: bool = False  # launchers hand no orders of commands on
+    waits_for_ever: bool = False  # launchers wait for the command that has stopped the job for a change
 
 
 @dataclass
@@ -78,7 +80,7 @@ class AloneHost(Host):
     def parsed(self, order: Order) -> Generation:
         """Return an order as jobctl reads it, which takes a while."""
         assert isinstance(self.sim, AloneSim)
-        known, key = self.sim.parsed, (order.id, order.command)
+        known, key = self.sim.parsed, (order.id, order.command, order.pause)
         if key not in known:
             found = parse_control(order.to_json(), None).generation
             assert found is not None
@@ -108,6 +110,7 @@ class AloneLauncher(Launcher):
         self.orders.order = host.entered.get(node)
         self.places.left |= host.left.get(node, set())
         self.replacement = Replacement(self.orders)
+        self.going_back = GoingBack(self.orders)
         self.now: Order | None = None
         self.since: FailedNode | None = None
 
@@ -131,6 +134,8 @@ class AloneLauncher(Launcher):
         self.begin()
         if self.mine:
             self.replacement.look(report_of(), self.done(), now)
+            if not self.sim.bugs.waits_for_ever:
+                self.going_back.look(now)
         self.recover()
         if self.trains:
             self.step = int(now)
@@ -302,7 +307,7 @@ class AloneSim(Sim):
         self, nodes: int, spares: int, seed: int, *, watched: bool, hot: bool = False, bugs: AloneBugs | None = None
     ) -> None:
         self.alone, self.watched, self.hot, self.taken = 0, True, hot and nodes >= 3, 0
-        self.parsed: dict[tuple[str, str], Generation] = {}
+        self.parsed: dict[tuple[str, str, int | None], Generation] = {}
         super().__init__(nodes, spares, seed, bugs=bugs or AloneBugs())
         for host in list(self.hosts.values())[nodes:] if self.hot else ():
             assert isinstance(host, AloneHost)
