@@ -106,6 +106,7 @@ class AloneLauncher(Launcher):
         host.containers.add(node)
         self.orders = PeerOrders(self.lease, lambda text: None)
         self.orders.places = self.places
+        self.orders.on_adopted = self.pass_on
         self.orders.failed = lambda: ("launcher", self.at) if self.failed or self.fenced else None
         self.orders.order = host.entered.get(node)
         self.places.left |= host.left.get(node, set())
@@ -170,6 +171,7 @@ class AloneLauncher(Launcher):
         before = self.host.entered.get(self.node)
         self.now, self.number = order, order.number
         self.trains = self.pending = self.fenced = self.failed = False
+        self.next = 0.0
         self.host.entered[self.node] = order
         self.stopped = order.command == "stop"
         if self.stopped:
@@ -249,6 +251,15 @@ class AloneLauncher(Launcher):
     def answered(self, name: str, by: int, news: Any, age: Any) -> None:
         if self.lease.answered(name, by) and news is not None:
             self.orders.take(news, age)
+
+    def pass_on(self) -> None:
+        """Tell launchers that were heard, and idle ones, what has just begun, because of their last ticks."""
+        told = [(heard.tick, heard.age) for heard in self.orders.heard.values()]
+        for name, age in told + [(spare.tick, spare.age) for spare in self.orders.spares.values()]:
+            news = self.orders.news(age)
+            if news is not None:
+                for other in self.sim.hosts.values():
+                    self.sim.datagram(self.host, other, lambda x, n=name, k=news, a=age: x.told(n, k, a))  # type: ignore[misc]
 
     def told(self, name: str, news: Any, age: Any) -> None:
         """A launcher of another lease says what this one does not know."""
