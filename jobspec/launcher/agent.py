@@ -269,7 +269,7 @@ class Launcher:
             self.say(state="waiting", reason="not part of this generation", processes=[], failure=None)
         elif busy or self.report.state == "waiting":
             order = self.orders.order
-            self.say(state="stopped", reason=(order and order.why) or "told to stop", finished_at=time.time())
+            self.say(state="stopped", reason=order.why_stopped if order else None, finished_at=time.time())
         else:
             self.say()
 

@@ -162,7 +162,7 @@ def given_up(order: Order, failure: NodeFailure, why: str) -> Order:
     terms = order.autonomy
     if terms is not None:
         terms = changed(terms, failures=[*terms.failures, failure])
-    return changed(order, command="stop", grace=0.0, why=why, autonomy=terms)
+    return changed(order, command="stop", grace=0.0, why=why, autonomy=terms, pause=None)
 
 
 def earlier_failures(order: Order) -> List[NodeFailure]:

@@ -25,19 +25,26 @@ def control_problem(order: Optional[Json]) -> Optional[str]:
 
 
 def age_of(
-    began: float, own: Tuple[int, str], base: Optional[Tuple[int, str]], command: str, moved: int = 0
+    began: float,
+    own: Tuple[int, str],
+    base: Optional[Tuple[int, str]],
+    command: str,
+    moved: int = 0,
+    pause: Optional[int] = None,
 ) -> Tuple[Any, ...]:
     """Return what grows with every order: within a generation they only go from `run` to `stop` to `finish`.
 
     `own` and `base` are number and id of a generation, and of that of a supervisor or command which it goes back to. So
     what these order is newer than all that launchers have begun before, whatever the numbers are. Two which were cut
     off from each other may both have begun one of a number: then one of them counts, the same for all. `moved` is how
-    often launchers have moved nodes since the base: nobody goes back from such a generation to one that knows less.
+    often launchers have moved nodes since the base: nobody goes back from such a generation to one that knows less. A
+    `pause`, the stop for a change, is newer than what runs and older than any other stop: launchers may follow it.
     """
     until = ("run", "stop", "finish").index(command)
     if base is None:
         return began, *own, until
-    return began, *base, until + (1 - 1 / (1 + moved) if moved else 0), *own
+    steps = moved + (pause or 0)
+    return began, *base, (0 if pause else until) + (1 - 1 / (1 + steps) if steps else 0), *own
 
 
 def etcd_name(job: str, began: float) -> str:

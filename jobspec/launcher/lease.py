@@ -158,8 +158,8 @@ class MajorityLease:
         self.heard = {node: self.heard.get(node, now) for node in self.others}
 
     def tick(self, now: float) -> str:
-        """Return the name of a tick that the launcher sends now."""
-        return self.ticks.add(now, self.timeout)
+        """Return the name of a tick that the launcher sends now. Without a lease, others may still hand it an order."""
+        return self.ticks.add(now, max(self.timeout, UNSUPERVISED))
 
     def answered(self, name: str, by: Optional[int]) -> bool:
         """Count an answer of a launcher, or of the supervisor (None). Return whether the tick was one of our own."""

@@ -108,6 +108,7 @@ class Order:
     why: Optional[str]  # … and the reason
     moves: Optional[Moves]  # where nodes may still run by an older order
     longest_lease: Optional[float]  # the `host_timeout` of older orders, where that is longer
+    pause: Optional[int]  # how often a command has stopped it for a change since its base, see Generation
     rest: Json
 
     @classmethod
@@ -131,6 +132,7 @@ class Order:
             why=data.get("why"),
             moves=Moves.from_json(data["moves"]) if data.get("moves") is not None else None,
             longest_lease=data.get("longest_lease"),
+            pause=data.get("pause"),
             rest={name: None if name == EARLIER else data[name] for name in data if name not in cls.__annotations__},
         )
 
@@ -145,7 +147,7 @@ class Order:
         )
         if EARLIER in data:
             data[EARLIER] = data["autonomy"]
-        for name in ("on_failure", "exit_code", "why", "moves", "longest_lease"):
+        for name in ("on_failure", "exit_code", "why", "moves", "longest_lease", "pause"):
             if data[name] is None:
                 del data[name]
         return data
@@ -166,7 +168,7 @@ class Order:
         base = None if self.base is None else (self.base.number, self.base.id)
         moved = self.autonomy.moved if self.autonomy is not None else None
         times = moved.times if moved is not None else 0
-        return age_of(self.began, (self.number, self.id), base, self.command, times)
+        return age_of(self.began, (self.number, self.id), base, self.command, times, self.pause)
 
     @property
     def base(self) -> Optional[Base]:
@@ -187,7 +189,18 @@ class Order:
     @property
     def is_of_launchers(self) -> bool:
         """Whether launchers on hosts have begun it, or ended it, and not a supervisor or a command."""
-        return self.base is not None and (self.base.id != self.id or self.why is not None)
+        begun = self.base is not None and self.base.id != self.id and self.command == "run"
+        return begun or (self.base is not None and self.why is not None)
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether a command has stopped it for a change: then launchers may go on with it, if the change does not come."""
+        return self.pause is not None and self.command == "stop" and self.base is not None
+
+    @property
+    def why_stopped(self) -> str:
+        """Why processes end because of it, where it is a stop."""
+        return self.why or ("stopped for a change" if self.is_paused else "told to stop")
 
     @property
     def has_moved(self) -> bool:
@@ -233,7 +246,7 @@ class Order:
         data, terms = self.to_json(), self.autonomy
         named = ("began", "number", "command", "grace", "rendezvous", "exit_code", "why", "moves")
         news = OrderNews(
-            order={name: data[name] for name in named if name in data},
+            order={**{name: data[name] for name in named if name in data}, "pause": self.pause},
             failures=[changed(failure, tail=[]) for failure in terms.failures[-most:]] if terms is not None else [],
         )
         if terms is not None and terms.moved is not None:

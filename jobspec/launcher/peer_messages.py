@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from jobctl.jobspec.launcher.order_news import OrderNews
 from jobctl.jobspec.launcher.records import record
+from jobctl.jobspec.launcher.whole_order import OrderPart
 
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional, Tuple
@@ -39,7 +40,8 @@ class PeerMessage:
     age: Optional[List[Any]] = None  # of the sender's order, see control.age
     news: Optional[OrderNews] = None  # beside an answer: what the sender's order has that the receiver does not know
     about: Optional[str] = None  # the tick because of which it tells `news` of another lease, without answering it
-    order: Optional[str] = None  # instead of `news`: a whole order, see whole_order.py
+    order: Optional[str] = None  # instead of `news`: a whole order, see whole_order.py; or …
+    part: Optional[OrderPart] = None  # … a part of one that is too long for a datagram
     spare: Optional[str] = None  # beside a tick: the host of the idle launcher that sends it
     begun: bool = False  # beside a tick: the node has begun in this lease
     paces: Optional[Dict[int, float]] = None  # beside a tick: see Run.paces_of_ranks
@@ -47,10 +49,12 @@ class PeerMessage:
 
     def to_json(self) -> Json:
         """Return it without what is not set."""
-        data = {name: value for name, value in vars(self).items() if value and name not in ("stacks", "news")}
+        data = {name: value for name, value in vars(self).items() if value and name not in ("stacks", "news", "part")}
         data["node"] = self.node
         if self.news is not None:
             data["news"] = self.news.to_json()
+        if self.part is not None:
+            data["part"] = [self.part.place, self.part.of, self.part.sum]
         if self.stacks is not None:
             data.update(hung=self.stacks.level, limit=self.stacks.limit, asks=self.stacks.asks)
         return data
@@ -74,6 +78,7 @@ class PeerMessage:
             news=OrderNews.from_json(data["news"]) if data.get("news") else None,
             about=data.get("about"),
             order=data.get("order"),
+            part=OrderPart(*map(int, data["part"])) if data.get("part") else None,
             spare=data.get("spare"),
             begun=bool(data.get("begun")),
             paces={int(rank): float(seconds) for rank, seconds in (data.get("paces") or {}).items()} or None,

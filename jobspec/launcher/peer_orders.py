@@ -128,12 +128,13 @@ class PeerOrders:
     def propose(self, order: Order, after: Optional[str] = None) -> None:
         """Begin `order` if the generation `after` still runs here."""
         mine = self.order
-        if mine is not None and mine.id == after and mine.command == "run":
+        if mine is not None and mine.id == after and (mine.command == "run" or mine.is_paused):
             self.adopt(order)
 
     def say_once(self, text: str) -> None:
         """Say what this launcher waits for, in its own log and in its report, once; nothing where it never decides."""
-        decides = self.order is not None and self.order.autonomy is not None and self.order.command == "run"
+        order = self.order
+        decides = order is not None and order.autonomy is not None and (order.command == "run" or order.is_paused)
         if text != self.said and text != LEFT_ALONE and decides:
             self.said = text
             note(text)
@@ -221,7 +222,8 @@ class PeerOrders:
         if mine is not None and of is not None and list(mine.age)[:3] != of[:3]:
             return
         ends = news.order["command"] == "stop" and news.order.get("why") is not None  # launchers have ended the job
-        if mine is not None and mine.command == "run" and (ends or news.order["command"] == "run"):
+        follows = mine is not None and (mine.command == "run" or mine.is_paused)
+        if mine is not None and follows and (ends or news.order["command"] == "run"):
             newer = mine.with_news(news)
             if list(newer.age) > list(mine.age):
                 self.adopt(newer)

@@ -15,10 +15,10 @@ from jobctl.jobspec.launcher.peer_messages import Heartbeat, PeerMessage, Stacks
 from jobctl.jobspec.launcher.processes import boot_time
 from jobctl.jobspec.launcher.records import changed
 from jobctl.jobspec.launcher.stacks import BARRIER, StackBarrier
-from jobctl.jobspec.launcher.whole_order import packed, unpacked
+from jobctl.jobspec.launcher.whole_order import OrderPart, OrderParts, divided, hands_on, packed, sum_of, unpacked
 
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional, Set
+    from typing import Any, Dict, List, Optional, Set, Tuple
 
     from jobctl.jobspec.launcher.agent import Launcher
     from jobctl.jobspec.launcher.files import Json
@@ -58,6 +58,8 @@ class PeerLinks:
         self.shown = -BARRIER  # when this one has written its stacks, and gone on
         self.echo: Optional[str] = None  # what the supervisor last said beside an answer: that we have heard it by then
         self.version = 0  # of the report
+        self.parts = OrderParts()  # of an order that another launcher hands on
+        self.handed: Optional[Tuple[Order, str]] = None  # the order that this one has handed on, and its text
         self.greeted: Optional[str] = None  # the lease whose launchers hear of this one, if it is idle
 
     def meet(self, order: Order) -> None:
@@ -209,7 +211,8 @@ class PeerLinks:
             return not known
         if message.about is not None:
             if self.majority is not None and message.about in self.majority.ticks.sent:
-                orders.take_whole(unpacked(message.order or ""))
+                whole = self.parts.add(message.order or "", message.part)
+                orders.take_whole(unpacked(whole) if whole else None)
                 if message.news is not None:
                     orders.take(message.news, message.age)
             return True
@@ -232,8 +235,14 @@ class PeerLinks:
     def hand_on(self, generation: Optional[str], tick: str, age: Optional[List[Any]], to: Any) -> None:
         """Give a launcher the order of a supervisor or a command that it has not received, whole."""
         order = self.orders.whole(age) if self.orders is not None else None
-        if order is not None:
-            self.send(PeerMessage(generation, self.lease.me, about=tick, order=packed(order), age=age), to)
+        if order is None or not hands_on(tick, self.lease.me, len(order.members)):
+            return
+        if self.handed is None or self.handed[0] is not order:
+            self.handed = order, packed(order)
+        texts = divided(self.handed[1])
+        for place, text in enumerate(texts):
+            part = OrderPart(place, len(texts), sum_of(self.handed[1])) if len(texts) > 1 else None
+            self.send(PeerMessage(generation, self.lease.me, about=tick, order=text, part=part, age=age), to)
 
     def message(self, **fields: Any) -> PeerMessage:
         """Return a message of this launcher."""

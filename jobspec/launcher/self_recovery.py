@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from jobctl.jobspec.launcher.autonomy import Autonomy
 from jobctl.jobspec.launcher.failure import Failure
+from jobctl.jobspec.launcher.going_back import GoingBack
 from jobctl.jobspec.launcher.lease import TICK
 from jobctl.jobspec.launcher.peer_orders import PeerOrders
 from jobctl.jobspec.launcher.processes import boot_time
@@ -34,6 +35,7 @@ class SelfRecovery:
         self.launcher = launcher
         self.autonomy = Autonomy(launcher.launch, launcher.report, keeper, supervised)
         self.replacement = Replacement(keeper) if isinstance(keeper, PeerOrders) else None
+        self.going_back = GoingBack(keeper) if isinstance(keeper, PeerOrders) else None
         if isinstance(keeper, PeerOrders):
             keeper.failed = lambda: self.failed
         self.judged = 0.0  # when it was looked last which nodes make the others wait
@@ -58,8 +60,19 @@ class SelfRecovery:
             self.ask_again(newest, launcher.orders.member())
         self.replace_lost()
         self.name_stragglers(boot_time())
-        self.autonomy.go_on(newest if newest is not None and report.is_of(newest) else None)
+        self.go_back(newest)
+        own = newest is not None and report.is_of(newest) and not newest.is_paused
+        self.autonomy.go_on(newest if own else None)
         return 0 if members is not None and report.state == "succeeded" and members.all_done else None
+
+    def go_back(self, order: Optional[Order]) -> None:
+        """Go on with what a command has stopped for a change that does not come, or say why not."""
+        orders, member = self.launcher.peer_orders, self.launcher.orders.member()
+        if self.going_back is None or orders is None or order is None or member is None:
+            return
+        why = self.going_back.look(boot_time())
+        if why is not None:
+            orders.say_once(why)
 
     def replace_lost(self) -> None:
         """Give lost nodes to hot spares, or say why not."""
@@ -103,7 +116,8 @@ class SelfRecovery:
 
     def ask_again(self, order: Optional[Order], member: Optional[Member]) -> None:
         """Ask for another lease, for the next generation of launchers; in the last one nothing begins again."""
-        if order is not None and member is not None and order.base is not None and order.command == "run":
+        follows = order is not None and (order.command == "run" or order.is_paused)
+        if order is not None and member is not None and order.base is not None and follows:
             self.ask(order, member)
 
     def resume(self, order: Order, member: Member) -> None:
@@ -135,5 +149,7 @@ class SelfRecovery:
         launcher.story.waits(launcher.orders.order, text, gone)
         if failed is not None:
             launcher.say(reason="%s; %s" % (failed.failure.reason, text))
+        elif orders is not None and orders.order is not None and orders.order.is_paused:
+            launcher.say(reason=text)
         else:
             launcher.say()

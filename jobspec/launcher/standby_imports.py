@@ -78,13 +78,16 @@ class Batch:
         readings = variables._data = Readings(kept)
         before, environ, path, state = set(sys.modules), dict(kept), list(sys.path), state_of_process()
         try:
-            for name in names:
+            import_(names[0])
+            first = set(sys.modules) - before
+            for name in names[1:]:
                 import_(name)
         finally:
             kept.clear()
             kept.update(dict(readings))
             variables._data = kept
-        changed = {name for name in environ.keys() | readings.keys() if environ.get(name) != readings.get(name)}
+        names_in_order = [*readings, *(name for name in environ if name not in readings)]
+        changed = [name for name in names_in_order if environ.get(name) != readings.get(name)]
         self.top, self.changes = names[0].partition(".")[0], {os.fsdecode(n): readings.get(n) for n in changed}
         if sys.path != path:
             raise NotClean("importing %s changes sys.path" % names[0])
@@ -93,6 +96,8 @@ class Batch:
         added = [name for name in sys.modules if name not in before]
         tops = {top: is_installed(top) for top in {name.partition(".")[0] for name in added}}
         self.modules = {name: sys.modules[name] for name in added if tops[name.partition(".")[0]]}
+        self.brought = first & set(self.modules)  # by the first import alone
+        self.origins = {top: origin_of(top) for top in tops}
 
 
 def import_(name: str) -> None:
@@ -101,6 +106,14 @@ def import_(name: str) -> None:
         importlib.import_module(name)
     except BaseException as error:  # a module may even exit
         raise NotClean("importing %s fails: %s: %s" % (name, type(error).__name__, error)) from error
+
+
+def origin_of(top: str) -> Optional[str]:
+    """Return where a top-level module would be imported from now, None for nowhere."""
+    from importlib.machinery import PathFinder
+
+    found = PathFinder.find_spec(top)
+    return found.origin if found is not None else None
 
 
 def is_installed(top: str) -> bool:
@@ -117,7 +130,7 @@ def is_installed(top: str) -> bool:
 class Preloaded:
     """Modules that were imported before the script runs: a finder that gives them back when the script imports them.
 
-    Each top-level package is given back by its own import. Where a variable was changed before, or another file would be
+    Each top-level package is given back by its own import, or by that of the package which needs it. Where a variable was changed before, or another file would be
     found, importing now would do something else: then the rank starts again, cold, at its first line; once the framework
     is in use, it ends instead.
     """
@@ -204,7 +217,9 @@ class Preloaded:
             why = "the script changes %s before it imports %s" % (what, top) if what else None
         if why:
             self.refuse(batch, why)
-        for other in [o for o, (b, _) in self.hidden.items() if b is batch and o.partition(".")[0] == top]:
+        tops = self.given_with(batch, top)
+        own = [o for o, (b, _) in self.hidden.items() if b is batch and o.partition(".")[0] in tops]
+        for other in [o for o in own if o.partition(".")[0] == top or o in batch.brought]:
             given_back = self.hidden.pop(other)[1]
             if other != name:
                 sys.modules[other] = given_back
@@ -215,6 +230,20 @@ class Preloaded:
         if not self.hidden:
             sys.meta_path.remove(self)
         return ModuleSpec(name, Again(module))  # type: ignore[arg-type]
+
+    def given_with(self, batch: Batch, top: str) -> Set[str]:
+        """Return the packages that importing this one imports: with the first one of a batch come all that it needs."""
+        if top != batch.top:
+            return {top}
+        needed = {name.partition(".")[0] for name in batch.brought & set(self.hidden)}
+        return {top} | {other for other in needed if self.is_where_it_was(batch, other)}
+
+    @staticmethod
+    def is_where_it_was(batch: Batch, top: str) -> bool:
+        """Say whether a package of a batch would be imported from the same place now."""
+        known = batch.modules.get(top)
+        origin = getattr(getattr(known, "__spec__", None), "origin", None)
+        return known is None or not origin or not os.path.exists(origin) or origin_of(top) == batch.origins[top]
 
     def change(self, batch: Batch) -> None:
         """Change the variables as the import has, which did so before this process got its own."""
@@ -227,20 +256,12 @@ class Preloaded:
 
     def difference(self, batch: Batch, top: str) -> Optional[str]:
         """Say why importing a package now would not do what importing it early has done, None if it would."""
-        from importlib.machinery import PathFinder
-
         now = dict(os.environ)
         changed = sorted(n for n in now.keys() | self.environ.keys() if now.get(n) != self.environ.get(n))
         relevant = [name for name in changed if batch.number == 0 or name in batch.read]
         if relevant:
             return "the script changes %s before it imports %s; set it in `env`" % (relevant[0], top)
-        known = batch.modules.get(top)
-        origin = getattr(getattr(known, "__spec__", None), "origin", None)
-        if known is not None and origin and os.path.exists(origin):
-            found = PathFinder.find_spec(top)
-            if found is None or found.origin != origin:
-                return "the script has %s imported from another place" % top
-        return None
+        return None if self.is_where_it_was(batch, top) else "the script has %s imported from another place" % top
 
     def refuse(self, batch: Batch, why: str) -> NoReturn:
         """Start this rank again at its first line, cold; end it where it may have met the others already."""

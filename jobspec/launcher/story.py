@@ -109,6 +109,8 @@ def why_begun(order: Order, among_launchers: bool) -> Json:
     `among_launchers`: where there is neither a supervisor nor an etcd.
     """
     failures = [failure for failure in failures_of(order) if failure.generation == order.number - 1]
+    if not failures and order.is_of_launchers:
+        return {"by": "launchers", "cause": "the command that stopped the job for a change was cut off"}
     if not failures:
         return {"by": "allocation" if among_launchers else "supervisor", "cause": order.rest.get("cause")}
     failure = failures[-1]

@@ -139,7 +139,8 @@ class Generation:
     where launchers begin nothing by themselves, `moves` where no node may still run at an old place. `why` is the reason
     where launchers have ended the job as failed, `cause` that for which a command or a supervisor has begun it. `origin`
     is None where only one machine can order any, and where an earlier version has ordered it. `longest_lease` is the
-    `host_timeout` of earlier orders that launchers may still be in, where that is longer.
+    `host_timeout` of earlier orders that launchers may still be in, where that is longer. `pause` is how often a command
+    has stopped it for a change since its base; such a stop has it, and what launchers begin after it, but no other stop.
     """
 
     job: str
@@ -159,6 +160,7 @@ class Generation:
     cause: str | None = None
     origin: Origin | None = None
     longest_lease: float | None = None
+    pause: int | None = None
 
     @property
     def lease_limit(self) -> float:
@@ -197,6 +199,17 @@ class Generation:
     def ended_by_launchers(self) -> bool:
         """Whether launchers have ended the job by themselves, and nobody has told them to finish since."""
         return self.command == "stop" and self.why is not None
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether a command has stopped it for a change, and launchers may go on with it if that does not come."""
+        return self.command == "stop" and self.pause is not None
+
+    def told(self, command: Literal["stop", "finish"], grace: float, *, for_change: bool = False) -> Generation:
+        """Return the order to end its processes. Launchers go on only after one that is `for_change`, where they may."""
+        may_go_on = for_change and self.base is not None and (self.command == "run" or self.is_paused)
+        pause = (self.pause or 0) + (not self.is_paused) if may_go_on else None
+        return replace(self, command=command, grace=grace, pause=pause)
 
     @property
     def etcd_decides(self) -> bool:
@@ -252,7 +265,7 @@ def next_generation(
     port = next_port(last.run_id, number, lambda port: free(host, port))
     joining = with_ports(joining, nodes, port, free)
     meeting = RendezvousPoint(address, port, f"{last.job}-{number}")
-    return replace(last, number=number, command="run", grace=grace, members=joining, rendezvous=meeting)
+    return replace(last, number=number, command="run", grace=grace, members=joining, rendezvous=meeting, pause=None)
 
 
 def members(nodes: Iterable[Node]) -> tuple[Member, ...]:

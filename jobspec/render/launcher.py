@@ -66,6 +66,7 @@ ORDER = (
     "control_file",
     "autonomy",
     "replacement",
+    "going_back",
     "run_watcher",
     "self_recovery",
     "agent",

@@ -40,7 +40,7 @@ def _fields(value: Any) -> dict[str, Any]:
             if not fields[name]:
                 del fields[name]
     if isinstance(value, Generation):
-        for name in ("moves", "why", "cause", "origin", "longest_lease"):
+        for name in ("moves", "why", "cause", "origin", "longest_lease", "pause"):
             if fields[name] is None:
                 del fields[name]
     return fields

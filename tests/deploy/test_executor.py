@@ -63,8 +63,8 @@ class World:
             left = {host: max(0, looks - 1) for host, looks in left.items()}
         return {host: DOWN for host, looks in left.items() if looks}
 
-    def stop_processes(self, grace: float) -> None:
-        self.done.append("stop")
+    def stop_processes(self, grace: float, *, for_change: bool = False) -> None:
+        self.done.append("pause" if for_change else "stop")
         if self.dies:
             self.away = {self.dies: 1}
 
@@ -108,7 +108,7 @@ def test_launchers_know_the_spares_that_wait_when_a_generation_begins() -> None:
     assert world.spares == ()
 
 
-REPLACED = ["adopt", "stop", "replace node 0 on h0", "replace node 1 on h1", "begin 2"]
+REPLACED = ["adopt", "pause", "replace node 0 on h0", "replace node 1 on h1", "begin 2"]
 
 
 def test_a_change_is_made_when_all_hosts_are_ready() -> None:

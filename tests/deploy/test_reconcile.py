@@ -9,7 +9,7 @@ import pytest
 
 from jobctl.jobspec.deploy.apply.reconcile import Wanted, reconcile
 from jobctl.jobspec.deploy.model.control import Control, JobResult, Ledger
-from jobctl.jobspec.deploy.model.observed import FULL, Observed, ObservedNode, phase
+from jobctl.jobspec.deploy.model.observed import FULL, GOES_BACK, Observed, ObservedNode, phase
 from jobctl.jobspec.deploy.model.spare_state import SpareState
 from jobctl.jobspec.plan.generation import first_generation
 from jobctl.jobspec.plan.types import HostRef, Plan
@@ -370,6 +370,24 @@ def test_a_change_that_waits_is_told_of_a_job_that_runs() -> None:
 def test_a_job_that_a_command_stopped_to_change_it_is_not_called_stopped() -> None:
     half = replace(RUNNING, control=replace(CONTROL, generation=replace(CONTROL.generation, command="stop")))  # type: ignore[type-var]
     assert phase(half) == ("restarting", "stopped for a change; the change goes on")
+
+
+def test_a_job_whose_command_was_cut_off_says_what_becomes_of_it() -> None:
+    def told(command: str, pause: int | None, reason: str | None = None) -> tuple[str, str | None]:
+        generation = replace(CONTROL.generation, command=command, pause=pause)  # type: ignore[type-var]
+        nodes = [replace(node, state="exited", reason=reason) for node in RUNNING.nodes]
+        control = replace(CONTROL, generation=generation)
+        return phase(replace(RUNNING, control=control, nodes=tuple(nodes), supervised=False))
+
+    assert told("stop", 1) == ("restarting", f"stopped for a change; {GOES_BACK}")
+    words = "stopped for a change; no supervisor runs: `jobctl up` goes on"
+    assert told("stop", None) == ("stopped", words)
+    stuck = "cannot go on as before: the launcher of node 1 is not heard, or was started again since"
+    assert told("stop", 1, stuck) == ("stopped", words.replace("; ", f"; {stuck}; "))
+    assert told("finish", None) == (
+        "stopped",
+        "taken down in part: `jobctl down` takes the rest down, `jobctl up` starts it again",
+    )
 
 
 def test_a_full_disk_is_told_of_a_job_that_runs() -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from jobctl.jobspec.launcher import peer_orders
 from jobctl.jobspec.launcher.autonomy import LEFT_FOR
+from jobctl.jobspec.launcher.going_back import successor
 from jobctl.jobspec.launcher.lease import UNSUPERVISED, MajorityLease
 from jobctl.jobspec.launcher.order import Order
 from jobctl.jobspec.launcher.peer_orders import SILENT, PeerOrders
@@ -247,6 +248,39 @@ def test_an_order_of_a_command_is_handed_on_whole(job: Job) -> None:
     second.take_whole(order(2, "stop"))
     assert second.order == order(2, "stop")
     assert [unpacked("?"), unpacked(packed(order())[:-9])] == [None, None]
+
+
+def test_a_stop_of_what_launchers_have_begun_is_handed_on_whole(job: Job) -> None:
+    """Whether it is for a change or not; and it is older than what launchers begin after it, or newer."""
+    first, second, _ = job.nodes
+    job.talk(0, 1, 2)
+    assert job.fail(1) is None
+    begun = second.order
+    assert begun is not None
+    pause, stop = changed(begun, command="stop", pause=1), changed(begun, command="stop")
+    for told in (pause, stop):
+        second.follow(told)
+        assert (second.news(list(begun.age)), second.whole(list(begun.age))) == (None, told)
+        first.take_whole(unpacked(packed(told)))
+        assert first.order == told
+    after = successor(pause)
+    assert begun.age < pause.age < after.age < stop.age < order(2).age
+    assert (after.command, after.members, after.lease, after.is_of_launchers) == ("run", begun.members, "g1", True)
+
+
+def test_launchers_hear_of_what_follows_a_stop_for_a_change(job: Job) -> None:
+    """But nothing that follows any other stop."""
+    first, second, third = job.nodes
+    pause = changed(order(), command="stop", pause=1)
+    for launcher in (first, second):
+        launcher.follow(pause)
+    third.follow(order(1, "stop"))
+    first.propose(successor(pause), pause.id)
+    news = first.news(list(pause.age))
+    assert news is not None
+    for launcher in (second, third):
+        launcher.take(news, list(pause.age))
+    assert [found and found.command for found in (first.order, second.order, third.order)] == ["run", "run", "stop"]
 
 
 def test_news_of_another_base_is_not_taken(job: Job) -> None:

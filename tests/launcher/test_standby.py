@@ -18,7 +18,7 @@ from .conftest import kill_together
 SEEN = Path(__file__).with_name("seen.py")
 
 # Says so each time that it is imported. It does not ask for the variable, as what an import has read must stay the same.
-# While there is a file `hold` beside it, no import comes to its end.
+# While there is a file `hold` beside it, no import comes to its end. It imports another package.
 FRAMEWORK = """\
 import os, sys, time
 while os.path.exists(os.path.join(os.path.dirname(__file__), "hold")):
@@ -26,7 +26,9 @@ while os.path.exists(os.path.join(os.path.dirname(__file__), "hold")):
 with open("/proc/self/environ") as file:
     generation = file.read().partition("JOBCTL_GENERATION=")[2].partition("\\0")[0]
 sys.stderr.write("framework imported in generation %s\\n" % generation)
+import needed
 """
+SETS = 'os.environ.update({"SET_FIRST": "1", "AND_SECOND": "2", "MADE_THIRD": "3", "AT_LAST": "4"})\n'
 
 # Starts processes as torchrun does.
 RUN = """\
@@ -89,6 +91,7 @@ def standby(node: Any, tmp_path: Path, request: pytest.FixtureRequest) -> Any:
     (packages / "framework" / "__init__.py").write_text(FRAMEWORK)
     (packages / "framework" / "run.py").write_text(RUN)
     (packages / "framework" / "launch.py").write_text(LAUNCH)
+    (packages / "needed.py").write_text("")
     (packages / "later.py").write_text("import os\nlevel = os.environ.get('LEVEL')\n")
     (tmp_path / "train.py").write_text(TRAIN)
     node.launch.update(
@@ -103,6 +106,7 @@ def standby(node: Any, tmp_path: Path, request: pytest.FixtureRequest) -> Any:
         node.launch["standby"]["launcher"] = "framework.launch:launch"
         node.launch["rank_env"] = ["PADDLE_TRAINER_ID", "PADDLE_RANK_IN_NODE"]
     if request.param == "itself":
+        (packages / "framework" / "__init__.py").write_text(FRAMEWORK + SETS)
         node.launch.update(start=[], process_env=[["MASTER_PORT", {"slot": "master_port"}]])
     return node
 

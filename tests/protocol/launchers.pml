@@ -27,20 +27,25 @@
 #define G 0  /* begun by a supervisor */
 #define Y1 1 /* begun by launchers after G */
 #define Y2 2 /* begun by launchers after Y1 */
-#define M 3  /* begun by launchers after G, Y1 or Y2: a move of node 0 to B */
-#define E 4  /* begun by launchers after any of these: the end of a job that is beyond help */
-#define X 5  /* the next of a supervisor, whatever it knew: a move of node 0 to B, a restart in place, or a stop */
-#define Z 6  /* begun by launchers after X */
-#define F 7  /* likewise: the end of the job */
-#define ORDERS 8
+#define P 3  /* a command's stop for a change, by one that knows of no move */
+#define R 4  /* begun by launchers after P, as the change does not come */
+#define M 5  /* begun by launchers after G, Y1, Y2 or R: a move of node 0 to B */
+#define E 6  /* begun by launchers after any of these but P: the end of a job that is beyond help */
+#define X 7  /* the next of a supervisor, whatever it knew: a move of node 0 to B, a restart in place, or a stop */
+#define Z 8  /* begun by launchers after X */
+#define F 9  /* likewise: the end of the job */
+#define ORDERS 10
+#ifndef PAUSES
+#define PAUSES 0 /* whether a command may begin P */
+#endif
 #ifndef ENDS
 #define ENDS 0 /* whether launchers may begin E and F */
 #endif
 #ifndef HOT
 #define HOT 0 /* whether B is a hot spare, so that launchers may begin M */
 #endif
-#define by_launchers(o) (o == Y1 || o == Y2 || o == M || o == Z)
-#define last(o) (o == Y2 || o == M || o == Z) /* the model has no generation after these, but M */
+#define by_launchers(o) (o == Y1 || o == Y2 || o == R || o == M || o == Z)
+#define last(o) (o == Y2 || o == R || o == M || o == Z) /* the model has no generation after these, but M */
 
 /* States of a launcher. Those of the nodes that stay begin at once: what holds them up can only hold up others. */
 #define IDLE 0   /* has no part in its order */
@@ -53,7 +58,7 @@ bit moves;         /* whether X has node 0 at B */
 bit after_m;       /* whether that is because its author knew that node 0 had begun there in M */
 bit stops;         /* whether X is a stop */
 bit ends_moved;    /* whether E has node 0 at B, as the order that it ends had */
-byte number = 5;   /* BUG_NUMBER: the number of X */
+byte number = 7;   /* BUG_NUMBER: the number of X */
 
 byte order[PLACES];
 byte state[PLACES];
@@ -80,7 +85,7 @@ bit good;
 #define moved_by_launchers(o) (o == M || (o == E && ends_moved))
 #define moved(o) (moved_by_launchers(o) || (o >= X && moves))
 #define home(o) (moved(o) -> B : A)
-#define takes_part(x, o) (!(o == X && stops) && !ends(o) && (x == home(o) || (x > A && x < B)))
+#define takes_part(x, o) (o != P && !(o == X && stops) && !ends(o) && (x == home(o) || (x > A && x < B)))
 #ifdef BUG_NUMBER
 #define rank(o) (o < X -> o + 1 : (o == X -> number : number + 1))
 #define newer(x, y) (rank(x) > rank(y) || (rank(x) == rank(y) && x > y))
@@ -247,6 +252,19 @@ inline propose(x) {
   if :: good && following != order[x] -> there[following] = 1; enter(x, following) :: else fi
 }
 
+/* After a stop for a change that does not come, launchers go on with what it has stopped, once all are in it. */
+#ifdef BUG_STOP_IS_PAUSE
+#define is_pause(o) (o == P || (o == X && stops))
+#else
+#define is_pause(o) (o == P)
+#endif
+inline go_back(x) {
+  following = (order[x] == P -> R : Z);
+  good = is_pause(order[x]) && takes_part(x, following);
+  for (i : 0 .. N) { if :: takes_part(i, following) && order[i] != order[x] -> good = 0 :: else fi };
+  if :: good -> there[following] = 1; enter(x, following) :: else fi
+}
+
 /* A launcher that stays, and has answered neither node 0 nor been answered by a supervisor for long, moves node 0, once all
    others that stay are in its order. */
 inline move_0(p) {
@@ -312,7 +330,7 @@ inline tick() {
 inline heal() {
   rounds = 0;
   do
-  :: rounds < 2 * CAP + 4 ->
+  :: rounds < 2 * CAP + 4 + 2 * PAUSES ->
     rounds++;
     newest = G;
     for (p : Y1 .. F) { /* An order that its author alone knew is gone with it. */
@@ -334,6 +352,9 @@ inline heal() {
     supervisor_answers_b();
     for (p : 0 .. N) { begin(p) };
     for (p : 0 .. N) { propose(p) };
+#ifndef BUG_WAITS_FOR_EVER
+    for (p : 0 .. N) { go_back(p) };
+#endif
     tick()
   :: else -> break
   od;
@@ -344,6 +365,7 @@ inline heal() {
   if :: moved(newest) && !supervised && !ran_b -> good = 1 :: else fi;
 #endif
   for (p : 0 .. N) { if :: ((newest == X && stops) || ends(newest)) && state[p] != IDLE -> good = 0 :: else fi };
+  if :: newest == P -> good = 0 :: else fi; /* Launchers have gone on. */
   if :: there[E] && newest < E -> good = 0 :: else fi; /* It counts for good: only a supervisor has the job go on. */
 }
 
@@ -379,9 +401,10 @@ inline forget() {
 
 #define ENTER(x, o) STEP(there[o] && newer(o, order[x]) && (x != B || moved(o) || moved_by_launchers(order[B])), enter(x, o))
 #define OF_PLACE(x) \
-  ENTER(x, Y1) ENTER(x, Y2) ENTER(x, M) ENTER(x, E) ENTER(x, X) ENTER(x, Z) ENTER(x, F) \
+  ENTER(x, Y1) ENTER(x, Y2) ENTER(x, P) ENTER(x, R) ENTER(x, M) ENTER(x, E) ENTER(x, X) ENTER(x, Z) ENTER(x, F) \
   STEP(ENDS && state[x] == FAILED, give_up(x)) \
   STEP(state[x] == FAILED, propose(x)) \
+  STEP(PAUSES && is_pause(order[x]), go_back(x)) \
   STEP(state[x] == TRAINS && !last(order[x]), state[x] = FAILED) \
   STEP(x != B || moved(order[B]), come_back(x))
 #define OF_NODE_0(x) \
@@ -389,8 +412,8 @@ inline forget() {
 #define OF_STAYER(x) \
   STEP(can_answer(x, A) && (age_a[x] || !vote_a[x]), answer(x, A)) \
   STEP(can_answer(x, B) && age_b[x], answer(x, B)) \
-  STEP(HOT && !there[M] && order[x] < M, move_0(x)) \
-  STEP(HOT && ENDS && !there[E] && order[x] < M, give_up_lost(x)) \
+  STEP(HOT && !there[M] && order[x] < M && order[x] != P, move_0(x)) \
+  STEP(HOT && ENDS && !there[E] && order[x] < M && order[x] != P, give_up_lost(x)) \
   STEP(supervised && newer(order[x], known), learn(order[x])) \
   STEP(SUPERVISOR && OTHERS && !supervised, take_over(x))
 
@@ -411,6 +434,7 @@ active proctype world() {
   OF_PLACE(3) OF_STAYER(3)
 #endif
   STEP(true, tick())
+  STEP(PAUSES && !there[P], there[P] = 1)
   STEP(supervised, supervised = 0)
   STEP(supervised && order[B] == known, supervisor_answers_b())
 #define ANSWERS_A(heard) STEP(supervised && order[A] == known, supervisor_answers_a(heard))

@@ -22,7 +22,7 @@ class Instance:
 
     `supervisor`: it has one at first; `others`: another one may take over from it. `progress`: it is also checked that
     all nodes train again once nothing fails any more. `bug`: which BUG_ of the model is planted. `hot`: launchers may
-    move a node to a hot spare. `ends`: they may end the job. `options`: of the compiler, which takes longer than the search
+    move a node to a hot spare. `ends`: they may end the job. `pauses`: a command may stop it for a change. `options`: of the compiler, which takes longer than the search
     of a small job.
     """
 
@@ -33,13 +33,14 @@ class Instance:
     bug: str | None = None
     hot: bool = False
     ends: bool = False
+    pauses: bool = False
     options: tuple[str, ...] = ("-O0",)
 
     @property
     def definitions(self) -> list[str]:
         """Return what the model asks for."""
         values = {"N": self.nodes, "SUPERVISOR": int(self.supervisor), "OTHERS": int(self.others), "HOT": int(self.hot)}
-        values["ENDS"] = int(self.ends)
+        values |= {"ENDS": int(self.ends), "PAUSES": int(self.pauses)}
         flags = [name for name, given in (("PROGRESS", self.progress), (f"BUG_{self.bug}", self.bug)) if given]
         return [f"-D{name}={value}" for name, value in values.items()] + [f"-D{flag}" for flag in flags]
 

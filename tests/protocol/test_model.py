@@ -21,6 +21,10 @@ JOBS = {
     "three nodes without a supervisor go on": Instance(3, supervisor=False, progress=True),
     "three nodes without a supervisor, and a hot spare": Instance(3, supervisor=False, progress=True, hot=True),
     "two nodes that may end": Instance(2, others=False, progress=True, ends=True),
+    "two nodes and a change that is cut off": Instance(2, others=False, progress=True, pauses=True),
+    "three nodes without a supervisor, and a change that is cut off": Instance(
+        3, supervisor=False, progress=True, hot=True, pauses=True
+    ),
     "three nodes without a supervisor that may end": Instance(3, supervisor=False, progress=True, hot=True, ends=True),
 }
 LARGE_JOBS = {
@@ -51,6 +55,8 @@ BUGS = {
     ),  # a launcher forgets it, as the next supervisor did not know it
     "SUPERVISOR_AT_ONCE": Instance(3, others=False, hot=True),  # a supervisor that did not know it answers at once
     "UNCONFIRMED": Instance(3, others=False, hot=True),  # a supervisor counts launchers to which its answers do not get
+    "WAITS_FOR_EVER": Instance(3, supervisor=False, progress=True, pauses=True),  # launchers, for a change
+    "STOP_IS_PAUSE": Instance(2, others=False, pauses=True),  # launchers go on after any other stop, too
     "END_LOSES": Instance(3, supervisor=False, progress=True, hot=True, ends=True),  # it gives way to a later `run`
 }
 QUICK = ("AT_ONCE", "NUMBER", "NO_GOSSIP")

@@ -11,6 +11,7 @@ from typing import Any
 from jobctl.jobspec.deploy.model.control import Control, newest, parse_control
 from jobctl.jobspec.launcher.autonomy import SETTLE, FailedNode
 from jobctl.jobspec.launcher.failure import Failure
+from jobctl.jobspec.launcher.going_back import GoingBack
 from jobctl.jobspec.launcher.lease import FIRST_TICKS, TICK
 from jobctl.jobspec.launcher.order import Order
 from jobctl.jobspec.launcher.peer_messages import PeerMessage
@@ -30,6 +31,7 @@ class AloneBugs(Bugs):
 
     stays_dead: bool = False  # a launcher that was started again asks for no lease
     keeps_orders: bool = False  # launchers hand no orders of commands on
+    waits_for_ever: bool = False  # launchers wait for the command that has stopped the job for a change
 
 
 @dataclass
@@ -78,7 +80,7 @@ class AloneHost(Host):
     def parsed(self, order: Order) -> Generation:
         """Return an order as jobctl reads it, which takes a while."""
         assert isinstance(self.sim, AloneSim)
-        known, key = self.sim.parsed, (order.id, order.command)
+        known, key = self.sim.parsed, (order.id, order.command, order.pause)
         if key not in known:
             found = parse_control(order.to_json(), None).generation
             assert found is not None
@@ -104,10 +106,12 @@ class AloneLauncher(Launcher):
         host.containers.add(node)
         self.orders = PeerOrders(self.lease, lambda text: None)
         self.orders.places = self.places
+        self.orders.on_adopted = self.pass_on
         self.orders.failed = lambda: ("launcher", self.at) if self.failed or self.fenced else None
         self.orders.order = host.entered.get(node)
         self.places.left |= host.left.get(node, set())
         self.replacement = Replacement(self.orders)
+        self.going_back = GoingBack(self.orders)
         self.now: Order | None = None
         self.since: FailedNode | None = None
 
@@ -131,6 +135,8 @@ class AloneLauncher(Launcher):
         self.begin()
         if self.mine:
             self.replacement.look(report_of(), self.done(), now)
+            if not self.sim.bugs.waits_for_ever:
+                self.going_back.look(now)
         self.recover()
         if self.trains:
             self.step = int(now)
@@ -165,6 +171,7 @@ class AloneLauncher(Launcher):
         before = self.host.entered.get(self.node)
         self.now, self.number = order, order.number
         self.trains = self.pending = self.fenced = self.failed = False
+        self.next = 0.0
         self.host.entered[self.node] = order
         self.stopped = order.command == "stop"
         if self.stopped:
@@ -245,6 +252,15 @@ class AloneLauncher(Launcher):
         if self.lease.answered(name, by) and news is not None:
             self.orders.take(news, age)
 
+    def pass_on(self) -> None:
+        """Tell launchers that were heard, and idle ones, what has just begun, because of their last ticks."""
+        told = [(heard.tick, heard.age) for heard in self.orders.heard.values()]
+        for name, age in told + [(spare.tick, spare.age) for spare in self.orders.spares.values()]:
+            news = self.orders.news(age)
+            if news is not None:
+                for other in self.sim.hosts.values():
+                    self.sim.datagram(self.host, other, lambda x, n=name, k=news, a=age: x.told(n, k, a))  # type: ignore[misc]
+
     def told(self, name: str, news: Any, age: Any) -> None:
         """A launcher of another lease says what this one does not know."""
         if name in self.lease.ticks.sent:
@@ -302,7 +318,7 @@ class AloneSim(Sim):
         self, nodes: int, spares: int, seed: int, *, watched: bool, hot: bool = False, bugs: AloneBugs | None = None
     ) -> None:
         self.alone, self.watched, self.hot, self.taken = 0, True, hot and nodes >= 3, 0
-        self.parsed: dict[tuple[str, str], Generation] = {}
+        self.parsed: dict[tuple[str, str, int | None], Generation] = {}
         super().__init__(nodes, spares, seed, bugs=bugs or AloneBugs())
         for host in list(self.hosts.values())[nodes:] if self.hot else ():
             assert isinstance(host, AloneHost)

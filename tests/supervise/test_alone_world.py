@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import random
+from statistics import median
 
 import pytest
 
@@ -18,9 +19,11 @@ from jobctl.jobspec.plan.generation import Generation
 from .alone_world import AloneBugs, AloneSim
 from .test_etcd_world import Clock, simulated  # noqa: F401 a fixture
 from .test_world import fault, find, hold_all, shows_twice
+from .world import DT
 
 pytestmark = pytest.mark.usefixtures("simulated")
 WORLDS = int(os.environ.get("JOBCTL_TEST_WORLDS", "100")) // 2
+FINE = 0.02  # seconds of a step of the clock, where times are measured
 BOUND = 30.0  # seconds, beside twice the lease, within which all train once nothing fails any more
 
 
@@ -161,7 +164,7 @@ def test_no_node_trains_twice_where_launchers_move_nodes(batch: int) -> None:
 
 
 def test_launchers_that_answer_a_moved_node_at_once_are_found() -> None:
-    find(shows_twice(lambda seed: live_with_hot_spares(seed, AloneBugs(places=AlwaysClear))), 466)
+    find(shows_twice(lambda seed: live_with_hot_spares(seed, AloneBugs(places=AlwaysClear))), 975)
 
 
 def test_a_supervisor_whose_answers_do_not_arrive_is_found() -> None:
@@ -180,6 +183,47 @@ def test_a_lost_node_trains_on_a_hot_spare_with_nobody_watching() -> None:
     sim.hosts["h1"].on = True
     sim.run(2 * sim.timeout)
     assert (sim.all_train(), [x.trains for x in sim.hosts["h1"].launchers]) == (True, [False])
+
+
+def lose(phase: float, *, watched: bool, killed: bool) -> tuple[float, float]:
+    """Lose a host that long after a tick; return when the move was ordered and all trained, in seconds after `host_timeout`."""
+    sim = begin(3, 1, 1, watched=watched, hot=True)
+    sim.late = 0.0
+    sim.run(30.0)
+    sim.step = FINE
+    sim.run(1.0 + phase)
+    sim.hosts["h1"].power_off()
+    if killed:
+        sim.watched = False
+        sim.kill_supervisor()
+    at = sim.now + sim.timeout
+    sim.step = DT
+    sim.run(sim.timeout)
+    sim.step = FINE
+    generation = sim.newest().generation
+    ordered = 0.0
+    while not sim.all_train() or generation is None or generation.number == 1:
+        sim.run(FINE)
+        assert sim.now < at + 10.0
+        generation = sim.newest().generation
+        ordered = ordered or (sim.now if generation is not None and generation.number > 1 else 0.0)
+    return ordered - at, sim.now - at
+
+
+@pytest.mark.parametrize(
+    ("watched", "killed", "ordered", "trains"),
+    [(True, False, 1.7, 2.0), (False, False, 1.7, 2.0), (True, True, 4.7, 5.0)],
+)
+def test_how_long_a_lost_host_takes(watched: bool, killed: bool, ordered: float, trains: float) -> None:
+    """With a supervisor, where there never was one, and where it is lost with the host: launchers wait for 3 s more then.
+
+    The margin of 2 s counts from the last tick that was answered, which is 0 to 1 s before the fault.
+    """
+    found = [lose(phase / 10, watched=watched, killed=killed) for phase in (1, 3, 5, 7, 9)]
+    order, train = (median(column) for column in zip(*found, strict=True))
+    assert (order <= ordered, train <= trains) == (True, True), found
+    assert max(train - order for order, train in found) <= 0.5, found
+    assert max(train for _, train in found) <= trains + 0.75, found
 
 
 @pytest.mark.parametrize("nodes", [2, 3])

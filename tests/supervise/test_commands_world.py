@@ -10,6 +10,8 @@ import random
 
 import pytest
 
+from jobctl.jobspec.launcher.going_back import AWAITED
+
 from .alone_world import AloneBugs, AloneSim
 from .test_alone_world import begin, mishap
 from .test_alone_world import end as end_alone
@@ -31,6 +33,8 @@ def command(sim: Sim, chance: random.Random, *, may_stop: bool) -> None:
         sim.timeout = chance.choice((6.0, 20.0))
     if sim.least < len(sim.plans["s"]) and chance.random() < 0.4:
         change(sim, chance, chance.choice(("s0", "b0", "b0")))
+    elif may_stop and chance.random() < 0.3:  # something kills the command before the next generation
+        Command(sim, machine, killed_after=killed_after).begin_change(chance.choice((0, 0, 0, 1, 5)))
     elif may_stop and chance.random() < 0.4 and Command(sim, machine).stop():
         sim.run(chance.choice((0.25, 1.0, 5.0, 20.0)))
         bring_up(sim, chance)
@@ -180,9 +184,74 @@ def test_launchers_hand_on_an_order_whose_command_was_killed(hosts: int) -> None
     assert (sim.all_train(), sim.newest().generation and sim.newest().generation.number) == (True, 2)
 
 
+@pytest.mark.parametrize("hosts", [1, 3])
+def test_launchers_go_on_where_a_change_was_cut_off(hosts: int) -> None:
+    """Its command has stopped the job, on some hosts at least, and replaced nothing yet; nobody watches."""
+    sim = begin(3, 0, 1, watched=False)
+    assert Command(sim, "s0", killed_after=hosts).begin_change()
+    sim.run(AWAITED - 1.0)
+    assert not sim.any_trains()
+    sim.run(8.0)
+    generation = sim.newest().generation
+    assert generation is not None
+    assert (sim.all_train(), generation.number, generation.pause) == (True, 2, 1)
+    assert Command(sim, "s1").begin_change()
+    sim.run(AWAITED + 8.0)
+    generation = sim.newest().generation
+    assert (sim.all_train(), generation and generation.number, generation and generation.pause) == (True, 3, 2)
+
+
+def test_launchers_wait_where_a_change_has_replaced_one_of_them() -> None:
+    """They would go on with two different specs. The next command counts, whatever they have waited for."""
+    sim = begin(3, 0, 1, watched=False)
+    assert Command(sim, "s0").begin_change(replaces=1)
+    sim.run(2 * AWAITED)
+    assert not sim.any_trains()
+    assert Command(sim, "s1").up()
+    sim.run(10.0)
+    assert (sim.all_train(), sim.newest().generation and sim.newest().generation.number) == (True, 2)
+
+
+@pytest.mark.parametrize("before", [0.0, AWAITED + 10.0])
+def test_a_stop_is_a_stop_also_after_a_change_that_was_cut_off(before: float) -> None:
+    """It may come from a machine that knows neither of the change nor of what launchers have begun after it."""
+    sim = begin(3, 0, 1, watched=False)
+    unaware = Command(sim, "s1")
+    assert Command(sim, "s0").begin_change()
+    sim.run(before)
+    assert unaware.stop()
+    sim.run(2 * AWAITED)
+    assert not sim.any_trains()
+
+
+def test_a_change_that_is_cut_off_ends_no_node_that_launchers_have_moved() -> None:
+    """Its command did not know of the move. The next one does."""
+    sim = begin(3, 1, 1, watched=False, hot=True)
+    unaware = Command(sim, "s1")
+    sim.hosts["h1"].power_off()
+    sim.run(sim.timeout + 6.0)
+    assert unaware.begin_change()
+    sim.run(2.0)
+    assert (sim.all_train(), sim.newest().placement[1]) == (True, "h3")
+
+
+def test_launchers_that_wait_for_ever_after_a_change_are_found() -> None:
+    sim = begin(3, 0, 1, watched=False, bugs=AloneBugs(waits_for_ever=True))
+    assert Command(sim, "s0").begin_change()
+    sim.heal(AWAITED + 30.0)
+    assert not sim.any_trains()
+
+
 def end(sim: Sim) -> str | None:
     """Repair everything, and say what is wrong with how the world is after that."""
     sim.heal(0.0)
+    generation = sim.newest().generation
+    if generation is not None and generation.is_paused and isinstance(sim, AloneSim) and not sim.watched:
+        sim.heal(2 * sim.timeout + AWAITED + 30.0)  # then they have gone on, or a launcher is another one than before
+        generation = sim.newest().generation
+        assert generation is not None
+        if generation.is_paused and not Command(sim, "s0").up():
+            return "cannot be brought up after a change"
     sim.timeout = 20.0  # there may be leases of that length
     wrong = end_alone(sim) if isinstance(sim, AloneSim) else end_watched(sim)
     result = sim.newest().ledger.result

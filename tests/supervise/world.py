@@ -1,6 +1,6 @@
 """A simulated world: hosts, links, launchers, clocks and supervisors, on the real MajorityLease, Vitals, Ledger and `decide`.
 
-Time goes in ticks of DT. What a supervisor and a host say to each other is queued while the link between them is cut, as
+Time goes in steps of DT. What a supervisor and a host say to each other is queued while the link between them is cut, as
 TCP does, and lost when that lasts; what launchers say to each other is lost at once. A paused machine does nothing, and its clock
 goes on. Whoever trains what, and where, is written down by nobody but the world, which watches that no node trains twice.
 """
@@ -198,6 +198,7 @@ class Sim:
         self, nodes: int, spares: int, seed: int, *, least: int | None = None, bugs: Bugs | None = None
     ) -> None:
         self.now, self.chance, self.bugs = 0.0, random.Random(seed), bugs or Bugs()
+        self.step = DT
         self.timeout = self.chance.choice((6.0, 6.0, 20.0))  # less, and more, than a lock takes to expire
         self.least = nodes if least is None else least
         self.policy = POLICY
@@ -298,8 +299,8 @@ class Sim:
         self.cuts = {frozenset((a, b)) for a in sides for b in sides if sides[a] != sides[b]}
 
     def run(self, seconds: float) -> None:
-        for _ in range(round(seconds / DT)):
-            self.now += DT
+        for _ in range(round(seconds / self.step)):
+            self.now += self.step
             due = [d for d in self.datagrams if d[0] <= self.now and d[2].acts]
             self.datagrams = [d for d in self.datagrams if d[0] > self.now]
             self.deliver()

@@ -1,4 +1,7 @@
-"""What commands do in a simulated world (world.py): `restart`, `stop`, and `up` of a job that is another one than before."""
+"""What commands do in a simulated world (world.py): `restart`, `stop`, and `up` of a job that is another one than before.
+
+Any of them may be killed in the middle.
+"""
 
 from __future__ import annotations
 
@@ -57,8 +60,23 @@ class Command(Supervisor):
         if self.control.generation is None:
             return False
         ledger = replace(self.control.ledger, result=JobResult("stopped", "stopped by the user", self.sim.now))
-        self.control = Control(replace(self.control.generation, command="stop"), ledger)
+        self.control = Control(self.control.generation.told("stop", 0.0), ledger)
         self.hand_over()
+        return True
+
+    def begin_change(self, replaces: int = 0) -> bool:
+        """Do the first half of a change: stop what runs, and replace so many launchers. Say whether it came to that."""
+        before = self.control.generation
+        if before is None or self.control.ordered_to_end or half_is_silent(self.observe(before)):
+            return False
+        self.control = Control(before.told("stop", 0.0, for_change=True), self.control.ledger)
+        self.hand_over()
+        for name, host in self.sim.hosts.items():
+            here = {launcher.node for launcher in host.launchers}
+            if self.reached[name] and here and replaces > 0:
+                host.remove(here)
+                host.launchers += [self.sim.launcher(host, node) for node in sorted(here)]
+                replaces -= 1
         return True
 
     def send(self, host: Host) -> None:

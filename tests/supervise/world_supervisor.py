@@ -15,7 +15,7 @@ from jobctl.jobspec.launcher.lease import take_answer
 from jobctl.jobspec.plan.generation import Generation, Member, OldPlace, Origin, Standing
 from jobctl.jobspec.plan.recovery import Failure
 from jobctl.jobspec.supervise.decide import decide
-from jobctl.jobspec.supervise.decisions import Decision, GiveUp, Grow, Leave, Repair, Restart, Succeed, World
+from jobctl.jobspec.supervise.decisions import Change, Decision, GiveUp, Grow, Leave, Repair, Restart, Succeed, World
 from jobctl.jobspec.supervise.loop import BEHIND
 from jobctl.jobspec.supervise.pauses import UNFIT
 from tests.tools.failures import dead_launcher
@@ -202,6 +202,8 @@ class Supervisor:
         elif isinstance(decision, Grow):
             more = {node: host for node, host in self.plan.items() if node not in homes and host in decision.hosts}
             self.begin({**homes, **more}, frozenset(), self.control.ledger, NOT_COUNTED)
+        elif isinstance(decision, Change) and generation.is_paused:  # no lock keeps it from a `stop` here
+            self.begin(homes, frozenset(), self.control.ledger.renewed(self.sim.now, None, None), decision.cause)
         elif isinstance(decision, Repair):
             self.repair(self.observe(generation))
         elif isinstance(decision, GiveUp):

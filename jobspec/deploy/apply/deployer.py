@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from jobctl.jobspec.deploy.model.log_lines import LineSelection, Reader
     from jobctl.jobspec.deploy.transport.base import RunningCommand, TerminalSize
 
+Verb = Literal["stop", "pause", "finish"]  # what launchers are told; a pause is a stop for a change
 FaultTarget = Literal["process", "container", "host"]  # what `inject_fault` kills, or plays the loss of
 BLACKOUT = 30.0  # seconds beyond `host_timeout` for which a host that is struck plays dead
 Failures = Mapping[str, DeployError]  # by the names of the hosts that could not do it
@@ -256,8 +257,11 @@ class Deployer(Breakable, Enterable, Protocol):
     def apply(self, steps: Sequence[Step]) -> Failures:
         """Carry out steps about services and nodes, and hand-overs; jobctl waits for launchers that are started."""
 
-    def stop_processes(self, grace: float) -> None:
-        """End all processes of the job at the same time; the launchers stay."""
+    def stop_processes(self, grace: float, *, for_change: bool = False) -> None:
+        """End all processes of the job at the same time; the launchers stay.
+
+        `for_change`: a generation of its changed plan follows at once. If none does, launchers may go on with the last one.
+        """
 
     def next_generation(self, plan: Plan, last: Generation | None, grace: float, nodes: Sequence[Node]) -> Generation:
         """Return the generation after `last` (the first, if None) of `nodes`, with a free port. Raises DeployError."""
@@ -268,8 +272,8 @@ class Deployer(Breakable, Enterable, Protocol):
         May take `patience` seconds to return, if launchers begin it meanwhile: that spares the caller to look.
         """
 
-    def command(self, verb: Literal["stop", "finish"], grace: float) -> None:
-        """Tell all launchers to `stop` (and stay) or to `finish` (and exit)."""
+    def command(self, verb: Verb, grace: float) -> None:
+        """Tell all launchers to `stop` (and stay), also as a `pause`, or to `finish` (and exit)."""
 
     def keep(self, ledger: Ledger) -> None:
         """Keep what recovery has to remember."""

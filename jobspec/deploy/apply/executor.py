@@ -125,7 +125,7 @@ def execute(
         todo = [step for step in todo if step.kind == "start"]
     how.adopt()
     if any(map(_ends, todo)):
-        deployer.stop_processes(plan.stop_grace)
+        deployer.stop_processes(plan.stop_grace, for_change=True)
     _note_all(todo, note)
     failures |= _apply(deployer, todo, clock, how.engines)
     if begins is None:

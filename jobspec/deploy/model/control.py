@@ -142,7 +142,8 @@ def age(generation: Generation) -> tuple[Any, ...]:
     """Return what grows with every order, as launchers have it."""
     base = None if generation.base is None else (generation.base.number, generation.base.id)
     moved = generation.autonomy.moved.times if generation.autonomy and generation.autonomy.moved else 0
-    return age_of(generation.began, (generation.number, generation.rendezvous.id), base, generation.command, moved)
+    own = generation.number, generation.rendezvous.id
+    return age_of(generation.began, own, base, generation.command, moved, generation.pause)
 
 
 def _ledger_age(ledger: Ledger) -> tuple[float, int, bool]:

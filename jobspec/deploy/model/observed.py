@@ -155,6 +155,11 @@ class Observed:
 
 
 LAUNCHER_KILLED = "its launcher was killed"
+FIRST_UP = "launchers wait for the first generation; if their `up` was cut off, `jobctl up` hands it out"
+GOES_BACK = (
+    "`jobctl up` makes it; if nobody does, its launchers go on as before, a minute after their processes have ended"
+)
+STUCK = "cannot go on as before"  # what launchers say that wait for somebody to finish a change
 FULL = "the disk with the job's own files is full"
 
 # What a launcher reports, in the words of `status`.
@@ -170,7 +175,7 @@ def phase(observed: Observed) -> tuple[Phase, str | None]:
         return observed.verdict
     if generation is None:
         waiting = any(node.alive for node in observed.nodes)
-        return ("starting", "launchers wait for the first generation") if waiting else ("stopped", "nothing of it runs")
+        return ("starting", FIRST_UP) if waiting else ("stopped", "nothing of it runs")
     if succeeded(observed):
         return "succeeded", None
     running = any(node.state in ("running", "starting") for node in members)
@@ -178,13 +183,27 @@ def phase(observed: Observed) -> tuple[Phase, str | None]:
         ending = running and ledger.result.phase == "stopped"
         return ("running", "is being stopped") if ending else (ledger.result.phase, ledger.result.reason)
     if generation.command != "run":
-        goes_on = "the change goes on" if observed.supervised else "no supervisor runs: `jobctl up` goes on"
-        return "restarting" if observed.supervised or running else "stopped", f"stopped for a change; {goes_on}"
+        return _stopped_in_the_middle(observed, generation, running=running)
     now, reason = _unfinished(observed)
     more = [f"{host}: {words}" for host, words in observed.obstacles.items()]
     if observed.changing:
         more.append("a change waits until all hosts that it needs are ready")
     return now, "; ".join([reason, *more] if reason else more) or None
+
+
+def _stopped_in_the_middle(observed: Observed, generation: Generation, *, running: bool) -> tuple[Phase, str | None]:
+    """Return the phase of a job that a command has stopped, and is at work on, unless it was cut off."""
+    if observed.supervised:
+        return "restarting", "stopped for a change; the change goes on"
+    now: Phase = "restarting" if running else "stopped"
+    if generation.command == "finish":
+        return now, "taken down in part: `jobctl down` takes the rest down, `jobctl up` starts it again"
+    stuck = next((node.reason for node in observed.members if node.reason and STUCK in node.reason), None)
+    if generation.is_paused and stuck is None and all(node.alive for node in observed.members):
+        return "restarting", f"stopped for a change; {GOES_BACK}"
+    return now, "; ".join(
+        ["stopped for a change", *([stuck] if stuck else []), "no supervisor runs: `jobctl up` goes on"]
+    )
 
 
 def _current(observed: Observed, node: ObservedNode) -> bool:

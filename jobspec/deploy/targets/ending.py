@@ -6,9 +6,9 @@ import contextlib
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Protocol
 
-from jobctl.jobspec.deploy.apply.deployer import AllUnreachable, Failures
+from jobctl.jobspec.deploy.apply.deployer import AllUnreachable, Failures, Verb
 from jobctl.jobspec.deploy.model.observed import SHOWN, Observed, ObservedNode
 from jobctl.jobspec.deploy.store.archive import free_folder
 from jobctl.jobspec.deploy.targets.background import end_supervisor
@@ -27,13 +27,13 @@ class Commanded(Protocol):
     def observe(self) -> Observed:
         """Read what runs now."""
 
-    def command(self, verb: Literal["stop", "finish"], grace: float) -> None:
-        """Tell all launchers to `stop` (and stay) or to `finish` (and exit)."""
+    def command(self, verb: Verb, grace: float) -> None:
+        """Tell all launchers to `stop` (and stay), also as a `pause`, or to `finish` (and exit)."""
 
 
-def stop_processes(job: Commanded, grace: float) -> None:
+def stop_processes(job: Commanded, grace: float, verb: Verb = "stop") -> None:
     """End all processes of a job, at the same time on all nodes; the launchers stay."""
-    job.command("stop", grace)
+    job.command(verb, grace)
     _wait(job, lambda node: node.state not in ("starting", "running"), grace)
 
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from jobctl.jobspec.deploy.apply.deployer import Failures, FaultTarget, Feed, RuntimeInputs
+from jobctl.jobspec.deploy.apply.deployer import Failures, FaultTarget, Feed, RuntimeInputs, Verb
 from jobctl.jobspec.deploy.apply.reconcile import Step
 from jobctl.jobspec.deploy.host.devices import devices_on
 from jobctl.jobspec.deploy.host.host_job import HostJob
@@ -247,14 +247,14 @@ class Hosts:
 
     # Ending.
 
-    def command(self, verb: Literal["stop", "finish"], grace: float) -> None:
-        """Tell all launchers to `stop` (and stay) or to `finish` (and exit)."""
+    def command(self, verb: Verb, grace: float) -> None:
+        """Tell all launchers to `stop` (and stay), also as a `pause`, or to `finish` (and exit)."""
         self.fleet.check_lock()
         self._launchers.command(verb, grace)
 
-    def stop_processes(self, grace: float) -> None:
+    def stop_processes(self, grace: float, *, for_change: bool = False) -> None:
         """End all processes of the job, at the same time on all nodes; the launchers stay."""
-        ending.stop_processes(self, grace)
+        ending.stop_processes(self, grace, "pause" if for_change else "stop")
 
     def finish(self, grace: float) -> None:
         """End all processes and all launchers; the containers stay, so that it can be seen how they ended."""

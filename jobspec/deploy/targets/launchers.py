@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
-from typing import Generic, Literal
+from typing import Generic
 
-from jobctl.jobspec.deploy.apply.deployer import Failures
+from jobctl.jobspec.deploy.apply.deployer import Failures, Verb
 from jobctl.jobspec.deploy.apply.reconcile import Step
 from jobctl.jobspec.deploy.model.control import Control, Image, Ledger, ledger_json
 from jobctl.jobspec.deploy.model.host_state import HostState, control_of
@@ -109,11 +108,11 @@ class Launchers(Generic[J]):
         homes = [host for host, seen in self._fleet.seen.items() if seen.control.generation or seen.directories]
         raise_if_all(self.hand_over(homes, ledger=ledger))
 
-    def command(self, verb: Literal["stop", "finish"], grace: float) -> None:
-        """Tell all launchers to `stop` (and stay) or to `finish` (and exit)."""
+    def command(self, verb: Verb, grace: float) -> None:
+        """Tell all launchers to `stop` (and stay), also as a `pause`, or to `finish` (and exit)."""
         generation = self._fleet.observe().control.generation
         if generation is not None:
-            told = replace(generation, command=verb, grace=grace)
+            told = generation.told("finish" if verb == "finish" else "stop", grace, for_change=verb == "pause")
             raise_if_all(self.hand_over(self._fleet.hosts_with_launchers(), told))
 
     def hand_over(

@@ -13,9 +13,8 @@ import signal
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Literal
 
-from jobctl.jobspec.deploy.apply.deployer import Failures, FaultTarget, Feed, RuntimeInputs
+from jobctl.jobspec.deploy.apply.deployer import Failures, FaultTarget, Feed, RuntimeInputs, Verb
 from jobctl.jobspec.deploy.apply.generations import KnownPorts, choose_generation
 from jobctl.jobspec.deploy.apply.reconcile import Step
 from jobctl.jobspec.deploy.host.devices import count_devices
@@ -199,13 +198,13 @@ class Local:
 
     # Ending.
 
-    def command(self, verb: Literal["stop", "finish"], grace: float) -> None:
-        """Tell all launchers to `stop` (and stay) or to `finish` (and exit)."""
+    def command(self, verb: Verb, grace: float) -> None:
+        """Tell all launchers to `stop` (and stay), also as a `pause`, or to `finish` (and exit)."""
         self._launchers.command(verb, grace)
 
-    def stop_processes(self, grace: float) -> None:
+    def stop_processes(self, grace: float, *, for_change: bool = False) -> None:
         """End all processes of the job, at the same time on all nodes; the launchers stay."""
-        ending.stop_processes(self, grace)
+        ending.stop_processes(self, grace, "pause" if for_change else "stop")
 
     def finish(self, grace: float) -> None:
         """End all processes and all launchers: SIGTERM, `grace` seconds, SIGKILL for whatever is left."""

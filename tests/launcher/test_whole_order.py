@@ -1,0 +1,119 @@
+"""Orders that launchers hand on whole: those of large jobs, in several datagrams."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from jobctl.jobspec.launcher import peers
+from jobctl.jobspec.launcher.lease import MajorityLease
+from jobctl.jobspec.launcher.order import Member, Order
+from jobctl.jobspec.launcher.peer_orders import PeerOrders
+from jobctl.jobspec.launcher.peers import PeerLinks
+from jobctl.jobspec.launcher.processes import boot_time
+from jobctl.jobspec.launcher.records import changed
+from jobctl.jobspec.launcher.whole_order import (
+    PART,
+    OrderPart,
+    OrderParts,
+    divided,
+    hands_on,
+    packed,
+    sum_of,
+    unpacked,
+)
+from jobctl.jobspec.spec.scalars import MOST_NODES
+
+from .test_peer_orders import order
+
+
+def large(nodes: int, number: int = 2) -> Order:
+    """An order of so many nodes, whose names no compression guesses."""
+    chance = random.Random(nodes)
+    members = [
+        Member(
+            node=node,
+            rank=node,
+            roles=["trainer"],
+            host=f"{chance.randbytes(12).hex()}.cluster.example.com",
+            address=".".join(str(chance.randrange(256)) for _ in range(4)),
+            nproc=8,
+            port=chance.randrange(32768, 60999),
+            ports=[],
+            rest={},
+        )
+        for node in range(nodes)
+    ]
+    return changed(order(number), members=members)
+
+
+@pytest.fixture
+def links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return the links of a launcher that is in an order, at a port of its own."""
+    monkeypatch.setattr(peers, "hands_on", lambda tick, node, nodes: True)
+    made = []
+
+    def begin(node: int, of: Order) -> PeerLinks:
+        lease = MajorityLease()
+        lease.begin(of.lease, of.nodes, node, 30.0, boot_time())
+        orders = PeerOrders(lease, lambda text: None)
+        orders.follow(of)
+        orders.places.enter(of)
+        folder = tmp_path / str(node)
+        folder.mkdir()
+        launcher: Any = SimpleNamespace(
+            lease=lease, peer_orders=orders, dir=str(folder), session=None, launch=SimpleNamespace(node=node)
+        )
+        made.append(PeerLinks(launcher, str(folder / "feeds")))
+        return made[-1]
+
+    yield begin
+    for one in made:
+        one.close()
+
+
+@pytest.mark.parametrize("nodes", [3, 2000])
+def test_a_launcher_hands_an_order_on_however_many_nodes_it_has(links: Any, nodes: int) -> None:
+    """By real sockets: an order of 2,000 nodes is longer than a datagram may be."""
+    first, second = links(0, large(nodes)), links(1, large(nodes, 1))
+    assert (len(divided(packed(large(nodes)))) > 1) == (nodes > 3)
+    second.last = second.lease.tick(boot_time())
+    second.send(second.message(tick=second.last), ("::1", first.port))
+    first.read_datagrams()
+    second.read_datagrams()
+    assert second.orders.order == large(nodes)
+
+
+def test_parts_come_in_any_order_and_from_several_launchers() -> None:
+    texts = [packed(large(nodes)) for nodes in (2000, 2001)]
+    sent = [
+        (piece, OrderPart(place, len(divided(text)), sum_of(text)))
+        for text in texts
+        for place, piece in enumerate(divided(text))
+        for _ in range(2)
+    ]
+    random.Random(1).shuffle(sent)
+    parts = OrderParts()
+    found = [whole for piece, part in sent if (whole := parts.add(piece, part)) is not None]
+    assert {*found} == {*texts}
+    assert max(len(piece) for piece, _ in sent) == PART
+    assert parts.add("x", OrderPart(0, 1, 5)) is None  # what is not the text that it says
+    assert parts.add(texts[0], None) == texts[0]
+
+
+def test_an_order_of_as_many_nodes_as_a_spec_may_have_is_read() -> None:
+    every = large(MOST_NODES)
+    assert unpacked(packed(every)) == every
+
+
+@pytest.mark.parametrize("nodes", [3, 15, 16, 300, 2000])
+def test_a_few_launchers_hand_an_order_on_and_others_with_the_next_tick(nodes: int) -> None:
+    """A launcher that has missed an order asks all: a text from each of them would be more than its socket takes."""
+    ticks = [MajorityLease().tick(0.0) for _ in range(200)]
+    holders = [[node for node in range(nodes) if hands_on(tick, node, nodes)] for tick in ticks]
+    assert {len(one) for one in holders} <= ({nodes} if nodes < 16 else set(range(8, 17)))
+    assert nodes < 16 or len({min(one) for one in holders}) > 1
