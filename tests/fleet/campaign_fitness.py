@@ -92,11 +92,11 @@ class FitnessCampaign:
         self.loads.append(os.getloadavg()[0])
         findings = json.loads(done.stdout)["findings"] if done.returncode in (0, 3) else []
         accused: Accused = {(f["host"], f["check"], f["code"]) for f in findings if f["verdict"] == "error"}
-        expected: Accused = {(host, fault.check, fault.code) for host, fault in bad.items()}
+        expected: Accused = {(name, fault.check, fault.code) for name, fault in bad.items()}
         ran = bool(findings)
         self.falsely += [(number, *one) for one in sorted(accused - expected)]
-        for host, fault in bad.items():
-            self.tallies[fault.name].add((host, fault.check, fault.code) in accused, took)
+        for name, fault in bad.items():
+            self.tallies[fault.name].add((name, fault.check, fault.code) in accused, took)
         if not bad:
             self.tallies[NONE].add(ran and not accused, took)
         right = ran and accused == expected

@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 from paramiko.packet import Packetizer
@@ -51,12 +52,12 @@ def test_a_look_again_is_three_questions_to_a_host(
     up = ("up", "--hosts", "hosts.txt", "--ssh-config", str(wide.ssh_config), "--skip-check", "--no-supervise")
     assert jobctl(tmp_path, *up).returncode == 0
     monkeypatch.setenv("JOBCTL_STATE_DIR", str(tmp_path / "state"))
-    sent: list[object] = []
-    plain = Packetizer.send_message
+    sent: list[Any] = []
+    plain: Any = Packetizer.send_message
 
-    def send(packetizer: Packetizer, data: object) -> None:
+    def send(packetizer: Packetizer, data: Any) -> None:
         sent.append(data)
-        plain(packetizer, data)  # type: ignore[no-untyped-call]
+        plain(packetizer, data)
 
     monkeypatch.setattr(Packetizer, "send_message", send)
     source = MetricsSource(None, live=True)
