@@ -213,6 +213,20 @@ CASES: dict[str, tuple[Wanted, Observed, str]] = {
         supervise job: no supervisor runs
         """,
     ),
+    "`down` was killed before its launchers have ended": (
+        WANTED,
+        Observed(
+            replace(CONTROL, generation=replace(CONTROL.generation, command="finish")),  # type: ignore[type-var]
+            (RUNS[0], ENDED[1]),
+            supervised=False,
+        ),
+        """
+        replace node 0 on localhost: it was told to end: `down` was cut off
+        start node 1 on localhost: a command was killed while it stopped the job
+        generation 2: a command was killed while it stopped the job
+        supervise job: no supervisor runs
+        """,
+    ),
     "one node is done while the others finish": (
         WANTED,
         with_node(0, state="exited", launcher=None, artefact=None, exit_code=0),

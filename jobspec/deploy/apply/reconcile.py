@@ -245,6 +245,8 @@ def _node_steps(wanted: Wanted, observed: Observed, node: Node) -> list[Step]:
         cause = wanted.anew or "asked for" if node.index in wanted.replace else None
         if cause is None and wanted.begins and _differs(wanted, observed, node):
             cause = changes(wanted, observed) or causes(wanted.changed, {node.index})
+        if cause is None and wanted.begins and _was_told_to_end(observed):
+            cause = "it was told to end: `down` was cut off"  # and would end in the midst of what begins now
         return [_step("replace", node, cause, wanted.plan.stop_grace)] if cause else []
     changed = changes(wanted, observed)
     if seen is not None and _done(observed, seen):
@@ -252,6 +254,11 @@ def _node_steps(wanted: Wanted, observed: Observed, node: Node) -> list[Step]:
         return [_step("start", node, cause)] if cause else []
     killed = seen is not None and seen.state == "failed" and seen.reason == LAUNCHER_KILLED
     return [_step("start", node, LAUNCHER_KILLED if killed else "not running")]
+
+
+def _was_told_to_end(observed: Observed) -> bool:
+    generation = observed.control.generation
+    return generation is not None and generation.command == "finish"
 
 
 def _step(kind: Kind, node: Node, cause: str, grace: float = 0.0) -> Step:
