@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tools.playedhosts import PlayedCheck
+
+from tests.tools.playedhosts import PlayedCheck
 
 SHORT: dict[str, Any] = {"compute": 0.001, "memory": 0.001, "bytes": 1 << 12, "link": 0.001}
 

@@ -10,6 +10,7 @@ import socket
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 from jobctl.jobspec.deploy.check.fitness.host_values import DIGEST
@@ -21,6 +22,7 @@ from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.model.untrusted import Json
 from jobctl.jobspec.deploy.transport.local import LocalTransport
 from jobctl.jobspec.spec.hosts import parse_hosts
+from tests.tools.waiting import PATIENCE
 
 CORES, LINK, DISK = 6.0, 10_000.0, 500.0  # Mround/s, Mbit/s and MB/s of a host that is well
 
@@ -77,14 +79,14 @@ class PlayedProbe(ProbeSession):
 
     def receive(self, task: Json) -> Json:
         """Receive for some seconds: as much as the slower one of the two hosts can send or receive."""
+        sender = self.check.senders[self.host].get(timeout=PATIENCE)
         time.sleep(task["seconds"])
-        sender = self.check.senders[self.host]
         share = min(self.check.links.get(host, 1.0) for host in (sender, self.host))
         return {"bytes": LINK * share * 1e6 / 8 * task["seconds"], "seconds": task["seconds"]}
 
     def send(self, task: Json) -> Json:
         """Send for as long as the other host receives."""
-        self.check.senders[self.check.by_address[task["to"]]] = self.host
+        self.check.senders[self.check.by_address[task["to"]]].put(self.host)
         time.sleep(task["seconds"])
         return {"again": 0, "sent": 10_000, "rate": 0}
 
@@ -104,7 +106,7 @@ class PlayedCheck(FitnessCheck):
         super().__init__(None, seats, "quick", state)
         self.cores, self.links = cores, links
         self.by_address = {host.address: host.name for host in hosts}
-        self.senders: dict[str, str] = {}
+        self.senders = {host.name: SimpleQueue[str]() for host in hosts}  # who sends to each
         self.asked: collections.Counter[tuple[str, str]] = collections.Counter()
 
     def _session(self, host: str) -> ProbeSession:
