@@ -14,9 +14,7 @@ if TYPE_CHECKING:
 
     from jobctl.jobspec.launcher.order import Order
     from jobctl.jobspec.launcher.peer_orders import PeerOrders
-AWAITED = (
-    60.0  # seconds beside the grace of its stop in which a command makes its change, or begins to replace launchers
-)
+AWAITED = 60.0  # seconds beside the grace of its stop in which a command makes its change, or begins to
 
 
 class GoingBack:

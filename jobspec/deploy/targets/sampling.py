@@ -18,6 +18,8 @@ from jobctl.jobspec.deploy.transport.local import LocalTransport
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.apply.deployer import Handle
 
+_WHAT = "read how busy it is"
+
 
 class MachineSample:
     """A sample of this machine, taken when it is first asked for: it serves all jobs that run here."""
@@ -53,9 +55,6 @@ class HostSamplers:
         """Let go of the channels to hosts."""
         for asker in self._askers.values():
             asker.close()
-
-
-_WHAT = "read how busy it is"
 
 
 def _asked(asker: Asker) -> HostSample:

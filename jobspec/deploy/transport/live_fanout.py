@@ -70,9 +70,8 @@ class LiveFanOut:
             line.busy, line.value, line.problem = False, value, problem
             if problem is None:
                 line.heard, line.since = self._clock(), time.time()
-            if not any(
-                one.busy and not one.given_up for one in self._lines.values()
-            ):  # each wake costs as much as an answer
+            # A wake costs as much as an answer.
+            if not any(one.busy and not one.given_up for one in self._lines.values()):
                 self._changed.notify_all()
 
     def _wait(self, asked: list[_Line]) -> None:
