@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from jobctl.jobspec.frameworks.base import framework
 from jobctl.jobspec.plan.recovery import Rule
 from jobctl.jobspec.spec.frameworks import FRAMEWORKS
 
+# What NVIDIA's driver says of a device that is broken, or needs a reset: https://docs.nvidia.com/deploy/xid-errors
+XIDS: Mapping[int, str] = {
+    48: "an error of its memory that ECC could not correct",
+    62: "its controller has halted",
+    63: "it remaps rows of its memory",
+    64: "rows of its memory could not be remapped",
+    74: "an error of NVLink",
+    79: "it has fallen off the bus",
+    92: "many errors of its memory that ECC has corrected",
+    94: "an error of its memory that ECC has contained",
+    95: "an error of its memory that ECC could not contain",
+    119: "its system processor does not answer",
+    120: "an error of its system processor",
+}
 # What is known of common failures; the rules of the spec go first. Code that cannot be loaded fails the same each time.
 # Words of the NVIDIA driver and CUDA for hardware that is broken, of NCCL for a host that cannot speak to others.
 DEFAULT_RULES = (
@@ -15,7 +31,7 @@ DEFAULT_RULES = (
     # Whoever took the port between its choice and its use: the next generation has another.
     Rule(r"(?i)\bEADDRINUSE\b|address already in use", None, "restart"),
     Rule(r"^(\[rank\d+\]: ?)?(ModuleNotFoundError|ImportError|SyntaxError|IndentationError|TabError)\b", 1, "fail"),
-    Rule(r"\bXid \([^)]*\): (48|62|63|64|74|79|92|94|95|119|120)\b", None, "exclude_host"),
+    Rule(rf"\bXid \([^)]*\): ({'|'.join(map(str, XIDS))})\b", None, "exclude_host"),
     Rule(r"(?i)uncorrectable ECC error|double[- ]bit ECC", None, "exclude_host"),
     Rule(r"CUDA error: (unknown error|hardware stack error)|GPU has fallen off the bus", None, "exclude_host"),
     Rule(

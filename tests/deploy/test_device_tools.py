@@ -15,8 +15,10 @@ from typing import Any
 import pytest
 
 from jobctl.jobspec.deploy.check.fitness import probe
-from jobctl.jobspec.deploy.check.fitness.device_tools import DeviceState, device_states
+from jobctl.jobspec.deploy.check.fitness.device_tools import DeviceState, device_states, driver_errors
 from jobctl.jobspec.deploy.check.fitness.inventory import compare
+from jobctl.jobspec.deploy.host.scripts import SCRIPTS
+from jobctl.jobspec.deploy.transport.local import LocalTransport
 
 TEXTS = Path(__file__).parent / "device_tools"
 
@@ -157,3 +159,29 @@ def test_a_tool_that_fails_leaves_it_to_the_next(tmp_path: Path, monkeypatch: An
     play("rocm-smi", tmp_path)
     assert probe.driver("gpu")["tool"] == "rocm-smi"
     assert probe.driver("cpu") == {}
+
+
+def test_what_the_driver_wrote_into_the_log_of_the_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The script on the host reads it by `dmesg`, or as a user who may not, by journalctl. Xid 13 is a bug of a program."""
+    line = "[  812.5] NVRM: Xid (PCI:0000:3b:00): {}, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
+    log = "\n".join(["[    0.0] Linux version 6.1", line.format(79), line.format(13), line.format(79), "Xid (x): 48"])
+    program = f"#!/bin/sh\ncat <<'END'\n{log}\nEND\n"
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    (tmp_path / "dmesg").write_text("#!/bin/sh\necho 'Operation not permitted' >&2\nexit 1\n")
+    (tmp_path / "journalctl").write_text(program)
+    for name in ("dmesg", "journalctl"):
+        (tmp_path / name).chmod(0o755)
+    words = ["the device at PCI:0000:3b:00 has reported Xid 79 2 times (it has fallen off the bus)"]
+    assert driver_errors(LocalTransport("h").run(SCRIPTS.argv("driver_errors")).out.decode()) == words
+    (tmp_path / "dmesg").write_text(program)
+    (tmp_path / "journalctl").unlink()
+    assert driver_errors(LocalTransport("h").run(SCRIPTS.argv("driver_errors")).out.decode()) == words
+
+
+def test_a_host_whose_log_has_such_an_error_is_warned_of() -> None:
+    """Not unfit: a device that was reset since is well, and the log does not tell."""
+    log = "NVRM: Xid (PCI:0000:3b:00): 95, pid=7"
+    items = {"items": {"cores": 8.0}, "driver": {}}
+    bad, good = compare({"a": {**items, "log": log}, "b": {**items, "log": ""}})
+    assert (bad.verdict, bad.code, good.verdict) == ("warning", "differs", "ok")
+    assert "Xid 95 (an error of its memory that ECC could not contain)" in bad.message

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from jobctl.jobspec.deploy.model.untrusted import Json, as_text, parse_object
+from jobctl.jobspec.frameworks.failure_patterns import XIDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +122,19 @@ _READERS: Mapping[str, Callable[[str], Iterator[DeviceState]]] = {
     "rocm-smi": _rocm,
     "npu-smi": _npu,
 }
+
+
+# As NVIDIA's driver writes them: "NVRM: Xid (PCI:0000:3b:00): 79, pid=…".
+_XID = re.compile(r"NVRM: Xid \(([^)]{1,40})\): ([0-9]{1,4})\b")
+
+
+def driver_errors(log: str) -> list[str]:
+    """Return what a kernel's log tells of broken devices since the host was started: one text for each device and Xid."""
+    found = Counter((device, int(code)) for device, code in _XID.findall(log) if int(code) in XIDS)
+    return [
+        f"the device at {device} has reported Xid {code}{f' {count} times' if count > 1 else ''} ({XIDS[code]})"
+        for (device, code), count in found.items()
+    ]
 
 
 def number(text: str) -> float | str | None:

@@ -6,12 +6,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from statistics import median
 
-from jobctl.jobspec.deploy.check.fitness.device_tools import device_states
+from jobctl.jobspec.deploy.check.fitness.device_tools import device_states, driver_errors
 from jobctl.jobspec.deploy.model.finding import Finding
-from jobctl.jobspec.deploy.model.untrusted import Json
+from jobctl.jobspec.deploy.model.untrusted import Json, as_text
 
 ALIKE = 0.05  # by which numbers may differ: kernels reserve memory as they like
 HINT = "the slowest host sets the pace: make them alike, leave it out (`--exclude`), or make it a `spare`"
+ERRORS = "reset or replace the device, unless that was done since; or leave the host out (`--exclude`). `dmesg` there says when"
 BROKEN = "do not train on it: leave it out (`--exclude`, or `devices=` in the hosts file), reset or replace the device"
 
 
@@ -25,16 +26,25 @@ def compare(said: Mapping[str, Json]) -> Iterator[Finding]:
             yield Finding(host, "inventory", "error", "; ".join(broken), "differs", BROKEN)
             continue
         other = {name: usual[name] for name, value in mine.items() if _differs(value, usual[name])}
+        # The device may have been reset since, which the log does not tell: a warning, and no error.
+        errors = driver_errors(as_text(said[host].get("log")) or "")
+        if errors:
+            yield Finding(host, "inventory", "warning", "; ".join([*errors, *_unlike(mine, other)]), "differs", ERRORS)
+            continue
         if not other:
             alone = "nothing to compare with" if len(items) < 2 else "like the others"
             yield Finding(host, "inventory", "ok", alone)
             continue
-        text = "; ".join(f"{name}: {_text(mine[name])}, and {_text(value)} elsewhere" for name, value in other.items())
+        text = "; ".join(_unlike(mine, other))
         name, value = next(((n, v) for n, v in other.items() if isinstance(v, float)), ("", None))
         mine_value = mine.get(name)
         number = mine_value if isinstance(mine_value, float) else None
         numbers = (number, value if isinstance(value, float) else None, name or None)
         yield Finding(host, "inventory", "warning", text, "differs", HINT, *numbers)
+
+
+def _unlike(mine: Mapping[str, float | str], other: Mapping[str, float | str]) -> Iterator[str]:
+    return (f"{name}: {_text(mine[name])}, and {_text(value)} elsewhere" for name, value in other.items())
 
 
 def _names(items: Mapping[str, Mapping[str, float | str]]) -> list[str]:

@@ -32,6 +32,7 @@ from jobctl.jobspec.deploy.host import images
 from jobctl.jobspec.deploy.host.devices_in_use import jobs_of
 from jobctl.jobspec.deploy.host.image_copy import ImageSources
 from jobctl.jobspec.deploy.host.image_spread import ImageSpread
+from jobctl.jobspec.deploy.host.scripts import SCRIPTS
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.model.finding import Finding
 from jobctl.jobspec.deploy.model.untrusted import Json
@@ -171,7 +172,9 @@ class FitnessCheck:
         where = (
             {"interface": seat.nodes[0].launch.interface, "address": seat.nodes[0].host.address} if seat.nodes else {}
         )
-        return self.sessions[host].ask("inventory", ANSWER, kind=_kind(seat), **where)
+        said = self.sessions[host].ask("inventory", ANSWER, kind=_kind(seat), **where)
+        log = seat.host_job.transport.run(SCRIPTS.argv("driver_errors")).out  # no container sees it
+        return {**said, "log": log.decode("utf-8", "replace")}
 
     def _round(self, groups: Sequence[Sequence[str]], doubts: Doubts | None) -> Values:
         """Measure groups of hosts side by side, and the hosts of a group in turn; all of them, or what is doubtful."""
