@@ -130,9 +130,9 @@ def is_installed(top: str) -> bool:
 class Preloaded:
     """Modules that were imported before the script runs: a finder that gives them back when the script imports them.
 
-    Each top-level package is given back by its own import, or by that of the package which needs it. Where a variable was changed before, or another file would be
-    found, importing now would do something else: then the rank starts again, cold, at its first line; once the framework
-    is in use, it ends instead.
+    Each top-level package is given back by its own import, or by that of the package which needs it. Where a variable was
+    changed before, or another file would be found, importing now would do something else: then the rank starts again, cold,
+    at its first line; once the framework is in use, it ends instead.
     """
 
     def __init__(self, task: RankPreparation) -> None:
