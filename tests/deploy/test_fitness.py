@@ -12,6 +12,7 @@ from jobctl.jobspec.deploy.check.fitness.effort import EFFORTS
 from jobctl.jobspec.deploy.check.fitness.findings import findings_of
 from jobctl.jobspec.deploy.check.fitness.rounds import Doubts, in_turns, measure_in_rounds
 from jobctl.jobspec.deploy.check.fitness.samples import (
+    NOISE,
     Sample,
     SharedCores,
     device_values,
@@ -261,6 +262,15 @@ def test_a_host_that_does_not_run_while_cores_are_idle_is_slow_whatever_limits_i
     free = Sample(6.0, 1.0, 2.0, 0.0, 2, 2.0)
     throttled = Sample(4.8, 1.0, 1.6, 0.4, 2, 2.0)
     assert SharedCores().speeds({"a": free, "b": throttled}) == {"a": 6.0, "b": pytest.approx(4.8)}
+
+
+def test_memory_of_one_machine_is_as_fast_for_all_its_hosts() -> None:
+    """In a bad moment of it two hosts had half of the others' speed; a quota on cores still shows."""
+    cores, samples = SharedCores(NOISE["memory of the host"]), dict[str, Sample]()
+    for host, speed in {"a": 15.0, "b": 30.0, "c": 30.0, "d": 30.0}.items():
+        share = 1.0 if host == "d" else 2.0
+        samples[host] = Sample(work=speed * share, wall=1.0, cpu=share, idle=2.0 - share, workers=2, cores=share)
+    assert cores.speeds(samples) == {"a": 60.0, "b": 60.0, "c": 60.0, "d": pytest.approx(30.0)}
 
 
 @pytest.mark.parametrize("data", [{}, {"work": 1}, {**BUSY[0], "cpu": 0.0}, {**BUSY[0], "workers": None}])

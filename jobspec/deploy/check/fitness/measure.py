@@ -18,7 +18,7 @@ from jobctl.jobspec.deploy.check.fitness.host_values import ANSWER, HostValues, 
 from jobctl.jobspec.deploy.check.fitness.inventory import compare
 from jobctl.jobspec.deploy.check.fitness.network import HostNetwork, link_findings, sum_findings
 from jobctl.jobspec.deploy.check.fitness.rounds import Doubts, measure_in_rounds
-from jobctl.jobspec.deploy.check.fitness.samples import SharedCores
+from jobctl.jobspec.deploy.check.fitness.samples import NOISE, SharedCores
 from jobctl.jobspec.deploy.check.fitness.session import ProbeSession, start_probe
 from jobctl.jobspec.deploy.check.fitness.verdicts import (
     Judgement,
@@ -205,7 +205,7 @@ class FitnessCheck:
             number = next(number for number, hosts in enumerate(self.machines) if next(iter(samples)) in hosts)
             speeds = {host: sample.speed for host, sample in samples.items()}
             if len(self.machines[number]) > 1:
-                speeds = self._cores.setdefault((number, metric), SharedCores()).speeds(samples)
+                speeds = self._cores.setdefault((number, metric), SharedCores(NOISE[metric])).speeds(samples)
             weighed[metric] = speeds
         return weighed
 

@@ -4,7 +4,8 @@ A host that has a machine for itself is measured by the clock on the wall: other
 Test hosts may share one machine, and take its cores from each other. What such a host waits for a core that others have
 is not its fault, and is left out. Time that it did not run while cores were idle counts: only a quota does that. A quota
 that its control group tells of counts too, even where others left it less than that. How fast a core is counts as the
-same for hosts of one machine: what differs there is due to what else runs on the core's sibling, unless it is a lot.
+same for hosts of one machine: what differs there is due to what else runs on the core's sibling, unless it is a lot. How
+fast memory is counts as the same in any case, as it is the same memory.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from typing import Any
 from jobctl.jobspec.deploy.model.untrusted import Json
 
 ROUNDS_DIGEST = ("sha256", b"jobctl", b"fitness", 5000)  # what the probe computes in `compute`
-CORE_NOISE = 0.25  # below what is usual on a machine, down to which a core counts as any other
+# Below what is usual on a machine, down to which a host's core counts as fast as any other.
+NOISE: Mapping[str, float] = {"all cores": 0.25, "memory of the host": 1.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,7 @@ class Sample:
 class SharedCores:
     """What hosts of one machine have measured of one thing, so far."""
 
+    noise: float = NOISE["all cores"]
     seen: dict[str, list[Sample]] = field(default_factory=dict)  # by host
 
     def speeds(self, samples: Mapping[str, Sample]) -> dict[str, float]:
@@ -69,7 +72,7 @@ class SharedCores:
         usual = median(own.values())
         return {
             host: median(sample.share for sample in seen)
-            * (usual if own[host] > usual * (1 - CORE_NOISE) else own[host])
+            * (usual if own[host] > usual * (1 - self.noise) else own[host])
             for host, seen in self.seen.items()
         }
 
