@@ -63,7 +63,8 @@ def test_a_link_that_loses_packets_and_a_slow_disk_are_named(four_hosts: Fleet, 
     try:
         device_of(jobs.checkpoints)
     except OSError as error:
-        pytest.skip(f"the disk of {jobs.checkpoints} cannot be bounded: {error}")
+        problem = f"the disk of {jobs.checkpoints} cannot be bounded: {error}"
+        (pytest.fail if os.environ.get("JOBCTL_FLEET") == "required" else pytest.skip)(problem)
     accused, findings = checked(jobs, bad)
     assert accused == {("h3", "link", "slow-link"), ("h4", "storage", "slow-storage")}, findings
 

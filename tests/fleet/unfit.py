@@ -1,7 +1,7 @@
 """What makes a host unfit, made for real: control groups for cores and disks, `tc` and `iptables` for links, a changed probe.
 
 Hosts of a fleet share this machine, so links are bounded, healthy ones too: by what the machine carries even while
-others use it. Otherwise what limits a link would be whoever else runs here.
+others use it. Otherwise other work on this machine would limit a link.
 """
 
 from __future__ import annotations

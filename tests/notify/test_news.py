@@ -232,4 +232,4 @@ def test_a_job_that_waits_in_an_allocation_or_for_one_needs_a_person(by: str) ->
     waits = line(20.0, "waiting", "s2 does not answer", nodes=[1], lasting=True, by=by, id="1.0 allocation 9")
     runs = {**RUNS, "id": "1.0 generation-begun 2"}
     assert kinds(BEGINS, waits, AGAIN, runs) == ["host-lost", "waiting", "recovered"]
-    assert kinds(BEGINS, {**waits, "by": "launchers"}, AGAIN, runs) == []  # those tell whoever comes
+    assert kinds(BEGINS, {**waits, "by": "launchers"}, AGAIN, runs) == []  # the next supervisor tells of it

@@ -94,10 +94,13 @@ def newer_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
         yield made
 
 
-# For tests that run on both versions: the parameter of the fixture `jobs`.
-BOTH = pytest.mark.parametrize(
-    "jobs", ["cluster", pytest.param("newer_cluster", marks=pytest.mark.long)], ids=["22.05", "24.11"], indirect=True
-)
+def versions(newer: pytest.MarkDecorator) -> pytest.MarkDecorator:
+    """Have a test run on both versions; `newer` marks it on 24.11."""
+    clusters = ["cluster", pytest.param("newer_cluster", marks=newer)]
+    return pytest.mark.parametrize("jobs", clusters, ids=["22.05", "24.11"], indirect=True)
+
+
+BOTH = versions(pytest.mark.long)
 
 
 @dataclass

@@ -10,23 +10,14 @@ from pathlib import Path
 import pytest
 
 from .cluster import wait_for
-from .conftest import SlurmJobs
+from .conftest import SlurmJobs, versions
 from .lies import SILENT, lying
 
 
-@pytest.mark.parametrize(
-    "jobs",
-    [
-        "cluster",
-        pytest.param(
-            "newer_cluster",
-            marks=pytest.mark.release(
-                "tests/slurm/test_faults.py::test_a_job_goes_on_without_slurms_daemons_and_whatever_its_commands_say[22.05]"
-            ),
-        ),
-    ],
-    ids=["22.05", "24.11"],
-    indirect=True,
+@versions(
+    pytest.mark.release(
+        "tests/slurm/test_faults.py::test_a_job_goes_on_without_slurms_daemons_and_whatever_its_commands_say[22.05]"
+    )
 )
 def test_a_job_goes_on_without_slurms_daemons_and_whatever_its_commands_say(jobs: SlurmJobs, tmp_path: Path) -> None:
     cluster, s2 = jobs.cluster, jobs.cluster.nodes[1]

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from .cluster import wait_for
-from .conftest import BOTH, SlurmJobs
+from .conftest import BOTH, SlurmJobs, versions
 
 
 def again(jobs: SlurmJobs, how: str) -> str:
@@ -51,19 +51,10 @@ def test_time_limits_in_a_row_leave_loss_and_logs_as_they_would_be_without(
     jobs.ok("down")
 
 
-@pytest.mark.parametrize(
-    "jobs",
-    [
-        "cluster",
-        pytest.param(
-            "newer_cluster",
-            marks=pytest.mark.release(
-                "tests/slurm/test_limits.py::test_a_job_without_a_machine_that_slurm_has_taken_away_goes_on_in_another_allocation[22.05]"
-            ),
-        ),
-    ],
-    ids=["22.05", "24.11"],
-    indirect=True,
+@versions(
+    pytest.mark.release(
+        "tests/slurm/test_limits.py::test_a_job_without_a_machine_that_slurm_has_taken_away_goes_on_in_another_allocation[22.05]"
+    )
 )
 def test_a_job_without_a_machine_that_slurm_has_taken_away_goes_on_in_another_allocation(jobs: SlurmJobs) -> None:
     s2 = jobs.cluster.nodes[1]
@@ -84,20 +75,7 @@ def test_a_job_without_a_machine_that_slurm_has_taken_away_goes_on_in_another_al
     jobs.ok("down")
 
 
-@pytest.mark.parametrize(
-    "jobs",
-    [
-        "cluster",
-        pytest.param(
-            "newer_cluster",
-            marks=pytest.mark.release(
-                "tests/slurm/test_limits.py::test_a_job_that_has_ended_is_not_started_again[22.05]"
-            ),
-        ),
-    ],
-    ids=["22.05", "24.11"],
-    indirect=True,
-)
+@versions(pytest.mark.release("tests/slurm/test_limits.py::test_a_job_that_has_ended_is_not_started_again[22.05]"))
 def test_a_job_that_has_ended_is_not_started_again(jobs: SlurmJobs) -> None:
     for script, code in (("pass", 0), ("raise SystemExit(7)", 1)):
         jobs.write(spec={"command": [jobs.python, "-c", script], "recovery": {"max_restarts": 1}})
@@ -111,19 +89,8 @@ def test_a_job_that_has_ended_is_not_started_again(jobs: SlurmJobs) -> None:
     jobs.ok("down")
 
 
-@pytest.mark.parametrize(
-    "jobs",
-    [
-        "cluster",
-        pytest.param(
-            "newer_cluster",
-            marks=pytest.mark.release(
-                "tests/slurm/test_limits.py::test_a_job_goes_on_after_another_one_has_pushed_it_out[22.05]"
-            ),
-        ),
-    ],
-    ids=["22.05", "24.11"],
-    indirect=True,
+@versions(
+    pytest.mark.release("tests/slurm/test_limits.py::test_a_job_goes_on_after_another_one_has_pushed_it_out[22.05]")
 )
 def test_a_job_goes_on_after_another_one_has_pushed_it_out(jobs: SlurmJobs) -> None:
     jobs.write(requeue="requeue", partition="low")
@@ -146,19 +113,10 @@ def test_a_job_goes_on_after_another_one_has_pushed_it_out(jobs: SlurmJobs) -> N
     jobs.ok("down")
 
 
-@pytest.mark.parametrize(
-    "jobs",
-    [
-        "cluster",
-        pytest.param(
-            "newer_cluster",
-            marks=pytest.mark.release(
-                "tests/slurm/test_limits.py::test_a_job_whose_batch_script_has_lost_its_machine_goes_on_in_another_allocation[22.05]"
-            ),
-        ),
-    ],
-    ids=["22.05", "24.11"],
-    indirect=True,
+@versions(
+    pytest.mark.release(
+        "tests/slurm/test_limits.py::test_a_job_whose_batch_script_has_lost_its_machine_goes_on_in_another_allocation[22.05]"
+    )
 )
 def test_a_job_whose_batch_script_has_lost_its_machine_goes_on_in_another_allocation(jobs: SlurmJobs) -> None:
     s1 = jobs.cluster.nodes[0]

@@ -72,7 +72,7 @@ def test_each_failure_is_told_while_nobody_watches(jobs: SlurmJobs, hook: Webhoo
     assert "rank 0 was killed by SIGKILL. It runs again after" in hook.messages[0]["text"]
 
     first = jobs.jobs()[-1]
-    jobs.cluster.run("scancel", "--batch", "--signal=USR1", first)  # a time limit is no failure
+    jobs.cluster.run("scancel", "--batch", "--signal=USR1", first)  # a time limit is not a failure
     begun(jobs, 3)
     assert jobs.jobs() != [first]
     s2.kill()

@@ -10,7 +10,7 @@ import signal
 import pytest
 
 from .cluster import wait_for
-from .conftest import SlurmJobs
+from .conftest import SlurmJobs, versions
 
 # A server answers with its number until it is told to end; a trainer asks all of them until there is a file `enough`.
 _PARTS = """\
@@ -36,19 +36,10 @@ print("trainer", rank, "has heard", *heard, flush=True)
 """
 
 
-@pytest.mark.parametrize(
-    "jobs",
-    [
-        "cluster",
-        pytest.param(
-            "newer_cluster",
-            marks=pytest.mark.release(
-                "tests/slurm/test_shapes.py::test_servers_and_trainers_share_the_machines_of_an_allocation[22.05]"
-            ),
-        ),
-    ],
-    ids=["22.05", "24.11"],
-    indirect=True,
+@versions(
+    pytest.mark.release(
+        "tests/slurm/test_shapes.py::test_servers_and_trainers_share_the_machines_of_an_allocation[22.05]"
+    )
 )
 def test_servers_and_trainers_share_the_machines_of_an_allocation(jobs: SlurmJobs) -> None:
     parts = {"mode": "ps", "ps": {"servers": 2, "trainers": 2}, "per": "process"}
@@ -71,19 +62,10 @@ def test_servers_and_trainers_share_the_machines_of_an_allocation(jobs: SlurmJob
     assert [pid for node in jobs.cluster.nodes for pid in node.processes("parts.py")] == []
 
 
-@pytest.mark.parametrize(
-    "jobs",
-    [
-        "cluster",
-        pytest.param(
-            "newer_cluster",
-            marks=pytest.mark.release(
-                "tests/slurm/test_shapes.py::test_an_elastic_job_takes_the_machines_there_are_and_goes_on_with_fewer[22.05]"
-            ),
-        ),
-    ],
-    ids=["22.05", "24.11"],
-    indirect=True,
+@versions(
+    pytest.mark.release(
+        "tests/slurm/test_shapes.py::test_an_elastic_job_takes_the_machines_there_are_and_goes_on_with_fewer[22.05]"
+    )
 )
 def test_an_elastic_job_takes_the_machines_there_are_and_goes_on_with_fewer(jobs: SlurmJobs) -> None:
     s3 = jobs.cluster.nodes[2]

@@ -53,7 +53,8 @@ class Found:
 
 def whole(test: ast.FunctionDef) -> list[ast.expr]:
     """Return the decorators of a test that mark all of it."""
-    return [one for one in test.decorator_list if not ast.unparse(one).startswith("pytest.mark.parametrize")]
+    of_cases = ("pytest.mark.parametrize", "versions(")
+    return [one for one in test.decorator_list if not ast.unparse(one).startswith(of_cases)]
 
 
 def place(test: str) -> Place:

@@ -23,7 +23,7 @@ import pytest
 from tests.tools.ports import free_ports
 
 READY = 90.0  # seconds within which an etcd answers, which has to write a lot to a disk that may be slow first
-RENEWED = "etcd_debugging_lease_renewed_total "  # counted by whoever leads
+RENEWED = "etcd_debugging_lease_renewed_total "  # the leader counts it
 USER, PASSWORD = "trainer", 'o\'pen "sesame"'
 
 
