@@ -46,6 +46,7 @@ class PeerMessage:
     begun: bool = False  # beside a tick: the node has begun in this lease
     paces: Optional[Dict[int, float]] = None  # beside a tick: see Run.paces_of_ranks
     failed: Optional[Tuple[str, float]] = None  # beside a tick: how its node has failed in this order (kind), and when
+    told: Optional[List[List[str]]] = None  # beside a tick: what launchers have told people, see HostTeller.mentioned
 
     def to_json(self) -> Json:
         """Return it without what is not set."""
@@ -83,6 +84,7 @@ class PeerMessage:
             begun=bool(data.get("begun")),
             paces={int(rank): float(seconds) for rank, seconds in (data.get("paces") or {}).items()} or None,
             failed=(str(kind), float(at)) if kind else None,
+            told=[[str(word) for word in one] for one in data.get("told") or ()] or None,
         )
 
 

@@ -131,8 +131,9 @@ class PeerLinks:
             for peer in self.peers.values():
                 run = self.launcher.run_
                 paces = run.paces_of_ranks() if run is not None else None
-                failed = self.launcher.recovery.failed
-                self.send(self.message(tick=name, begun=self.majority.validity.had, paces=paces, failed=failed), peer)
+                failed, told = self.launcher.recovery.failed, self.launcher.recovery.teller.mentioned
+                begun = self.majority.validity.had
+                self.send(self.message(tick=name, begun=begun, paces=paces, failed=failed, told=told), peer)
         if self.greeted is not None:
             for peer in self.peers.values():
                 idle = self.message(tick=name, spare=self.launcher.launch.host)
@@ -172,6 +173,8 @@ class PeerLinks:
     def hear(self, message: PeerMessage, sender: Any) -> None:
         """Take over what another launcher says. `sender` is the address of its socket."""
         node = message.node
+        if message.generation == self.lease.generation:
+            self.launcher.recovery.teller.hear(message)
         if message.generation is None or self.hear_of_another(message, sender):
             return
         if message.done:

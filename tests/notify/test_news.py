@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.notify.news import News, Told, summary
+from jobctl.jobspec.launcher.news import News, Told
+from jobctl.jobspec.notify.told import kept_told, summary, told_from
 
 from .tools import line
 
@@ -186,8 +187,8 @@ def test_it_makes_no_difference_when_the_log_is_read(cut: int) -> None:
     whole.read(lines)
     first = News("demo", "demo-1")
     first.read(lines[:cut])
-    kept = json.loads(json.dumps(first.told.record()))
-    second = News("demo", "demo-1", Told.from_record(kept))
+    kept = json.loads(json.dumps(kept_told(first.told)))
+    second = News("demo", "demo-1", told_from(kept))
     second.read(lines[cut:])
     assert first.found + second.found == whole.found
     assert second.told == whole.told
@@ -206,12 +207,12 @@ def test_a_summary_says_what_it_replaces() -> None:
 def test_lines_of_another_version_are_left_out() -> None:
     strange = [{}, {"time": "x"}, {**LOST, "nodes": "all"}, {**FAILS, "node": "1", "generation": None}]
     assert [event for event, *_ in told(BEGINS, *strange)] == ["waiting"]
-    assert Told.from_record({"trouble": {"at": "x"}, "away": [None, "1"], "lost": 3, "begun": [1]}) == Told()
+    assert told_from({"trouble": {"at": "x"}, "away": [None, "1"], "lost": 3, "begun": [1]}) == Told()
 
 
 def test_what_an_earlier_version_kept_is_read() -> None:
     trouble = {"at": 20.0, "generation": 1, "kind": "process", "text": FAILS["message"], "nodes": [1], "alone": False}
-    news = News("demo", "demo-1", Told.from_record({"generation": 1, "trouble": trouble}))
+    news = News("demo", "demo-1", told_from({"generation": 1, "trouble": trouble}))
     news.read([AGAIN, RUNS])
     assert [one.text for one in news.found] == [RECOVERED]
 

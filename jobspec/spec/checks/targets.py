@@ -55,6 +55,7 @@ def _on_this_machine(spec: Spec, source: Source, where: _Where) -> list[Diagnost
         lambda: _unmounted(spec, source, where.directory),
         lambda: _code_target(spec, source),
         lambda: _local_script(spec, source, where.directory),
+        lambda: _told_from_hosts(spec, source),
         lambda: _fitness(spec, source, where.target),
     )
 
@@ -79,7 +80,10 @@ def _in_cluster(spec: Spec, source: Source, where: _Where) -> list[Diagnostic]:
 def _on_hosts(spec: Spec, source: Source, where: _Where) -> list[Diagnostic]:
     found = _in_containers(spec, source, where)
     found += _all(
-        lambda: _gloo(spec, source), lambda: _native(spec, source), lambda: check_docker_options(spec, source)
+        lambda: _gloo(spec, source),
+        lambda: _native(spec, source),
+        lambda: check_docker_options(spec, source),
+        lambda: _told_from_hosts(spec, source),
     )
     if where.hosts_path is None:
         message = f"target `{where.target}` needs hosts"
@@ -127,6 +131,22 @@ def _not_told(spec: Spec, source: Source) -> Iterator[Diagnostic]:
     if spec.notify:
         message = "nobody tells on this target: `notify` needs a supervisor of jobctl, and there is none"
         yield Diagnostic("warning", "notify-target", message, source.key_span(("notify",)), "leave it out")
+    message = "the pods of a job tell nobody: `from_hosts` is for hosts, and for `local`"
+    yield from _from_hosts(spec, source, message)
+
+
+def _told_from_hosts(spec: Spec, source: Source) -> Iterator[Diagnostic]:
+    if spec.etcd is not None:
+        message = "launchers that agree by `etcd` tell nobody: `from_hosts` has no effect there"
+        yield from _from_hosts(spec, source, message)
+
+
+def _from_hosts(spec: Spec, source: Source, message: str) -> Iterator[Diagnostic]:
+    """Yield an error for each URL that would be on hosts for nothing."""
+    for number, one in enumerate(spec.notify or ()):
+        if one.from_hosts:
+            span = source.key_span(("notify", number, "from_hosts"))
+            yield Diagnostic("error", "notify-from-hosts", message, span, "leave it out")
 
 
 def _sends(spec: Spec) -> bool:

@@ -1,0 +1,33 @@
+"""Which webhooks launchers get: those that may be on the hosts, and no other."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from jobctl.jobspec.deploy.model.notification import Channel
+from jobctl.jobspec.deploy.store.jobdir import JobDir
+from jobctl.jobspec.deploy.store.webhooks import webhooks_for_hosts
+from jobctl.jobspec.notify.channels import keep_channels
+
+from .test_executor import TWO
+
+URL = "https://hooks.example.com/very-secret"
+STAYS = Channel("webhook STAYS (json)", frozenset({"failed"}), "webhook", {"url": URL, "format": "json"})
+GOES = Channel(
+    "webhook GOES (slack)", frozenset({"hang"}), "webhook", {"url": URL, "format": "slack", "from_hosts": True}
+)
+MAIL = Channel("mail to a@b", frozenset({"failed"}), "email", {"to": ["a@b"], "from_hosts": True})
+TELLING = replace(TWO, nodes=tuple(replace(one, launch=replace(one.launch, tells=True)) for one in TWO.nodes))
+
+
+def test_hosts_get_the_urls_that_may_be_there_and_no_other_secret(tmp_path: Path) -> None:
+    job = JobDir(tmp_path / "jobs" / "demo")
+    job.create()
+    assert webhooks_for_hosts(job, TELLING) is None
+    keep_channels(job, "demo-1", (STAYS, GOES, MAIL))
+    known = {"key": "webhook GOES (slack)", "on": ["hang"], "url": URL, "format": "slack"}
+    assert webhooks_for_hosts(job, TELLING) == {"version": 1, "webhooks": [known]}
+    assert webhooks_for_hosts(job, TWO) is None  # its launchers are not told where these are
+    keep_channels(job, "demo-1", (STAYS,))
+    assert webhooks_for_hosts(job, TELLING) is None
