@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import stat
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
+from jobctl.jobspec.deploy.host.scripts import give
 from jobctl.jobspec.deploy.model.notification import Channel
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.deploy.store.webhooks import webhooks_for_hosts
@@ -31,3 +35,18 @@ def test_hosts_get_the_urls_that_may_be_there_and_no_other_secret(tmp_path: Path
     assert webhooks_for_hosts(job, TWO) is None  # its launchers are not told where these are
     keep_channels(job, "demo-1", (STAYS,))
     assert webhooks_for_hosts(job, TELLING) is None
+
+
+def test_the_user_of_containers_can_read_them_and_the_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Launchers run as `container.user`; nobody else of its group may list the folder."""
+    folder, given = tmp_path / "secrets", list[tuple[str, int, int]]()
+    folder.mkdir(0o700)
+    for name in ("secrets.json", "notify.json"):
+        (folder / name).touch(0o600)
+    found = {"/at/*/secrets/*.json": sorted(map(str, folder.iterdir()))}
+    monkeypatch.setattr(give.glob, "glob", lambda pattern: found.get(pattern, []))
+    monkeypatch.setattr(give.os, "chown", lambda path, uid, gid: given.append((Path(path).name, uid, gid)))
+    give.main(1000, 2000)
+    assert {one for one in given if one[1] == 1000} == {("notify.json", 1000, 2000), ("secrets.json", 1000, 2000)}
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o710
+    assert {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()} == {0o600}

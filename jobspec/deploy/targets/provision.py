@@ -300,6 +300,8 @@ def leave_secrets(fleet: HostFleet, plan: Plan | None, secrets: Mapping[str, str
         if secrets is not None:
             host_job.leave_secrets(secrets)
         leave_webhooks(host_job, webhooks)
+        if plan is not None:
+            host_job.give(plan.nodes[0].container)
 
     fleet.on([host for host, seen in fleet.seen.items() if host not in fleet.down and seen.there], leave)
 
