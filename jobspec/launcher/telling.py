@@ -150,7 +150,7 @@ class Telling:
 
     def is_mine(self, message: Notification, failed: bool, now: float, wall: float) -> bool:
         """Say whether this launcher is to tell a message now, or has to later unless another one does."""
-        if self.since is None or self.news is None or message.at < self.since:
+        if self.news is None:
             return False
         place = self.place(message, failed, now)
         known, least = now - self.seen[message.id], place * TAKES_OVER

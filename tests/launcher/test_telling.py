@@ -206,6 +206,16 @@ def test_a_launcher_that_was_killed_after_sending_repeats_one_message() -> None:
     assert job.got[0] == job.got[1]
 
 
+def test_a_launcher_that_was_started_again_remembers_what_it_has_told() -> None:
+    job = Job(nodes=1)
+    job.passes(5.0)
+    job.happens(failure(106.0, 1), begun(107.0, 2))
+    job.passes(5.0)
+    job.start(0)
+    job.passes(2 * TAKES_OVER)
+    assert job.told == ["recovered"]
+
+
 def test_a_short_wait_wakes_nobody_and_a_long_one_is_told_by_one_of_those_that_wait() -> None:
     job = Job()
     job.passes(5.0)
