@@ -135,18 +135,25 @@ def test_launchers_tell_where_nobody_watches(jobs: Jobs, server: Server, eventua
     assert second["text"].startswith("node 0: rank 0 was killed by SIGKILL")
     assert not any(b"very-secret" in environ for environ in environs(jobs))
 
+    eventually(lambda: len(written_down(jobs)) == 2)  # what is not by then, is told twice
     jobs.ok("up")  # leaves a supervisor
     eventually(lambda: [e for e in jobs.events() if e["event"] == "generation-begun" and e["generation"] == 3])
     jobs.kill_supervisor()
     jobs.release()
     eventually(lambda: server.told("succeeded"))
     jobs.ok("wait", "--timeout", "60s")
+    eventually(lambda: len(written_down(jobs)) == 3)
     jobs.ok("down")
     assert [message["event"] for message in server.got] == ["recovered", "recovered", "succeeded"], server.got
     assert len({message["id"] for message in server.got}) == 3
     assert set(server.paths) == {"/hook/very-secret"}
     assert not any("very-secret" in line for line in jobs.ok("logs").splitlines())
     assert list(jobs.state.rglob("notify.json")) == []
+
+
+def written_down(jobs: Jobs) -> list[dict[str, Any]]:
+    """Return the events that say that launchers have told something."""
+    return [event for event in jobs.events() if event["event"] == "told"]
 
 
 def environs(jobs: Jobs) -> list[bytes]:
