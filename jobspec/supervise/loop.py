@@ -34,9 +34,9 @@ from jobctl.jobspec.supervise.decisions import (
     World,
 )
 from jobctl.jobspec.supervise.host_loss import lost_nodes, whole_hosts
-from jobctl.jobspec.supervise.pauses import Retry, Steady, Waited, identity
 from jobctl.jobspec.supervise.recorder import Recorder
 from jobctl.jobspec.supervise.replan import moved_by_launchers
+from jobctl.jobspec.supervise.timers import Retry, Steady, Waited, identity
 
 LOOK = 0.5  # seconds between two looks where nothing is heard of any change: silence has to be noticed too
 SOON = 0.1  # the same while something has failed, and settles, or a node is lost, and moves as soon as it may

@@ -19,7 +19,7 @@ from typing import Any
 
 from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.host.lock import ANSWER, check_answer
-from jobctl.jobspec.deploy.host.pauses import FIRST, LONGEST, RetryPauses
+from jobctl.jobspec.deploy.host.reconnect import FIRST, LONGEST, RetryPauses
 from jobctl.jobspec.deploy.host.scripts import SCRIPTS
 from jobctl.jobspec.deploy.model.control import Control
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
