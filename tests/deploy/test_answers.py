@@ -77,11 +77,9 @@ def told(error: pytest.ExceptionInfo[HostError]) -> tuple[str, str]:
     return error.value.host, error.value.code
 
 
-@pytest.mark.parametrize("streams", [("out",), ("err",), ("out", "err")])
-def test_a_command_that_prints_without_end_is_given_up(
-    streams: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    channel, there = Chatty(*streams), ssh.Ssh(Host("h1"), SshOptions())
+@pytest.mark.parametrize("streams", ["out", "err", "out err"])
+def test_a_command_that_prints_without_end_is_given_up(streams: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    channel, there = Chatty(*streams.split()), ssh.Ssh(Host("h1"), SshOptions())
     monkeypatch.setattr(there, "_shell", lambda timeout: channel)
     with pytest.raises(HostError, match="h1: `df` has printed more than 1 MiB") as caught:
         there.run(["df"])
