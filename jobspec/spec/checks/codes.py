@@ -27,7 +27,7 @@ CODES: dict[str, tuple[str, str]] = {
     "not-a-file": ("error", "the path is a directory"),
     "unreadable": ("error", "the file cannot be read"),
     "too-large": ("error", "the file is larger than any spec: 1 MiB"),
-    "not-text": ("error", "the file is not UTF-8 text"),
+    "not-text": ("error", "a file, or a value from the environment, that is not UTF-8 text"),
     "empty-spec": ("error", "the file holds nothing"),
     "yaml-syntax": ("error", "the file is not YAML"),
     "several-documents": ("error", "more than one YAML document in a file"),
