@@ -91,7 +91,7 @@ def parse_hosts(text: str, file: str) -> LoadedHosts:
         try:
             new = _hosts(tokens, found)
         except _Bad as bad:
-            found.append(Diagnostic("error", bad.code, bad.message, tokens[0][1], bad.hint))
+            found.append(_diagnostic(bad, *tokens[0]))
             continue
         for host in new:
             if host.name in hosts:
@@ -164,6 +164,12 @@ def _tokens(line: str, number: int, file: str) -> Iterator[tuple[str, Span]]:
         yield match[0], Span(file, number, match.start() + 1, number, match.end() + 1)
 
 
+def _diagnostic(bad: _Bad, token: str, span: Span) -> Diagnostic:
+    """Return what is wrong with a word of a line."""
+    hint = "a comment needs a space before its `#`" if "#" in token else bad.hint
+    return Diagnostic("error", bad.code, bad.message, span, hint)
+
+
 def _hosts(tokens: list[tuple[str, Span]], found: list[Diagnostic]) -> list[Host]:
     (pattern, _), *rest = tokens
     user, names, port = _pattern(pattern)
@@ -175,7 +181,9 @@ def _hosts(tokens: list[tuple[str, Span]], found: list[Diagnostic]) -> list[Host
                 raise _Bad("repeated-key", f"the key `{key}` appears twice")
             values[key] = value
         except _Bad as bad:
-            found.append(Diagnostic("error", bad.code, bad.message, span, bad.hint))
+            found.append(_diagnostic(bad, token, span))
+            if "#" in token:  # the rest are words of the comment
+                break
     slots, last = values.get("slots"), max(values.get("devices", ()), default=0)
     if slots is not None and last >= slots:
         span = next(span for token, span in rest if token.startswith("devices="))
@@ -184,8 +192,7 @@ def _hosts(tokens: list[tuple[str, Span]], found: list[Diagnostic]) -> list[Host
     try:
         addresses = _addresses(values.pop("addr", None), len(names))
     except _Bad as bad:
-        span = next(span for token, span in rest if token.startswith("addr="))
-        found.append(Diagnostic("error", bad.code, bad.message, span, bad.hint))
+        found.append(_diagnostic(bad, *next(pair for pair in rest if pair[0].startswith("addr="))))
         return []
     return [
         Host(name=name, user=user, port=port, addr=address, **values)

@@ -122,6 +122,7 @@ CODES: dict[str, tuple[str, str]] = {
     "file-not-found": ("warning", "a script, directory, env file or secret file that is not there"),
     # Targets and hosts.
     "image-missing": ("error", "a target with containers, and neither `image` nor `build`"),
+    "bad-image": ("error", "an `image` with an invalid name"),
     "build-context": ("error", "`build` of something else than a folder of this machine"),
     "build-digest": ("error", "`build` beside an `image` that is named by its digest"),
     "build-host": ("error", "`build.on` names no host of the job"),
