@@ -71,6 +71,7 @@ class FailedNode:
         failure = report.failure
         assert failure is not None
         self.since = now
+        self.step = report.progress
         self.proposed: Optional[float] = None
         self.failure = NodeFailure(
             generation=report.generation,
@@ -90,9 +91,12 @@ class FailedNode:
         )
 
     def learn(self, headway: Headway) -> None:
-        """Take over how far the generation had come: often rank 0 alone counts steps, and a new launcher knows nothing."""
-        known = headway.furthest(Headway(self.failure.progress, self.failure.ran))
-        self.failure = changed(self.failure, progress=known.step, ran=known.ran)
+        """Take over how far the generation had come: often rank 0 alone counts steps, and a new launcher knows nothing.
+
+        A node that counts knows best at which step it has failed: others may be ahead.
+        """
+        step = headway.step if self.step is None else self.step
+        self.failure = changed(self.failure, progress=step, ran=max(self.failure.ran, headway.ran))
 
     def waits(self, order: Order, session: OrderKeeper, supervised: bool, now: float) -> Optional[str]:
         """Return what this launcher waits for before it may begin anything, None if it may."""

@@ -214,6 +214,13 @@ def test_steps_that_others_have_counted_are_progress(
     assert made.autonomy.failures[-1].progress == progress
 
 
+def test_a_node_that_counts_has_failed_at_its_own_step() -> None:
+    """Others may be ahead, and at the same step by chance as when it failed before."""
+    now, earlier = failed(progress=2), {**failed().failure.to_json(), "progress": 3}
+    now.learn(Headway(3, 9.0))
+    assert (now.failure.progress, now.failure.ran, now.final(order(earlier))) == (2, 9.0, None)
+
+
 def test_a_bug_of_a_node_that_counts_no_steps_is_none_after_steps_of_another_one() -> None:
     earlier = {**failed().failure.to_json(), "progress": 30}
     for step, bug in ((30, True), (31, False)):
