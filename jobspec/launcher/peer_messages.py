@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.launcher.order_news import OrderNews
+from jobctl.jobspec.launcher.progress import Headway
 from jobctl.jobspec.launcher.records import record
 from jobctl.jobspec.launcher.whole_order import OrderPart
 
@@ -46,11 +47,15 @@ class PeerMessage:
     begun: bool = False  # beside a tick: the node has begun in this lease
     paces: Optional[Dict[int, float]] = None  # beside a tick: see Run.paces_of_ranks
     failed: Optional[Tuple[str, float]] = None  # beside a tick: how its node has failed in this order (kind), and when
+    headway: Optional[Headway] = None  # beside a tick or an answer: how far this order has come, as the sender knows
 
     def to_json(self) -> Json:
         """Return it without what is not set."""
-        data = {name: value for name, value in vars(self).items() if value and name not in ("stacks", "news", "part")}
+        apart = ("stacks", "news", "part", "headway")
+        data = {name: value for name, value in vars(self).items() if value and name not in apart}
         data["node"] = self.node
+        if self.headway is not None:
+            data["headway"] = self.headway.to_json()
         if self.news is not None:
             data["news"] = self.news.to_json()
         if self.part is not None:
@@ -83,6 +88,7 @@ class PeerMessage:
             begun=bool(data.get("begun")),
             paces={int(rank): float(seconds) for rank, seconds in (data.get("paces") or {}).items()} or None,
             failed=(str(kind), float(at)) if kind else None,
+            headway=Headway.from_json(data["headway"]) if data.get("headway") else None,
         )
 
 
