@@ -56,7 +56,8 @@ def application(names: Iterable[str], find: Callable[[str], Callable[..., None]]
     )
     app.callback()(_root)
     for name in names:
-        app.command(name)(find(name))
+        more = {"allow_extra_args": name == "ssh"}  # which says what to type for a command
+        app.command(name, context_settings=more)(find(name))
     return app
 
 
@@ -122,7 +123,7 @@ def _fill_streams() -> None:
 def main(argv: list[str] | None = None) -> None:
     """Run the command in `argv` (default: this process's) and exit with its code.
 
-    What follows `--` after `run`, `exec` and `import` is a command, whatever it looks like; it is taken off before
+    What follows `--` after `run`, `exec`, `ssh` and `import` is a command, whatever it looks like; it is taken off before
     options and the optional argument are read.
     """
     # Nearly all that a command makes stays until it ends: looking for what does not took a tenth of its time, and as long
@@ -132,10 +133,11 @@ def main(argv: list[str] | None = None) -> None:
     _fill_streams()
     given = sys.argv[1:] if argv is None else argv
     rest: list[str] | None = None
-    if given[:1] in (["run"], ["exec"], ["import"]) and "--" in given:
+    color, given = _take_color(given)
+    if given[:1] in (["run"], ["exec"], ["ssh"], ["import"]) and "--" in given:
         at = given.index("--")
         given, rest = given[:at], given[at + 1 :]
-    color, given = _take_color(_fill_fitness(given))
+    given = _fill_fitness(given)
     try:
         try:
             if wants_json(given):

@@ -30,5 +30,6 @@ def exec_(
     from jobctl.jobspec.operations.resolve.running import running_handle
     from jobctl.views.reporter import Terminal
 
+    argv = command_after_dashes(ctx, "exec")
     handle = running_handle(job, Reached(hosts, ssh_config, accept_new, context, namespace))
-    raise typer.Exit(exec_in_node(handle, node, command_after_dashes(ctx, "exec"), Terminal()))
+    raise typer.Exit(exec_in_node(handle, node, argv, Terminal()))

@@ -44,9 +44,10 @@ def run(
     from jobctl.jobspec.operations.targets.base import RunRequest
     from jobctl.views.reporter import Terminal
 
+    argv = command_after_dashes(ctx, "run")
     where = as_started(job, Where(target_name(target), hosts, on, exclude))
     reporter = Terminal()
     compiled = compile_job(job, overrides, where, reporter)
     reached = Reached(ssh_config=ssh_config, accept_new=accept_new)
-    request = RunRequest(compiled, node, command_after_dashes(ctx, "run"), reached)
+    request = RunRequest(compiled, node, argv, reached)
     raise typer.Exit(run_like_node(request, reporter))

@@ -43,7 +43,7 @@ def validate(
     where = with_defaults(job, Where(target_name(target), hosts, on, exclude))
     say_default_hosts(where, reporter)
     checked = check(job, overrides, where)
-    code = selection(checked.loaded, checked.files[0], where.hosts)
+    code = checked.code or selection(checked.loaded, checked.files[0], where.hosts)
     errors = sum(1 for diagnostic in checked.diagnostics if diagnostic.severity == "error")
     if output is Format.json:
         diagnostics = [diagnostic.to_json() for diagnostic in checked.diagnostics]

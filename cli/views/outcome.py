@@ -83,6 +83,8 @@ def finish_restart(handle: Handle, done: Restarted, output: Format) -> int:
     """Report what came of `restart`, wait until the job runs, and return the exit code."""
     tell_failures(done.failed)
     if not done.begins:
+        if output is Format.json:
+            report(handle, done.failed)
         return 4
     return _wait_until_up(handle, output, done.failed) or (4 if done.failed else 0)
 
@@ -146,11 +148,22 @@ def _wait_until_up(handle: Handle, output: Format, failed: Failures) -> int:
     state = wait_until_up(handle, Terminal(output))
     if output is Format.json:
         report(handle, failed)
-        return 1 if state.phase in ("failed", "degraded") and not failed else 0
-    return _say_outcome(handle, state)
+    if state.phase in _GOES_WELL:
+        if output is Format.text:
+            _say_outcome(handle, state)
+        return 0
+    name = handle.job.name
+    console.error(
+        f"job `{name}` {state.phase}: {state.reason}", f"`jobctl logs {name}` shows what its processes printed"
+    )
+    show_tail(state.observed)
+    return 0 if state.phase == "degraded" and failed else 1  # where hosts did not do their part, the code says that
 
 
-def _say_outcome(handle: Handle, state: JobState) -> int:
+_GOES_WELL = ("running", "pending", "succeeded")
+
+
+def _say_outcome(handle: Handle, state: JobState) -> None:
     name, observed = handle.job.name, state.observed
     if state.phase == "running":
         generation = observed.control.generation
@@ -159,18 +172,10 @@ def _say_outcome(handle: Handle, state: JobState) -> int:
             f"job `{name}` runs: {_nodes(len(observed.members))}{number}."
             f" See `jobctl status {name}`, `jobctl logs {name} -f`, `jobctl wait {name}`"
         )
-        return 0
-    if state.phase == "pending":
+    elif state.phase == "pending":
         console.say(f"job `{name}` is queued: {state.reason}. `jobctl wait {name}` waits for its end")
-        return 0
-    if state.phase == "succeeded":
+    else:
         console.say(f"job `{name}` succeeded")
-        return 0
-    console.error(
-        f"job `{name}` {state.phase}: {state.reason}", f"`jobctl logs {name}` shows what its processes printed"
-    )
-    show_tail(observed)
-    return 1
 
 
 def _nodes(count: int) -> str:

@@ -7,6 +7,7 @@ import signal
 import time
 from typing import TYPE_CHECKING
 
+from jobctl.jobspec.launcher.bytecode import keep_compiled
 from jobctl.jobspec.launcher.control_file import ControlFile
 from jobctl.jobspec.launcher.deadline import Deadline
 from jobctl.jobspec.launcher.failure import Failure, Problem, fenced
@@ -14,7 +15,7 @@ from jobctl.jobspec.launcher.files import note
 from jobctl.jobspec.launcher.lease import MajorityLease
 from jobctl.jobspec.launcher.peer_orders import PeerOrders
 from jobctl.jobspec.launcher.peers import PeerLinks
-from jobctl.jobspec.launcher.process_guard import keep_compiled, load_for_later
+from jobctl.jobspec.launcher.process_guard import load_for_later
 from jobctl.jobspec.launcher.processes import (
     _PRCTL,
     SIGNALS,

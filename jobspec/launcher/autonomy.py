@@ -12,6 +12,7 @@ from jobctl.jobspec.launcher.network import free_port
 from jobctl.jobspec.launcher.order import Rendezvous
 from jobctl.jobspec.launcher.peer_orders import LEFT_ALONE
 from jobctl.jobspec.launcher.processes import boot_time
+from jobctl.jobspec.launcher.progress import Headway
 from jobctl.jobspec.launcher.records import changed
 from jobctl.jobspec.launcher.restart_policy import delay, is_a_bug, matches, without_progress
 
@@ -34,6 +35,12 @@ if TYPE_CHECKING:
         @property
         def missing(self) -> Optional[str]:
             """What this launcher waits for before it may begin a generation, None for nothing."""
+
+        @property
+        def headway(self) -> Headway:
+            """How far the generation has come, as far as is known."""
+
+        own: Callable[[], Headway]  # the same of this node alone
 
         @property
         def failed_first(self) -> Optional[int]:
@@ -64,6 +71,7 @@ class FailedNode:
         failure = report.failure
         assert failure is not None
         self.since = now
+        self.step = report.progress
         self.proposed: Optional[float] = None
         self.failure = NodeFailure(
             generation=report.generation,
@@ -81,6 +89,14 @@ class FailedNode:
             alike=[],
             rest={},
         )
+
+    def learn(self, headway: Headway) -> None:
+        """Take over how far the generation had come: often rank 0 alone counts steps, and a new launcher knows nothing.
+
+        A node that counts knows best at which step it has failed: others may be ahead.
+        """
+        step = headway.step if self.step is None else self.step
+        self.failure = changed(self.failure, progress=step, ran=max(self.failure.ran, headway.ran))
 
     def waits(self, order: Order, session: OrderKeeper, supervised: bool, now: float) -> Optional[str]:
         """Return what this launcher waits for before it may begin anything, None if it may."""
@@ -196,6 +212,7 @@ class Autonomy:
         if self.failed is None:
             self.failed = FailedNode(self.report.fields, self.launch, now)
         failed = self.failed
+        failed.learn(session.headway)
         waits = failed.waits(order, session, self.supervised is not None and self.supervised(now), now)
         final = None if waits else failed.final(order)
         leaves = waits is None and final is None and failed.excluded(order)

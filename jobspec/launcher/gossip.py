@@ -17,6 +17,7 @@ from jobctl.jobspec.launcher.order import Member, Order
 from jobctl.jobspec.launcher.peer_orders import FAILURES, SILENT
 from jobctl.jobspec.launcher.pipe import MessagePipe
 from jobctl.jobspec.launcher.processes import SIGNALS, boot_time, die_with_parent
+from jobctl.jobspec.launcher.progress import Headway
 from jobctl.jobspec.launcher.records import record
 from jobctl.jobspec.launcher.session_lease import TERMINATED
 from jobctl.jobspec.launcher.session_messages import GossipReport, SessionReport, SessionRequest
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 # the lease. The newest generation wins (see `age`). It begins when all its members have been heard, so that each knows
 # the launchers of the others. A launcher that then hears another launcher of the same node ends the generation.
 
+HURRY = 0.5  # seconds for which all say more often how they are, once a node has failed: autonomy.SETTLE
 LINGER = 1.5  # seconds for which a launcher that leaves goes on to say so
 
 
@@ -72,9 +74,13 @@ class GossipMember:
         self.agreed = self.begun = self.over = False
         self.again: Set[int] = set()
         self.done: Set[int] = set()
+        self.failed: Set[int] = set()  # the nodes that have failed in this generation, …
+        self.hurries = 0.0  # … and until when all say more often how they are
+        self.headway = Headway()  # of this generation, as all have said
         self.leaving: Optional[float] = None
         self.last: Optional[float] = None  # until when the generation before had its lease
         self.began = boot_time()
+        self.following = 0.0  # when it says next how things are
 
     def open(self) -> socket.socket:
         """Return the socket at which the others hear this launcher."""
@@ -91,21 +97,32 @@ class GossipMember:
             signal.signal(number, signal.SIG_IGN)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
         self.resolver.start()
+        while self.turn():
+            pass
+        return 0
+
+    def turn(self) -> bool:
+        """Say how things are, if it is time, and hear what is new; return False when it is time to go."""
         import select
 
-        following = 0.0
-        while True:
-            now = boot_time()
-            if now >= following:
-                self.tell(now)
-                self.say(now)
-                following = now + (TICK if self.agreed and self.leaving is None and not self.done else FIRST_TICKS)
-            writing = [self.pipe.socket] if self.pipe.out else []
-            select.select([self.socket, self.pipe.socket], writing, [], max(0.0, following - boot_time()))
-            if self.read():
-                following = 0.0  # there is something new, for the launcher and for the others
-            if not self.listen() or (self.leaving is not None and boot_time() > self.leaving):
-                return 0
+        now = boot_time()
+        if now >= self.following:
+            self.tell(now)
+            self.say(now)
+            self.following = now + self.pause(now)
+        writing = [self.pipe.socket] if self.pipe.out else []
+        select.select([self.socket, self.pipe.socket], writing, [], max(0.0, self.following - boot_time()))
+        before = self.state()
+        self.read()
+        stays = self.listen()
+        if self.state() != before:
+            self.following = 0.0  # there is something new, for the launcher and for the others
+        return stays and (self.leaving is None or boot_time() <= self.leaving)
+
+    def pause(self, now: float) -> float:
+        """Return how many seconds pass between two datagrams to another launcher."""
+        settled = self.agreed and self.leaving is None and not self.done and now >= self.hurries
+        return TICK if settled else FIRST_TICKS
 
     # The others.
 
@@ -138,6 +155,8 @@ class GossipMember:
             done=self.done,
             age=self.order.age,
             tick=self.lease.tick(now),
+            failed=self.me in self.failed,
+            headway=self.headway,
         )
         for member in self.others():
             peer = self.peers.get(member.node)
@@ -150,9 +169,8 @@ class GossipMember:
             with contextlib.suppress(OSError):
                 self.socket.sendto(json.dumps(message.to_json()).encode(), to)
 
-    def read(self) -> bool:
-        """Read what the others have sent; say whether it changes anything."""
-        before = self.state()
+    def read(self) -> None:
+        """Read what the others have sent."""
         while True:
             try:
                 data, sender = self.socket.recvfrom(65536)
@@ -162,11 +180,11 @@ class GossipMember:
                 message = GossipMessage.from_json(json.loads(data.decode()))
                 self.hear(PeerState(message, sender, boot_time()))
         self.agree(boot_time())
-        return bool(self.state() != before)
 
     def state(self) -> Any:
         """Return the state whose changes this process reports at once, to the other launchers and to its own."""
-        return self.identity(), self.order and self.order.command, self.agreed, set(self.again), set(self.done)
+        command = self.order and self.order.command
+        return self.identity(), command, self.agreed, set(self.again), set(self.done), set(self.failed)
 
     def hear(self, peer: PeerState) -> None:
         """Take over what another launcher says. Raises KeyError or a similar error if it has sent no proper order."""
@@ -184,11 +202,19 @@ class GossipMember:
         if said.answer:
             self.lease.answered(said.answer, said.node)
         self.done |= said.done
+        self.follow({said.node} if said.failed else set(), said.headway or Headway())
         known = self.met.get(said.node)
         if known is None or not self.begun:
             self.met[said.node] = said.launcher
         elif known != said.launcher:
             self.again.add(said.node)
+
+    def follow(self, failed: Set[int], headway: Headway) -> None:
+        """Take over which nodes have failed, and how far the generation has come."""
+        if failed - self.failed:
+            self.hurries = boot_time() + HURRY
+        self.failed |= failed
+        self.headway = self.headway.furthest(headway)
 
     def adopt(self, order: Order) -> None:
         """Adopt an order that is newer. The members of a new generation have to meet again."""
@@ -198,6 +224,7 @@ class GossipMember:
         if before != self.identity():
             self.last = self.renewed(boot_time())
             self.met, self.again, self.done = {}, set(), set()
+            self.failed, self.headway = set(), Headway()
             self.agreed = self.begun = False
             self.began = boot_time()
             voters = [m.node for m in order.of_role("trainer")]
@@ -231,6 +258,8 @@ class GossipMember:
                 self.begun = self.begun or request.begun == self.id
             if request.done is not None and request.done == self.id:
                 self.done.add(self.me)
+            if request.course is not None and request.course.generation == self.id:
+                self.follow({self.me} if request.course.failed else set(), request.course.headway)
             if request.proposal is not None:
                 self.take(request.proposal, request.after)
         return not self.pipe.closed
@@ -256,7 +285,7 @@ class GossipMember:
             gone={m.node: self.silence(m.node, now) for m in self.others() if self.is_silent(m, now)},
             ttl=timeout + TERMINATED,
             problem="not there yet: node %s" % ", ".join(map(str, waited)) if waited else None,
-            gossip=GossipReport(sorted(self.again), self.done, self.all_done(now), addresses),
+            gossip=GossipReport(sorted(self.again), self.done, self.all_done(now), addresses, self.headway),
         )
         if self.changed:
             report.order, self.changed = self.order, False

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.launcher.order_news import OrderNews
+from jobctl.jobspec.launcher.progress import Headway
 from jobctl.jobspec.launcher.records import record
 
 if TYPE_CHECKING:
@@ -33,12 +34,17 @@ class GossipMessage:
     answer: Optional[str] = None  # the newest tick that it has heard from the receiver in this generation
     knows: Optional[str] = None  # the receiver's launcher that it has met in this generation
     order: Optional[OrderNews] = None  # what its order has, if that is newer than the receiver's
+    failed: bool = False  # whether its node has failed in this generation
+    headway: Optional[Headway] = None  # how far this generation has come, as the sender knows
 
     def to_json(self) -> Json:
         """Return its JSON form."""
         data = {**vars(self), "done": sorted(self.done), "who": self.launcher}
         del data["launcher"]
-        del data["order"]
+        for name in ("order", "headway"):
+            del data[name]
+        if self.headway is not None:
+            data["headway"] = self.headway.to_json()
         return data if self.order is None else {**data, "order": self.order.to_json()}
 
     @classmethod
@@ -59,4 +65,6 @@ class GossipMessage:
             answer=data["answer"],
             knows=data["knows"],
             order=OrderNews.from_json(data["order"]) if data.get("order") else None,
+            failed=bool(data.get("failed")),
+            headway=Headway.from_json(data["headway"]) if data.get("headway") else None,
         )

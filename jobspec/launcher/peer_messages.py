@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.launcher.order_news import OrderNews
+from jobctl.jobspec.launcher.progress import Headway
 from jobctl.jobspec.launcher.records import record
 from jobctl.jobspec.launcher.whole_order import OrderPart
 
@@ -47,11 +48,15 @@ class PeerMessage:
     paces: Optional[Dict[int, float]] = None  # beside a tick: see Run.paces_of_ranks
     failed: Optional[Tuple[str, float]] = None  # beside a tick: how its node has failed in this order (kind), and when
     told: Optional[List[List[str]]] = None  # beside a tick: what launchers have told people, see HostTeller.mentioned
+    headway: Optional[Headway] = None  # beside a tick or an answer: how far this order has come, as the sender knows
 
     def to_json(self) -> Json:
         """Return it without what is not set."""
-        data = {name: value for name, value in vars(self).items() if value and name not in ("stacks", "news", "part")}
+        apart = ("stacks", "news", "part", "headway")
+        data = {name: value for name, value in vars(self).items() if value and name not in apart}
         data["node"] = self.node
+        if self.headway is not None:
+            data["headway"] = self.headway.to_json()
         if self.news is not None:
             data["news"] = self.news.to_json()
         if self.part is not None:
@@ -85,6 +90,7 @@ class PeerMessage:
             paces={int(rank): float(seconds) for rank, seconds in (data.get("paces") or {}).items()} or None,
             failed=(str(kind), float(at)) if kind else None,
             told=[[str(word) for word in one] for one in data.get("told") or ()] or None,
+            headway=Headway.from_json(data["headway"]) if data.get("headway") else None,
         )
 
 

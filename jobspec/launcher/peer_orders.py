@@ -9,6 +9,7 @@ from jobctl.jobspec.launcher.lease import TICK
 from jobctl.jobspec.launcher.old_places import OldPlaces
 from jobctl.jobspec.launcher.order import Order
 from jobctl.jobspec.launcher.processes import boot_time
+from jobctl.jobspec.launcher.progress import Headway
 from jobctl.jobspec.launcher.records import record
 
 if TYPE_CHECKING:
@@ -62,6 +63,8 @@ class PeerOrders:
         self.on_adopted: Callable[[], None] = lambda: None  # called with each new order of launchers
         self.said: Optional[str] = None
         self.failed: Callable[[], Optional[Tuple[str, float]]] = lambda: None  # how this node has failed in the order
+        self.own: Callable[[], Headway] = Headway  # how far this node has come in the order
+        self.told: Dict[str, Headway] = {}  # how far the order has come as others have said; its id
         self.places = OldPlaces(boot_time())
         self.spares: Dict[str, PeerSpare] = {}  # hosts whose idle launchers were heard
 
@@ -124,6 +127,17 @@ class PeerOrders:
         found = [(node, heard.failed) for node, heard in self.heard.items() if heard.failed and self.is_there(node)]
         causes = [(kind != "launcher", at, node) for node, (kind, at) in [*found, (self.lease.me, mine)]]
         return None if min(causes)[2] == self.lease.me else min(causes)[2]
+
+    @property
+    def headway(self) -> Headway:
+        """How far the order has come, as far as is known here."""
+        told = self.told.get(self.order.id) if self.order is not None else None
+        return self.own().furthest(told or Headway())
+
+    def hear_headway(self, age: Optional[List[Any]], headway: Optional[Headway]) -> None:
+        """Take note of how far the order of this age has come, as another launcher says: also after that is gone."""
+        if self.order is not None and headway is not None and age is not None and age == self.age:
+            self.told = {self.order.id: headway.furthest(self.told.get(self.order.id, Headway()))}
 
     def propose(self, order: Order, after: Optional[str] = None) -> None:
         """Begin `order` if the generation `after` still runs here."""

@@ -125,15 +125,16 @@ class PeerLinks:
         now = boot_time()
         if now < self.next:
             return
-        self.next = now + (TICK if self.launcher.pending is None else FIRST_TICKS)
+        waits = self.launcher.pending is not None or self.launcher.recovery.settles(now)
+        self.next = now + (FIRST_TICKS if waits else TICK)
         name = self.last = self.lease.tick(now)
         if self.lease.generation is not None and self.majority is not None:
+            run, failed = self.launcher.run_, self.launcher.recovery.failed
+            paces = run.paces_of_ranks() if run is not None else None
+            begun, told = self.majority.validity.had, self.launcher.recovery.teller.mentioned
+            tick = self.message(tick=name, begun=begun, paces=paces, failed=failed, told=told)
             for peer in self.peers.values():
-                run = self.launcher.run_
-                paces = run.paces_of_ranks() if run is not None else None
-                failed, told = self.launcher.recovery.failed, self.launcher.recovery.teller.mentioned
-                begun = self.majority.validity.had
-                self.send(self.message(tick=name, begun=begun, paces=paces, failed=failed, told=told), peer)
+                self.send(tick, peer)
         if self.greeted is not None:
             for peer in self.peers.values():
                 idle = self.message(tick=name, spare=self.launcher.launch.host)
@@ -188,8 +189,10 @@ class PeerLinks:
         elif self.majority is None or self.orders is None:
             return
         elif message.answer is not None:
-            if self.majority.answered(message.answer, node) and message.news is not None:
-                self.orders.take(message.news, message.age)
+            if self.majority.answered(message.answer, node):
+                self.orders.hear_headway(message.age, message.headway)
+                if message.news is not None:
+                    self.orders.take(message.news, message.age)
         elif message.tick is None or not self.orders.places.is_clear(node, boot_time()):
             return
         elif self.majority.asked(message.generation, node, boot_time()):
@@ -197,6 +200,7 @@ class PeerLinks:
             self.peers[node] = sender  # it may have been started again, at another port
             more = {"begun": message.begun, "paces": message.paces, "failed": message.failed}
             self.orders.hear(node, message.tick, message.age, **more)
+            self.orders.hear_headway(message.age, message.headway)
             self.send(self.message(answer=message.tick, news=self.orders.news(message.age)), sender)
             self.hand_on(message.generation, message.tick, message.age, sender)
             # The other one may not have run yet when that tick was sent. Only a launcher that misses an answer asks, so
@@ -248,9 +252,11 @@ class PeerLinks:
             self.send(PeerMessage(generation, self.lease.me, about=tick, order=text, part=part, age=age), to)
 
     def message(self, **fields: Any) -> PeerMessage:
-        """Return a message of this launcher."""
-        known = self.orders.age if self.orders is not None else None
-        return PeerMessage(self.lease.generation, self.lease.me, age=known, **fields)
+        """Return a message of this launcher. Those that launchers begin orders by say how far theirs has come."""
+        orders, tells = self.orders, "tick" in fields or "answer" in fields
+        age = orders.age if orders is not None else None
+        headway = orders.headway if orders is not None and age is not None and tells else None
+        return PeerMessage(self.lease.generation, self.lease.me, age=age, headway=headway, **fields)
 
     def pass_on(self) -> None:
         """Tell all launchers that are in an older order of this one's, beside another answer to their last ticks."""

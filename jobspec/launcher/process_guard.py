@@ -34,29 +34,6 @@ if TYPE_CHECKING:
 
     Waiting = Any  # a ParkedRank of standby_guard.py
 ABANDONED = signal.SIGUSR2  # what the guard of a process gets when its parent dies
-CODE: Any = None  # this file as the interpreter has compiled it, where it is the program that runs
-
-
-def keep_compiled(directory: str) -> str:
-    """Write this program down as the interpreter has compiled it, and return the path; its source where that cannot be.
-
-    What a framework's launcher starts for each process is its guard, this program once more, and compiling it takes
-    longer than all else that a guard does before its process runs.
-    """
-    source, path = os.path.abspath(__file__), os.path.join(directory, "launcher.pyc")
-    if CODE is None:
-        return source
-    import importlib.util
-    import marshal
-
-    try:
-        with open(path + ".new", "wb") as file:
-            file.write(importlib.util.MAGIC_NUMBER + bytes(12) + marshal.dumps(CODE))
-        os.replace(path + ".new", path)
-    except OSError as error:
-        note("cannot write %s: %s" % (path, error))
-        return source
-    return path
 
 
 def load_for_later() -> None:

@@ -6,11 +6,35 @@ import os
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.launcher.files import files_in, read_progress
+from jobctl.jobspec.launcher.records import record
 
 if TYPE_CHECKING:
-    from typing import Dict, List, Optional, Tuple
+    from typing import Dict, List, Optional, Sequence, Tuple
 STEADY = 20  # steps that a process has told of, after which its own time counts
 HANG_LEAST, HANG_FACTOR, HANG_SAMPLES = 30.0, 5.0, 20  # `hang_timeout: auto`
+
+
+@record
+class Headway:
+    """How far a generation has come, as far as a launcher knows: its last step, and for how many seconds it has run."""
+
+    step: Optional[int] = None
+    ran: float = 0.0
+
+    def furthest(self, other: Headway) -> Headway:
+        """Return what two launchers know together."""
+        steps = [step for step in (self.step, other.step) if step is not None]
+        return Headway(max(steps, default=None), max(self.ran, other.ran))
+
+    def to_json(self) -> List[Optional[float]]:
+        """Return its JSON form."""
+        return [self.step, round(self.ran, 1)]
+
+    @classmethod
+    def from_json(cls, data: Sequence[Optional[float]]) -> Headway:
+        """Return what `to_json` has written. Raises TypeError or ValueError."""
+        step, ran = data
+        return cls(None if step is None else int(step), float(ran or 0.0))
 
 
 class Pace:

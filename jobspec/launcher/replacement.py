@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from typing import Dict, List, Optional, Sequence, Set
 
     from jobctl.jobspec.launcher.autonomy_terms import HotSpare
-    from jobctl.jobspec.launcher.node_report import NodeReport
     from jobctl.jobspec.launcher.order import Member, Order
     from jobctl.jobspec.launcher.peer_orders import PeerOrders
+    from jobctl.jobspec.launcher.progress import Headway
 TURN = 2.0  # seconds that the launcher of the next node waits longer: as a rule one begins, and not all at once
 
 
@@ -33,10 +33,10 @@ class Replacement:
         self.lease: Optional[str] = None
         self.began = 0.0  # when this launcher has entered that lease: a node that has just moved is yet to be heard
 
-    def look(self, report: NodeReport, done: Set[int], now: float) -> Optional[str]:
+    def look(self, done: Set[int], now: float) -> Optional[str]:
         """Do what is due now; return what a node that is not heard waits for, None if none does.
 
-        `report` is this launcher's; `done` are nodes whose processes have ended well.
+        `done` are nodes whose processes have ended well.
         """
         order = self.orders.order
         if order is not None and order.lease != self.lease:
@@ -52,15 +52,15 @@ class Replacement:
         self.since = now if self.since is None else self.since
         if now - self.since >= TURN * sorted(self.present(order)).index(self.orders.lease.me):
             self.since = None
-            self.orders.propose(self.next(order, lost, report), order.id)
+            self.orders.propose(self.next(order, lost), order.id)
         return None
 
-    def next(self, order: Order, lost: Sequence[int], report: NodeReport) -> Order:
+    def next(self, order: Order, lost: Sequence[int]) -> Order:
         """Return what follows `order`: the generation with the lost nodes elsewhere, or the end of the job."""
         assert order.autonomy is not None
         if order.autonomy.restarts_left(time.time()) > 0:
-            return self.successor(order, lost, report)
-        because = failure(order, dict.fromkeys(lost), report)
+            return self.successor(order, lost)
+        because = failure(order, dict.fromkeys(lost), self.orders.headway)
         why = "the restarts of `recovery.max_restarts` are used up"
         return given_up(order, because, "node %d: %s; %s" % (because.node, because.reason, why))
 
@@ -108,7 +108,7 @@ class Replacement:
             old = [place for place in old if not (place.node in heard and heard[place.node].begun)]
         return old + [OldPlace(m.node, m.host, {}) for m in order.members if m.node in lost]
 
-    def successor(self, order: Order, lost: Sequence[int], report: NodeReport) -> Order:
+    def successor(self, order: Order, lost: Sequence[int]) -> Order:
         """Return the generation after `order` in which the lost nodes are on spares."""
         terms = order.autonomy
         assert terms is not None
@@ -129,7 +129,7 @@ class Replacement:
             moves=moves,
             autonomy=changed(
                 terms,
-                failures=[*terms.failures, failure(order, homes, report)],
+                failures=[*terms.failures, failure(order, homes, self.orders.headway)],
                 spares=[spare for spare in terms.spares if spare not in homes.values()],
                 moved=LastMove(number, name, 1 + (terms.moved.times if terms.moved is not None else 0), {}),
             ),
@@ -140,7 +140,7 @@ def _at(member: Member, spare: Optional[HotSpare]) -> Member:
     return member if spare is None else member.at(spare.host, spare.address, spare.port)
 
 
-def failure(order: Order, homes: Dict[int, Optional[HotSpare]], report: NodeReport) -> NodeFailure:
+def failure(order: Order, homes: Dict[int, Optional[HotSpare]], headway: Headway) -> NodeFailure:
     """Return why the generation `order` ends: hosts are lost. `homes`: where their nodes go, None for nowhere."""
     hosts = {m.node: m.host for m in order.members}
     node = min(homes)
@@ -156,8 +156,8 @@ def failure(order: Order, homes: Dict[int, Optional[HotSpare]], report: NodeRepo
         rank=None,
         exit_code=None,
         kind="host",
-        progress=report.progress,
-        ran=max(0.0, time.time() - (report.started_at or time.time())),
+        progress=headway.step,
+        ran=headway.ran,
         log=None,
         tail=[],
         reason="; ".join([lost, ", ".join(moves)] if moves else [lost]),

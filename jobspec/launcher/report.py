@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from jobctl.jobspec.launcher.files import read_json, write_json
 from jobctl.jobspec.launcher.node_report import LauncherProcess, NodeReport
 from jobctl.jobspec.launcher.processes import boot_time, start_ticks
+from jobctl.jobspec.launcher.progress import Headway
 from jobctl.jobspec.launcher.records import changed
 
 if TYPE_CHECKING:
@@ -48,6 +49,8 @@ class Report:
             port=port,
             spare=bool(launch.spare),
         )
+        step = last.get("progress")
+        self.before = self.reached, Headway(step if isinstance(step, int) else None)  # of the launcher before this one
         if not launch.has_session:
             with contextlib.suppress(AttributeError, KeyError, TypeError, ValueError):
                 self.fields.go_on_from(last)
@@ -61,6 +64,15 @@ class Report:
     def reached(self) -> Tuple[float, int]:
         """How far this node has come: each `up` after a `down` counts generations from 1 again."""
         return self.fields.epoch, self.fields.generation
+
+    def headway(self, order: Optional[Order], now: float) -> Headway:
+        """Return how far this node has come in a generation; `now` is in seconds since the epoch."""
+        if order is None or not self.is_of(order):
+            return Headway()
+        fields, (reached, before) = self.fields, self.before
+        began = fields.started_at
+        own = Headway(fields.progress, max(0.0, (fields.finished_at or now) - began) if began is not None else 0.0)
+        return own.furthest(before) if reached == self.reached else own
 
     def is_before(self, order: Order) -> bool:
         """Return whether `order` is a generation after the current one."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from jobctl.jobspec.launcher.autonomy import Autonomy
+from jobctl.jobspec.launcher.autonomy import SETTLE, Autonomy
 from jobctl.jobspec.launcher.failure import Failure
 from jobctl.jobspec.launcher.going_back import GoingBack
 from jobctl.jobspec.launcher.host_teller import HostTeller
@@ -14,6 +14,7 @@ from jobctl.jobspec.launcher.peer_orders import PeerOrders
 from jobctl.jobspec.launcher.processes import boot_time
 from jobctl.jobspec.launcher.replacement import Replacement
 from jobctl.jobspec.launcher.run import FAILED_GRACE
+from jobctl.jobspec.launcher.session_messages import NodeCourse
 from jobctl.jobspec.launcher.stragglers import slow_processes
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ class SelfRecovery:
         self.autonomy = Autonomy(launcher.launch, launcher.report, keeper, supervised)
         self.replacement = Replacement(keeper) if isinstance(keeper, PeerOrders) else None
         self.going_back = GoingBack(keeper) if isinstance(keeper, PeerOrders) else None
+        keeper.own = lambda: launcher.report.headway(launcher.orders.order, time.time())
         if isinstance(keeper, PeerOrders):
             keeper.failed = lambda: self.failed
         self.teller = HostTeller(launcher)
@@ -50,6 +52,18 @@ class SelfRecovery:
         ended = report.state in ("failed", "fenced") and order is not None and report.is_of(order)
         return (found.kind, found.at) if ended and found is not None else None
 
+    def settles(self, now: float) -> bool:
+        """Say whether this node has failed so recently that the cause, and how far the others are, is not known yet."""
+        failed = self.autonomy.failed
+        return failed is not None and now - failed.since < SETTLE
+
+    def tell_course(self, order: Order) -> None:
+        """Have the others hear how far this node has come, where another process talks to them."""
+        launcher = self.launcher
+        if launcher.gossip is not None and launcher.session is not None and launcher.report.is_of(order):
+            failed = launcher.report.state in ("failed", "fenced")
+            launcher.session.tell_course(NodeCourse(order.id, failed, launcher.session.own()))
+
     def act(self) -> Optional[int]:
         """Do what is due; return an exit code when it is time to go."""
         launcher, report = self.launcher, self.launcher.report
@@ -57,6 +71,8 @@ class SelfRecovery:
         if members is not None and members.again and report.state in ("running", "succeeded"):
             self.fail_for_restarted(members.again)
         newest = launcher.orders.order
+        if newest is not None:
+            self.tell_course(newest)
         lease = launcher.links.majority
         if lease is not None and lease.validity.over and launcher.run_ is None:
             self.ask_again(newest, launcher.orders.member())
@@ -82,7 +98,7 @@ class SelfRecovery:
         launcher, orders = self.launcher, self.launcher.peer_orders
         if self.replacement is None or orders is None:
             return
-        why = self.replacement.look(launcher.report.fields, launcher.links.done, boot_time())
+        why = self.replacement.look(launcher.links.done, boot_time())
         if why is not None:
             orders.say_once(why)
 
@@ -137,7 +153,7 @@ class SelfRecovery:
         """Begin a generation of launchers with the lease that there is, or with another one if that is over."""
         launcher = self.launcher
         if launcher.lease.generation != order.lease:  # that lease was another launcher's, and so was what it ran
-            launcher.say(generation=order.number)
+            launcher.say(generation=order.number, progress=None, started_at=None)
             self.ask(order, member)
             launcher.fail(started_again(), "its launcher was started again")
             return

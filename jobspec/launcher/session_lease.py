@@ -10,14 +10,16 @@ from jobctl.jobspec.launcher.files import note
 from jobctl.jobspec.launcher.lease import UNSUPERVISED, Ticks, Validity
 from jobctl.jobspec.launcher.pipe import MessagePipe
 from jobctl.jobspec.launcher.processes import boot_time
+from jobctl.jobspec.launcher.progress import Headway
 from jobctl.jobspec.launcher.records import changed
-from jobctl.jobspec.launcher.session_messages import GossipReport, SessionReport, SessionRequest
+from jobctl.jobspec.launcher.session_messages import GossipReport, NodeCourse, SessionReport, SessionRequest
 
 if TYPE_CHECKING:
     import socket
     from typing import Callable, Dict, Optional, Sequence
 
     from jobctl.jobspec.launcher.order import Order
+RAN = 5.0  # seconds by which others may know less of how long a node has run
 TERMINATED = 2.0  # seconds between the end of a lease here and in etcd: processes are to be killed, clocks drift
 
 
@@ -40,6 +42,8 @@ class LeaseSession:
         self.said: Optional[str] = None
         self.lost = False
         self.members = GossipReport([], set(), False, {})  # what a GossipMember knows of them; nothing with etcd
+        self.told: Optional[NodeCourse] = None  # what the GossipMember knows of this node
+        self.own: Callable[[], Headway] = Headway  # how far this node has come
         self.on_over: Callable[[], None] = lambda: None  # called when the lease is over, as the node may run elsewhere
 
     def read(self) -> None:
@@ -75,6 +79,19 @@ class LeaseSession:
     def missing(self) -> Optional[str]:
         """What this launcher waits for before it may begin a generation, None for nothing."""
         return "waits for node %s, which has no lease" % ", ".join(map(str, sorted(self.gone))) if self.gone else None
+
+    @property
+    def headway(self) -> Headway:
+        """How far the generation has come, as far as is known here; with etcd, others do not say."""
+        return self.own().furthest(self.members.headway)
+
+    def tell_course(self, course: NodeCourse) -> None:
+        """Have the GossipMember tell the others how this node does: when it has made a step or failed, and now and then."""
+        last = self.told
+        known = last is not None and last.headway.ran > course.headway.ran - RAN
+        if last is None or not known or course != changed(last, headway=changed(last.headway, ran=course.headway.ran)):
+            self.told = course
+            self.ask(SessionRequest(course=course))
 
     @property
     def failed_first(self) -> Optional[int]:

@@ -5,12 +5,31 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.launcher.order import Order
+from jobctl.jobspec.launcher.progress import Headway
 from jobctl.jobspec.launcher.records import record
 
 if TYPE_CHECKING:
     from typing import Dict, List, Optional, Set
 
     from jobctl.jobspec.launcher.files import Json
+
+
+@record
+class NodeCourse:
+    """How far a node has come in a generation, and whether it has failed there."""
+
+    generation: str  # its id
+    failed: bool
+    headway: Headway
+
+    def to_json(self) -> Json:
+        """Return its JSON form."""
+        return {**vars(self), "headway": self.headway.to_json()}
+
+    @classmethod
+    def from_json(cls, data: Json) -> NodeCourse:
+        """Return what `to_json` has written."""
+        return cls(data["generation"], data["failed"], Headway.from_json(data["headway"]))
 
 
 @record
@@ -22,16 +41,19 @@ class SessionRequest:
     begun: Optional[str] = None  # the generation that the launcher begins, for a GossipMember
     done: Optional[str] = None  # the generation that this node is done with, for a GossipMember
     leave: bool = False  # end, and give the lease back
+    course: Optional[NodeCourse] = None  # for a GossipMember: how its node does
 
     def to_json(self) -> Json:
         """Return it without what is not set."""
         data = {name: value for name, value in vars(self).items() if value}
-        return {**data, "proposal": self.proposal.to_json()} if self.proposal else data
+        data.update({name: data[name].to_json() for name in ("proposal", "course") if name in data})
+        return data
 
     @classmethod
     def from_json(cls, data: Json) -> SessionRequest:
         """Return the request that `to_json` has written."""
-        return cls(**{**data, "proposal": Order.from_json(data["proposal"])} if "proposal" in data else data)
+        read = {"proposal": Order.from_json, "course": NodeCourse.from_json}
+        return cls(**{**data, **{name: read[name](data[name]) for name in read.keys() & data.keys()}})
 
 
 @record
@@ -42,17 +64,20 @@ class GossipReport:
     done: Set[int]  # those that are done with it, this one too
     all_done: bool  # whether all trainers are, and all that can be heard know of this node
     addresses: Dict[int, str]  # where the members are now
+    headway: Headway = Headway()  # how far the generation has come, as they say
 
     def to_json(self) -> Json:
         """Return its JSON form."""
         addresses = {str(node): address for node, address in self.addresses.items()}
-        return {"again": self.again, "done": sorted(self.done), "all_done": self.all_done, "addresses": addresses}
+        own = {"done": sorted(self.done), "addresses": addresses, "headway": self.headway.to_json()}
+        return {**vars(self), **own}
 
     @classmethod
     def from_json(cls, data: Json) -> GossipReport:
         """Return the report that `to_json` has written."""
         addresses = {int(node): address for node, address in data["addresses"].items()}
-        return cls(data["again"], set(data["done"]), data["all_done"], addresses)
+        headway = Headway.from_json(data["headway"])
+        return cls(data["again"], set(data["done"]), data["all_done"], addresses, headway)
 
 
 @record

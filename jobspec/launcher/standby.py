@@ -13,6 +13,7 @@ import socket
 import time
 from typing import TYPE_CHECKING
 
+from jobctl.jobspec.launcher.bytecode import program_for
 from jobctl.jobspec.launcher.files import files_in, note
 from jobctl.jobspec.launcher.node_report import StandbyState
 from jobctl.jobspec.launcher.pipe import MessagePipe
@@ -49,10 +50,10 @@ class Parked:
 
     def __init__(self, run: Trained) -> None:
         environment, launch = run.environment, run.launch
-        wanted, source = launch.standby, os.path.abspath(__file__)
+        wanted, python = launch.standby, environment.argv(launch.start)[0]
         assert wanted is not None
         hook = os.path.join(run.folders.node, "standby")
-        write_hook(hook, source)
+        write_hook(hook, os.path.abspath(__file__))
         environs, apart, trial = run.surroundings()
         self.environ = dict(environment.environ)
         self.ready = False
@@ -60,7 +61,7 @@ class Parked:
         self.pipe = MessagePipe(ours)
         with open(os.path.join(run.folders.node, "logs", "standby.log"), "wb") as log:
             self.process = spawn(
-                [environment.argv(launch.start)[0], source, "parked-launcher"],
+                [python, program_for(python, self.environ.get("PATH"), environment.program), "parked-launcher"],
                 {**self.environ, "JOBCTL_STANDBY": json.dumps({"fd": theirs.fileno()})},
                 launch.workdir,
                 log.fileno(),

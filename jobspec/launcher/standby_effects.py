@@ -6,7 +6,7 @@ script has changed the same by then, the import might have done something else: 
 
 from __future__ import annotations
 
-import logging
+import functools
 import signal
 import sys
 import threading
@@ -16,17 +16,31 @@ from typing import TYPE_CHECKING
 from jobctl.jobspec.launcher.processes import signal_action
 
 if TYPE_CHECKING:
+    from types import ModuleType
     from typing import Any, Dict, List, Optional, Tuple
 
 # Lists to whose ends imports add: a script that has changed them too gets the same at the ends of its own.
 GROWING = ("sys.meta_path", "sys.path_hooks", "the filters of warnings")
 HANDLERS, LEVEL = "the handlers of the root logger", "the level of the root logger"
 DEPTH = "sys.getrecursionlimit()"
-HOOKS = (
-    *((sys, name) for name in ("excepthook", "displayhook", "unraisablehook")),
-    *((threading, "excepthook"), (warnings, "showwarning"), (logging, "lastResort")),
-)
 NUMBERS = tuple(sorted(set(signal.valid_signals()) - {signal.SIGKILL, signal.SIGSTOP}))
+
+
+@functools.lru_cache(maxsize=None)
+def logs() -> ModuleType:
+    """Return `logging`, the same one each time. It is a tenth of what a guard imports, and only a standby needs it."""
+    import logging
+
+    return logging
+
+
+def hooks() -> Dict[str, Tuple[ModuleType, str]]:
+    """Return the module and the attribute of each hook, by what users read."""
+    found = (
+        *((sys, name) for name in ("excepthook", "displayhook", "unraisablehook")),
+        *((threading, "excepthook"), (warnings, "showwarning"), (logs(), "lastResort")),
+    )
+    return {"%s.%s" % (module.__name__, name): (module, name) for module, name in found}
 
 
 def lists() -> Dict[str, List[Any]]:
@@ -34,23 +48,18 @@ def lists() -> Dict[str, List[Any]]:
     return {
         "sys.meta_path": sys.meta_path,
         "sys.path_hooks": sys.path_hooks,
-        "the filters of warnings": warnings.filters,  # type: ignore[dict-item]
-        HANDLERS: logging.root.handlers,
+        "the filters of warnings": warnings.filters,
+        HANDLERS: logs().root.handlers,
     }
 
 
 def state_of_process() -> Dict[str, Any]:
     """Return all that is looked at."""
     state: Dict[str, Any] = {name: list(items) for name, items in lists().items()}
-    state[LEVEL], state[DEPTH] = logging.root.level, sys.getrecursionlimit()
-    state.update((hook_name(*hook), getattr(*hook)) for hook in HOOKS)
+    state[LEVEL], state[DEPTH] = logs().root.level, sys.getrecursionlimit()
+    state.update((name, getattr(*hook)) for name, hook in hooks().items())
     state.update((name_of_handler(number), (signal_action(number), signal.getsignal(number))) for number in NUMBERS)
     return state
-
-
-def hook_name(module: Any, name: str) -> str:
-    """Return what users read."""
-    return "%s.%s" % (module.__name__, name)
 
 
 def name_of_handler(number: int) -> str:
@@ -65,7 +74,7 @@ def set_state(name: str, value: Any) -> None:
         with warnings.catch_warnings():  # has the interpreter look at its filters anew, in each version of Python
             pass
     elif name == LEVEL:
-        logging.root.setLevel(value)
+        logs().root.setLevel(value)
     elif name == DEPTH:
         sys.setrecursionlimit(value)
     elif name in SIGNALS_BY_NAME:
@@ -75,12 +84,11 @@ def set_state(name: str, value: Any) -> None:
             signal.signal(number, handler)
         signal_action(number, raw)
     else:
-        module, attribute = HOOKS_BY_NAME[name]
+        module, attribute = hooks()[name]
         setattr(module, attribute, value)
 
 
 SIGNALS_BY_NAME = {name_of_handler(number): number for number in NUMBERS}
-HOOKS_BY_NAME = {hook_name(*hook): hook for hook in HOOKS}
 
 
 class Effects:

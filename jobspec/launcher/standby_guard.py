@@ -19,6 +19,7 @@ import socket
 import subprocess
 from typing import TYPE_CHECKING
 
+from jobctl.jobspec.launcher.bytecode import keep_compiled_module
 from jobctl.jobspec.launcher.process_guard import (
     ABANDONED,
     abandon,
@@ -75,7 +76,8 @@ def write_hook(folder: str, source: str) -> None:
     program = os.path.join(folder, MODULE + ".py")
     with contextlib.suppress(FileNotFoundError):
         os.unlink(program)
-    os.symlink(source, program)  # under a name that it can be imported by, which compiles it once
+    os.symlink(source, program)  # under a name that it can be imported by
+    keep_compiled_module(program)
 
 
 def differing(before: Dict[str, str], now: Dict[str, str], changing: Sequence[str]) -> Optional[str]:

@@ -13,7 +13,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.launcher.processes import kill_descendants
-from jobctl.jobspec.launcher.standby_effects import Effects, state_of_process
+from jobctl.jobspec.launcher.standby_effects import Effects, logs, state_of_process
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -141,6 +141,7 @@ class Preloaded:
         self.given = dict(os.environ)  # what the imports begin with
         self.cold = ""  # the file that says why this rank went on cold
         main = sys.modules["__main__"]
+        logs()  # imported before modules are searched where the script is
         with self.as_in_the_script():
             main.__file__ = os.path.join(self.first, task.name)  # some take it for a sign of a person who types
             try:

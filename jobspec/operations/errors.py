@@ -45,6 +45,10 @@ class Refused(OperationError):
     """It cannot be done like that: a wrong argument, or a job that is not in the state for it."""
 
 
+class UnknownJob(Refused):
+    """No job of that name is known here."""
+
+
 class UnsupportedOnTarget(Refused):
     """The target has no such operation."""
 

@@ -15,6 +15,7 @@ from importlib.resources import files
 ORDER = (
     "records",
     "files",
+    "bytecode",
     "launch",
     "restart_policy",
     "words",

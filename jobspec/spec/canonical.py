@@ -27,6 +27,7 @@ __all__ = [
     "volume",
     "words",
 ]
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def nodes(value: Any) -> Any:
@@ -149,14 +150,19 @@ def secrets(value: Any) -> Any:
     if isinstance(value, dict):
         return [_secret(name, source) for name, source in value.items() if not name.startswith("x-")]
     if isinstance(value, list):
-        return [{"name": item, "env": item} if isinstance(item, str) else item for item in value]
+        return [_of_variable(item) if isinstance(item, str) else item for item in value]
     return value
 
 
 def _secret(name: str, source: Any) -> Any:
     if source is None or source == {}:
-        return {"name": name, "env": name}
+        return _of_variable(name)
     return {**source, "name": name} if isinstance(source, dict) else source
+
+
+def _of_variable(name: str) -> dict[str, str]:
+    """Return a secret that is read from the variable of its name. A bad name gets one error, not two."""
+    return {"name": name, "env": name} if _VARIABLE.fullmatch(name) else {"name": name}
 
 
 def secret_name(value: Any) -> Any:
@@ -166,7 +172,7 @@ def secret_name(value: Any) -> Any:
 
 def variable(value: Any) -> Any:
     """The name of a variable stays as it is; what can only be a secret itself is refused, and quoted nowhere."""
-    if not isinstance(value, str) or re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", value):
+    if not isinstance(value, str) or _VARIABLE.fullmatch(value):
         return value
     if re.fullmatch(r"[A-Za-z0-9_-]*", value):
         raise bad("bad-variable", "this is not the name of a secret", "letters, digits and `_`, no digit first")

@@ -91,7 +91,7 @@ def parse_hosts(text: str, file: str) -> LoadedHosts:
         try:
             new = _hosts(tokens, found)
         except _Bad as bad:
-            found.append(Diagnostic("error", bad.code, bad.message, tokens[0][1], bad.hint))
+            found.append(_diagnostic(bad, *tokens[0]))
             continue
         for host in new:
             if host.name in hosts:
@@ -164,6 +164,12 @@ def _tokens(line: str, number: int, file: str) -> Iterator[tuple[str, Span]]:
         yield match[0], Span(file, number, match.start() + 1, number, match.end() + 1)
 
 
+def _diagnostic(bad: _Bad, token: str, span: Span) -> Diagnostic:
+    """Return what is wrong with a word of a line."""
+    hint = "a comment needs a space before its `#`" if "#" in token else bad.hint
+    return Diagnostic("error", bad.code, bad.message, span, hint)
+
+
 def _hosts(tokens: list[tuple[str, Span]], found: list[Diagnostic]) -> list[Host]:
     (pattern, _), *rest = tokens
     user, names, port = _pattern(pattern)
@@ -175,7 +181,9 @@ def _hosts(tokens: list[tuple[str, Span]], found: list[Diagnostic]) -> list[Host
                 raise _Bad("repeated-key", f"the key `{key}` appears twice")
             values[key] = value
         except _Bad as bad:
-            found.append(Diagnostic("error", bad.code, bad.message, span, bad.hint))
+            found.append(_diagnostic(bad, token, span))
+            if "#" in token:  # the rest are words of the comment
+                break
     slots, last = values.get("slots"), max(values.get("devices", ()), default=0)
     if slots is not None and last >= slots:
         span = next(span for token, span in rest if token.startswith("devices="))
@@ -184,8 +192,7 @@ def _hosts(tokens: list[tuple[str, Span]], found: list[Diagnostic]) -> list[Host
     try:
         addresses = _addresses(values.pop("addr", None), len(names))
     except _Bad as bad:
-        span = next(span for token, span in rest if token.startswith("addr="))
-        found.append(Diagnostic("error", bad.code, bad.message, span, bad.hint))
+        found.append(_diagnostic(bad, *next(pair for pair in rest if pair[0].startswith("addr="))))
         return []
     return [
         Host(name=name, user=user, port=port, addr=address, **values)
@@ -198,16 +205,17 @@ _HOST = re.compile(r"(?:(?P<user>[^@\s]+)@)?(?P<name>\[[0-9a-fA-F:]*:[0-9a-fA-F:
 
 def _pattern(text: str) -> tuple[str | None, list[str], int | None]:
     match = _HOST.fullmatch(text)
-    if match is None:
-        raise _Bad("bad-host", f"`{text}` is not a host", "write `user@name:port`, or `name[01-16]` for a range")
-    port = match["port"]
-    if port is not None and is_ipv6(address := text.rpartition("@")[2]):
+    port = None if match is None else match["port"]
+    if (match is None or port is not None) and is_ipv6(address := text.rpartition("@")[2]):
         hint = f"an IPv6 address is written in brackets: `[{address}]`, with a port `[{address}]:22`"
         raise _Bad("bad-host", f"`{address}` is an IPv6 address without brackets", hint)
+    if match is None:
+        raise _Bad("bad-host", f"`{text}` is not a host", "write `user@name:port`, or `name[01-16]` for a range")
     if port is not None and not (re.fullmatch(r"[0-9]{1,5}", port) and 1 <= int(port) <= 65535):
         raise _Bad("bad-host", f"`{port}` is not a port", "write a number from 1 to 65535 after the colon")
     name = match["name"]
     names = [name[1:-1]] if name.startswith("[") and ":" in name else expand(name)
+    _check_numbers(names, "bad-host")
     return match["user"], names, None if port is None else int(port)
 
 
@@ -269,6 +277,7 @@ def _addresses(pattern: str | None, count: int) -> list[str | None]:
         raise _Bad("bad-address", f"`addr={pattern}` is not an address", hint)
     else:
         addresses = expand(pattern)
+        _check_numbers(addresses, "bad-address")
     if len(addresses) != count:
         message = f"`addr={pattern}` is {len(addresses)} address{'es' if len(addresses) > 1 else ''} for {count} hosts"
         raise _Bad("bad-address", message, "give as many, e.g. `gpu[1-4] addr=10.0.0.[1-4]`")
@@ -278,9 +287,16 @@ def _addresses(pattern: str | None, count: int) -> list[str | None]:
 # Keys.
 
 
+def _check_numbers(names: Sequence[str], code: str) -> None:
+    """Raise _Bad for four numbers that are not an IPv4 address: no machine has such a name."""
+    for name in names:
+        if re.fullmatch(r"\d+(?:\.\d+){3}", name) and not all(int(number) <= 255 for number in name.split(".")):
+            raise _Bad(code, f"`{name}` is not an IPv4 address", "each of its four numbers is at most 255")
+
+
 def _number(text: str) -> int:
     if not re.fullmatch(r"[1-9][0-9]{0,4}", text):
-        raise _Bad("bad-value", f"expected a number from 1 on, found `{text}`")
+        raise _Bad("bad-value", f"expected a number from 1 to 99999, found `{text}`")
     return int(text)
 
 
@@ -333,6 +349,8 @@ def _value(token: str) -> tuple[str, object]:
             raise _Bad("bad-value", f"`{key}` has no value", f"write `{key}=…`")
         hint = closest(key, (*FLAGS, *KEYS)) or "one host a line; after it `key=value` or `spare`"
         raise _Bad("unknown-key", f"unknown word `{key}`", hint)
+    if key in FLAGS:
+        raise _Bad("unknown-key", f"`{key}` takes no value", f"write `{key}` alone")
     if key not in KEYS:
         raise _Bad("unknown-key", f"unknown key `{key}`", closest(key, KEYS) or f"known keys: {', '.join(KEYS)}")
     if not text:

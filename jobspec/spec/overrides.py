@@ -8,6 +8,7 @@ from typing import Any
 
 from jobctl.jobspec.spec import canonical as short
 from jobctl.jobspec.spec.diagnostics import Diagnostic, Span
+from jobctl.jobspec.spec.scalars import is_text
 from jobctl.jobspec.spec.source import BadSource, YamlNode
 from jobctl.jobspec.spec.yaml_reader import parse
 
@@ -33,6 +34,8 @@ def apply_override(root: YamlNode, override: str, number: int) -> None:
     if not equals or not all(parts):
         hint = "write KEY=VALUE, e.g. `--set nodes=2`"
         raise BadSource(Diagnostic("error", "bad-override", f"`{override}` is not a valid override", span, hint))
+    if not is_text(text):
+        raise BadSource(Diagnostic("error", "not-text", f"the value of `{key}` is not UTF-8 text", span))
     # Its places are counted in `KEY=VALUE`, so that a caret stands under the value.
     start = len(key) + 1
     try:

@@ -214,7 +214,7 @@ class Volume(Part):
 class SecretSource(Part):
     """Where a secret is read from."""
 
-    env: Text | None = Field(
+    env: Annotated[Text, BeforeValidator(short.variable, json_schema_input_type=str), Form("string")] | None = Field(
         default=None,
         description="The variable of `up`'s environment to read. Default: the variable of the same name.",
         examples=["WANDB_API_KEY"],

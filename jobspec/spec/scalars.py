@@ -81,11 +81,23 @@ def parse_bool(value: object) -> object:
     raise expected("`true` or `false`", value)
 
 
+def is_text(value: str) -> bool:
+    """Say whether UTF-8 can hold it: what Python makes of other bytes, and half of a character, it cannot."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def parse_str(value: object) -> object:
     """Return text."""
     if isinstance(value, str):
         if "\0" in value:
             raise bad("nul-character", "a NUL character cannot be part of any value that a process receives")
+        if not is_text(value):
+            hint = "a variable of the environment holds other bytes"
+            raise bad("not-text", "the value is not UTF-8 text", hint)
         return value
     raise expected("a string", value)
 

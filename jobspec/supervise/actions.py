@@ -20,9 +20,9 @@ from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.planner.context import PlanError
 from jobctl.jobspec.supervise.changes import failure_details
 from jobctl.jobspec.supervise.decisions import Change, Decision, GiveUp, Grow, Rejoin, Repair, Restart, Succeed
-from jobctl.jobspec.supervise.pauses import Unfit
 from jobctl.jobspec.supervise.recorder import Recorder
 from jobctl.jobspec.supervise.replan import moved_by_launchers, with_moves
+from jobctl.jobspec.supervise.timers import Unfit
 
 NOBODY: Failures = {}
 

@@ -50,6 +50,7 @@ def first_failure(observed: Observed, now: float) -> Failure | None:
             failure,
             generation=generation.number,
             progress=newest_step(observed),
+            ran=failure.ran or has_run(observed, now),
             at=failure.at or now,
             alike=_ended_badly(observed, generation.number),
         )
@@ -118,6 +119,14 @@ def _ended_badly(observed: Observed, generation: int) -> tuple[tuple[int, int], 
 def newest_step(observed: Observed) -> int | None:
     steps = [node.progress for node in observed.members if node.progress is not None]
     return max(steps, default=None)
+
+
+def has_run(observed: Observed, now: float) -> float:
+    """Return for how many seconds the generation has run, as its nodes say: a new launcher and a lost host do not."""
+    generation = observed.control.generation
+    number = generation.number if generation else 0
+    began = [node.started_at for node in observed.members if node.generation == number and node.started_at is not None]
+    return max((now - at for at in began if at < now), default=0.0)
 
 
 def judge(failure: Failure, earlier: Sequence[Failure], policy: Recovery, now: float) -> Decision:

@@ -11,7 +11,7 @@ from jobctl.jobspec.deploy.model.stragglers import Straggler
 from jobctl.jobspec.frameworks.failure_patterns import DEFAULT_RULES
 from jobctl.jobspec.plan.recovery import Failure, Recovery
 from jobctl.jobspec.supervise.decisions import Decision, GiveUp, Repair, Restart, Wait, World
-from jobctl.jobspec.supervise.failures import SAME_HOST, fails_again, judge, matching_rule, newest_step
+from jobctl.jobspec.supervise.failures import SAME_HOST, fails_again, has_run, judge, matching_rule, newest_step
 
 
 def lost_nodes(observed: Observed) -> tuple[ObservedNode, ...]:
@@ -68,7 +68,7 @@ def failure_of(first: ObservedNode | Straggler, observed: Observed, now: float, 
         exit_code=None,
         kind=kind,
         progress=newest_step(observed),
-        ran=0.0,
+        ran=has_run(observed, now),
         reason=reason,
     )
 

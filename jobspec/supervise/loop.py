@@ -34,9 +34,10 @@ from jobctl.jobspec.supervise.decisions import (
     World,
 )
 from jobctl.jobspec.supervise.host_loss import lost_nodes, whole_hosts
-from jobctl.jobspec.supervise.pauses import Retry, Steady, Waited, identity
+from jobctl.jobspec.supervise.last_steps import LastSteps
 from jobctl.jobspec.supervise.recorder import Recorder
 from jobctl.jobspec.supervise.replan import moved_by_launchers
+from jobctl.jobspec.supervise.timers import Retry, Steady, Waited, identity
 
 LOOK = 0.5  # seconds between two looks where nothing is heard of any change: silence has to be noticed too
 SOON = 0.1  # the same while something has failed, and settles, or a node is lost, and moves as soon as it may
@@ -79,6 +80,7 @@ class Supervisor:
         self._waited = Waited()
         self._behind: float | None = None  # since when less was heard of than is known
         self._steady = Steady()
+        self._steps = LastSteps()
         self._settles = False  # whether it is clear in a moment what was first, or that a lost node cannot run any more
         self._retry = Retry()
         self._gathered: object = None  # what was known of the job when launchers' events were collected last
@@ -222,7 +224,7 @@ class Supervisor:
         if plan is None:
             return Leave("the job is down")
         now = self.clock.now()
-        return decide(observed, plan.recovery, now, self._world(observed, plan, feed, now))
+        return decide(self._steps.complete(observed), plan.recovery, now, self._world(observed, plan, feed, now))
 
     def _plan(self) -> Plan | None:
         """Return the plan as `up` has changed it meanwhile, None if the job is down. Raises HostsChanged."""

@@ -305,37 +305,6 @@ def test_nothing_is_coloured_in_a_pipe(jobctl: Any) -> None:
     assert "\x1b" not in jobctl("validate", "gone.yaml").err
 
 
-@pytest.mark.parametrize(
-    ("argv", "coloured"),
-    [
-        (("--color", "always", "status", "nobody"), True),
-        (("status", "nobody", "--color=always"), True),
-        (("status", "--color", "always", "nobody"), True),
-        (("status", "nobody"), False),  # the choice of one command is not that of the next
-        (("status", "nobody", "--color", "never"), False),
-    ],
-)
-def test_color_counts_before_and_after_the_command(jobctl: Any, argv: tuple[str, ...], coloured: bool) -> None:
-    ran = jobctl(*argv)
-    assert (ran.code, ran.err.startswith("\x1b[31merror\x1b[0m: ")) == (2, coloured)
-
-
-@pytest.mark.parametrize("argv", [("list", "--color", "blue"), ("list", "--color"), ("--color=", "list")])
-def test_a_color_that_is_none_is_wrong_usage(jobctl: Any, argv: tuple[str, ...]) -> None:
-    ran = jobctl(*argv)
-    assert (ran.code, "--color" in ran.err) == (2, True)
-
-
-def test_the_color_of_a_command_in_a_node_is_left_to_it(jobctl: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What follows `--` is another program's."""
-    from jobctl.jobspec.operations.inspect import oneoff
-
-    given: list[Any] = []
-    monkeypatch.setattr(oneoff, "run_like_node", lambda request, reporter: given.append(request.argv) or 0)
-    assert jobctl("run", "job.yaml", "--", "ls", "--color", "always").code == 0
-    assert given == [["ls", "--color", "always"]]
-
-
 @pytest.fixture
 def known(jobctl: Any, tmp_path: Path) -> Any:
     """A job `small` was started from the spec."""

@@ -11,9 +11,12 @@ import sys
 import tarfile
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
+import pytest
 import yaml
 
+from jobctl.jobspec.deploy.store import code as store_code
 from jobctl.jobspec.spec.frameworks import FRAMEWORKS
 from tests.cli.conftest import SPEC
 
@@ -147,3 +150,20 @@ def test_init_never_replaces_a_file(jobctl: Any) -> None:
     assert (ran.code, Path("job.yaml").read_text()) == (2, SPEC)
     assert ran.err.splitlines() == ["error: job.yaml already exists", "hint: nothing was written"]
     assert not Path("hosts.txt").exists()
+
+
+@pytest.mark.parametrize(("command", "looks"), [("validate", 1), ("render", 2)])  # the second finds the code's version
+def test_the_folder_of_the_code_is_looked_through_once(
+    jobctl: Any, monkeypatch: pytest.MonkeyPatch, command: str, looks: int
+) -> None:
+    code_folder()
+    found = store_code.select
+    counted = Mock(side_effect=found)
+    monkeypatch.setattr(store_code, "select", counted)
+    assert jobctl(command, "--hosts", "hosts.txt").code == 0
+    assert counted.call_count == looks
+
+
+def test_code_of_a_job_on_this_machine_is_counted_though_nothing_is_sent(jobctl: Any) -> None:
+    code_folder()
+    assert json.loads(jobctl("validate", "-o", "json").out)["code"]["files"] == 1

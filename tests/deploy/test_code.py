@@ -8,6 +8,7 @@ import json
 import os
 import tarfile
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +18,7 @@ import pytest
 from jobctl.jobspec.deploy.host.send_code import Package, archive_of, pack_code
 from jobctl.jobspec.deploy.model.errors import DeployError
 from jobctl.jobspec.deploy.store import code as code_module
-from jobctl.jobspec.deploy.store.code import GENERATOR, code_hash, note_pulled, select
+from jobctl.jobspec.deploy.store.code import GENERATOR, File, code_hash, digest_of, note_pulled, select
 from jobctl.jobspec.deploy.store.ignore import Patterns
 from jobctl.jobspec.deploy.transport.local import LocalTransport
 from jobctl.jobspec.plan.sent import Code
@@ -294,3 +295,10 @@ def test_manifests_carry_the_same_bytes_with_modes_and_no_secrets(root: Path) ->
 def test_what_is_too_large_for_manifests_is_not_packed_whole(root: Path) -> None:
     (root / "noise.bin").write_bytes(os.urandom(3_000_000))
     assert 1_000_000 < len(base64.b64decode(archive_of(planned(root)) or "")) < 1_600_000
+
+
+def test_a_file_without_a_size_is_not_read() -> None:
+    """`code: /` takes along /proc, where `kmsg` never ends."""
+    info = os.stat("/proc/self/status")
+    assert Path("/proc/self/status").read_bytes()
+    assert digest_of(File(Path("/proc/self/status"), "status", info)) == sha256(b"").hexdigest()

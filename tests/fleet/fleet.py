@@ -252,7 +252,9 @@ def _free_network() -> int:
 def _reserve(number: int) -> bool:
     """Keep other processes from a network's number as long as this one lives; return whether none of them has it."""
     if number not in _RESERVED:
-        file = (Path(tempfile.gettempdir()) / f"jobctl-network-{number}").open("w")
+        folder = Path(tempfile.gettempdir(), "jobctl-networks")  # its files stay: who removed one could free a lock
+        folder.mkdir(exist_ok=True)
+        file = (folder / str(number)).open("w")
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from jobctl.jobspec.importers.slurm import batch, recipes
-from jobctl.jobspec.importers.slurm.options import split
+from jobctl.jobspec.importers.slurm import recipes, sbatch_lines
+from jobctl.jobspec.importers.slurm.option_syntax import split
 from jobctl.jobspec.spec.durations import in_one_unit, parse_slurm
 from jobctl.main import main
 
@@ -42,7 +42,7 @@ def test_renders(
     [("90", "90m"), ("30:15", "1815s"), ("2:00:00", "2h"), ("1-12", "36h"), ("1-0:30", "1470m"), ("1-0:0:1", "86401s")],
 )
 def test_time(written: str, time: str) -> None:
-    found = batch.read(f"#SBATCH -t {written}\n")
+    found = sbatch_lines.read(f"#SBATCH -t {written}\n")
     assert found is not None
     draft_time = in_one_unit(parse_slurm(found.options["--time"]) or 0)
     assert draft_time == time
@@ -58,13 +58,13 @@ def test_short_and_long_options() -> None:
 
 
 def test_nodes_are_those_of_the_tasks() -> None:
-    found = batch.read("#SBATCH -n 16 --ntasks-per-node=8 -G 16\n")
+    found = sbatch_lines.read("#SBATCH -n 16 --ntasks-per-node=8 -G 16\n")
     assert found is not None
     assert (found.nodes, found.per_node, found.gres, found.devices) == (2, 8, "gpu:8", 8)
 
 
 def test_a_script_without_lines_is_not_one_of_slurm() -> None:
-    assert batch.read("#!/bin/bash\n##SBATCH -N 2\n# SBATCH -N 2\ntorchrun train.py\n") is None
+    assert sbatch_lines.read("#!/bin/bash\n##SBATCH -N 2\n# SBATCH -N 2\ntorchrun train.py\n") is None
 
 
 def test_first_node_and_all_nodes() -> None:

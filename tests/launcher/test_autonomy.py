@@ -14,6 +14,7 @@ from jobctl.jobspec.launcher.autonomy import LAST, SETTLE, FailedNode
 from jobctl.jobspec.launcher.failure import Failure
 from jobctl.jobspec.launcher.lease import UNSUPERVISED
 from jobctl.jobspec.launcher.order import Order
+from jobctl.jobspec.launcher.progress import Headway
 from jobctl.jobspec.launcher.restart_policy import FIRST_DELAY, LONGEST_DELAY
 from jobctl.jobspec.launcher.session_lease import EtcdLease, LeaseSession
 from tests.tools.launches import launch_of, report_of
@@ -107,8 +108,10 @@ class Keeper:
 
     missing = None
     failed_first = None
+    own = Headway
 
-    def __init__(self) -> None:
+    def __init__(self, headway: Headway | None = None) -> None:
+        self.headway = headway or Headway()
         self.proposed: list[tuple[Order, str | None]] = []
         self.said: list[str] = []
         self.gone: dict[int, float] = {}
@@ -182,6 +185,48 @@ def test_the_pause_grows_without_progress() -> None:
         4 * FIRST_DELAY,
         LONGEST_DELAY,
     ]
+
+
+@pytest.mark.parametrize(
+    ("headway", "progress", "begins"),
+    [(Headway(), None, FIRST_DELAY), (Headway(40, 5.0), 40, SETTLE), (Headway(30, 5.0), 30, FIRST_DELAY)],
+    ids=["nobody counts", "further", "the same step"],
+)
+def test_steps_that_others_have_counted_are_progress(
+    monkeypatch: pytest.MonkeyPatch, headway: Headway, progress: int | None, begins: float
+) -> None:
+    """A launcher that was started again knows of none; those of the other nodes say so before the next generation begins."""
+    keeper, now = Keeper(), [100.0]
+    monkeypatch.setattr(autonomy, "boot_time", lambda: now[0])
+    mine = autonomy.Autonomy(LAUNCH, SimpleNamespace(state="failed", fields={}), keeper, None)  # type: ignore[arg-type]
+    mine.failed = failed(kind="launcher", rank=None, exit_code=None, started_at=None)
+    mine.failed.since = now[0]
+    given = order({**EARLIER, "progress": 30})
+    mine.go_on(given)
+    keeper.headway = headway
+    now[0] += begins - 0.01
+    mine.go_on(given)
+    assert keeper.proposed == []
+    now[0] += 0.01
+    mine.go_on(given)
+    [(made, _)] = keeper.proposed
+    assert made.autonomy is not None
+    assert made.autonomy.failures[-1].progress == progress
+
+
+def test_a_node_that_counts_has_failed_at_its_own_step() -> None:
+    """Others may be ahead, and at the same step by chance as when it failed before."""
+    now, earlier = failed(progress=2), {**failed().failure.to_json(), "progress": 3}
+    now.learn(Headway(3, 9.0))
+    assert (now.failure.progress, now.failure.ran, now.final(order(earlier))) == (2, 9.0, None)
+
+
+def test_a_bug_of_a_node_that_counts_no_steps_is_none_after_steps_of_another_one() -> None:
+    earlier = {**failed().failure.to_json(), "progress": 30}
+    for step, bug in ((30, True), (31, False)):
+        now = failed()
+        now.learn(Headway(step, 5.0))
+        assert (now.final(order(earlier)) is not None) == bug
 
 
 def test_nothing_is_begun_beside_a_supervisor_without_a_lease_or_without_a_node() -> None:

@@ -13,8 +13,9 @@ from jobctl.jobspec.launcher.gossip_message import GossipMessage
 from jobctl.jobspec.launcher.order import Order
 from jobctl.jobspec.launcher.peer_messages import Heartbeat, PeerMessage, StacksMessage
 from jobctl.jobspec.launcher.process_record import ProcessRecord
+from jobctl.jobspec.launcher.progress import Headway
 from jobctl.jobspec.launcher.records import changed, record
-from jobctl.jobspec.launcher.session_messages import GossipReport, SessionReport, SessionRequest
+from jobctl.jobspec.launcher.session_messages import GossipReport, NodeCourse, SessionReport, SessionRequest
 from jobctl.jobspec.launcher.standby_messages import (
     FrameworkStart,
     GuardPreparation,
@@ -89,6 +90,7 @@ def over_a_wire(message: Any) -> Any:
     return type(message).from_json(json.loads(json.dumps(message.to_json())))
 
 
+NEWS = GossipReport([1], {0, 1}, True, {0: "10.0.0.1"}, Headway(7, 2.5))
 ORDER = Order.from_json(control_file())
 AFTER_A_MOVE = replace(
     GENERATION,
@@ -116,8 +118,10 @@ MOVED = Order.from_json(control_file(AFTER_A_MOVE))
         NodeFailure.from_json(control_file()["autonomy"]["failures"][0]),
         GOSSIP,
         changed(GOSSIP, order=ORDER.news(1)),
+        changed(GOSSIP, failed=True, headway=Headway(7, 2.5)),
         PeerMessage("demo-2", 0, tick="t"),
         PeerMessage("demo-2", 0, answer="t"),
+        PeerMessage("demo-2", 0, answer="t", headway=Headway(None, 2.5)),
         PeerMessage("demo-2", 0, answer="t", news=ORDER.news(1)),
         MOVED.news(1),
         MOVED,
@@ -125,8 +129,9 @@ MOVED = Order.from_json(control_file(AFTER_A_MOVE))
         PeerMessage("demo-2", 1, stacks=StacksMessage(0, 2.5, asks=False)),
         SessionRequest(proposal=ORDER, after="demo-1"),
         SessionRequest(leave=True),
+        SessionRequest(course=NodeCourse("demo-2", True, Headway(7, 2.5))),
         SessionReport(at=1.0, agreed="demo-2", gone={1: 3.5}, ttl=32.0, order=ORDER),
-        SessionReport(None, None, {}, 32.0, "no etcd", True, gossip=GossipReport([1], {0, 1}, True, {0: "10.0.0.1"})),
+        SessionReport(None, None, {}, 32.0, "no etcd", True, gossip=NEWS),
         NodePreparation(
             [{"RANK": "0"}], ["guard"], ["train"], "/hook", [["torch"]], True, "torch.run", changing=["RUN"]
         ),
@@ -225,6 +230,8 @@ def test_members_follow_their_ranks_and_move_with_their_addresses() -> None:
         {"done": 3},
         {"done": ["x"]},
         {"address": ...},
+        {"headway": [7]},
+        {"headway": ["x", 2.5]},
     ],
 )
 def test_a_datagram_that_no_launcher_has_sent_is_rejected(change: dict[str, Any]) -> None:

@@ -13,9 +13,9 @@ from jobctl.jobspec.launcher.old_places import CONFIRMED, MARGIN
 from jobctl.jobspec.launcher.order import Moves, OldPlace, Order
 from jobctl.jobspec.launcher.peer_messages import PeerMessage
 from jobctl.jobspec.launcher.peer_orders import PeerOrders
+from jobctl.jobspec.launcher.progress import Headway
 from jobctl.jobspec.launcher.records import with_rest
 from jobctl.jobspec.launcher.replacement import TURN, Replacement
-from tests.tools.launches import report_of
 
 TIMEOUT = 30.0
 LONG = TIMEOUT + MARGIN
@@ -62,7 +62,7 @@ class Survivor:
         self.orders.follow(first)
         self.orders.enter(first)
         self.done: set[int] = set()
-        self.replacement.look(report_of(), set(), self.now)
+        self.replacement.look(set(), self.now)
 
     def hear(self, *nodes: int, spares: tuple[str, ...] = ("s1", "s2")) -> str | None:
         """Let a second pass in which these are heard; return what a lost node waits for."""
@@ -76,7 +76,7 @@ class Survivor:
         for host in spares:
             self.orders.hear_spare(PeerMessage("g1", -1, tick="t", spare=host, age=age), None)
         self.lease.held(self.now)
-        return self.replacement.look(report_of(progress=7), self.done, self.now)
+        return self.replacement.look(self.done, self.now)
 
     def pass_time(self, seconds: float, *nodes: int, **how: Any) -> str | None:
         """Let time pass in which these are heard."""
@@ -94,7 +94,9 @@ class Survivor:
 
 def test_a_node_moves_once_it_can_hold_no_lease_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
     job = Survivor(monkeypatch)
+    job.orders.own = lambda: Headway(None, 60.0)  # node 2 has counted, which is the lost one
     job.pass_time(5, 1, 2)
+    job.orders.hear_headway(job.orders.age, Headway(7, 4.0))
     job.pass_time(LONG - 1, 1)
     assert job.homes == ["h0", "h1", "h2"]
     job.pass_time(1, 1)
@@ -108,9 +110,9 @@ def test_a_node_moves_once_it_can_hold_no_lease_any_more(monkeypatch: pytest.Mon
     assert made.autonomy.spares == [with_rest(HotSpare, OTHER)]
     assert (made.members[2].address, made.members[2].port) == ("127.0.0.9", 7)
     [failure] = made.autonomy.failures
-    told = {name: getattr(failure, name) for name in ("kind", "node", "host", "progress", "reason")}
+    told = {name: getattr(failure, name) for name in ("kind", "node", "host", "progress", "ran", "reason")}
     reason = "h2 is lost; node 2 moves from h2 to s1"
-    assert told == {"kind": "host", "node": 2, "host": "h2", "progress": 7, "reason": reason}
+    assert told == {"kind": "host", "node": 2, "host": "h2", "progress": 7, "ran": 60.0, "reason": reason}
     assert Order.from_json(made.to_json()) == made
 
 
@@ -229,5 +231,5 @@ def test_a_node_that_a_supervisor_has_moved_votes_once_it_has_begun(monkeypatch:
     assert said is not None
     assert "too few launchers are left" in said
     job.orders.hear(1, "t", job.orders.age, begun=True)
-    job.replacement.look(report_of(), set(), job.now)
+    job.replacement.look(set(), job.now)
     assert job.homes[2] == "s1"

@@ -9,9 +9,12 @@ from types import SimpleNamespace
 from typing import Any
 
 from jobctl.jobspec.launcher.node_report import StandbyState
+from jobctl.jobspec.launcher.progress import Headway
 from jobctl.jobspec.launcher.report import Report
 from tests.tools.launches import launch_of
 
+ORDER: Any = SimpleNamespace(began=2.0, number=5)
+NEXT: Any = SimpleNamespace(began=2.0, number=6)
 AGES = ((2.0, 4), (2.0, 5), (1.0, 9), (2.0, 6), (3.0, 1))
 
 
@@ -48,3 +51,19 @@ def test_an_order_is_new_only_if_it_is_later_than_what_was_reached(tmp_path: Pat
     report.write(epoch=2.0, generation=5)
     orders: list[Any] = [SimpleNamespace(began=began, number=number) for began, number in AGES]
     assert [report.is_before(order) for order in orders] == [False, False, False, True, True]
+
+
+def test_a_launcher_knows_how_far_the_one_before_it_was_in_the_same_generation(tmp_path: Path) -> None:
+    first, order = report_in(tmp_path, os.getpid()), ORDER
+    first.write(epoch=2.0, generation=5, state="running", started_at=100.0, progress=45)
+    assert first.headway(order, 107.0) == Headway(45, 7.0)
+    again = report_in(tmp_path, os.getppid())
+    assert (again.fields.progress, again.headway(order, 107.0)) == (None, Headway(45, 0.0))
+    again.write(generation=6)
+    assert [again.headway(one, 107.0) for one in (order, NEXT, None)] == [Headway()] * 3
+
+
+def test_a_node_has_run_until_it_ended(tmp_path: Path) -> None:
+    report = report_in(tmp_path, os.getpid())
+    report.write(epoch=2.0, generation=5, state="failed", started_at=100.0, finished_at=104.0)
+    assert report.headway(ORDER, 900.0) == Headway(None, 4.0)

@@ -236,6 +236,17 @@ def test_whatever_of_it_is_killed_the_job_trains_on_and_starts_cold(standby: Any
     promptly(lambda: "training" in standby.log("workerlog.1", 2))
 
 
+def test_what_waits_was_compiled_by_the_launcher(standby: Any) -> None:
+    """Images tell their interpreters to write no bytecode, and one that compiles the launcher first is late."""
+    standby.launch["env"].append(["PYTHONDONTWRITEBYTECODE", "1"])
+    begin(standby)
+    line = Path(f"/proc/{waiting(standby)['launcher']}/cmdline").read_bytes().split(b"\0")
+    assert line[1:3] == [os.fsencode(standby.dir / "launcher.pyc"), b"parked-launcher"]
+    (kept,) = (standby.dir / "standby" / "__pycache__").iterdir()
+    assert kept.name.startswith("jobctl_standby.")
+    assert begin_again(standby)["start"] == {"standby": True, "cold_because": None}
+
+
 @BOTH
 def test_nothing_waits_when_the_launcher_and_its_guard_are_killed(standby: Any) -> None:
     begin(standby)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from jobctl.jobspec.launcher import standby_guard
 from jobctl.jobspec.launcher.standby_guard import CannotWait, ParkedRank, write_hook
 from jobctl.jobspec.launcher.standby_messages import GuardPreparation
+from jobctl.jobspec.launcher.standby_rank import group_nice, set_group_nice
 from jobctl.jobspec.render.launcher import launcher
 
 Park = Callable[..., ParkedRank]
@@ -61,10 +63,14 @@ def hook(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def place(tmp_path: Path, python: str, hook: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+def place(tmp_path: Path, python: str, hook: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(standby_guard, "PATIENT", 1.0)  # else it stands behind other tests, with all of this session
-    return Place(tmp_path, python, hook)
+    before = group_nice()
+    yield Place(tmp_path, python, hook)
+    if before is not None and group_nice() != before:  # by a rank that ended while it waited
+        with contextlib.suppress(PermissionError):
+            set_group_nice(before)
 
 
 @pytest.mark.every_python

@@ -123,7 +123,9 @@ def test_nodes_meet_fail_meet_again_and_are_told_to_end(pair: Any) -> None:
     (pair[0].root / "train.py").write_text(LIGHT)
     order(pair[0], 1)
     wait(lambda: met(pair, 1), lambda: state(pair))
-    os.kill(pair[1].report()["processes"][1]["pid"], signal.SIGKILL)
+    rank_3 = lambda: pair[1].report()["processes"][1]["pid"]  # noqa: E731
+    wait(lambda: rank_3() is not None, lambda: state(pair))  # it may meet the others before its launcher sees it
+    os.kill(rank_3(), signal.SIGKILL)
     report = pair[1].until("failed", 1, 90)
     assert report["reason"] == "rank 3 was killed by SIGKILL"
     order(pair[0], 2)

@@ -15,6 +15,7 @@ from jobctl.jobspec.launcher.order import Member, Order
 from jobctl.jobspec.launcher.peer_orders import PeerOrders
 from jobctl.jobspec.launcher.peers import PeerLinks
 from jobctl.jobspec.launcher.processes import boot_time
+from jobctl.jobspec.launcher.progress import Headway
 from jobctl.jobspec.launcher.records import changed
 from jobctl.jobspec.launcher.whole_order import (
     PART,
@@ -66,7 +67,12 @@ def links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         folder = tmp_path / str(node)
         folder.mkdir()
         launcher: Any = SimpleNamespace(
-            lease=lease, peer_orders=orders, dir=str(folder), session=None, launch=SimpleNamespace(node=node)
+            lease=lease,
+            peer_orders=orders,
+            dir=str(folder),
+            session=None,
+            launch=SimpleNamespace(node=node),
+            pending=None,
         )
         made.append(PeerLinks(launcher, str(folder / "feeds")))
         return made[-1]
@@ -86,6 +92,28 @@ def test_a_launcher_hands_an_order_on_however_many_nodes_it_has(links: Any, node
     first.read_datagrams()
     second.read_datagrams()
     assert second.orders.order == large(nodes)
+
+
+def test_launchers_tell_each_other_how_far_their_order_has_come(links: Any) -> None:
+    """With ticks and answers. Others know that of a launcher that is gone, and forget it in the next order."""
+    first, second, third = (links(node, order()) for node in range(3))
+    first.orders.own = lambda: Headway(45, 7.0)
+
+    def talk(sender: Any, to: Any) -> None:
+        sender.send(sender.message(tick=sender.lease.tick(boot_time())), ("::1", to.port))
+        to.read_datagrams()
+        sender.read_datagrams()
+
+    talk(second, first)  # the answer says it
+    assert (second.orders.headway, third.orders.headway) == (Headway(45, 7.0), Headway())
+    first.close()
+    second.orders.own = lambda: Headway(None, 8.0)
+    talk(second, third)  # the tick says it
+    assert third.orders.headway == Headway(45, 8.0)
+    third.orders.follow(order(2))
+    assert third.orders.headway == Headway()
+    talk(second, third)  # which is in an older order
+    assert third.orders.headway == Headway()
 
 
 def test_parts_come_in_any_order_and_from_several_launchers() -> None:

@@ -199,11 +199,19 @@ class SlurmJobs:
         return self.cluster.run("squeue", "-h", "-n", self.name, "-o", "%i").split()
 
 
-@pytest.fixture(scope="session")
-def login(cluster: Slurm) -> Iterator[Path]:
-    """The SSH configuration that reaches the login node as `login.test`."""
-    folder = cluster.dir / "ssh"
-    folder.mkdir()
+@pytest.fixture
+def jobs(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SlurmJobs]:
+    """A folder with a job, and `jobctl` beside Slurm's commands."""
+    cluster = request.getfixturevalue(getattr(request, "param", "cluster"))
+    environ = {**os.environ, "PATH": f"{cluster.bin}:{os.environ['PATH']}", "JOBCTL_STATE_DIR": str(tmp_path / "state")}
+    yield SlurmJobs(cluster, tmp_path, environ)
+    cluster.clear()
+
+
+@pytest.fixture
+def login(jobs: SlurmJobs, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The SSH configuration that reaches the login node of the job's cluster as `login.test`."""
+    folder = tmp_path_factory.mktemp("ssh")
     for key in ("host", "user"):
         sh("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / key))
     Path("/run/sshd").mkdir(exist_ok=True)
@@ -211,7 +219,7 @@ def login(cluster: Slurm) -> Iterator[Path]:
         port = free.getsockname()[1]
     (folder / "sshd").write_text(
         f"Port {port}\nListenAddress 127.0.0.1\nHostKey {folder}/host\nAuthorizedKeysFile {folder}/user.pub\n"
-        f"PidFile none\nStrictModes no\nUsePAM no\nPermitRootLogin yes\nSetEnv PATH={cluster.bin}:/usr/bin:/bin\n"
+        f"PidFile none\nStrictModes no\nUsePAM no\nPermitRootLogin yes\nSetEnv PATH={jobs.cluster.bin}:/usr/bin:/bin\n"
     )
     config = folder / "config"
     config.write_text(
@@ -224,12 +232,3 @@ def login(cluster: Slurm) -> Iterator[Path]:
     finally:
         sshd.terminate()
         sshd.wait()
-
-
-@pytest.fixture
-def jobs(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SlurmJobs]:
-    """A folder with a job, and `jobctl` beside Slurm's commands."""
-    cluster = request.getfixturevalue(getattr(request, "param", "cluster"))
-    environ = {**os.environ, "PATH": f"{cluster.bin}:{os.environ['PATH']}", "JOBCTL_STATE_DIR": str(tmp_path / "state")}
-    yield SlurmJobs(cluster, tmp_path, environ)
-    cluster.clear()

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from .cluster import wait_for
-from .conftest import BOTH, SlurmJobs
+from .conftest import BOTH, SlurmJobs, versions
 
 
 @BOTH
@@ -131,6 +131,11 @@ def test_a_job_waits_in_the_queue_and_is_never_submitted_twice(jobs: SlurmJobs, 
     jobs.ok("down")
 
 
+@versions(
+    pytest.mark.release(
+        "tests/slurm/test_allocation.py::test_a_job_over_ssh_brings_code_and_secrets_and_goes_on_in_a_chain_of_jobs[22.05]"
+    )
+)
 def test_a_job_over_ssh_brings_code_and_secrets_and_goes_on_in_a_chain_of_jobs(
     jobs: SlurmJobs, login: Path, tmp_path: Path
 ) -> None:

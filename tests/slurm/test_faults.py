@@ -53,6 +53,9 @@ def test_a_job_goes_on_without_slurms_daemons_and_whatever_its_commands_say(jobs
     assert jobs.jobs() == []
 
 
+@versions(
+    pytest.mark.release("tests/slurm/test_faults.py::test_a_login_node_that_is_cut_off_is_no_end_of_a_job[22.05]")
+)
 def test_a_login_node_that_is_cut_off_is_no_end_of_a_job(jobs: SlurmJobs, login: Path, tmp_path: Path) -> None:
     shared = tmp_path / "shared"
     shared.mkdir()

@@ -8,11 +8,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from jobctl.jobspec.deploy.transport.base import TerminalSize
 from jobctl.jobspec.deploy.transport.running import ProcessCommand
 
 from .cluster import wait_for
-from .conftest import BOTH, SlurmJobs
+from .conftest import BOTH, SlurmJobs, versions
 
 TELL = 'echo "$(hostname) $SLURM_JOB_ID ${SLURM_PROCID:-none} $COLOUR $TOKEN $(cat given)"'
 
@@ -21,6 +23,11 @@ def told(jobs: SlurmJobs, *options: str) -> list[str]:
     return jobs.ok("run", *options, "--", "sh", "-c", TELL).split()
 
 
+@versions(
+    pytest.mark.release(
+        "tests/slurm/test_looking.py::test_a_command_has_a_machine_of_slurm_with_what_the_job_would_have[22.05]"
+    )
+)
 def test_a_command_has_a_machine_of_slurm_with_what_the_job_would_have(jobs: SlurmJobs, login: Path) -> None:
     """Over SSH, where nothing is left of it."""
     shared = jobs.directory / "it's shared"

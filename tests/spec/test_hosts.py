@@ -29,6 +29,10 @@ def test_lines(text: str, hosts: list[Host]) -> None:
     assert (list(loaded.hosts), loaded.diagnostics) == (hosts, ())
 
 
+COMMENT = "a comment needs a space before its `#`"
+NUMBERS = "each of its four numbers is at most 255"
+
+
 @pytest.mark.parametrize(
     ("text", "code", "message", "hint"),
     [
@@ -41,6 +45,10 @@ def test_lines(text: str, hosts: list[Host]) -> None:
             "an IPv6 address is written in brackets: `[fd77::6:22]`, with a port `[fd77::6:22]:22`",
         ),
         (
+            *("::1", "bad-host", "`::1` is an IPv6 address without brackets"),
+            "an IPv6 address is written in brackets: `[::1]`, with a port `[::1]:22`",
+        ),
+        (
             *("gpu01 addr=10.0.0.1:2222", "bad-address", "`addr=10.0.0.1:2222` is not an address"),
             "`addr` is an address without a port: jobctl chooses the ports; SSH's stands behind the name, `gpu01:2222`",
         ),
@@ -51,6 +59,23 @@ def test_lines(text: str, hosts: list[Host]) -> None:
     ],
 )
 def test_addresses_with_too_many_colons(text: str, code: str, message: str, hint: str) -> None:
+    (found,) = parse_hosts(text, "hosts.txt").diagnostics
+    assert (found.code, found.message, found.hint) == (code, message, hint)
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "message", "hint"),
+    [
+        ("10.0.0.[255-256]", "bad-host", "`10.0.0.256` is not an IPv4 address", NUMBERS),
+        ("gpu01 addr=10.0.0.256", "bad-address", "`10.0.0.256` is not an IPv4 address", NUMBERS),
+        ("gpu01 spare=yes", "unknown-key", "`spare` takes no value", "write `spare` alone"),
+        ("gpu01#old", "bad-host", "`gpu01#old` is not a host", COMMENT),
+        ("gpu01 slots=8#of which two fail", "bad-value", "expected a number from 1 to 99999, found `8#of`", COMMENT),
+        ("gpu01 slots=100000", "bad-value", "expected a number from 1 to 99999, found `100000`", None),
+    ],
+    ids=["name", "addr", "flag", "comment", "value-comment", "large"],
+)
+def test_what_no_host_can_have(text: str, code: str, message: str, hint: str | None) -> None:
     (found,) = parse_hosts(text, "hosts.txt").diagnostics
     assert (found.code, found.message, found.hint) == (code, message, hint)
 

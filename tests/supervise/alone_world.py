@@ -16,6 +16,7 @@ from jobctl.jobspec.launcher.lease import FIRST_TICKS, TICK
 from jobctl.jobspec.launcher.order import Order
 from jobctl.jobspec.launcher.peer_messages import PeerMessage
 from jobctl.jobspec.launcher.peer_orders import PeerOrders
+from jobctl.jobspec.launcher.progress import Headway
 from jobctl.jobspec.launcher.replacement import Replacement
 from jobctl.jobspec.launcher.whole_order import packed, unpacked
 from jobctl.jobspec.plan.generation import AutonomyTerms, Base, Generation, HotSpare
@@ -32,6 +33,7 @@ class AloneBugs(Bugs):
     stays_dead: bool = False  # a launcher that was started again asks for no lease
     keeps_orders: bool = False  # launchers hand no orders of commands on
     waits_for_ever: bool = False  # launchers wait for the command that has stopped the job for a change
+    keeps_steps: bool = False  # launchers do not say how far the order has come
 
 
 @dataclass
@@ -108,6 +110,7 @@ class AloneLauncher(Launcher):
         self.orders.places = self.places
         self.orders.on_adopted = self.pass_on
         self.orders.failed = lambda: ("launcher", self.at) if self.failed or self.fenced else None
+        self.orders.own = lambda: Headway(self.step if self.trains or self.failed or self.fenced else None)
         self.orders.order = host.entered.get(node)
         self.places.left |= host.left.get(node, set())
         self.replacement = Replacement(self.orders)
@@ -134,11 +137,11 @@ class AloneLauncher(Launcher):
             self.tick()
         self.begin()
         if self.mine:
-            self.replacement.look(report_of(), self.done(), now)
+            self.replacement.look(self.done(), now)
             if not self.sim.bugs.waits_for_ever:
                 self.going_back.look(now)
         self.recover()
-        if self.trains:
+        if self.trains and self.node == 0:
             self.step = int(now)
 
     def done(self) -> set[int]:
@@ -171,6 +174,7 @@ class AloneLauncher(Launcher):
         before = self.host.entered.get(self.node)
         self.now, self.number = order, order.number
         self.trains = self.pending = self.fenced = self.failed = False
+        self.step = None
         self.next = 0.0
         self.host.entered[self.node] = order
         self.stopped = order.command == "stop"
@@ -200,15 +204,16 @@ class AloneLauncher(Launcher):
     def tick(self) -> None:
         now, name = self.sim.now, self.lease.tick(self.sim.now)
         generation, age, failed = self.lease.generation, self.orders.age, self.orders.failed()
+        headway = None if self.sim.bugs.keeps_steps else self.orders.headway
         for other in self.sim.hosts.values():
             if other is not self.host and generation is not None:
-                self.sim.datagram(self.host, other, lambda x: x.hears(self, name, generation, age, failed))
+                self.sim.datagram(self.host, other, lambda x: x.hears(self, name, generation, age, (failed, headway)))
         line = {"node": self.node, "tick": name, "generation": generation, "progress": None, "echo": self.echo}
         unheard = {str(n): a for n, a in self.lease.unheard(now).items()}
         self.host.send({**line, "unheard": unheard, "clear": self.places.clear_of(now), "kept": self.places.kept(now)})
 
-    def hears(self, by: AloneLauncher, name: str, generation: str, age: Any, failed: Any = None) -> None:
-        now = self.sim.now
+    def hears(self, by: AloneLauncher, name: str, generation: str, age: Any, how: Any = (None, None)) -> None:
+        now, (failed, headway) = self.sim.now, how
         if isinstance(by, IdleSpare) or generation != self.lease.generation:
             if isinstance(by, IdleSpare):
                 message = PeerMessage(generation, by.node, tick=name, spare=by.host.name, age=age)
@@ -223,6 +228,7 @@ class AloneLauncher(Launcher):
         if self.lease.asked(generation, by.node, now):
             self.places.note_answer(by.node, now)
             self.orders.hear(by.node, name, age, begun=by.lease.validity.had, failed=failed)
+            self.orders.hear_headway(age, headway)
             news = self.orders.news(age)
             mine = self.orders.age
             self.sim.datagram(
@@ -275,9 +281,13 @@ class AloneLauncher(Launcher):
             failure = Failure("launcher", None, None, None, None, now)
             report = report_of(generation=self.number, started_at=0.0, reason="", failure=failure)
             self.since = FailedNode(report, launch_of(node=self.node, host=self.host.name), now)
+        self.since.learn(self.orders.headway)
         if self.since.waits(order, self.orders, self.lease.supervised(now), now) or self.since.final(order):
             return
-        if now - self.since.since >= SETTLE and order.autonomy is not None:
+        if (
+            now - self.since.since >= (self.since.delay(order) if self.sim.pauses else SETTLE)
+            and order.autonomy is not None
+        ):
             self.orders.propose(self.since.successor(order, order.autonomy), order.id)
             self.sim.alone += 1
 
@@ -302,7 +312,7 @@ class IdleSpare(AloneLauncher):
                 if other is not self.host:
                     self.sim.datagram(self.host, other, lambda x: x.hears(self, name, order.lease, age))
 
-    def hears(self, by: AloneLauncher, name: str, generation: str, age: Any, failed: Any = None) -> None:
+    def hears(self, by: AloneLauncher, name: str, generation: str, age: Any, how: Any = (None, None)) -> None:
         """Answer nobody."""
 
     def answered(self, name: str, by: int, news: Any, age: Any) -> None:
@@ -318,6 +328,7 @@ class AloneSim(Sim):
         self, nodes: int, spares: int, seed: int, *, watched: bool, hot: bool = False, bugs: AloneBugs | None = None
     ) -> None:
         self.alone, self.watched, self.hot, self.taken = 0, True, hot and nodes >= 3, 0
+        self.pauses = False  # whether launchers wait for longer where a failure follows another one without progress
         self.parsed: dict[tuple[str, str, int | None], Generation] = {}
         super().__init__(nodes, spares, seed, bugs=bugs or AloneBugs())
         for host in list(self.hosts.values())[nodes:] if self.hot else ():

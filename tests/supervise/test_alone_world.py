@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import os
 import random
+from collections.abc import Callable
 from statistics import median
 
 import pytest
 
 from jobctl.jobspec.deploy.model.liveness import FailureDetector
 from jobctl.jobspec.launcher.autonomy import LEFT_FOR
+from jobctl.jobspec.launcher.lease import TICK
 from jobctl.jobspec.launcher.old_places import OldPlaces
+from jobctl.jobspec.launcher.restart_policy import FIRST_DELAY
 from jobctl.jobspec.plan.generation import Generation
 
 from .alone_world import AloneBugs, AloneSim
@@ -238,3 +241,32 @@ def test_a_job_goes_on_whose_supervisor_hears_the_node_that_failed_first_but_not
     sim.fail(sim.hosts[f"h{nodes - 1}"])
     sim.run(LEFT_FOR + 5.0)
     assert (sim.all_train(), sim.newest().generation and sim.newest().generation.number) == (True, 2)
+
+
+def trains_again(bugs: AloneBugs, fault: Callable[[AloneSim], None]) -> list[float]:
+    """Let node 1 fail five times, 10 s of training apart; return in how many seconds all trained again, each time.
+
+    Node 0 alone counts steps.
+    """
+    sim, took = begin(3, 0, 1, watched=False, bugs=bugs), []
+    sim.late, sim.pauses = 0.0, True
+    for _ in range(5):
+        sim.run(10.0)
+        fault(sim)
+        began = sim.now
+        sim.run(DT)
+        while not sim.all_train():
+            sim.run(DT)
+            assert sim.now < began + 20.0
+        took.append(sim.now - began)
+    return took
+
+
+@pytest.mark.parametrize(
+    "fault", [lambda sim: sim.fail(sim.hosts["h1"]), lambda sim: sim.kill(sim.hosts["h1"])], ids=["rank", "launcher"]
+)
+def test_no_restart_waits_longer_after_steps_that_another_node_has_counted(fault: Callable[[AloneSim], None]) -> None:
+    first, *later = trains_again(AloneBugs(), fault)
+    assert max(later) <= first + TICK
+    first, *later = trains_again(AloneBugs(keeps_steps=True), fault)
+    assert later[-1] > first + FIRST_DELAY

@@ -17,7 +17,7 @@ from jobctl.jobspec.plan.recovery import Failure
 from jobctl.jobspec.supervise.decide import decide
 from jobctl.jobspec.supervise.decisions import Change, Decision, GiveUp, Grow, Leave, Repair, Restart, Succeed, World
 from jobctl.jobspec.supervise.loop import BEHIND
-from jobctl.jobspec.supervise.pauses import UNFIT
+from jobctl.jobspec.supervise.timers import UNFIT
 from tests.tools.failures import dead_launcher
 
 if TYPE_CHECKING:

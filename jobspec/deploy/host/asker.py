@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 from jobctl.jobspec.deploy.model.errors import HostError
+from jobctl.jobspec.deploy.transport.answers import bound
 from jobctl.jobspec.deploy.transport.base import Transport
 
 CHUNK = 32768
@@ -62,13 +63,14 @@ class Asker:
 
     def _answer(self, channel: Any) -> bytes:
         channel.sendall(b"\n")
-        said = b""
+        said = bytearray()
         while not said.endswith(END):
             data = channel.recv(CHUNK)
             if not data:
                 raise EOFError
             said += data
-        return said
+            bound(self.transport.host, f"what is asked to {self._what}", len(said))
+        return bytes(said)
 
     def _error(self, code: str, why: str) -> HostError:
         return HostError(self.transport.host, code, f"cannot {self._what}: {why}", "look at the host and its network")

@@ -19,6 +19,7 @@ from urllib.parse import urlencode
 from jobctl.jobspec.deploy.host.scripts import SCRIPTS
 from jobctl.jobspec.deploy.model.engine_kind import NAMES, EngineKind, Kind, engine_kind, speaks
 from jobctl.jobspec.deploy.model.errors import AWAY, HostError
+from jobctl.jobspec.deploy.transport.answers import ANSWER, bound
 from jobctl.jobspec.deploy.transport.base import FIRST_ANSWER, Result, Transport
 
 if TYPE_CHECKING:
@@ -123,7 +124,8 @@ class Engine:
         try:
             HTTPConnection.request(connection, "GET", path)
             with HTTPConnection.getresponse(connection) as answer:
-                body = answer.read()
+                body = answer.read(ANSWER + 1)
+                bound(self.transport.host, "its engine", len(body))
                 self._hear(answer.getheader("Server"))
                 return body if answer.status == 200 else None
         except BaseException:

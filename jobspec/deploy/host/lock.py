@@ -21,6 +21,7 @@ from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.model.liveness import EXPIRY
 from jobctl.jobspec.deploy.model.untrusted import number_in, parse_object
 from jobctl.jobspec.deploy.store.lock import WAIT, Locked, who
+from jobctl.jobspec.deploy.transport.answers import LINE, bound
 from jobctl.jobspec.deploy.transport.base import Result, problem
 from jobctl.jobspec.deploy.transport.fanout import fan_out
 
@@ -148,7 +149,7 @@ def _acquire_one(held: Held, host_job: HostJob, name: str, me: str, how: str) ->
     channel = host_job.transport.dial(SCRIPTS.argv("hold", *host_job.place, name, me, how, str(EXPIRY)))
     try:
         channel.settimeout(ANSWER)
-        work, own, answer = _lines(channel, 3)
+        work, own, answer = _lines(host_job.host.name, channel, 3)
         path = f"{own}/{name}"
         host_job.found(work, own)
         if answer == "gone":
@@ -183,13 +184,14 @@ def check_answer(answer: str, host: str, path: str) -> None:
     raise Locked(parse_object(text) or {}, age=number_in(age), where=host)
 
 
-def _lines(channel: Any, count: int) -> list[str]:
+def _lines(host: str, channel: Any, count: int) -> list[str]:
     data = b""
     while data.count(b"\n") < count:
         more = channel.recv(4096)
         if not more:
             break
         data += more
+        bound(host, "who keeps its lock", len(data), LINE)
     return data.decode("utf-8", "replace").splitlines()
 
 

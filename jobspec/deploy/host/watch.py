@@ -19,7 +19,7 @@ from typing import Any
 
 from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.host.lock import ANSWER, check_answer
-from jobctl.jobspec.deploy.host.pauses import FIRST, LONGEST, RetryPauses
+from jobctl.jobspec.deploy.host.reconnect import FIRST, LONGEST, RetryPauses
 from jobctl.jobspec.deploy.host.scripts import SCRIPTS
 from jobctl.jobspec.deploy.model.control import Control
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
@@ -30,6 +30,7 @@ from jobctl.jobspec.deploy.model.tick_reader import TickReader
 from jobctl.jobspec.deploy.model.untrusted import as_moment, as_number
 from jobctl.jobspec.deploy.store.lock import Locked, who
 from jobctl.jobspec.deploy.store.processes import alive
+from jobctl.jobspec.deploy.transport.answers import LINE, bound
 
 MEET = 4.0  # seconds that the first look waits for hosts; those that take longer come later
 KEEP = 5.0  # seconds after which a host is told that we are there, if there was nothing to answer
@@ -114,16 +115,14 @@ class HostFollowed:
         self.met = threading.Event()  # it has answered once, or cannot
         self.taken: Locked | None = None
         self._problem: DeployError | None = None
-        self._over = threading.Event()
-        self._left = threading.Event()  # nothing comes from it any more
+        self._over, self._left = threading.Event(), threading.Event()  # we are done; nothing comes from it any more
         self._channel: Any = None
         self._pause = all_.pauses.one()
         self._ticks = TickReader(all_.detector, self.name)
         self.looked = 0.0  # when the look began that found what is `seen`
         self._told = self._read_at = 0.0
         self._owned = self._idle = False  # whether the host keeps our name; whether there is nothing of the job
-        self._lock = threading.Lock()
-        self._stale = threading.Event()
+        self._lock, self._stale = threading.Lock(), threading.Event()
         self._dead: set[str] = set()  # containers
 
     def begin(self) -> None:
@@ -204,6 +203,7 @@ class HostFollowed:
                 if not data:
                     raise EOFError
                 *lines, rest = (rest + data).split(b"\n")
+                bound(self.name, "what reports to the supervisor", len(rest), LINE)
                 for line in lines:
                     if len(heading) < 4:
                         heading.append(line.decode("utf-8", "replace"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import gzip
 import io
 import tarfile
 import zlib
@@ -15,6 +14,7 @@ from pathlib import PurePosixPath
 from jobctl.jobspec.deploy.host.asker import END, Asker
 from jobctl.jobspec.deploy.host.scripts import SCRIPTS
 from jobctl.jobspec.deploy.model.untrusted import Json, parse_object
+from jobctl.jobspec.deploy.transport.answers import ANSWER
 from jobctl.jobspec.deploy.transport.base import FIRST_ANSWER, Result, Transport
 
 SUPERVISED = 76  # what observe.sh ends with where a supervisor holds its lock
@@ -57,11 +57,20 @@ class WorkReader:
 def unpacked(said: bytes) -> Result | None:
     """Return what observe.sh printed, given an answer of look_on.sh; None where it lacks the tools to pack it."""
     with suppress(ValueError, OSError, EOFError, zlib.error):
-        text = gzip.decompress(base64.b64decode(said.removesuffix(END)))
+        text = _inflated(base64.b64decode(said.removesuffix(END)))
         end = text.rfind(b"\0") + 1  # of the archive: what follows is text
         rest, _, code = text[end:].rpartition(b"\ncode ")
         return Result(int(code), text[:end], rest)
     return None
+
+
+def _inflated(packed: bytes) -> bytes:
+    """Return what gzip has packed. Raises ValueError if that is more than an answer may have, zlib.error if it is cut off."""
+    stream = zlib.decompressobj(wbits=31)  # gzip's
+    text = stream.decompress(packed, ANSWER)
+    if not stream.eof:
+        raise ValueError("cut off, or too long")
+    return text
 
 
 def files_in(archive: bytes) -> dict[PurePosixPath, Json | None]:

@@ -64,7 +64,11 @@ def _sync_folder(path: Path) -> None:
 def write_json(path: Path, value: object, mode: int = 0o644, *, sync: bool = False) -> None:
     """Write `value` as JSON, keys sorted, atomically."""
     text = json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
-    write_atomic(path, text.encode(), mode, sync=sync)
+    try:
+        data = text.encode()
+    except UnicodeEncodeError:  # a variable or a path of other bytes than UTF-8: as escapes they can be read again
+        data = (json.dumps(value, indent=2, sort_keys=True) + "\n").encode()
+    write_atomic(path, data, mode, sync=sync)
 
 
 class Room(NamedTuple):

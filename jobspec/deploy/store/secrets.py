@@ -11,6 +11,7 @@ from secrets import token_bytes
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.deploy.store.files import write_atomic
+from jobctl.jobspec.spec.scalars import is_text
 
 if TYPE_CHECKING:
     from jobctl.jobspec.spec.model import Secret
@@ -26,7 +27,7 @@ class SecretMissing(Exception):
 
 def read_secrets(secrets: Sequence[Secret], directory: Path, environ: Mapping[str, str]) -> dict[str, str]:
     """Return the values of `secrets` by name; files are relative to the spec's `directory`. Raises SecretMissing."""
-    return {secret.name: _read(secret, directory, environ) for secret in secrets}
+    return {secret.name: _checked(secret, _read(secret, directory, environ)) for secret in secrets}
 
 
 def readable_secrets(secrets: Sequence[Secret], directory: Path, environ: Mapping[str, str]) -> dict[str, str]:
@@ -34,7 +35,7 @@ def readable_secrets(secrets: Sequence[Secret], directory: Path, environ: Mappin
     found = {}
     for secret in secrets:
         with contextlib.suppress(SecretMissing):
-            found[secret.name] = _read(secret, directory, environ)
+            found[secret.name] = _checked(secret, _read(secret, directory, environ))
     return found
 
 
@@ -55,6 +56,14 @@ def _read(secret: Secret, directory: Path, environ: Mapping[str, str]) -> str:
             f"secret `{secret.name}`: the environment has no `{name}`", f"export {name}=…, then `up` again"
         )
     return environ[name]
+
+
+def _checked(secret: Secret, value: str) -> str:
+    """Return the value. Raises SecretMissing where no process could get it."""
+    if "\0" in value or not is_text(value):
+        what = "holds a NUL character" if "\0" in value else "is not UTF-8 text"
+        raise SecretMissing(f"secret `{secret.name}`: its value {what}", "processes get it as text, in a variable")
+    return value
 
 
 def digests(values: Mapping[str, str], key: bytes) -> dict[str, str]:

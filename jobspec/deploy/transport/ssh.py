@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.model.inventory import SshOptions
+from jobctl.jobspec.deploy.transport.answers import ANSWER, LOGIN, bound
 from jobctl.jobspec.deploy.transport.base import TIMEOUT, Input, Result, RunningCommand, Stdin, TerminalSize, quote
 from jobctl.jobspec.deploy.transport.connecting import CONNECT_TIMEOUT, close, connect, wake
 from jobctl.jobspec.deploy.transport.held_shell import HeldCommand, Login
@@ -213,6 +214,7 @@ class Ssh:
                 over = channel.closed
                 moved = _hear(login, out, channel.recv_ready, channel.recv)
                 moved |= _hear(login, err, channel.recv_stderr_ready, channel.recv_stderr)
+                bound(self.host, "its login", max(len(out), len(err)), LOGIN)
                 if moved:
                     asked = time.monotonic()
                 elif over:  # before the last look
@@ -243,6 +245,7 @@ class Ssh:
         while True:
             over = channel.closed or channel.eof_received
             moved = _drain(channel, out, err)
+            bound(self.host, f"`{command.name}`", len(out) + len(err))
             sent = _send(channel, left, last=last)
             result = command.result(out, err) if moved else None
             if result is not None:
@@ -337,18 +340,19 @@ def _run_on(channel: paramiko.Channel, argv: Sequence[str], timeout: float = CON
 def _hear(login: Login, said: bytearray, ready: Callable[[], bool], receive: Callable[[int], bytes]) -> bool:
     """Read what a login says on one stream, and nothing that comes after it."""
     moved = False
-    while (missing := login.missing(said)) and ready():
+    while (missing := login.missing(said)) and ready() and len(said) <= LOGIN:
         said += receive(missing)
         moved = True
     return moved
 
 
 def _drain(channel: paramiko.Channel, out: bytearray, err: bytearray) -> bool:
+    """Read what is there, up to one byte or more above what an answer may have."""
     moved = False
-    while channel.recv_ready():
+    while channel.recv_ready() and len(out) <= ANSWER:
         out += channel.recv(CHUNK)
         moved = True
-    while channel.recv_stderr_ready():
+    while channel.recv_stderr_ready() and len(err) <= ANSWER:
         err += channel.recv_stderr(CHUNK)
         moved = True
     return moved

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from jobctl.jobspec.importers.shell.interpreter import Command
-from jobctl.jobspec.importers.slurm.options import leading, split
+from jobctl.jobspec.importers.slurm.option_syntax import leading, split
 
 _FROM = re.compile(r"(docker|dockerd|podman)://")
 _VALUES = {"--arch", "--dir", "--library", "--name", "--tmpdir"}  # of `apptainer pull` and `build`

@@ -7,7 +7,7 @@ from dataclasses import replace
 from jobctl.jobspec.importers.launchers.docker import DockerRun
 from jobctl.jobspec.importers.shell.expand import Read
 from jobctl.jobspec.importers.slurm import containers, recipes
-from jobctl.jobspec.importers.slurm.options import split
+from jobctl.jobspec.importers.slurm.option_syntax import split
 from jobctl.jobspec.importers.start_command import Inside, StartCommand
 
 

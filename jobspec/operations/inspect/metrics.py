@@ -38,6 +38,7 @@ class MetricsSource:
         self, chosen: Sequence[str] | None, clock: Callable[[], float] = time.time, *, live: bool = False
     ) -> None:
         self.chosen, self.clock = chosen, clock
+        self.steady = time.monotonic  # seconds, by a clock that nobody sets
         self._jobs = KnownJobs(live=live)
         self._live = live
         self._samplers: dict[str, HostSamplers] = {}
@@ -109,7 +110,7 @@ class MetricsSource:
 
         if not self._live:
             return tell()
-        told = self._stories.setdefault(directory.name, Refreshed(tell, time.monotonic, SHARE))
+        told = self._stories.setdefault(directory.name, Refreshed(tell, lambda: self.steady(), SHARE))
         return told.get(WAIT)[0]
 
 

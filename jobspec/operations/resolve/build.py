@@ -54,12 +54,12 @@ def built_image(compiled: Compiled) -> str | None:
 
 def say_not_built(compiled: Compiled, reporter: Reporter) -> None:
     """Tell which files of the build's folder its engine does not get."""
-    from jobctl.jobspec.deploy.model.errors import DeployError
-    from jobctl.jobspec.deploy.store.build_context import context_of
-
     build = build_of_job(compiled)
     if build is None:
         return
+    from jobctl.jobspec.deploy.model.errors import DeployError
+    from jobctl.jobspec.deploy.store.build_context import context_of
+
     try:
         left_out = context_of(build, compiled.spec.name).left_out
     except DeployError:

@@ -45,11 +45,11 @@ _SPEC, _HOSTS, _HISTORY = "the spec", "a hosts file", "jobctl's history"
 
 def selection(loaded: Loaded, path: Path, hosts: Path | None) -> CodeSelection | None:
     """Return what the code of a valid spec is, None where there is no folder of it."""
+    if loaded.spec is None or loaded.spec.code is None:
+        return None
     from jobctl.jobspec.deploy.store.code import select
     from jobctl.jobspec.planner.code import code_of
 
-    if loaded.spec is None or loaded.spec.code is None:
-        return None
     code = code_of(loaded.spec, str(loaded.directory))
     code = replace(code, withheld=(*code.withheld, *no_code(path, hosts)))
     if not os.path.isdir(code.source):
@@ -58,13 +58,14 @@ def selection(loaded: Loaded, path: Path, hosts: Path | None) -> CodeSelection |
     return select(code, loaded.spec.name, loaded.spec.outputs, where)
 
 
-def large_code(loaded: Loaded, path: Path, hosts: Path | None) -> Iterator[Diagnostic]:
+def large_code(loaded: Loaded, code: CodeSelection | None) -> Iterator[Diagnostic]:
     """Warn of code that takes long to send: most of it is likely to be something else."""
+    if code is None:
+        return
     from jobctl.jobspec.deploy.store.code import LARGE
     from jobctl.jobspec.spec.diagnostics import Diagnostic
 
-    code = selection(loaded, path, hosts)
-    if code is None or code.size <= LARGE:
+    if code.size <= LARGE:
         return
     largest = sorted(code.files, key=lambda file: (-file.size, file.name))[:3]
     named = ", ".join(f"{file.name} ({megabytes(file.size)})" for file in largest)

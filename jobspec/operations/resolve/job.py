@@ -14,6 +14,7 @@ from jobctl.jobspec.operations.targets.choose import choose_target, may_take_hos
 from jobctl.jobspec.spec.targets import TARGETS
 
 if TYPE_CHECKING:
+    from jobctl.jobspec.deploy.store.code import CodeSelection
     from jobctl.jobspec.deploy.store.jobdir import JobDir
     from jobctl.jobspec.operations.reporter import Reporter
     from jobctl.jobspec.spec.diagnostics import Diagnostic
@@ -166,18 +167,22 @@ def _name_in(path: Path) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What a look at spec, hosts and target together found; `compiled` is None where there are errors."""
+    """What a look at spec, hosts and target together found; `compiled` is None where there are errors.
+
+    `code` is what the target's hosts would get of it.
+    """
 
     compiled: Compiled | None
     diagnostics: tuple[Diagnostic, ...]
     files: tuple[Path, ...]
     loaded: Loaded
+    code: CodeSelection | None
 
 
 def check(job: str | None, overrides: Sequence[str] | None, where: Where) -> Checked:
     """Check spec, hosts and target together."""
     from jobctl.jobspec.frameworks.reserved_env import reserved_env_warnings
-    from jobctl.jobspec.operations.resolve.code import large_code
+    from jobctl.jobspec.operations.resolve.code import large_code, selection
     from jobctl.jobspec.operations.resolve.compose_options import options_not_in_compose
     from jobctl.jobspec.spec.checks.targets import check_target
     from jobctl.jobspec.spec.diagnostics import has_errors, in_order
@@ -196,11 +201,11 @@ def check(job: str | None, overrides: Sequence[str] | None, where: Where) -> Che
     ]
     if not has_errors(found):
         found += options_not_in_compose(loaded, chosen)
-    if TARGETS[chosen].sends_code:
-        found += large_code(loaded, path, where.hosts)
+    code = selection(loaded, path, where.hosts) if TARGETS[chosen].sends_code else None
+    found += large_code(loaded, code)
     diagnostics = in_order(found, [str(file) for file in files])
     if loaded.spec is None or has_errors(diagnostics):
-        return Checked(None, diagnostics, files, loaded)
+        return Checked(None, diagnostics, files, loaded, code)
     compiled = Compiled(
         loaded.spec,
         loaded.directory,
@@ -214,7 +219,7 @@ def check(job: str | None, overrides: Sequence[str] | None, where: Where) -> Che
         tuple(overrides or ()),
         tuple(host for host in every if host not in used),
     )
-    return Checked(compiled, diagnostics, files, loaded)
+    return Checked(compiled, diagnostics, files, loaded, code)
 
 
 def _where_data_is(
@@ -275,7 +280,7 @@ def compile_job(job: str | None, overrides: Sequence[str] | None, where: Where, 
     reporter.diagnostics(checked.diagnostics, checked.loaded.source)
     say_unused_hosts(checked, where, reporter)
     if TARGETS[compiled.target].sends_code:
-        _say_left_out(checked, where, reporter)
+        _say_left_out(checked, compiled, reporter)
     return compiled
 
 
@@ -286,16 +291,14 @@ def compiled_of(checked: Checked) -> Compiled:
     return checked.compiled
 
 
-def _say_left_out(checked: Checked, where: Where, reporter: Reporter) -> None:
+def _say_left_out(checked: Checked, compiled: Compiled, reporter: Reporter) -> None:
     """Tell what of the folders of code and build is not sent, where anything is."""
     from jobctl.jobspec.operations.resolve.build import say_not_built
-    from jobctl.jobspec.operations.resolve.code import say_left_out, selection
+    from jobctl.jobspec.operations.resolve.code import say_left_out
 
-    code = selection(checked.loaded, checked.files[0], where.hosts)
-    if code is not None:
-        say_left_out(code.left_out, reporter)
-    if checked.compiled is not None:
-        say_not_built(checked.compiled, reporter)
+    if checked.code is not None:
+        say_left_out(checked.code.left_out, reporter)
+    say_not_built(compiled, reporter)
 
 
 def say_default_hosts(where: Where, reporter: Reporter) -> None:

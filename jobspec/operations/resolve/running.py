@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jobctl.jobspec.operations.errors import Refused
+from jobctl.jobspec.operations.errors import UnknownJob
 from jobctl.jobspec.operations.resolve.job import (
     AS_STARTED,
     DEFAULT_SPEC,
@@ -61,7 +61,7 @@ def directory_of_running(job: str | None, reached: Reached = AS_STARTED) -> JobD
     named = job is not None and not is_spec_file(job)
     anywhere = reached.hosts is None and not names_cluster(reached)
     if named and anywhere and directory.about() is None and not directory.is_known():
-        raise Refused(
+        raise UnknownJob(
             f"no job `{name}` is known here",
             "it may run on hosts that jobctl cannot know here: `--hosts hosts.txt` names them; `jobctl list` shows the jobs"
             " that are known, `jobctl up` starts one",

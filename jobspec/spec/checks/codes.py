@@ -27,7 +27,7 @@ CODES: dict[str, tuple[str, str]] = {
     "not-a-file": ("error", "the path is a directory"),
     "unreadable": ("error", "the file cannot be read"),
     "too-large": ("error", "the file is larger than any spec: 1 MiB"),
-    "not-text": ("error", "the file is not UTF-8 text"),
+    "not-text": ("error", "a file, or a value from the environment, that is not UTF-8 text"),
     "empty-spec": ("error", "the file holds nothing"),
     "yaml-syntax": ("error", "the file is not YAML"),
     "several-documents": ("error", "more than one YAML document in a file"),
@@ -126,6 +126,7 @@ CODES: dict[str, tuple[str, str]] = {
     "file-not-found": ("warning", "a script, directory, env file or secret file that is not there"),
     # Targets and hosts.
     "image-missing": ("error", "a target with containers, and neither `image` nor `build`"),
+    "bad-image": ("error", "an `image` with an invalid name"),
     "build-context": ("error", "`build` of something else than a folder of this machine"),
     "build-digest": ("error", "`build` beside an `image` that is named by its digest"),
     "build-host": ("error", "`build.on` names no host of the job"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -63,6 +64,7 @@ def _on_this_machine(spec: Spec, source: Source, where: _Where) -> list[Diagnost
 def _in_containers(spec: Spec, source: Source, where: _Where) -> list[Diagnostic]:
     return _all(
         lambda: _image(spec, source, where.target),
+        lambda: _image_name(spec, source),
         lambda: check_build(spec, source, where.directory, where.target, where.hosts),
         lambda: _relative_volumes(spec, source),
         lambda: _script_not_sent(spec, source, where.directory),
@@ -250,6 +252,25 @@ def _image(spec: Spec, source: Source, target: TargetName) -> Iterator[Diagnosti
     if not spec.image and not (builds and spec.build):
         hint = f"add `image: …`{' or `build: .`' if builds else ''}, or use `--target local`"
         yield Diagnostic("error", "image-missing", "containers need an `image`", source.value_span(("image",)), hint)
+
+
+# What engines and Kubernetes take: github.com/distribution/reference, regexp.go.
+_REGISTRY = (
+    r"(?:[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?(?:\.[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?)*|\[[0-9a-fA-F:]+\])"
+)
+_PART = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
+_IMAGE = re.compile(
+    rf"(?:{_REGISTRY}(?::[0-9]+)?/)?{_PART}(?:/{_PART})*(?::\w[\w.-]{{0,127}})?"
+    r"(?:@[A-Za-z][A-Za-z0-9]*(?:[-_+.][A-Za-z][A-Za-z0-9]*)*:[0-9a-fA-F]{32,})?",
+    re.ASCII,
+)
+
+
+def _image_name(spec: Spec, source: Source) -> Iterator[Diagnostic]:
+    if spec.image and not _IMAGE.fullmatch(spec.image):
+        message = f"`{spec.image}` is not a valid image name"
+        hint = "write `[REGISTRY[:PORT]/]NAME[:TAG]`; the name has lower-case letters, digits, `.`, `_`, `-` and `/`"
+        yield Diagnostic("error", "bad-image", message, source.value_span(("image",)), hint)
 
 
 def _relative_volumes(spec: Spec, source: Source) -> Iterator[Diagnostic]:

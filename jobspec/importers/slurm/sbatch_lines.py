@@ -12,7 +12,7 @@ from jobctl.jobspec.importers.draft import Draft, Found
 from jobctl.jobspec.importers.escaping import literal
 from jobctl.jobspec.importers.names import says_something
 from jobctl.jobspec.importers.slurm import recipes
-from jobctl.jobspec.importers.slurm.options import is_known, split
+from jobctl.jobspec.importers.slurm.option_syntax import is_known, split
 from jobctl.jobspec.spec.durations import in_one_unit, parse_slurm
 
 _LINE = re.compile(r"#SBATCH(?=\s)(.*)")

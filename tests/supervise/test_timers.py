@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jobctl.jobspec.supervise.pauses import (
+from jobctl.jobspec.supervise.timers import (
     AWAY_FOR,
     FIRST_PAUSE,
     LONGEST_PAUSE,

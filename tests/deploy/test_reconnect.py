@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from jobctl.jobspec.deploy.host import pauses
-from jobctl.jobspec.deploy.host.pauses import LONGEST, RetryPause, RetryPauses
+from jobctl.jobspec.deploy.host import reconnect
+from jobctl.jobspec.deploy.host.reconnect import LONGEST, RetryPause, RetryPauses
 
 CUT = 300.0  # seconds for which nobody is heard
 
@@ -63,8 +63,8 @@ def test_where_nobody_is_heard_hosts_are_tried_more_often(
 
 
 def test_who_waits_to_try_a_host_does_so_when_another_is_heard_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pauses, "FIRST", 3600.0)
-    monkeypatch.setattr(pauses, "LONGEST", 3600.0)
+    monkeypatch.setattr(reconnect, "FIRST", 3600.0)
+    monkeypatch.setattr(reconnect, "LONGEST", 3600.0)
     every = RetryPauses()
     one, other, steady = every.one(), every.one(), every.one()
     for host in (one, other):

@@ -1,0 +1,68 @@
+"""The words of a command line: colours before and after a command, and commands for a node."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+
+@pytest.mark.parametrize(
+    ("argv", "coloured"),
+    [
+        (("--color", "always", "status", "nobody"), True),
+        (("status", "nobody", "--color=always"), True),
+        (("status", "--color", "always", "nobody"), True),
+        (("status", "nobody"), False),  # the choice of one command is not that of the next
+        (("status", "nobody", "--color", "never"), False),
+    ],
+)
+def test_color_counts_before_and_after_the_command(jobctl: Any, argv: tuple[str, ...], coloured: bool) -> None:
+    ran = jobctl(*argv)
+    assert (ran.code, ran.err.startswith("\x1b[31merror\x1b[0m: ")) == (2, coloured)
+
+
+@pytest.mark.parametrize("argv", [("list", "--color", "blue"), ("list", "--color"), ("--color=", "list")])
+def test_a_color_that_is_none_is_wrong_usage(jobctl: Any, argv: tuple[str, ...]) -> None:
+    ran = jobctl(*argv)
+    assert (ran.code, "--color" in ran.err) == (2, True)
+
+
+def test_the_color_of_a_command_in_a_node_is_left_to_it(jobctl: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What follows `--` is another program's."""
+    from jobctl.jobspec.operations.inspect import oneoff
+
+    given: list[Any] = []
+    monkeypatch.setattr(oneoff, "run_like_node", lambda request, reporter: given.append(request.argv) or 0)
+    assert jobctl("run", "job.yaml", "--", "ls", "--color", "always").code == 0
+    assert given == [["ls", "--color", "always"]]
+
+
+def test_a_color_before_the_command_leaves_it_as_it_is(jobctl: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from jobctl.jobspec.operations.inspect import oneoff
+
+    given: list[Any] = []
+    monkeypatch.setattr(oneoff, "run_like_node", lambda request, reporter: given.append(request.argv) or 0)
+    assert jobctl("--color", "never", "run", "job.yaml", "--", "ls", "-l").code == 0
+    assert given == [["ls", "-l"]]
+    assert "there is no file `gone.yaml`" in jobctl("--color", "never", "check", "--fitness", "gone.yaml").err
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ("ssh", "small", "--node", "0", "ls"),
+        ("ssh", "--node", "0", "ls"),
+        ("ssh", "small", "--node", "0", "--", "ls"),
+        ("ssh", "--node", "0", "--", "ls"),
+    ],
+)
+def test_who_gives_a_command_to_ssh_is_told_of_exec(jobctl: Any, argv: tuple[str, ...]) -> None:
+    ran = jobctl(*argv)
+    assert (ran.code, "takes no command" in ran.err) == (2, True)
+    assert "`jobctl exec --node N -- ls` runs one" in ran.err
+
+
+@pytest.mark.parametrize("name", ["exec", "run"])
+def test_a_command_without_dashes_is_no_job(jobctl: Any, name: str) -> None:
+    assert "no command is given" in jobctl(name, "--node", "0", "ls").err
