@@ -118,11 +118,20 @@ class Trouble:
 
 @record
 class Begun:
-    """The generation in which all nodes ran last, since when, and when its job was brought up."""
+    """The generation in which all nodes ran last, since when, and when its job was brought up.
+
+    `told`: whether a message says that the job has recovered in it.
+    """
 
     number: int
     at: float
     run: str
+    told: bool = False
+
+    @property
+    def id(self) -> str:
+        """The id of the event that it has begun."""
+        return f"{self.run} generation-begun {self.number}"
 
     def is_after(self, event: Happened, generation: int) -> bool:
         """Say whether a failure of that generation was over when its event was read, which a launcher had kept."""
@@ -183,10 +192,10 @@ class News:
     def _tell(
         self, what: str, event: Happened, text: str, nodes: Iterable[int] = (), cost: Optional[float] = None
     ) -> None:
-        # What has an id is the same for all that tell of it: other launchers, and the next supervisor.
+        # What has an id is the same for all that tell of it: other launchers, the next supervisor, and after `up --fresh`.
         known = event.text("id")
-        facts = (known,) if known is not None else (repr(event.at), event.message)
-        ident = id_of_message(self.job, self.run, what, *facts)
+        facts = (known,) if known is not None else (self.run, repr(event.at), event.message)
+        ident = id_of_message(self.job, what, *facts)
         where = tuple(sorted(nodes))
         text = text.encode(errors="replace").decode()  # a log line may hold half a character
         generation = self.told.generation if self.told.generation is not None else event.number("generation")
@@ -216,7 +225,13 @@ class News:
         elif one.kind == "host" and not set(nodes) <= self.told.lost:
             self._lost(event, nodes)
         if begun is not None and late:  # what the job is in now is another trouble
-            self._recovered(changed(event, at=max(event.at, begun.at)), Trouble(event.at, (one,)), begun.number)
+            self._recovered_before(event, Trouble(event.at, (one,)), begun)
+
+    def _recovered_before(self, event: Happened, trouble: Trouble, begun: Begun) -> None:
+        """Tell of trouble that was over when its event was read, with the id by which those tell who knew it in time."""
+        details = event.details if begun.told else {**event.details, "id": begun.id}
+        self._recovered(Happened(max(event.at, begun.at), event.kind, event.message, details), trouble, begun.number)
+        self.told = changed(self.told, begun=changed(begun, told=True))
 
     def _fails(self, event: Happened, one: Mishap) -> bool:
         """Take note of a failure because of which all nodes begin again; say whether it is news."""
@@ -278,9 +293,10 @@ class News:
 
     def _generation_runs(self, event: Happened) -> None:
         number, trouble = event.number("generation"), self.told.troubles
+        over = trouble is not None and number is not None and number > trouble.generation
         if number is not None and (run := _run_of(event)) is not None:
-            self.told = changed(self.told, begun=Begun(number, event.at, run))
-        if trouble is not None and number is not None and number > trouble.generation:
+            self.told = changed(self.told, begun=Begun(number, event.at, run, over))
+        if trouble is not None and over:
             self._recovered(event, trouble, number)
             self.told = changed(self.told, trouble=None, apart=())
         self.told = changed(self.told, waiting=None, away=frozenset())
@@ -301,6 +317,8 @@ class News:
             text = event.message if event.kind != "down" else f"job {phase}: {reason}" if reason else f"job {phase}"
             if trouble is not None and trouble.words not in text:
                 text += f". Before that: {trouble.words}"
+            if event.text("ends") is not None:  # launchers may have told it
+                event = changed(event, details={**event.details, "id": event.text("ends")})
             self._tell(phase, event, text, trouble.nodes if trouble and phase == "failed" else ())
         self.told = Told(self.told.generation, ended=True)
 

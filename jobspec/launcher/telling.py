@@ -85,13 +85,16 @@ def longer(pause: float) -> float:
 
 
 def readable(events: Sequence[Json]) -> List[Json]:
-    """Return what launchers have kept with the words and the ids that jobctl gives it, in the order of time."""
+    """Return what launchers have kept with the words and the ids that jobctl gives it, in the order in which they knew it.
+
+    Their clocks differ: by its time, a node may have failed before the generation began in which it did.
+    """
     found = []
     for event in events:
         words, key = EVENT_WORDS.get(str(event.get("event"))), key_of(event)
         if words is not None and key is not None:
             found.append({**event, "message": words(event), "id": id_of(float(event["began"]), key)})
-    return sorted(found, key=lambda event: float(event["time"]))
+    return found
 
 
 def mentioned(events: Sequence[Json]) -> List[List[str]]:

@@ -62,7 +62,7 @@ def _mishap(data: Json) -> Mishap | None:
 def _begun(data: object) -> Begun | None:
     said = data if isinstance(data, dict) else {}
     number, at, run = as_number(said.get("number")), as_moment(said.get("at")), as_text(said.get("run"))
-    return None if number is None or at is None or run is None else Begun(number, at, run)
+    return None if number is None or at is None or run is None else Begun(number, at, run, said.get("told") is True)
 
 
 def summary(messages: Iterable[Notification]) -> Iterator[Notification]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import stat
 from dataclasses import replace
 from pathlib import Path
@@ -10,8 +11,11 @@ import pytest
 
 from jobctl.jobspec.deploy.host.scripts import give
 from jobctl.jobspec.deploy.model.notification import Channel
+from jobctl.jobspec.deploy.store import events
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.deploy.store.webhooks import webhooks_for_hosts
+from jobctl.jobspec.deploy.targets.local import Local
+from jobctl.jobspec.launcher.event_log import EventLog
 from jobctl.jobspec.notify.channels import keep_channels
 
 from .test_executor import TWO
@@ -35,6 +39,20 @@ def test_hosts_get_the_urls_that_may_be_there_and_no_other_secret(tmp_path: Path
     assert webhooks_for_hosts(job, TWO) is None  # its launchers are not told where these are
     keep_channels(job, "demo-1", (STAYS,))
     assert webhooks_for_hosts(job, TELLING) is None
+
+
+@pytest.mark.parametrize("tells", [True, False])
+def test_what_launchers_tell_up_to_their_end_is_known_before_down_removes_it(tells: bool, tmp_path: Path) -> None:
+    job = JobDir(tmp_path / "jobs" / "demo")
+    job.create()
+    node = job.host / "node-0"
+    node.mkdir(parents=True)
+    log = EventLog(str(node))
+    told = {"event": "told", "time": 9.0, "began": 5.0, "generation": 1, "mark": "m1", "what": "succeeded"}
+    log.add([{**told, "channel": GOES.key}])
+    (node / "report.json").write_text(json.dumps({"events": {"file": log.stamp.file, "count": log.stamp.count}}))
+    Local(job, TELLING if tells else TWO).take_down(0.0)
+    assert [event["mark"] for event in events.read(job.events)[0]] == (["m1"] if tells else [])
 
 
 def test_the_user_of_containers_can_read_them_and_the_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

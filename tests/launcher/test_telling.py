@@ -100,7 +100,7 @@ class Node:
     def __init__(self, job: Job, number: int) -> None:
         self.job, self.number, self.began = job, number, job.now
         self.telling = Telling(number, job.since.get(number))
-        self.line, self.failed, self.dies = WebhookLine(), False, False
+        self.line, self.failed, self.dies, self.known = WebhookLine(), False, False, -1
 
     def hear(self, other: Node) -> None:
         failed = ("signal", 1.0) if other.failed else None
@@ -123,7 +123,9 @@ class Node:
         job.since[self.number] = self.telling.since
         if quiet:
             return
-        self.telling.read("demo", "demo-1", job.events[self.number], now)
+        if self.known != len(job.events[self.number]):
+            self.known = len(job.events[self.number])
+            self.telling.read("demo", "demo-1", job.events[self.number], now)
         message = self.telling.next_of(HOOK, self.line, self.failed, now, WALL + now)
         if message is None:
             return
@@ -311,7 +313,19 @@ def test_whoever_is_killed_nothing_is_lost_and_little_repeated(seed: int) -> Non
 
 def test_what_this_version_does_not_know_is_left_out() -> None:
     other = event(106.0, "of-the-future", 1)
-    assert [one["id"] for one in readable([other, begun(107.0, 2), failure(106.0, 1)])] == [
+    assert [one["id"] for one in readable([failure(106.0, 1), other, begun(107.0, 2)])] == [
         "5.0 failure 1",
         "5.0 generation-begun 2",
+    ]
+
+
+def test_clocks_that_differ_hide_no_recovery() -> None:
+    """By the clock of a host, its node may have failed before the generation began in which it did."""
+    job = Job()
+    job.passes(5.0)
+    job.happens(failure(106.0, 1), begun(109.0, 2), failure(108.0, 2), begun(111.0, 3))
+    job.passes(5.0)
+    assert [(one.event, one.text[-13:]) for one in job.got] == [
+        ("recovered", "generation 2."),
+        ("recovered", "generation 3."),
     ]

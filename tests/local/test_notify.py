@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 from collections import Counter
@@ -135,17 +136,15 @@ def test_launchers_tell_where_nobody_watches(jobs: Jobs, server: Server, eventua
     assert second["text"].startswith("node 0: rank 0 was killed by SIGKILL")
     assert not any(b"very-secret" in environ for environ in environs(jobs))
 
-    eventually(lambda: len(written_down(jobs)) == 2)  # what is not by then, is told twice
     jobs.ok("up")  # leaves a supervisor
     eventually(lambda: [e for e in jobs.events() if e["event"] == "generation-begun" and e["generation"] == 3])
     jobs.kill_supervisor()
     jobs.release()
     eventually(lambda: server.told("succeeded"))
     jobs.ok("wait", "--timeout", "60s")
-    eventually(lambda: len(written_down(jobs)) == 3)
     jobs.ok("down")
-    assert [message["event"] for message in server.got] == ["recovered", "recovered", "succeeded"], server.got
-    assert len({message["id"] for message in server.got}) == 3
+    told = {message["id"]: message["event"] for message in server.got}  # what was on its way may come twice
+    assert list(told.values()) == ["recovered", "recovered", "succeeded"], server.got
     assert set(server.paths) == {"/hook/very-secret"}
     assert not any("very-secret" in line for line in jobs.ok("logs").splitlines())
     assert list(jobs.state.rglob("notify.json")) == []
@@ -157,5 +156,9 @@ def written_down(jobs: Jobs) -> list[dict[str, Any]]:
 
 
 def environs(jobs: Jobs) -> list[bytes]:
-    """Return environment and arguments of all processes of the job."""
-    return [Path(f"/proc/{pid}/{name}").read_bytes() for pid in jobs.processes() for name in ("environ", "cmdline")]
+    """Return environment and arguments of all processes of the job; one that sends a message ends soon."""
+    found = []
+    for path in (Path(f"/proc/{pid}/{name}") for pid in jobs.processes() for name in ("environ", "cmdline")):
+        with contextlib.suppress(ProcessLookupError, FileNotFoundError):
+            found.append(path.read_bytes())
+    return found

@@ -95,6 +95,45 @@ def test_a_failure_that_launchers_tell_of_late_is_told_with_what_it_cost(late: i
     assert all(any(one["message"] in text for _, text, _, _ in found) for one in (fails, second))
 
 
+def test_a_failure_that_is_read_late_has_the_id_by_which_launchers_have_told_it() -> None:
+    """Each host has its own clock; launchers know the failure before the generation that follows it."""
+    fails, runs = {**FAILS, "id": "1.0 failure 1"}, {**RUNS, "id": "1.0 generation-begun 2"}
+    other = {**fails, "id": "1.0 failure 1 again", "node": 0, "message": "node 0: rank 0 hangs"}
+    launchers = ids(BEGINS, fails, runs)
+    assert ids(BEGINS, runs, fails) == launchers
+    news = News("demo", "demo-1")
+    news.read([BEGINS, runs])
+    news = News("demo", "demo-1", told_from(json.loads(json.dumps(kept_told(news.told)))))
+    news.read([fails])
+    news = News("demo", "demo-1", told_from(json.loads(json.dumps(kept_told(news.told)))))
+    news.read([other])  # which that message has not told
+    assert len({*launchers, *(one.id for one in news.found)}) == 2
+
+
+def test_what_launchers_have_told_has_the_same_id_in_every_run() -> None:
+    """`up --fresh` begins another run, and tells what is left of the one before."""
+    fails, runs = {**FAILS, "id": "1.0 failure 1", "kind": "hang"}, {**RUNS, "id": "1.0 generation-begun 2"}
+    assert len(ids(BEGINS, fails, runs)) == 2
+    assert ids(BEGINS, fails, runs, run="demo-2") == ids(BEGINS, fails, runs)
+    assert ids(BEGINS, {**fails, "id": "2.0 failure 1"}) != ids(BEGINS, fails)
+    supervised = {name: value for name, value in fails.items() if name != "id"}
+    assert ids(BEGINS, supervised, run="demo-2") != ids(BEGINS, supervised)
+
+
+def test_down_tells_an_end_with_the_id_by_which_launchers_have_told_it() -> None:
+    succeeded = line(
+        30.0, "succeeded", "job succeeded: all nodes ended with code 0", generation=2, id="1.0 succeeded 2"
+    )
+    down = line(40.0, "down", "job taken down", phase="succeeded", reason="all nodes ended", ends="1.0 succeeded 2")
+    assert ids(BEGINS, down) == ids(BEGINS, succeeded) == ids(BEGINS, succeeded, down)
+
+
+def ids(*lines: dict[str, Any], run: str = "demo-1") -> list[str]:
+    news = News("demo", run)
+    news.read(lines)
+    return [one.id for one in news.found]
+
+
 def test_how_a_job_ends_is_told_once() -> None:
     failed = line(30.0, "failed", "job failed: `recovery.max_restarts` (3) is used up")
     down = line(40.0, "down", "job taken down", phase="failed", reason="`recovery.max_restarts` (3) is used up")

@@ -30,8 +30,8 @@ def notification_from(data: Json) -> Notification | None:
 class Channel:
     """One way to tell people: what an item of `notify` says, with the values of its secrets.
 
-    `key` names it without them. `how` has `url` and `format`, and `from_hosts` if launchers may have that, `argv` and `directory`, or `to`, `sender` and `smtp`. Never
-    printed: it holds secrets.
+    `key` names it without them. `how` has `url` and `format` (and `from_hosts` if launchers may have these), `argv` and
+    `directory`, or `to`, `sender` and `smtp`. Never printed: it holds secrets.
     """
 
     key: str

@@ -275,7 +275,7 @@ class Hosts:
             host_job.erase([container.image for container in containers])
             return count > 0
 
-        return ending.take_down(self.fleet, lambda: self.finish(grace), erase)
+        return ending.take_down(self.fleet, lambda: self.finish(grace), erase, self.events().gather)
 
     # Looking around.
 

@@ -220,7 +220,7 @@ class Local:
 
     def take_down(self, grace: float) -> tuple[Path | None, Failures]:
         """End everything, keep the logs, and remove the work directory: artefacts, control file, secrets, reports."""
-        return ending.take_down(self.fleet, lambda: self.finish(grace), LocalJob.erase)
+        return ending.take_down(self.fleet, lambda: self.finish(grace), LocalJob.erase, self.events().gather)
 
     # Looking around.
 
