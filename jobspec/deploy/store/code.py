@@ -311,9 +311,8 @@ def _looked_at(path: str, inode: int, size: int, mtime: int, ctime: int) -> tupl
         with open(path, "rb", buffering=0) as opened:
             if size > _WHOLE:
                 return file_digest(opened, "sha256").hexdigest(), None
-            content = (
-                opened.read(_WHOLE + 1) if size else b""
-            )  # a file of /proc has no size, and its end may never come
+            # A file of /proc has no size, and its end may never come.
+            content = opened.read(_WHOLE + 1) if size else b""
     except OSError:
         return None, None
     key = "a private key" if _KEY.search(content) else None
