@@ -70,8 +70,8 @@ def report(
 
 def _gist(story: Story) -> str:
     """Return the story in a line."""
+    from jobctl.jobspec.launcher.words import in_words
     from jobctl.jobspec.report.layout import percent
-    from jobctl.jobspec.spec.durations import in_words
 
     count = len(story.failures)
     what = "no failure" if count == 0 else f"{count} failure{'' if count == 1 else 's'}, {in_words(story.lost)} lost"

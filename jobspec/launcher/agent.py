@@ -310,7 +310,7 @@ class Launcher:
             fields = self.report.fields
             fields.processes, fields.progress, fields.progress_at = run.processes, run.hang.progress, run.progress_at
         self.be_here()
-        kill_descendants(self.standby.pids())
+        kill_descendants([*self.standby.pids(), *self.recovery.teller.pids()])
         self.rest()
 
     def be_here(self) -> None:

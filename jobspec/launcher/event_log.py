@@ -22,13 +22,15 @@ def key_of(event: Json) -> Optional[str]:
     It is so within the time for which a job is up.
     """
     kind, number = event.get("event"), event.get("generation")
+    if kind == "told":
+        return "told %s" % event["mark"] if event.get("mark") else None
     if kind == "step" and event.get("step") == "generation":
         kind = "generation"
     if number is None:
         return None
     if kind == "failure" and event.get("alone"):  # the generation has gone on
         return None
-    if kind in ("generation", "generation-begun", "failure", "failed"):
+    if kind in ("generation", "generation-begun", "failure", "failed", "succeeded"):
         return "%s %s" % (kind, number)
     about = {
         "node": (event.get("node"), event.get("state")),

@@ -110,6 +110,7 @@ class Launch:
     elsewhere: Sequence[str] = ()
     standby: Optional[StandbyTerms] = None
     spare: int = 0
+    tells: bool = False
 
     @classmethod
     def from_json(cls, data: Json) -> Launch:

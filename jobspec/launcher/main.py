@@ -7,6 +7,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from jobctl.jobspec.launcher.host_teller import send_message
 from jobctl.jobspec.launcher.node_guard import guard
 from jobctl.jobspec.launcher.process_guard import process_guard
 from jobctl.jobspec.launcher.process_task import ProcessTask
@@ -27,6 +28,8 @@ def main() -> NoReturn:
     if sys.argv[1:2] == ["process"]:
         task = ProcessTask.from_json(json.loads(os.environ.pop("JOBCTL_PROCESS")))
         sys.exit(process_guard(task, dict(os.environ)))
+    if sys.argv[1:2] == ["tell"]:
+        sys.exit(send_message())
     if sys.argv[1:2] == ["parked"]:
         sys.exit(
             parked_guard(GuardPreparation.from_json(json.loads(os.environ.pop("JOBCTL_STANDBY"))), dict(os.environ))

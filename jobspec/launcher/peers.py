@@ -131,7 +131,8 @@ class PeerLinks:
         if self.lease.generation is not None and self.majority is not None:
             run, failed = self.launcher.run_, self.launcher.recovery.failed
             paces = run.paces_of_ranks() if run is not None else None
-            tick = self.message(tick=name, begun=self.majority.validity.had, paces=paces, failed=failed)
+            begun, told = self.majority.validity.had, self.launcher.recovery.teller.mentioned
+            tick = self.message(tick=name, begun=begun, paces=paces, failed=failed, told=told)
             for peer in self.peers.values():
                 self.send(tick, peer)
         if self.greeted is not None:
@@ -173,6 +174,8 @@ class PeerLinks:
     def hear(self, message: PeerMessage, sender: Any) -> None:
         """Take over what another launcher says. `sender` is the address of its socket."""
         node = message.node
+        if message.generation == self.lease.generation:
+            self.launcher.recovery.teller.hear(message)
         if message.generation is None or self.hear_of_another(message, sender):
             return
         if message.done:

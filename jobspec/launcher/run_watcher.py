@@ -111,7 +111,7 @@ class RunWatcher:
         launcher.run_ = None
         launcher.standby.drop()
         run.tidy_up()
-        kill_descendants()
+        kill_descendants(launcher.recovery.teller.pids())
         launcher.rest()
         fields = run.progress_fields()
         launcher.say(state="succeeded", exit_code=0, finished_at=time.time(), processes=run.processes, **fields)
@@ -119,6 +119,7 @@ class RunWatcher:
             launcher.gossip.say_done(run.order.id)
             return None  # one that fails now has all begin again
         self.tell_others(run)
+        launcher.recovery.teller.see_off(run.order)
         return 0
 
     def hang(self, run: Run, at: float) -> Optional[int]:
@@ -145,12 +146,13 @@ class RunWatcher:
         """Tell the launchers of the servers of this node that it is done, until they have heard it.
 
         The supervisor ends those that do not answer. Where launchers may move a node, all others hear of it too, or they
-        would take this one for lost.
+        would take this one for lost. Where they tell people, the one does that tells how the job has ended.
         """
         links, terms = self.launcher.links, run.order.autonomy
         peers = set(links.peers) if terms is not None and terms.spares else set()
+        must_hear = run.serving | self.launcher.recovery.teller.sees_off(run.order)
         until = time.monotonic() + (DONE if run.serving else FAREWELL)
-        while (left := (run.serving | (peers - links.done)) - links.told) and time.monotonic() < until:
+        while (left := (must_hear | (peers - links.done)) - links.told) and time.monotonic() < until:
             links.say_done(left)
             if self.launcher.signal is not None or not self.launcher.pause(FIRST_TICKS):
                 return

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from jobctl.jobspec.launcher.autonomy import SETTLE, Autonomy
 from jobctl.jobspec.launcher.failure import Failure
 from jobctl.jobspec.launcher.going_back import GoingBack
+from jobctl.jobspec.launcher.host_teller import HostTeller
 from jobctl.jobspec.launcher.lease import TICK
 from jobctl.jobspec.launcher.peer_orders import PeerOrders
 from jobctl.jobspec.launcher.processes import boot_time
@@ -40,6 +41,7 @@ class SelfRecovery:
         keeper.own = lambda: launcher.report.headway(launcher.orders.order, time.time())
         if isinstance(keeper, PeerOrders):
             keeper.failed = lambda: self.failed
+        self.teller = HostTeller(launcher)
         self.judged = 0.0  # when it was looked last which nodes make the others wait
 
     @property
@@ -79,6 +81,7 @@ class SelfRecovery:
         self.go_back(newest)
         own = newest is not None and report.is_of(newest) and not newest.is_paused
         self.autonomy.go_on(newest if own else None)
+        self.teller.look(boot_time())
         return 0 if members is not None and report.state == "succeeded" and members.all_done else None
 
     def go_back(self, order: Optional[Order]) -> None:

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from jobctl.jobspec.deploy.model.notification import Channel, DeliveryResult, Notification
-from jobctl.jobspec.deploy.model.untrusted import Json, as_moment, as_number, as_text, objects
-from jobctl.jobspec.notify.news import Told, summary
+from jobctl.jobspec.deploy.model.notification import Channel, DeliveryResult, Notification, notification_from
+from jobctl.jobspec.deploy.model.untrusted import Json, as_moment, as_number, as_text, objects, texts
+from jobctl.jobspec.launcher.news import Told
+from jobctl.jobspec.launcher.notification import mark_of
+from jobctl.jobspec.notify.told import kept_told, summary, told_from
 
 FIRST_PAUSE, LONGEST_PAUSE = (
     1.0,
@@ -19,6 +21,7 @@ FIRST_PAUSE, LONGEST_PAUSE = (
 )  # seconds before a channel that took nothing is tried again, at first and at last
 WINDOW = 60.0  # seconds over which messages are counted
 MOST, MOST_FOR_PROGRAMS = 10, 60  # messages to people, and to programs, in that time
+MOST_MARKS = 500  # messages of launchers that are remembered
 URGENT = frozenset({"failed", "succeeded", "waiting"})  # these pass at once: each comes once, and ends something
 
 
@@ -68,12 +71,19 @@ class Outbox:
     told: Told = field(default_factory=Told)
     entries: list[Entry] = field(default_factory=list)
     lines: dict[str, ChannelState] = field(default_factory=dict)
+    marks: list[str] = field(default_factory=list)  # of messages that launchers have sent: see `mark_of`
 
     def add(self, messages: Iterable[Notification], channels: Iterable[Channel]) -> None:
         """Put messages in, for each channel that wants such events."""
         ways = tuple(channels)
         for message in messages:
-            self.entries += [Entry(way.key, message) for way in ways if message.event in way.on]
+            wanted = [way.key for way in ways if message.event in way.on]
+            self.entries += [Entry(key, message) for key in wanted if mark_of(message.id, key) not in self.marks]
+
+    def launchers_told(self, marks: Iterable[str]) -> None:
+        """Drop messages that launchers have sent, where nobody watched: those in the outbox, and those to come."""
+        self.marks = [*self.marks, *marks][-MOST_MARKS:]
+        self.entries = [one for one in self.entries if mark_of(one.message.id, one.channel) not in self.marks]
 
     def forget_others(self, keys: frozenset[str]) -> bool:
         """Drop what is for channels that the job has no longer; say whether there was anything."""
@@ -143,9 +153,9 @@ class Outbox:
         """Return it as JSON."""
         return {
             "offset": self.offset,
-            "told": self.told.record(),
+            "told": kept_told(self.told),
             "entries": [
-                {"channel": one.channel, "due": one.due, "pause": one.pause, **one.message.record()}
+                {"channel": one.channel, "due": one.due, "pause": one.pause, **one.message.kept()}
                 for one in self.entries
             ],
             "lines": {
@@ -158,6 +168,7 @@ class Outbox:
                 }
                 for key, one in self.lines.items()
             },
+            **({"marks": self.marks} if self.marks else {}),
         }
 
     @classmethod
@@ -167,14 +178,15 @@ class Outbox:
         entries = [
             Entry(str(one["channel"]), message, as_moment(one.get("due")) or 0.0, as_moment(one.get("pause")) or 0.0)
             for one in objects(data.get("entries"))
-            if "channel" in one and (message := Notification.from_record(one)) is not None
+            if "channel" in one and (message := notification_from(one)) is not None
         ]
         known = {str(key): _line(one) for key, one in lines.items()} if isinstance(lines, dict) else {}
         return cls(
             as_number(data.get("offset")) or 0,
-            Told.from_record(told) if isinstance(told, dict) else Told(),
+            told_from(told) if isinstance(told, dict) else Told(),
             entries,
             known,
+            list(texts(data.get("marks"))),
         )
 
 

@@ -19,7 +19,7 @@ from jobctl.jobspec.deploy.store import events
 from jobctl.jobspec.deploy.store.files import read_json, write_json
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.deploy.store.lock import Locked, hold
-from jobctl.jobspec.notify.news import News
+from jobctl.jobspec.launcher.news import News
 from jobctl.jobspec.notify.outbox import Entry, Outbox
 from jobctl.jobspec.notify.sending import Send, Sending
 
@@ -102,6 +102,7 @@ class Teller:
             return
         news = News(self.job.name, run, box.told)
         news.read(lines)
+        box.launchers_told(mark for line in lines if line["event"] == "told" and (mark := as_text(line.get("mark"))))
         box.add(news.found, channels)
         box.told, box.offset = news.told, offset
         self._save(box)

@@ -191,6 +191,12 @@ class Launch:
     elsewhere: tuple[str, ...] = ()  # variable and value of a process that it starts too, but that another node runs
     standby: Standby | None = None  # None where the framework, or the way in which it is started, has none
     spare: int = 0  # of how many nodes it becomes one, if it waits as node -1 until an order has one on its host
+    tells: bool = False  # whether it tells people where nobody watches: by webhooks whose URLs may be on the hosts
+
+    @property
+    def has_secrets(self) -> bool:
+        """Whether its host has a folder of secrets for it: values for processes, or URLs for itself."""
+        return bool(self.secrets) or self.tells
 
 
 @dataclass(frozen=True, slots=True)

@@ -163,6 +163,7 @@ def _launch(request: Request, etcd: types.Etcd | None, python: str) -> types.Lau
         stop_grace=spec.stop_grace_period,
         hang_timeout=spec.recovery.hang_timeout,
         etcd=etcd,
+        tells=context.traits.is_supervised and any(one.from_hosts for one in spec.notify or ()),
     )
 
 

@@ -74,7 +74,7 @@ def _service(sent: Sent, node: Node) -> tuple[Rendered, Pairs]:
             sent,
             container.alike(node.container),
             node.launch.workdir,
-            bool(node.launch.secrets),
+            node.launch.has_secrets,
             bool(node.launch.spare),
         ),
         launch=container.launch_variable(node.launch),

@@ -18,6 +18,11 @@ ORDER = (
     "bytecode",
     "launch",
     "restart_policy",
+    "words",
+    "notification",
+    "news",
+    "payloads",
+    "webhook",
     "processes",
     "deadline",
     "failure",
@@ -64,6 +69,8 @@ ORDER = (
     "report",
     "event_log",
     "story",
+    "telling",
+    "host_teller",
     "control_file",
     "autonomy",
     "replacement",
@@ -103,8 +110,8 @@ TYPE_CHECKING = False  # for those who read this file: nothing of it is imported
 if TYPE_CHECKING:
     import argparse
     from types import ModuleType
-    from typing import Any, Callable, ClassVar, Dict, Iterable, Iterator, List, Mapping, NoReturn, Optional, Sequence
-    from typing import Set, Tuple, Type, Union, Unpack
+    from typing import Any, Callable, ClassVar, Dict, FrozenSet, Iterable, Iterator, List, Mapping, NoReturn, Optional
+    from typing import Sequence, Set, Tuple, Type, Union, Unpack
 
     Json = Dict[str, Any]
     Failed = Any  # what restart_policy.py describes

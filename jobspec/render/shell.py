@@ -27,7 +27,7 @@ def local_script(plan: Plan, node: Node) -> bytes:
         launch=container.launch_variable(node.launch),
         python=node.container.python,
         directory=container.node_directory(node.index),
-        secrets=bool(node.launch.secrets),
+        secrets=node.launch.has_secrets,
     )
     return _encode(text)
 
@@ -83,11 +83,11 @@ def _run(plan: Plan, node: Node | Service) -> str:
     return shell_template("ssh.sh.j2").render(
         options=list(_own_options(node)),
         own_mounts=[_below_work(mount) for mount in container.node_mounts(node)],
-        alike=_alike(plan.sent, container.alike(node.container), node.launch.workdir, bool(node.launch.secrets)),
+        alike=_alike(plan.sent, container.alike(node.container), node.launch.workdir, node.launch.has_secrets),
         launch=container.launch_variable(node.launch),
         rdma=container.wants_rdma(node.container),
         image=node.container.image,
-        command=container.command(node.container, bool(node.launch.secrets), bool(node.launch.spare)),
+        command=container.command(node.container, node.launch.has_secrets, bool(node.launch.spare)),
     )
 
 

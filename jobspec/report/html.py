@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, tzinfo
 from itertools import zip_longest
 
+from jobctl.jobspec.launcher.words import in_words
 from jobctl.jobspec.render.environment import html_template
 from jobctl.jobspec.report.chart import chart
 from jobctl.jobspec.report.fitness_layout import fitness_part
@@ -21,7 +22,6 @@ from jobctl.jobspec.report.layout import Mark, RunClock, Scale, cut, percent, ti
 from jobctl.jobspec.report.report import Story
 from jobctl.jobspec.report.runs import Event
 from jobctl.jobspec.report.timeline import TROUBLE, NodeLine, StateSpan
-from jobctl.jobspec.spec.durations import in_words
 
 LINES = 64  # nodes that are drawn; more only make those harder to find that something happened to
 LISTED = 2000  # events that are listed, the last ones

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 
-from jobctl.jobspec.spec.durations import in_words
+from jobctl.jobspec.launcher.words import in_words
 
 LONGEST = 2000  # characters of a line that anyone wrote
 

@@ -1,4 +1,7 @@
-"""Durations as text, one function for each form: a spec's, a person's, Go's and Slurm's. Standard library only."""
+"""Durations as text, one function for each form: a spec's, Go's and Slurm's. Standard library only.
+
+A person's form is `in_words` of launcher/words.py: launchers tell people, too.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,6 @@ _SPEC = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?(?:(\
 _SLURM = re.compile(r"(?:(\d{1,5})-)?(\d{1,6})(?::(\d{1,6}))?(?::(\d{1,6}))?", re.ASCII)
 
 _SECONDS = (86400.0, 3600.0, 60.0, 1.0, 0.001)
-_WORDS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
 LONGEST = 100 * 365 * 86400.0  # seconds; what waits that long waits for ever, and clocks end after 292 years
 
@@ -42,18 +44,6 @@ def in_all_units(seconds: float) -> str:
     """Return whole seconds as a spec has them, in each unit that they need: `1d2h30m`."""
     parts = zip(_days_and_clock(int(seconds)), "dhms", strict=True)
     return "".join(f"{number}{unit}" for number, unit in parts if number) or "0s"
-
-
-def in_words(seconds: float) -> str:
-    """Return seconds as a person reads them, in two units at most: `0.4 s`, `48 s`, `3 min 5 s`, `2 d 4 h`."""
-    if seconds < 10:
-        return f"{round(seconds, 1):g} s"
-    whole = round(seconds)
-    large, unit = next((size, unit) for size, unit in _WORDS if whole >= size)
-    small = next(((size, unit) for size, unit in _WORDS if size < large), None)
-    text = f"{whole // large} {unit}"
-    rest = whole % large // small[0] if small else 0
-    return f"{text} {rest} {small[1]}" if small and rest else text
 
 
 def for_go(seconds: float) -> str:

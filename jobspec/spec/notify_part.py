@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from jobctl.jobspec.spec import canonical as short
 from jobctl.jobspec.spec.base import Part
 from jobctl.jobspec.spec.parts import Port, Texts
-from jobctl.jobspec.spec.scalars import AnyText, Form, Text, bad
+from jobctl.jobspec.spec.scalars import AnyText, Bool, Form, Text, bad
 
 NotifyEvent = Literal["failed", "recovered", "host-lost", "hang", "waiting", "straggler", "succeeded"]
 
@@ -157,6 +157,11 @@ class Notify(Part):
         description="What the webhook gets. `slack` is also for Mattermost.",
         examples=["slack"],
     )
+    from_hosts: Bool = Field(
+        default=False,
+        description="Whether the webhook's URL may be on the hosts, so that launchers tell while no supervisor watches.",
+        examples=[True],
+    )
     command: Texts = Field(
         default=(),
         description="A command on the machine of the supervisor. It gets the message as JSON on its stdin.",
@@ -181,4 +186,7 @@ class Notify(Part):
             raise bad("bad-value", "an item of `notify` without any event in `on`", "name some, such as `on: [failed]`")
         if self.format != "json" and not self.webhook:
             raise bad("notify-format", "`format` says what a webhook gets", "leave it out")
+        if self.from_hosts and not self.webhook:
+            message = "`from_hosts` is for webhooks: mail and commands are of the supervisor's machine"
+            raise bad("notify-from-hosts", message, "leave it out, or tell by a `webhook` too")
         return self

@@ -279,7 +279,7 @@ class Actions:
         result = JobResult("succeeded" if phase == "succeeded" else "failed", reason, self.clock.now())
         self.deployer.keep(replace(control.ledger, result=result))
         self.deployer.finish(0.0 if phase == "failed" else 1.0)
-        self.recorder.record(phase, f"job {phase}: {reason}")
+        self.recorder.end(control.generation, phase, reason, result.at)
 
     def _note(self, step: Step) -> None:
         if step.kind != "generation" and not self.repeats:

@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from jobctl.jobspec.deploy.apply.clock import Clock
-from jobctl.jobspec.deploy.model.launcher_events import id_of
 from jobctl.jobspec.deploy.model.observed import Observed, failure_words
 from jobctl.jobspec.deploy.model.stragglers import stragglers
 from jobctl.jobspec.deploy.store import events, history
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.launcher.event_log import key_of
+from jobctl.jobspec.launcher.words import id_of
 from jobctl.jobspec.plan.generation import Generation
 from jobctl.jobspec.plan.recovery import Failure
 from jobctl.jobspec.supervise.changes import changes, failure_details
@@ -139,8 +139,16 @@ class Recorder:
         since = [event for event in events.read(self.job.events)[0] if event["time"] >= result.at]
         generation = observed.control.generation
         if not any(event["event"] == result.phase for event in since) and generation is not None:
-            message, number = f"job {result.phase}: {result.reason}", generation.number
-            self.record_new(generation.began, self.clock.now(), result.phase, message, generation=number)
+            self.end(generation, result.phase, result.reason, self.clock.now())
+
+    def end(self, generation: Generation | None, phase: str, reason: str, at: float) -> None:
+        """Record how the job ended, unless launchers have told that it ended so."""
+        message = f"job {phase}: {reason}"
+        if generation is None:
+            self.record(phase, message)
+        else:
+            self.forget()
+            self.record_new(generation.began, at, phase, message, generation=generation.number)
 
     def _tell_of_launchers(self, observed: Observed) -> None:
         """Record what launchers have decided by themselves, while no supervisor did."""

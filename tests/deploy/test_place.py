@@ -9,6 +9,7 @@ import pytest
 
 from jobctl.jobspec.deploy.host.containers import _seen
 from jobctl.jobspec.deploy.host.host_job import HostJob, is_full
+from jobctl.jobspec.deploy.host.webhooks import leave_webhooks
 from jobctl.jobspec.deploy.model.control import Ledger, ledger_json
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.transport.base import Result
@@ -62,6 +63,22 @@ def test_secrets_are_readable_by_their_owner_only_and_go_when_there_are_none(hos
     assert host_job.secrets() == {"OTHER": "x"}
     host_job.send(FILES, [])
     assert host_job.secrets() is None
+    assert not (work / "secrets").exists()
+
+
+def test_webhooks_of_launchers_are_kept_as_secrets_are(host_job: HostJob) -> None:
+    work = sent(host_job)
+    webhooks = {"version": 1, "webhooks": [{"key": "webhook HOOK (json)", "url": "https://x/very-secret"}]}
+    leave_webhooks(host_job, webhooks)
+    path = work / "secrets" / "notify.json"
+    assert (mode(work / "secrets"), mode(path), json.loads(path.read_text())) == (0o700, 0o600, webhooks)
+    host_job.send(FILES, [], secrets=True)
+    assert path.exists()
+    leave_webhooks(host_job, None)
+    assert not path.exists()
+    leave_webhooks(host_job, None)
+    leave_webhooks(host_job, webhooks)
+    host_job.send(FILES, [])
     assert not (work / "secrets").exists()
 
 

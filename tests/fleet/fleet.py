@@ -55,6 +55,11 @@ class Fleet:
         return self.hosts[index]
 
     @property
+    def outside(self) -> str:
+        """The address at which hosts reach this machine, while it reaches them."""
+        return f"10.{self.network}.0.254"
+
+    @property
     def ssh_config(self) -> Path:
         """The ssh configuration to reach the hosts by their names."""
         return self.dir / "ssh_config"
@@ -89,7 +94,7 @@ class Fleet:
 
     def connect(self) -> None:
         """Let this machine reach the hosts, unless it does."""
-        sh("ip", "addr", "replace", f"10.{self.network}.0.254/24", "dev", self.bridge)
+        sh("ip", "addr", "replace", f"{self.outside}/24", "dev", self.bridge)
         sh("ip", "route", "flush", "type", "blackhole", "root", f"10.{self.network}.0.0/24", check=False)
 
     def grow(self, size: int) -> list[Host]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -13,8 +14,10 @@ from typing import Any
 import pytest
 
 from tests.tools.waiting import eventually
+from tests.tools.webhook import Webhook, served
 
 from .fleet import Fleet
+from .jobs import SPEC, Jobs
 from .test_recovery import Run, trainer
 
 
@@ -135,3 +138,33 @@ def test_launchers_end_a_job_that_is_beyond_help(run: Callable[..., Run]) -> Non
     assert job.up("--no-supervise").returncode == 0
     job.runs(2)
     assert job.ends_well()["generation"] == 2
+
+
+NOTIFY = "notify: [{{on: [failed, recovered, waiting, succeeded], webhook: HOOK, from_hosts: true}}]\n"
+
+
+def test_launchers_in_containers_tell_people(jobs: Jobs) -> None:
+    """By a webhook whose URL lies on each host in a file of its user; `down` leaves nothing of it there."""
+    with served(Webhook(jobs.fleet.outside)) as hook:
+        jobs.spec(SPEC + NOTIFY)
+        jobs.environ["HOOK"] = hook.url
+        assert jobs.up("--no-supervise").returncode == 0
+        eventually(lambda: jobs.all_train(1, generation=1))
+        kept = [(path.name, path.stat().st_mode & 0o777) for path in holders(jobs)]
+        assert kept == [("notify.json", 0o600)] * len(jobs.fleet.hosts)
+        assert not any("very-secret" in host.docker("inspect", *host.containers()) for host in jobs.fleet.hosts)
+        os.kill(trainer(jobs.fleet[1]), signal.SIGKILL)
+        eventually(lambda: jobs.all_train(1, generation=2) and hook.messages)
+        (message,) = hook.messages
+        assert (message["event"], message["nodes"], message["generation"]) == ("recovered", [1], 2)
+        jobs.ok("down")
+        assert (holders(jobs), len(hook.messages)) == ([], 1)
+
+
+def holders(jobs: Jobs) -> list[Path]:
+    """Return the files on hosts that have the URL of the webhook; others are replaced while one looks."""
+    found = []
+    for path in (path for host in jobs.fleet.hosts for path in host.home.rglob("*") if path.is_file()):
+        with contextlib.suppress(FileNotFoundError):
+            found += [path] if b"very-secret" in path.read_bytes() else []
+    return found

@@ -73,6 +73,7 @@ def links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
             session=None,
             launch=SimpleNamespace(node=node),
             pending=None,
+            recovery=SimpleNamespace(teller=SimpleNamespace(hear=lambda message: None)),
         )
         made.append(PeerLinks(launcher, str(folder / "feeds")))
         return made[-1]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +22,7 @@ class Server(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.got: list[dict[str, Any]] = []
+        self.paths: list[str] = []
         self.url = f"http://127.0.0.1:{self.server_address[1]}/hook/very-secret"
 
     def told(self, event: str) -> list[dict[str, Any]]:
@@ -32,6 +35,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
         self.server.got.append(json.loads(body))
+        self.server.paths.append(self.path)
         self.send_response(200)
         self.end_headers()
 
@@ -104,3 +108,57 @@ def test_a_webhook_that_is_away_keeps_no_job_and_no_down(jobs: Jobs, eventually:
     told = "\n".join(event["message"] for event in jobs.events())
     assert "cannot tell by webhook HOOK (json): Connection refused; tries again" in told
     assert "very-secret" not in told
+
+
+def test_launchers_tell_where_nobody_watches(jobs: Jobs, server: Server, eventually: Callable[..., Any]) -> None:
+    """Each failure once, though nobody watches; and what they have told, the next supervisor does not tell again."""
+    spec = jobs.directory / "job.yaml"
+    spec.write_text(f"{spec.read_text()}notify: [{{on: {EVENTS}, webhook: HOOK, from_hosts: true}}]\n")
+    jobs.hold()
+    jobs.set(HOOK=f"{server.url}-old")
+    jobs.ok("up", "--no-supervise")
+    jobs.set(HOOK=server.url)
+    jobs.ok("up", "--no-supervise")  # which restarts nothing, and gives the launchers the URL of now
+    assert jobs.running()["generation"] == 1
+    holders = [path for path in jobs.state.rglob("*") if path.is_file() and b"very-secret" in path.read_bytes()]
+    assert sorted(path.name for path in holders) == ["channels.json", "notify.json"]
+    assert {path.stat().st_mode & 0o777 for path in holders} == {0o600}
+
+    jobs.kill_rank(1)
+    eventually(lambda: server.told("recovered"))
+    jobs.kill_rank(0)
+    eventually(lambda: len(server.told("recovered")) == 2)
+    first, second = server.told("recovered")
+    assert (first["job"], first["nodes"], first["generation"]) == ("counter", [1], 2)
+    assert first["text"].startswith(
+        "node 1: rank 1 was killed by SIGKILL; no supervisor was there. It runs again after"
+    )
+    assert second["text"].startswith("node 0: rank 0 was killed by SIGKILL")
+    assert not any(b"very-secret" in environ for environ in environs(jobs))
+
+    jobs.ok("up")  # leaves a supervisor
+    eventually(lambda: [e for e in jobs.events() if e["event"] == "generation-begun" and e["generation"] == 3])
+    jobs.kill_supervisor()
+    jobs.release()
+    eventually(lambda: server.told("succeeded"))
+    jobs.ok("wait", "--timeout", "60s")
+    jobs.ok("down")
+    told = {message["id"]: message["event"] for message in server.got}  # what was on its way may come twice
+    assert list(told.values()) == ["recovered", "recovered", "succeeded"], server.got
+    assert set(server.paths) == {"/hook/very-secret"}
+    assert not any("very-secret" in line for line in jobs.ok("logs").splitlines())
+    assert list(jobs.state.rglob("notify.json")) == []
+
+
+def written_down(jobs: Jobs) -> list[dict[str, Any]]:
+    """Return the events that say that launchers have told something."""
+    return [event for event in jobs.events() if event["event"] == "told"]
+
+
+def environs(jobs: Jobs) -> list[bytes]:
+    """Return environment and arguments of all processes of the job; one that sends a message ends soon."""
+    found = []
+    for path in (Path(f"/proc/{pid}/{name}") for pid in jobs.processes() for name in ("environ", "cmdline")):
+        with contextlib.suppress(ProcessLookupError, FileNotFoundError):
+            found.append(path.read_bytes())
+    return found

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.notify.news import News, Told, summary
+from jobctl.jobspec.launcher.news import News, Told
+from jobctl.jobspec.notify.told import kept_told, summary, told_from
 
 from .tools import line
 
@@ -92,6 +93,45 @@ def test_a_failure_that_launchers_tell_of_late_is_told_with_what_it_cost(late: i
     found = told(BEGINS, *lines[:late], fails, *lines[late:], {**runs, "generation": 3, "time": 45.0})
     assert [(nodes, cost) for _, _, nodes, cost in found] == [((1,), 4.5), ((0,), 5.0)]
     assert all(any(one["message"] in text for _, text, _, _ in found) for one in (fails, second))
+
+
+def test_a_failure_that_is_read_late_has_the_id_by_which_launchers_have_told_it() -> None:
+    """Each host has its own clock; launchers know the failure before the generation that follows it."""
+    fails, runs = {**FAILS, "id": "1.0 failure 1"}, {**RUNS, "id": "1.0 generation-begun 2"}
+    other = {**fails, "id": "1.0 failure 1 again", "node": 0, "message": "node 0: rank 0 hangs"}
+    launchers = ids(BEGINS, fails, runs)
+    assert ids(BEGINS, runs, fails) == launchers
+    news = News("demo", "demo-1")
+    news.read([BEGINS, runs])
+    news = News("demo", "demo-1", told_from(json.loads(json.dumps(kept_told(news.told)))))
+    news.read([fails])
+    news = News("demo", "demo-1", told_from(json.loads(json.dumps(kept_told(news.told)))))
+    news.read([other])  # which that message has not told
+    assert len({*launchers, *(one.id for one in news.found)}) == 2
+
+
+def test_what_launchers_have_told_has_the_same_id_in_every_run() -> None:
+    """`up --fresh` begins another run, and tells what is left of the one before."""
+    fails, runs = {**FAILS, "id": "1.0 failure 1", "kind": "hang"}, {**RUNS, "id": "1.0 generation-begun 2"}
+    assert len(ids(BEGINS, fails, runs)) == 2
+    assert ids(BEGINS, fails, runs, run="demo-2") == ids(BEGINS, fails, runs)
+    assert ids(BEGINS, {**fails, "id": "2.0 failure 1"}) != ids(BEGINS, fails)
+    supervised = {name: value for name, value in fails.items() if name != "id"}
+    assert ids(BEGINS, supervised, run="demo-2") != ids(BEGINS, supervised)
+
+
+def test_down_tells_an_end_with_the_id_by_which_launchers_have_told_it() -> None:
+    succeeded = line(
+        30.0, "succeeded", "job succeeded: all nodes ended with code 0", generation=2, id="1.0 succeeded 2"
+    )
+    down = line(40.0, "down", "job taken down", phase="succeeded", reason="all nodes ended", ends="1.0 succeeded 2")
+    assert ids(BEGINS, down) == ids(BEGINS, succeeded) == ids(BEGINS, succeeded, down)
+
+
+def ids(*lines: dict[str, Any], run: str = "demo-1") -> list[str]:
+    news = News("demo", run)
+    news.read(lines)
+    return [one.id for one in news.found]
 
 
 def test_how_a_job_ends_is_told_once() -> None:
@@ -186,8 +226,8 @@ def test_it_makes_no_difference_when_the_log_is_read(cut: int) -> None:
     whole.read(lines)
     first = News("demo", "demo-1")
     first.read(lines[:cut])
-    kept = json.loads(json.dumps(first.told.record()))
-    second = News("demo", "demo-1", Told.from_record(kept))
+    kept = json.loads(json.dumps(kept_told(first.told)))
+    second = News("demo", "demo-1", told_from(kept))
     second.read(lines[cut:])
     assert first.found + second.found == whole.found
     assert second.told == whole.told
@@ -206,12 +246,12 @@ def test_a_summary_says_what_it_replaces() -> None:
 def test_lines_of_another_version_are_left_out() -> None:
     strange = [{}, {"time": "x"}, {**LOST, "nodes": "all"}, {**FAILS, "node": "1", "generation": None}]
     assert [event for event, *_ in told(BEGINS, *strange)] == ["waiting"]
-    assert Told.from_record({"trouble": {"at": "x"}, "away": [None, "1"], "lost": 3, "begun": [1]}) == Told()
+    assert told_from({"trouble": {"at": "x"}, "away": [None, "1"], "lost": 3, "begun": [1]}) == Told()
 
 
 def test_what_an_earlier_version_kept_is_read() -> None:
     trouble = {"at": 20.0, "generation": 1, "kind": "process", "text": FAILS["message"], "nodes": [1], "alone": False}
-    news = News("demo", "demo-1", Told.from_record({"generation": 1, "trouble": trouble}))
+    news = News("demo", "demo-1", told_from({"generation": 1, "trouble": trouble}))
     news.read([AGAIN, RUNS])
     assert [one.text for one in news.found] == [RECOVERED]
 

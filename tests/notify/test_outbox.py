@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from jobctl.jobspec.deploy.model.notification import Channel, DeliveryResult, Notification
+from jobctl.jobspec.launcher.notification import mark_of
 from jobctl.jobspec.notify.outbox import FIRST_PAUSE, LONGEST_PAUSE, MOST, WINDOW, Entry, Outbox
 
 from .tools import CHAT, HOOK
@@ -47,6 +48,16 @@ def test_each_channel_gets_the_events_that_it_asks_for() -> None:
     ]
     box.forget_others(frozenset({MAIL.key}))
     assert [entry.channel for entry in box.entries] == [MAIL.key]
+
+
+def test_what_launchers_have_told_is_not_told_again() -> None:
+    """Whether the record of it comes after the message, or before it: how a generation began is known late."""
+    box, keys = Outbox(), (HOOK, CHAT)
+    box.add([message(1)], keys)
+    box.launchers_told([mark_of("id1", HOOK.key), mark_of("id2", CHAT.key)])
+    box = Outbox.from_json(json.loads(json.dumps(box.to_json())))
+    box.add([message(2)], keys)
+    assert [(entry.message.id, entry.channel) for entry in box.entries] == [("id1", CHAT.key), ("id2", HOOK.key)]
 
 
 def test_a_channel_that_does_not_answer_is_tried_after_pauses_that_grow() -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +20,9 @@ from jobctl.jobspec.deploy.model.notification import Channel, DeliveryResult, No
 from jobctl.jobspec.deploy.store import events
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.deploy.store.lock import Locked, hold
+from jobctl.jobspec.launcher.news import News
+from jobctl.jobspec.launcher.notification import mark_of
+from jobctl.jobspec.launcher.telling import readable
 from jobctl.jobspec.notify import teller as module
 from jobctl.jobspec.notify.channels import keep_channels
 from jobctl.jobspec.notify.outbox import MOST, Outbox
@@ -184,6 +188,29 @@ def test_a_full_disk_repeats_nothing_while_the_process_lives(tmp_path: Path, mon
             teller.tell()
     assert teller.tell() is None
     assert hook.told == ["failed"]
+
+
+def test_a_supervisor_tells_only_what_launchers_have_not(tmp_path: Path) -> None:
+    """It gives the same ids to the same events, whoever has recorded them, and when."""
+    job, hook = job_in(tmp_path), Hook()
+    keep_channels(job, "demo-1", (HOOK,))
+    kept = [
+        {"event": "failure", "time": 20.0, "began": 5.0, "generation": 1, "node": 1, "kind": "hang", "reason": "hangs"},
+        {"event": "generation-begun", "time": 24.0, "began": 5.0, "generation": 2, "standby": True},
+    ]
+    by_launchers = News("demo", "demo-1", by_launchers=True)
+    by_launchers.read(readable(kept))
+    hang, recovered = by_launchers.found
+    happens(job, 20.0, "failure", "node 1: hangs; no supervisor was there", **_about(kept[0], "failure 1"))
+    happens(job, 25.0, "told", "told", mark=mark_of(recovered.id, HOOK.key), id="5.0 told x")
+    happens(job, 24.5, "generation-begun", "generation 2 was started", **_about(kept[1], "generation-begun 2"))
+    Teller(job, HandClock(), hook).tell()
+    assert [(one.event, one.id) for one in hook.got] == [("hang", hang.id)]
+
+
+def _about(event: dict[str, Any], key: str) -> dict[str, Any]:
+    details = {name: value for name, value in event.items() if name not in ("event", "time", "began", "reason")}
+    return {**details, "id": f"5.0 {key}"}
 
 
 def test_nobody_is_told_of_what_happened_before_they_asked(tmp_path: Path) -> None:

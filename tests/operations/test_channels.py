@@ -126,3 +126,16 @@ def test_a_configuration_with_errors_blocks_no_job(tmp_path: Path) -> None:
     assert f"{tmp_path}/jobctl/config.yaml" in reporter.warnings[0]
     assert channels(tmp_path, HOOK, reporter, HOOK=URL) != []
     assert len(reporter.warnings) == 1
+
+
+def test_only_a_spec_allows_a_url_on_the_hosts(tmp_path: Path) -> None:
+    """Two items of one webhook are one channel; the containers of a job know nothing of the configuration."""
+    twice = "notify: [{on: [failed], webhook: HOOK}, {on: [hang], webhook: HOOK, from_hosts: true}]\n"
+    how = {"url": URL, "format": "json", "from_hosts": True}
+    assert channels(tmp_path, twice, HOOK=URL) == [("webhook HOOK (json)", "failed,hang", how)]
+    configure(tmp_path, "notify: [{webhook: HOOK, from_hosts: true}]\n")
+    reporter = Warned()
+    ((_, _, found),) = channels(tmp_path, "", reporter, HOOK=URL)
+    assert found == {"url": URL, "format": "json"}
+    (warning,) = reporter.warnings
+    assert "config.yaml:1: `from_hosts` has no effect in the configuration" in warning

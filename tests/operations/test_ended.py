@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,8 +10,13 @@ from typing import Any
 
 from jobctl.jobspec.deploy.model.control import Control, Ledger
 from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode
+from jobctl.jobspec.launcher.order import Order
+from jobctl.jobspec.launcher.story import about
+from jobctl.jobspec.launcher.telling import readable
 from jobctl.jobspec.operations.inspect.status import ended
+from jobctl.jobspec.operations.lifecycle.down import _ending
 from jobctl.jobspec.plan.generation import Generation, Member, RendezvousPoint
+from jobctl.jobspec.render.artefact import control_json
 
 RUNS = Generation(
     job="demo",
@@ -36,6 +42,24 @@ def test_a_change_that_was_completed_since_the_job_was_observed_does_not_end_it(
     handle: Any = SimpleNamespace(observe=lambda: next(looks), job=SimpleNamespace(lock=tmp_path / "lock"))
     assert not ended(handle, stopped)
     assert ended(handle, stopped)
+
+
+def test_down_names_the_end_of_a_job_as_launchers_do() -> None:
+    """Both may tell people of it: by the same id."""
+    handle: Any = SimpleNamespace(job=SimpleNamespace(name="demo"), failures={})
+    told = {
+        **about(Order.from_json(json.loads(control_json(RUNS))), "succeeded", 9.0),
+        "reason": "all nodes ended with code 0",
+    }
+    (known,) = readable([told])
+    exited = ObservedNode(0, "trainer", "a", "exited", generation=RUNS.number, exit_code=0)
+    observed = replace(seen(RUNS, "exited"), nodes=(exited,))
+    assert _ending(handle, observed) == {
+        "phase": "succeeded",
+        "reason": None,
+        "ends": known["id"],
+    }
+    assert _ending(handle, seen(RUNS, "running")) == {}
 
 
 def test_a_job_that_the_next_command_changes_already_has_not_ended(tmp_path: Path) -> None:

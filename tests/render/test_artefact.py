@@ -7,7 +7,7 @@ import re
 from dataclasses import fields, replace
 
 import pytest
-from plans import cases, container, launch, node, plan, with_container
+from plans import cases, container, launch, node, plan, planned, with_container
 
 from jobctl.jobspec.launcher.launch import Launch, Slot
 from jobctl.jobspec.plan import types
@@ -16,6 +16,7 @@ from jobctl.jobspec.plan.types import Devices, Plan
 from jobctl.jobspec.render.artefact import control_json, folder, render
 from jobctl.jobspec.render.errors import RenderError
 from jobctl.jobspec.render.payload import launch_json
+from jobctl.jobspec.spec.targets import TargetName
 
 
 def paths(wanted: Plan) -> list[str]:
@@ -147,3 +148,18 @@ def test_control_json_is_all_of_a_generation_and_more() -> None:
         **json.loads(control_json(generation)),
         "on_failure": "exit",
     }
+
+
+TELLS = "name: demo\nframework: torch\nmodule: train\nimage: i\nnotify: [{webhook: HOOK, from_hosts: true}]\n"
+
+
+@pytest.mark.parametrize("target", ["local", "compose", "ssh"])
+def test_launchers_that_tell_get_the_folder_of_secrets_and_artefacts_no_url(target: TargetName) -> None:
+    wanted = planned(TELLS, target)
+    texts = [one.content.decode() for one in render(wanted, first_generation(wanted)) if "launcher" not in one.path]
+    (node,) = [text for text in texts if "JOBCTL_LAUNCH" in text]
+    assert "secrets.json" in node
+    assert '"tells"' in node.replace("\\", "")
+    assert not any("HOOK" in text for text in texts)
+    silent = planned(TELLS.replace(", from_hosts: true", ""), target)
+    assert not any(b"secrets.json" in one.content for one in list(render(silent, first_generation(silent)))[2:])

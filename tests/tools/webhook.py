@@ -1,4 +1,4 @@
-"""A webhook on this machine that keeps what it gets."""
+"""A webhook at an address of this machine that keeps what it gets."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ S = TypeVar("S", bound=Any)
 class Webhook(ThreadingHTTPServer):
     """A webhook that answers as it is told. `got` has path, headers and body of each request."""
 
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+    def __init__(self, address: str = "127.0.0.1") -> None:
+        super().__init__((address, 0), _Handler)
         self.got: list[tuple[str, dict[str, str], bytes]] = []
         self.answer: tuple[int, dict[str, str]] = (200, {})
 
     @property
     def url(self) -> str:
         """Its URL, which holds a secret."""
-        return f"http://127.0.0.1:{self.server_address[1]}/hook/very-secret"
+        return f"http://{self.server_address[0]!s}:{self.server_address[1]}/hook/very-secret"
 
     @property
     def messages(self) -> list[dict[str, Any]]:

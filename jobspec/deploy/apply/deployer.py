@@ -239,8 +239,11 @@ class Deployer(Breakable, Enterable, Protocol):
     def stage(self, plan: Plan, hosts: Iterable[str]) -> Failures:
         """Bring code and images to hosts of the plan, and nothing else; a no-op on this machine."""
 
-    def leave_secrets(self, secrets: Mapping[str, str]) -> None:
-        """Leave no other secrets than these where the job runs: while a job changes, `prepare` keeps those it had."""
+    def leave_secrets(self, secrets: Mapping[str, str] | None) -> None:
+        """Leave no other secrets than these where the job runs, None for those that are there, and the webhooks of now.
+
+        While a job changes, `prepare` keeps those it had.
+        """
 
     def started_with(self) -> RuntimeInputs | None:
         """Return what processes got at the last `prepare`, as far as it is kept; None where nobody can tell."""

@@ -7,8 +7,8 @@ import shutil
 import subprocess
 from typing import TYPE_CHECKING, Any
 
-from jobctl.jobspec.deploy.channels.payloads import shortened, title
 from jobctl.jobspec.deploy.model.notification import DeliveryResult, Notification
+from jobctl.jobspec.launcher.payloads import shortened, title
 
 if TYPE_CHECKING:
     from email.message import EmailMessage

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from jobctl.jobspec.deploy.model.stragglers import slowness
 from jobctl.jobspec.deploy.model.untrusted import (
     Json,
     as_code,
@@ -22,6 +21,7 @@ from jobctl.jobspec.deploy.model.untrusted import (
     texts,
 )
 from jobctl.jobspec.launcher.event_log import key_of
+from jobctl.jobspec.launcher.words import EVENT_WORDS, id_of
 
 LATE = 60.0  # seconds after which nobody waits for what other nodes tell of how a generation began
 
@@ -67,7 +67,10 @@ def _flag(value: object) -> bool | None:
 
 _FIELDS: dict[str, Callable[[object], object]] = {
     **dict.fromkeys(("generation", "node", "rank", "progress", "port", "process_restarts"), as_number),
-    **dict.fromkeys(("host", "kind", "log", "reason", "state", "by", "cause", "from", "cold_because"), as_text),
+    **dict.fromkeys(
+        ("host", "kind", "log", "reason", "state", "by", "cause", "from", "cold_because", "mark", "what", "channel"),
+        as_text,
+    ),
     **dict.fromkeys(("ranks", "members", "nodes"), _numbers),
     **dict.fromkeys(("standby", "lasting"), _flag),
     **dict.fromkeys(("seconds", "median"), as_moment),
@@ -81,59 +84,11 @@ def _event(said: Json) -> Json | None:
     """Return an event as this machine keeps it, None for what this version does not know."""
     kind, at, began = as_text(said.get("event")), said.get("time"), as_moment(said.get("began"))
     known = {name: read(said[name]) for name, read in _FIELDS.items() if name in said}
-    words = _WORDS.get(kind or "")
+    words = EVENT_WORDS.get(kind or "")
     key = key_of({**known, "event": kind})
     if words is None or key is None or began is None or not is_moment(at):
         return None
     return {"time": at, "event": kind, "message": words(known), "id": id_of(began, key), **known}
-
-
-def id_of(began: float, key: str) -> str:
-    """Return the id of an event of a job that was brought up at that time; `key`: see `key_of`."""
-    return f"{began!r} {key}"
-
-
-def _node(of: Json) -> str:
-    where = f"node {of.get('node')} on {of.get('host')}"
-    match of.get("state"):
-        case "running":
-            return f"{where} runs generation {of.get('generation')}"
-        case "exited":
-            code = of.get("exit_code")
-            return f"{where} " + ("was stopped" if code is None else f"ended with code {code}")
-        case "fenced":
-            return f"{where}: {of.get('reason')}"
-        case _:
-            return f"node {of.get('node')}: {of.get('reason')} (generation {of.get('generation')})"
-
-
-def _begun(of: Json) -> str:
-    way = "from standby" if of.get("standby") else f"cold: {of.get('cold_because')}"
-    return f"generation {of.get('generation')} was started {way}"
-
-
-def _slowness(of: Json) -> str:
-    rank, seconds, median = of.get("rank"), of.get("seconds"), of.get("median")
-    return f": {slowness(rank, seconds, median)}" if rank is not None and seconds and median else ""
-
-
-def _begins(of: Json) -> str:
-    return f"generation {of.get('generation')} begins" + (f": {of['cause']}" if of.get("cause") else "")
-
-
-_WORDS: dict[str, Callable[[Json], str]] = {
-    "node": _node,
-    "generation": _begins,
-    "generation-begun": _begun,
-    "failure": lambda of: f"node {of.get('node')}: {of.get('reason')}; no supervisor was there",
-    "failed": lambda of: f"job failed: {of.get('reason')}",
-    "moved": lambda of: f"node {of.get('node')} was moved from {of.get('from')} to {of.get('host')} by launchers",
-    "waiting": lambda of: f"no supervisor is there: {of.get('reason')}",
-    "straggler": lambda of: f"node {of.get('node')} on {of.get('host')} is a straggler{_slowness(of)}",
-    "process-restarted": lambda of: (
-        f"node {of.get('node')}: {of.get('reason')}; it was started again while the others went on"
-    ),
-}
 
 
 def began_of(event: Mapping[str, Any]) -> float | None:

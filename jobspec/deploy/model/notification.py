@@ -3,75 +3,35 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any
 
 from jobctl.jobspec.deploy.model.untrusted import Json, as_moment, as_number, as_text, texts
+from jobctl.jobspec.launcher.notification import Notification as Notification
 
 
-@dataclass(frozen=True, slots=True)
-class Notification:
-    """One message about a job. `id` is the same in each repeat; `covers` are the ids of those that a summary replaces.
-
-    `at` is in seconds since the epoch. `cost` is how many seconds of training a failure has cost so far.
-    """
-
-    id: str
-    job: str
-    run: str
-    event: str
-    at: float
-    generation: int | None
-    text: str
-    nodes: tuple[int, ...] = ()
-    cost: float | None = None
-    covers: tuple[str, ...] = ()
-
-    def to_json(self) -> Json:
-        """Return the body of a webhook of format `json`."""
-        at = datetime.fromtimestamp(self.at).astimezone().isoformat(timespec="milliseconds")
-        left_out = () if self.covers else ("covers",)
-        return {key: value for key, value in {**self.record(), "at": at}.items() if key not in left_out}
-
-    def record(self) -> Json:
-        """Return what the outbox keeps of it."""
-        return {
-            "id": self.id,
-            "job": self.job,
-            "run": self.run,
-            "event": self.event,
-            "at": self.at,
-            "generation": self.generation,
-            "text": self.text,
-            "nodes": list(self.nodes),
-            "cost_seconds": self.cost if self.cost is None else round(self.cost, 3),
-            "covers": list(self.covers),
-        }
-
-    @classmethod
-    def from_record(cls, data: Json) -> Notification | None:
-        """Return what `record` returned, None if this is something else."""
-        named = {key: as_text(data.get(key)) for key in ("id", "job", "run", "event", "text")}
-        at = as_moment(data.get("at"))
-        if at is None or not all(isinstance(value, str) for value in named.values()):
-            return None
-        nodes = data.get("nodes")
-        return cls(
-            **{key: value or "" for key, value in named.items()},
-            at=at,
-            generation=as_number(data.get("generation")),
-            nodes=tuple(node for node in nodes if isinstance(node, int)) if isinstance(nodes, list) else (),
-            cost=as_moment(data.get("cost_seconds")),
-            covers=texts(data.get("covers")),
-        )
+def notification_from(data: Json) -> Notification | None:
+    """Return the message of which an outbox has kept this, None if this is something else."""
+    named = {key: as_text(data.get(key)) for key in ("id", "job", "run", "event", "text")}
+    at = as_moment(data.get("at"))
+    if at is None or not all(isinstance(value, str) for value in named.values()):
+        return None
+    nodes = data.get("nodes")
+    return Notification(
+        **{key: value or "" for key, value in named.items()},
+        at=at,
+        generation=as_number(data.get("generation")),
+        nodes=tuple(node for node in nodes if isinstance(node, int)) if isinstance(nodes, list) else (),
+        cost=as_moment(data.get("cost_seconds")),
+        covers=texts(data.get("covers")),
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Channel:
     """One way to tell people: what an item of `notify` says, with the values of its secrets.
 
-    `key` names it without them. `how` has `url` and `format`, `argv` and `directory`, or `to`, `sender` and `smtp`. Never
-    printed: it holds secrets.
+    `key` names it without them. `how` has `url` and `format` (and `from_hosts` if launchers may have these), `argv` and
+    `directory`, or `to`, `sender` and `smtp`. Never printed: it holds secrets.
     """
 
     key: str

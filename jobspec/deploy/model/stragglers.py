@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from jobctl.jobspec.deploy.model.observed import ObservedNode
 from jobctl.jobspec.launcher.stragglers import slow_processes
+from jobctl.jobspec.launcher.words import slowness
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,12 +22,6 @@ class Straggler:
 
     def __str__(self) -> str:
         return slowness(self.rank, self.seconds, self.median)
-
-
-def slowness(rank: int, seconds: float, median: float) -> str:
-    """Say how slow a process is; `median` is not 0."""
-    share = f"{seconds / median:.1f} times the median"
-    return f"rank {rank} needs {seconds:.3g} s for its part of each step, {share} ({median:.3g} s)"
 
 
 def stragglers(nodes: Sequence[ObservedNode]) -> list[Straggler]:

@@ -10,7 +10,6 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from jobctl.jobspec.deploy.model.errors import HostError
-from jobctl.jobspec.deploy.model.launcher_events import id_of
 from jobctl.jobspec.deploy.model.untrusted import Json, as_moment, as_text, is_moment, parse_object
 from jobctl.jobspec.deploy.slurm.job_state import held_words, verdict
 from jobctl.jobspec.deploy.slurm.login import LoginNode
@@ -19,6 +18,7 @@ from jobctl.jobspec.deploy.store.events import EventFile, KnownEvents
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.deploy.targets.gathering import Place, gather
 from jobctl.jobspec.launcher.event_log import EVENTS
+from jobctl.jobspec.launcher.words import id_of
 
 # There is never a supervisor, so nobody has to be told.
 _NO_SUPERVISOR = re.compile(r"; no supervisor was there$|^no supervisor is there: ")

@@ -11,6 +11,7 @@ from typing import Protocol
 from jobctl.jobspec.deploy.apply.deployer import AllUnreachable, Failures, Verb
 from jobctl.jobspec.deploy.model.observed import SHOWN, Observed, ObservedNode
 from jobctl.jobspec.deploy.store.archive import free_folder
+from jobctl.jobspec.deploy.store.webhooks import tells
 from jobctl.jobspec.deploy.targets.background import end_supervisor
 from jobctl.jobspec.deploy.targets.fleet import Fleet
 from jobctl.jobspec.deploy.targets.job_on_host import J
@@ -48,9 +49,11 @@ def wait_for_nodes(job: Commanded, grace: float) -> None:
 
 
 def take_down(
-    fleet: Fleet[J], finish: Callable[[], None], erase: Callable[[J, Path], bool]
+    fleet: Fleet[J], finish: Callable[[], None], erase: Callable[[J, Path], bool], gather: Callable[[], None]
 ) -> tuple[Path | None, Failures]:
     """End everything by `finish`, and have each host that can be reached `erase` all of the job; return where its logs went.
+
+    `gather` collects what launchers have told people up to their end, if they do: nobody tells that again.
 
     `erase` moves the logs of a host into a folder, and says whether there were any.
     """
@@ -58,6 +61,8 @@ def take_down(
     end_supervisor(fleet.job)
     with contextlib.suppress(AllUnreachable):
         finish()
+        if fleet.plan is not None and tells(fleet.plan):
+            gather()
     outcome = fleet.on(fleet.host_jobs, lambda host_job: erase(host_job, into))
     collected = into if into.exists() and any(outcome.done.values()) else None
     return collected, fleet.failures(outcome)

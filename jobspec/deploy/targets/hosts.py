@@ -202,10 +202,9 @@ class Hosts:
         self.fleet.check_lock()
         return provision.stage(self.fleet, plan, hosts)
 
-    def leave_secrets(self, secrets: Mapping[str, str]) -> None:
-        """Leave no other secrets than these on the hosts of the job."""
-        hosts = [host for host in self.fleet.seen if host not in self.fleet.down]
-        self.fleet.on(hosts, lambda host_job: host_job.leave_secrets(secrets))
+    def leave_secrets(self, secrets: Mapping[str, str] | None) -> None:
+        """Leave these secrets on the hosts of the job, None for those that are there, and the webhooks of now."""
+        provision.leave_secrets(self.fleet, self.plan, secrets)
 
     def started_with(self) -> RuntimeInputs | None:
         """Return the secrets that hosts of the job have; they are the same on all."""
@@ -276,7 +275,7 @@ class Hosts:
             host_job.erase([container.image for container in containers])
             return count > 0
 
-        return ending.take_down(self.fleet, lambda: self.finish(grace), erase)
+        return ending.take_down(self.fleet, lambda: self.finish(grace), erase, self.events().gather)
 
     # Looking around.
 

@@ -29,6 +29,7 @@ from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.store import processes
 from jobctl.jobspec.deploy.store.files import write_atomic
 from jobctl.jobspec.deploy.store.jobdir import JobDir
+from jobctl.jobspec.deploy.store.webhooks import webhooks_for_hosts
 from jobctl.jobspec.deploy.targets import ending
 from jobctl.jobspec.deploy.targets.fleet import Fleet
 from jobctl.jobspec.deploy.targets.gathering import LocalEvents
@@ -159,9 +160,11 @@ class Local:
         """Processes run with what is installed on this machine: there is nothing to bring."""
         return {}
 
-    def leave_secrets(self, secrets: Mapping[str, str]) -> None:
-        """Leave no other secrets than these in the work directory."""
-        self._here.leave_secrets(secrets)
+    def leave_secrets(self, secrets: Mapping[str, str] | None) -> None:
+        """Leave these secrets in the work directory, None for those that are there, and the webhooks of now."""
+        if secrets is not None:
+            self._here.leave_secrets(secrets)
+        self._here.leave_webhooks(webhooks_for_hosts(self.job, self.plan) if self.plan is not None else None)
 
     def started_with(self) -> RuntimeInputs | None:
         """Return the environment and the secrets of the last `prepare`."""
@@ -217,7 +220,7 @@ class Local:
 
     def take_down(self, grace: float) -> tuple[Path | None, Failures]:
         """End everything, keep the logs, and remove the work directory: artefacts, control file, secrets, reports."""
-        return ending.take_down(self.fleet, lambda: self.finish(grace), LocalJob.erase)
+        return ending.take_down(self.fleet, lambda: self.finish(grace), LocalJob.erase, self.events().gather)
 
     # Looking around.
 

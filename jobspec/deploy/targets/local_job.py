@@ -16,6 +16,7 @@ from jobctl.jobspec.deploy.model.control import Control, Image, begun_by_launche
 from jobctl.jobspec.deploy.model.errors import DeployError
 from jobctl.jobspec.deploy.model.host_state import HostState
 from jobctl.jobspec.deploy.model.liveness import FailureDetector
+from jobctl.jobspec.deploy.model.untrusted import Json
 from jobctl.jobspec.deploy.store.archive import collect_logs
 from jobctl.jobspec.deploy.store.control_files import hand_over, read_control
 from jobctl.jobspec.deploy.store.files import is_full, read_json, write_json
@@ -27,6 +28,7 @@ from jobctl.jobspec.deploy.targets.local_processes import HOST, folder_of, scrip
 from jobctl.jobspec.deploy.targets.local_services import LocalServices
 from jobctl.jobspec.deploy.transport.fanout import H, Outcome, T
 from jobctl.jobspec.deploy.transport.local import LocalTransport
+from jobctl.jobspec.launcher.host_teller import WEBHOOKS
 from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.spec.hosts import Host
 
@@ -101,6 +103,14 @@ class LocalJob:
             write_json(self._secrets, dict(secrets), 0o600)
         else:
             self._secrets.unlink(missing_ok=True)
+
+    def leave_webhooks(self, webhooks: Json | None) -> None:
+        """Keep the webhooks by which launchers tell beside the secrets, or leave none there."""
+        path = self._secrets.with_name(WEBHOOKS)
+        if webhooks is None:
+            path.unlink(missing_ok=True)
+        else:
+            write_json(path, webhooks, 0o600)
 
     def erase(self, into: Path) -> bool:
         """Move logs below `into`, and remove all else: artefacts, control file, secrets, reports. Say whether there were logs."""

@@ -20,10 +20,13 @@ from jobctl.jobspec.deploy.host.image_copy import ImageSources
 from jobctl.jobspec.deploy.host.image_spread import ImageSpread
 from jobctl.jobspec.deploy.host.send_code import CodeThere, Package, pack_code
 from jobctl.jobspec.deploy.host.send_data import pack_data
+from jobctl.jobspec.deploy.host.webhooks import leave_webhooks
 from jobctl.jobspec.deploy.model.control import Image
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.model.spare_state import SPARE
+from jobctl.jobspec.deploy.model.untrusted import Json
+from jobctl.jobspec.deploy.store.webhooks import webhooks_for_hosts
 from jobctl.jobspec.deploy.targets.host_fleet import HostFleet
 from jobctl.jobspec.deploy.transport.base import checked
 from jobctl.jobspec.deploy.transport.fanout import fan_out
@@ -165,12 +168,16 @@ def data_versions(fleet: HostFleet, data: Iterable[Dataset]) -> tuple[dict[str, 
 
 @dataclass(frozen=True)
 class Delivery:
-    """What a plan's hosts get: `files`, what is transferred, and `secrets`, beside those that run until a change is made."""
+    """What a plan's hosts get: `files`, what is transferred, and `secrets`, beside those that run until a change is made.
+
+    `webhooks` are those by which launchers tell, None if there are none.
+    """
 
     plan: Plan
     files: Mapping[str, list[Artefact]]
     transfer: Transfer
     secrets: Mapping[str, str]
+    webhooks: Json | None
     changing: bool
     spares: Mapping[str, str]
     idle: frozenset[str]
@@ -196,7 +203,7 @@ class Delivery:
 
     def _serve(self, host_job: HostJob) -> None:
         """Put artefacts on a host, and the images of its services."""
-        secrets = bool(self.secrets) or self.changing
+        secrets = bool(self.secrets) or self.webhooks is not None or self.changing
         host_job.send(self.files[host_job.host.name], _directories(self.plan, host_job), secrets=secrets)
         self.transfer.to_services(host_job)
 
@@ -204,6 +211,8 @@ class Delivery:
         """Put on a host what a node needs beside its artefact."""
         plan = self.plan
         host_job.send_secrets({**(host_job.secrets() or {}), **self.secrets} if self.changing else self.secrets)
+        if self.webhooks is not None:
+            leave_webhooks(host_job, self.webhooks)
         if plan.checkpoint:
             make_directory(host_job, plan.checkpoint.dir)
         image = self.transfer.to_node(host_job)
@@ -224,6 +233,7 @@ def prepare(fleet: HostFleet, plan: Plan, start: RuntimeInputs) -> tuple[Image |
         artefacts(fleet, plan),
         transfer_of(fleet, plan),
         {name: start.secrets[name] for name in names},
+        webhooks_for_hosts(fleet.job, plan),
         fleet.job.is_changing(),
         spares(fleet, plan),
         idle_hosts(fleet, plan),
@@ -262,7 +272,7 @@ def _unless_gone(gone: Mapping[str, HostError], send: Callable[[HostJob], T]) ->
 
 def provision(fleet: HostFleet, plan: Plan, hosts: Iterable[str]) -> Failures:
     """Put on `hosts` what nodes that move there need: what `prepare` left on spares, and their artefacts."""
-    files = artefacts(fleet, plan)
+    files, webhooks = artefacts(fleet, plan), webhooks_for_hosts(fleet.job, plan)
 
     def send(host_job: HostJob) -> None:
         host_job.send(files[host_job.host.name], _directories(plan, host_job), secrets=True)
@@ -273,11 +283,27 @@ def provision(fleet: HostFleet, plan: Plan, hosts: Iterable[str]) -> Failures:
             if not host_job.has(data_directory(data)):
                 message = f"the data `{data.name}` is not there: the host did not answer when `up` sent it"
                 raise HostError(host_job.host.name, "not-prepared", message, "`jobctl up` sends it")
+        if webhooks is not None:
+            leave_webhooks(host_job, webhooks)
         if plan.checkpoint:
             make_directory(host_job, plan.checkpoint.dir)
         host_job.give(plan.nodes[0].container)
 
     return fleet.failures(fleet.on(hosts, send))
+
+
+def leave_secrets(fleet: HostFleet, plan: Plan | None, secrets: Mapping[str, str] | None) -> None:
+    """Leave these secrets on the hosts of a job (None: those that are there), and the webhooks of now."""
+    webhooks = webhooks_for_hosts(fleet.job, plan) if plan is not None else None
+
+    def leave(host_job: HostJob) -> None:
+        if secrets is not None:
+            host_job.leave_secrets(secrets)
+        leave_webhooks(host_job, webhooks)
+        if plan is not None:
+            host_job.give(plan.nodes[0].container)
+
+    fleet.on([host for host, seen in fleet.seen.items() if host not in fleet.down and seen.there], leave)
 
 
 def known_secrets(fleet: HostFleet) -> RuntimeInputs | None:

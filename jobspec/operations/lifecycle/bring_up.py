@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from jobctl.jobspec.deploy.store.webhooks import tells
 from jobctl.jobspec.operations.errors import HostsFailed, failures_json
 from jobctl.jobspec.operations.lifecycle.applying import locked, step_teller
 from jobctl.jobspec.operations.lifecycle.base import Applied, UpOptions
@@ -231,6 +232,7 @@ class BringUp:
         keep = job.propose if steps and runs(observed) else job.remember
         keep(about(self.compiled, plan, deployer.inventory), plan, source_of(self.compiled, plan, start.secrets))
         if not steps and not withdrawn:
+            self._leave_webhooks(before)
             job.agree(generation)
             return Applied(plan, (), failed, generation is not None, changed=self.changed)
         return self._carry_out(change, start, failed, before)
@@ -241,6 +243,11 @@ class BringUp:
             from jobctl.jobspec.notify.channels import keep_channels
 
             keep_channels(self.deployer.job, run, self.channels)
+
+    def _leave_webhooks(self, before: Plan | None) -> None:
+        """Give launchers the webhooks of now, if they have some, or had."""
+        if self.channels is not None and (tells(self.plan) or (before is not None and tells(before))):
+            self.deployer.leave_secrets(None)
 
     def _carry_out(self, change: HostsChange, start: RuntimeInputs, failed: Failures, before: Plan | None) -> Applied:
         """Prepare the hosts and apply the steps; leave a supervisor behind. Raises HostsFailed."""
@@ -269,6 +276,8 @@ class BringUp:
                 deployer.job.agree(generation)
             if not done.held and before is not None and secret_names(before) - secret_names(plan):
                 deployer.leave_secrets({name: start.secrets[name] for name in secret_names(plan)})
+            if not done.held:
+                self._leave_webhooks(before)
         except DeployError as error:
             raise HostsFailed(error.message, error.hint) from error
         hosts = {node.host.name for node in plan.nodes}

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from jobctl.jobspec.launcher.event_log import key_of
+from jobctl.jobspec.launcher.words import id_of
 from jobctl.jobspec.operations.inspect.status import state_of
 from jobctl.jobspec.operations.lifecycle.applying import grace_of, locked, locked_by
 from jobctl.jobspec.operations.lifecycle.telling import tell_last, tell_now
@@ -67,9 +69,16 @@ def _anything(handle: Handle, observed: Observed) -> bool:
 
 
 def _ending(handle: Handle, observed: Observed) -> dict[str, str | None]:
-    """Return how the job had ended before it was taken down: its supervisor may not have got round to writing it."""
-    state = state_of(handle, observed)
-    return {"phase": state.phase, "reason": state.reason} if state.phase in ("succeeded", "failed") else {}
+    """Return how the job had ended before it was taken down: its supervisor may not have got round to writing it.
+
+    `ends` is the id of that event, by which launchers and supervisors know it.
+    """
+    state, generation = state_of(handle, observed), observed.control.generation
+    if state.phase not in ("succeeded", "failed"):
+        return {}
+    key = key_of({"event": state.phase, "generation": generation.number}) if generation is not None else None
+    known = {"ends": id_of(generation.began, key)} if generation is not None and key is not None else {}
+    return {"phase": state.phase, "reason": state.reason, **known}
 
 
 def _comes_up(handle: Handle, request: JobRequest) -> bool:

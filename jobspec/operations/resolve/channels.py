@@ -50,6 +50,10 @@ def channels_in_config(environ: Mapping[str, str], reporter: Reporter) -> tuple[
         return ()
     resolver, found = _Resolver(config.path.parent, environ, {}), []
     for one in config.notify.items:
+        if one.from_hosts:
+            place = f"{config.path}:{config.notify.line}"
+            reporter.warn(f"{place}: `from_hosts` has no effect in the configuration: write the item into the spec")
+            one = one.model_copy(update={"from_hosts": False})
         try:
             found.append(resolver.channel(one))
         except Refused as missing:
@@ -88,7 +92,7 @@ def _joined(channels: Iterable[Channel]) -> tuple[Channel, ...]:
     found: dict[str, Channel] = {}
     for channel in channels:
         known = found.get(channel.key, channel)
-        found[channel.key] = replace(channel, on=channel.on | known.on)
+        found[channel.key] = replace(channel, on=channel.on | known.on, how={**known.how, **channel.how})
     return tuple(found.values())
 
 
@@ -107,6 +111,8 @@ class _Resolver:
         if one.webhook is not None:
             url = self._url(one.webhook)
             how: dict[str, Any] = {"url": url, "format": one.format}
+            if one.from_hosts:
+                how["from_hosts"] = True
             return Channel(f"webhook {_name(one.webhook)} ({one.format})", on, "webhook", how)
         if one.email is not None:
             return Channel(f"mail to {', '.join(one.email.to)}", on, "email", self._mail(one.email))
@@ -117,7 +123,7 @@ class _Resolver:
         return Channel(f"command {one.command[0]} ({digest})", on, "command", how)
 
     def _url(self, source: SecretReference) -> str:
-        from jobctl.jobspec.deploy.channels.webhook import is_url
+        from jobctl.jobspec.launcher.webhook import is_url
 
         url = self._value(source).strip()
         if not is_url(url):

@@ -61,6 +61,10 @@ CODES: dict[str, tuple[str, str]] = {
     "secret-in-spec": ("error", "a URL or password where the name of a secret has to be"),
     "notify-way": ("error", "an item of `notify` with none or several of `webhook`, `command` and `email`"),
     "notify-format": ("error", "`format` in an item of `notify` without `webhook`"),
+    "notify-from-hosts": (
+        "error",
+        "`from_hosts` in an item of `notify` without `webhook`; on `kubernetes`, or with `etcd`, where launchers do not tell",
+    ),
     "notify-login": ("error", "a mail server with a user and no password, or the other way round"),
     "bad-regex": ("error", "a rule's pattern that is not a regular expression"),
     # Rules across fields.

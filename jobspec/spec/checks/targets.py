@@ -12,6 +12,7 @@ from jobctl.jobspec.spec.checks.build import check_build
 from jobctl.jobspec.spec.checks.data import check_data
 from jobctl.jobspec.spec.checks.docker_options import check_docker_options
 from jobctl.jobspec.spec.checks.kubernetes import RULES as KUBERNETES
+from jobctl.jobspec.spec.checks.notify import check_from_hosts, check_told
 from jobctl.jobspec.spec.checks.rules import apply, operator_of
 from jobctl.jobspec.spec.checks.slurm import RULES as SLURM
 from jobctl.jobspec.spec.checks.slurm import in_container
@@ -56,6 +57,7 @@ def _on_this_machine(spec: Spec, source: Source, where: _Where) -> list[Diagnost
         lambda: _unmounted(spec, source, where.directory),
         lambda: _code_target(spec, source),
         lambda: _local_script(spec, source, where.directory),
+        lambda: check_from_hosts(spec, source),
         lambda: _fitness(spec, source, where.target),
     )
 
@@ -74,14 +76,17 @@ def _in_containers(spec: Spec, source: Source, where: _Where) -> list[Diagnostic
 def _in_cluster(spec: Spec, source: Source, where: _Where) -> list[Diagnostic]:
     gloo = told(lambda: _gloo(spec, source)) if operator_of(spec) == "none" else []  # an operator sees to it
     found = _in_containers(spec, source, where) + apply(KUBERNETES, spec, source)
-    found += _all(lambda: _claims(spec, source), lambda: _not_told(spec, source), lambda: _native(spec, source))
+    found += _all(lambda: _claims(spec, source), lambda: check_told(spec, source), lambda: _native(spec, source))
     return found + gloo + told(lambda: _fitness(spec, source, where.target))
 
 
 def _on_hosts(spec: Spec, source: Source, where: _Where) -> list[Diagnostic]:
     found = _in_containers(spec, source, where)
     found += _all(
-        lambda: _gloo(spec, source), lambda: _native(spec, source), lambda: check_docker_options(spec, source)
+        lambda: _gloo(spec, source),
+        lambda: _native(spec, source),
+        lambda: check_docker_options(spec, source),
+        lambda: check_from_hosts(spec, source),
     )
     if where.hosts_path is None:
         message = f"target `{where.target}` needs hosts"
@@ -123,12 +128,6 @@ CHECKS: Mapping[PlaceKind, Callable[[Spec, Source, _Where], list[Diagnostic]]] =
     "cluster": _in_cluster,
     "allocation": _in_allocation,
 }
-
-
-def _not_told(spec: Spec, source: Source) -> Iterator[Diagnostic]:
-    if spec.notify:
-        message = "nobody tells on this target: `notify` needs a supervisor of jobctl, and there is none"
-        yield Diagnostic("warning", "notify-target", message, source.key_span(("notify",)), "leave it out")
 
 
 def _sends(spec: Spec) -> bool:

@@ -24,7 +24,7 @@ def main(uid: int, gid: int) -> None:
         for folder, folders, files in os.walk(top):
             for name in ["", *folders, *files]:
                 share(os.path.join(folder, name).rstrip("/"), 0o2070, 0o060, gid)
-    for secret in glob.glob("/at/*/secrets/secrets.json"):
+    for secret in glob.glob("/at/*/secrets/*.json"):
         if not os.path.islink(os.path.dirname(secret)):
             share(os.path.dirname(secret), 0o010, 0, gid)
             os.chown(secret, uid, gid)

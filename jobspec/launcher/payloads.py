@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING
 
-from jobctl.jobspec.deploy.model.notification import Notification
+from jobctl.jobspec.launcher.notification import Notification
 
-JSON = {"Content-Type": "application/json; charset=utf-8"}
-LONGEST = 2000  # characters of a text for people: the services cut or refuse longer ones
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, Tuple
+
+JSON_TEXT = {"Content-Type": "application/json; charset=utf-8"}
+LONGEST_TEXT = 2000  # characters of a text for people: the services cut or refuse longer ones
 
 # Priorities of ntfy: 5 wakes people, 4 makes a sound, 2 does not.
 _PRIORITIES = {"failed": 5, "waiting": 5, "hang": 4, "host-lost": 4, "straggler": 3, "succeeded": 3, "recovered": 2}
@@ -40,11 +44,11 @@ def title(message: Notification) -> str:
 
 
 def shortened(text: str) -> str:
-    """Return a text for people, of at most LONGEST characters."""
-    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
+    """Return a text for people, of at most LONGEST_TEXT characters."""
+    return text if len(text) <= LONGEST_TEXT else f"{text[: LONGEST_TEXT - 1]}…"
 
 
-def payload(form: str, message: Notification) -> tuple[bytes, dict[str, str]]:
+def payload(form: str, message: Notification) -> Tuple[bytes, Dict[str, str]]:
     """Return body and headers of the POST that tells `message` in the format `form`."""
     if form == "ntfy":
         headers = {
@@ -54,17 +58,18 @@ def payload(form: str, message: Notification) -> tuple[bytes, dict[str, str]]:
             "Tags": _TAGS.get(message.event, "bell"),
         }
         return shortened(message.text).encode(), headers
-    body = {"slack": _slack, "teams": _teams}.get(form, Notification.to_json)(message)
-    return json.dumps(body, ensure_ascii=False).encode(errors="replace"), JSON
+    forms: Dict[str, Callable[[Notification], Dict[str, Any]]] = {"slack": _slack, "teams": _teams}
+    body = forms.get(form, Notification.to_json)(message)
+    return json.dumps(body, ensure_ascii=False).encode(errors="replace"), JSON_TEXT
 
 
-def _slack(message: Notification) -> dict[str, object]:
+def _slack(message: Notification) -> Dict[str, object]:
     # Slack and Mattermost read `&`, `<` and `>` as markup: `<!channel>` in a log line would wake everybody.
     text = shortened(message.text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return {"text": f"*{title(message)}*\n{text}"}
 
 
-def _teams(message: Notification) -> dict[str, object]:
+def _teams(message: Notification) -> Dict[str, object]:
     heading = {"type": "TextBlock", "text": title(message), "weight": "Bolder", "size": "Medium", "wrap": True}
     colour = _COLOURS.get(message.event)
     card = {
