@@ -90,6 +90,7 @@ def test_what_a_command_has_left_goes_with_the_next_one(jobs: SlurmJobs) -> None
     argv = [sys.executable, "-m", "jobctl", "run", "--target", "slurm", "--", "sleep", "600"]
     looking = subprocess.Popen(argv, cwd=jobs.directory, env=jobs.environ, start_new_session=True)
     wait_for(lambda: jobs.cluster.nodes[0].processes("sleep\x00600"), "the command")
+    os.killpg(looking.pid, signal.SIGSTOP)  # it sees nobody end, and so removes nothing
     for pid in (*jobs.cluster.nodes[0].processes("allocation.py\0look"), *jobs.cluster.ctl.processes("srun")):
         os.kill(pid, signal.SIGKILL)
     os.killpg(looking.pid, signal.SIGKILL)
