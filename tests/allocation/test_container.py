@@ -20,7 +20,8 @@ import os, signal, subprocess, sys, time
 left = subprocess.Popen(["sleep", "1000"], start_new_session=True)
 signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(7))
 print(left.pid, os.environ["SLURM_JOB_ID"], os.environ["MINE"], flush=True)
-time.sleep(1000)
+while True:
+    time.sleep(0.1)  # Python sees a signal that comes just before a sleep when that is over
 """
 
 
@@ -47,7 +48,7 @@ def inside(tmp_path: Path) -> Iterator[Inside]:
     yield made
     for first in made.started:
         first.terminate()
-        first.wait()
+        first.wait(60)
 
 
 def left_by(first: subprocess.Popen[bytes]) -> int:
@@ -75,7 +76,7 @@ def test_it_passes_signals_on_and_ends_as_what_it_runs(inside: Inside) -> None:
     first = inside.start()
     left = left_by(first)
     first.send_signal(signal.SIGTERM)
-    assert first.wait() == 7
+    assert first.wait(60) == 7
     assert is_gone(left)
     inside.hold.let_go()
 
@@ -83,7 +84,7 @@ def test_it_passes_signals_on_and_ends_as_what_it_runs(inside: Inside) -> None:
 def test_one_that_starts_after_its_runner_has_died_ends(inside: Inside) -> None:
     inside.hold.take({"SLURM_JOB_ID": "7"})
     inside.hold.let_go()
-    assert inside.start().wait() == 137
+    assert inside.start().wait(60) == 137
 
 
 def test_an_engine_that_does_not_answer_holds_nobody_up(inside: Inside, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -161,7 +161,8 @@ def test_config_shows_who_is_told(jobctl: Any, home: Path) -> None:
     (home / "config.yaml").write_text(NOTIFY)
     said = json.loads(jobctl("config", "-o", "json").out)["values"]["notify"]
     assert (said["from"], said["place"]) == ("config", f"{home}/config.yaml:1")
-    assert said["value"][0] == {"on": ["failed", "hang"], "webhook": {"env": "HOOK"}, "format": "slack", "command": []}
+    channel = {"webhook": {"env": "HOOK"}, "from_hosts": False, "format": "slack", "command": []}
+    assert said["value"][0] == {"on": ["failed", "hang"], **channel}
     out = jobctl("config").out
     assert "failed, hang: webhook HOOK (slack)" in out
     assert "failed: mail to a@example.com, b@example.com" in out

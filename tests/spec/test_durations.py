@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from jobctl.jobspec.launcher.words import in_words
 from jobctl.jobspec.spec.durations import (
     for_go,
     for_slurm,
     in_all_units,
     in_one_unit,
-    in_words,
     parse_duration,
     parse_slurm,
 )
