@@ -23,12 +23,10 @@ TELLS = 2  # launchers that tell: the first one, and another one what that has n
 TAKES_OVER = 30.0  # seconds
 LASTING = 60.0  # seconds for which launchers have waited before people are told so: a host may be back in a moment
 HEARD = 2.5 * TICK  # seconds after which a launcher counts as not heard
-FIRST_RETRY, LONGEST_RETRY = (
-    1.0,
-    300.0,
-)  # seconds before a webhook that took nothing is tried again, at first and at last
-MINUTE, MOST_A_MINUTE = 60.0, 10  # messages that a webhook gets in that time
-AT_ONCE = frozenset({"failed", "succeeded", "waiting"})  # these wait for no minute
+# Of these, supervisors have the same.
+FIRST_RETRY, LONGEST_RETRY = 1.0, 300.0  # seconds before what was not taken is tried again, at first and at last
+MINUTE, MOST_A_MINUTE = 60.0, 10  # messages that people get in that time
+AT_ONCE = frozenset({"failed", "succeeded", "waiting"})  # these wait for no minute: each comes once, and ends something
 MENTIONED = 8  # messages that launchers have told, which a tick mentions
 
 
@@ -115,9 +113,8 @@ class Telling:
         self.done: Set[str] = set()
         self.news: Optional[News] = None
         self.seen: Dict[str, float] = {}  # when each message was found
-        self.heard: Dict[
-            int, Tuple[float, bool]
-        ] = {}  # when other launchers were heard, and whether their nodes have failed
+        # When other launchers were heard, and whether their nodes have failed.
+        self.heard: Dict[int, Tuple[float, bool]] = {}
 
     def hear(self, message: PeerMessage, now: float) -> None:
         """Take note that another launcher is there: in whatever order, and whether it has a lease or not."""

@@ -13,16 +13,11 @@ from jobctl.jobspec.deploy.model.notification import Channel, DeliveryResult, No
 from jobctl.jobspec.deploy.model.untrusted import Json, as_moment, as_number, as_text, objects, texts
 from jobctl.jobspec.launcher.news import Told
 from jobctl.jobspec.launcher.notification import mark_of
+from jobctl.jobspec.launcher.telling import AT_ONCE, LONGEST_RETRY, MINUTE, MOST_A_MINUTE, longer
 from jobctl.jobspec.notify.told import kept_told, summary, told_from
 
-FIRST_PAUSE, LONGEST_PAUSE = (
-    1.0,
-    300.0,
-)  # seconds before a channel that took nothing is tried again, at first and at last
-WINDOW = 60.0  # seconds over which messages are counted
-MOST, MOST_FOR_PROGRAMS = 10, 60  # messages to people, and to programs, in that time
+MOST_FOR_PROGRAMS = 60  # messages to programs in a minute; people get MOST_A_MINUTE
 MOST_MARKS = 500  # messages of launchers that are remembered
-URGENT = frozenset({"failed", "succeeded", "waiting"})  # these pass at once: each comes once, and ends something
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +36,7 @@ class Entry:
 
 def _is_later(due: float, now: float) -> bool:
     """Say whether `due` is still to come. A clock that was set back makes nobody wait."""
-    return 0 < due - now <= LONGEST_PAUSE + WINDOW
-
-
-def _longer(pause: float) -> float:
-    return min(max(FIRST_PAUSE, 2 * pause), LONGEST_PAUSE)
+    return 0 < due - now <= LONGEST_RETRY + MINUTE
 
 
 @dataclass
@@ -60,7 +51,7 @@ class ChannelState:
 
     def recent(self, now: float) -> list[float]:
         """Return when it took the messages that count."""
-        return [at for at in self.taken if now - WINDOW < at <= now]
+        return [at for at in self.taken if now - MINUTE < at <= now]
 
 
 @dataclass
@@ -102,17 +93,17 @@ class Outbox:
         if _is_later(line.due, now):
             return []
         mine = [entry for entry in self.entries if entry.channel == channel.key and entry.is_due(now)]
-        room = (MOST_FOR_PROGRAMS if channel.is_for_programs else MOST) - len(line.recent(now))
+        room = (MOST_FOR_PROGRAMS if channel.is_for_programs else MOST_A_MINUTE) - len(line.recent(now))
         if line.holds and room > 0:
             mine = self._summed_up(mine)
             line.holds = False
-        calm = [entry for entry in mine if entry.message.event not in URGENT]
+        calm = [entry for entry in mine if entry.message.event not in AT_ONCE]
         allowed = {id(entry) for entry in calm[: max(0, room)]}
         line.holds = line.holds or len(calm) > max(0, room)
-        return [entry for entry in mine if entry.message.event in URGENT or id(entry) in allowed]
+        return [entry for entry in mine if entry.message.event in AT_ONCE or id(entry) in allowed]
 
     def _summed_up(self, mine: list[Entry]) -> list[Entry]:
-        calm = [entry for entry in mine if entry.message.event not in URGENT]
+        calm = [entry for entry in mine if entry.message.event not in AT_ONCE]
         if len(calm) < 2:
             return mine
         together = [Entry(calm[0].channel, one) for one in summary(entry.message for entry in calm)]
@@ -129,13 +120,13 @@ class Outbox:
             line.taken = [*line.recent(now), now]
             line.pause, line.due = 0.0, 0.0
             return True
-        wait = min(delivery.wait or 0.0, LONGEST_PAUSE)
+        wait = min(delivery.wait or 0.0, LONGEST_RETRY)
         if delivery.refused:  # the next one may be better
-            pause = _longer(entry.pause)
+            pause = longer(entry.pause)
             later = replace(entry, pause=pause, due=now + max(pause, wait))
             self.entries = [later if other is entry else other for other in self.entries]
             return True
-        line.pause = _longer(line.pause)
+        line.pause = longer(line.pause)
         line.due = now + max(line.pause, wait)
         return False
 
@@ -146,7 +137,7 @@ class Outbox:
     def _wait(self, entry: Entry, now: float) -> float:
         line = self.line(entry.channel)
         recent = line.recent(now)
-        room = recent[0] + WINDOW if line.holds and recent and entry.message.event not in URGENT else now
+        room = recent[0] + MINUTE if line.holds and recent and entry.message.event not in AT_ONCE else now
         return max(0.0, room - now, *(due - now for due in (line.due, entry.due) if _is_later(due, now)))
 
     def to_json(self) -> Json:

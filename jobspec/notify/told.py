@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from hashlib import sha256
 
 from jobctl.jobspec.deploy.model.notification import Notification
 from jobctl.jobspec.deploy.model.untrusted import Json, as_moment, as_number, as_text, objects
 from jobctl.jobspec.launcher.news import Begun, Mishap, Told, Trouble, counts_in
+from jobctl.jobspec.launcher.notification import id_of_message
 
 
 def kept_told(told: Told) -> Json:
@@ -75,7 +75,7 @@ def summary(messages: Iterable[Notification]) -> Iterator[Notification]:
     for message in several:
         counts[message.event] = counts.get(message.event, 0) + 1
     covers = tuple(ident for message in several for ident in (message.covers or (message.id,)))
-    ident = sha256("\0".join(("summary", *covers)).encode()).hexdigest()[:20]
+    ident = id_of_message("summary", *covers)
     kinds = ", ".join(f"{count} {event}" for event, count in counts.items())
     text = f"{len(several)} events in a short time: {kinds}. The last one: {last.text}"
     nodes = tuple(sorted({node for message in several for node in message.nodes}))

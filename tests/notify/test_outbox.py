@@ -9,7 +9,8 @@ import pytest
 
 from jobctl.jobspec.deploy.model.notification import Channel, DeliveryResult, Notification
 from jobctl.jobspec.launcher.notification import mark_of
-from jobctl.jobspec.notify.outbox import FIRST_PAUSE, LONGEST_PAUSE, MOST, WINDOW, Entry, Outbox
+from jobctl.jobspec.launcher.telling import FIRST_RETRY, LONGEST_RETRY, MINUTE, MOST_A_MINUTE
+from jobctl.jobspec.notify.outbox import Entry, Outbox
 
 from .tools import CHAT, HOOK
 
@@ -70,8 +71,8 @@ def test_a_channel_that_does_not_answer_is_tried_after_pauses_that_grow() -> Non
         pauses.append(wait)
         assert send(box, CHAT, now + wait - 0.01) == []
         now += wait
-    assert pauses[:4] == [FIRST_PAUSE, 2.0, 4.0, 8.0]
-    assert pauses[-1] == LONGEST_PAUSE
+    assert pauses[:4] == [FIRST_RETRY, 2.0, 4.0, 8.0]
+    assert pauses[-1] == LONGEST_RETRY
     assert send(box, CHAT, now) == ["id1", "id2"]
     assert box.next_due(now) is None
 
@@ -82,8 +83,8 @@ def test_a_message_that_is_refused_keeps_no_other_back() -> None:
     assert box.record_delivery(first, DeliveryResult("400", refused=True), NOW)
     assert box.record_delivery(second, DeliveryResult(), NOW)
     assert box.due(CHAT, NOW) == []
-    assert box.next_due(NOW) == FIRST_PAUSE
-    assert send(box, CHAT, NOW + FIRST_PAUSE) == ["id1"]
+    assert box.next_due(NOW) == FIRST_RETRY
+    assert send(box, CHAT, NOW + FIRST_RETRY) == ["id1"]
 
 
 def test_a_webhook_says_how_long_it_wants_to_be_left_alone() -> None:
@@ -93,22 +94,22 @@ def test_a_webhook_says_how_long_it_wants_to_be_left_alone() -> None:
 
 
 def test_a_storm_becomes_one_summary() -> None:
-    box = box_of(*map(message, range(MOST + 30)))
-    assert send(box, CHAT, NOW) == [f"id{n}" for n in range(MOST)]
+    box = box_of(*map(message, range(MOST_A_MINUTE + 30)))
+    assert send(box, CHAT, NOW) == [f"id{n}" for n in range(MOST_A_MINUTE)]
     assert send(box, CHAT, NOW + 1) == []
     box.add([message(100, "failed"), message(101)], [CHAT])
     assert send(box, CHAT, NOW + 2) == ["id100"]  # this one wakes people, and comes once
     wait = box.next_due(NOW + 2)
-    assert wait == WINDOW - 2
-    assert send(box, CHAT, NOW + WINDOW) == ["summary of 31"]
-    assert box.next_due(NOW + WINDOW) is None
+    assert wait == MINUTE - 2
+    assert send(box, CHAT, NOW + MINUTE) == ["summary of 31"]
+    assert box.next_due(NOW + MINUTE) is None
     box.add([message(200)], [CHAT])
-    assert send(box, CHAT, NOW + WINDOW + 1) == ["id200"]
+    assert send(box, CHAT, NOW + MINUTE + 1) == ["id200"]
 
 
 def test_programs_take_more() -> None:
-    box = box_of(*map(message, range(MOST + 30)), channel=HOOK)
-    assert len(send(box, HOOK, NOW)) == MOST + 30
+    box = box_of(*map(message, range(MOST_A_MINUTE + 30)), channel=HOOK)
+    assert len(send(box, HOOK, NOW)) == MOST_A_MINUTE + 30
 
 
 @pytest.mark.parametrize("back", [0.0, 1e6])
@@ -119,10 +120,10 @@ def test_a_clock_that_is_set_back_keeps_nobody_waiting(back: float) -> None:
 
 
 def test_it_is_kept_as_it_is() -> None:
-    box = box_of(*map(message, range(MOST + 3)))
+    box = box_of(*map(message, range(MOST_A_MINUTE + 3)))
     send(box, CHAT, NOW)
     box.record_delivery(box.entries[0], DeliveryResult("no", refused=True), NOW)
-    send(box, CHAT, NOW + WINDOW, DeliveryResult("no"))
+    send(box, CHAT, NOW + MINUTE, DeliveryResult("no"))
     assert Outbox.from_json(json.loads(json.dumps(box.to_json()))) == box
 
 

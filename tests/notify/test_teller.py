@@ -22,10 +22,10 @@ from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.deploy.store.lock import Locked, hold
 from jobctl.jobspec.launcher.news import News
 from jobctl.jobspec.launcher.notification import mark_of
-from jobctl.jobspec.launcher.telling import readable
+from jobctl.jobspec.launcher.telling import MOST_A_MINUTE, readable
 from jobctl.jobspec.notify import teller as module
 from jobctl.jobspec.notify.channels import keep_channels
-from jobctl.jobspec.notify.outbox import MOST, Outbox
+from jobctl.jobspec.notify.outbox import Outbox
 from jobctl.jobspec.notify.teller import Teller
 
 from .tools import CHAT, HOOK, URL, HandClock, Hook, happens, job_in
@@ -154,17 +154,17 @@ def test_many_kills_and_a_webhook_that_fails_at_times(tmp_path: Path, seed: int)
 def test_a_summary_is_the_same_message_in_a_repeat(tmp_path: Path) -> None:
     job, clock, hook = job_in(tmp_path), HandClock(), Hook()
     keep_channels(job, "demo-1", (CHAT,))
-    for number in range(MOST + 5):
+    for number in range(MOST_A_MINUTE + 5):
         happens(job, clock.at, "straggler", f"node {number} is slow", node=number)
     wait = Teller(job, clock, hook).tell()
     assert wait is not None
     clock.sleep(wait)
     mortal = Mortal(job, clock, hook, never)
-    mortal.dies = lambda: len(hook.got) > MOST
+    mortal.dies = lambda: len(hook.got) > MOST_A_MINUTE
     with pytest.raises(Killed):
         mortal.tell()
     assert Teller(job, clock, hook).tell() is None
-    first, second = hook.got[MOST:]
+    first, second = hook.got[MOST_A_MINUTE:]
     assert first == second
     assert (first.event, len(first.covers)) == ("summary", 5)
 
