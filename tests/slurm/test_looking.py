@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -80,7 +81,8 @@ def test_a_command_waits_for_a_machine_and_is_told_what_slurm_refuses(jobs: Slur
         assert any("queued and waiting for resources" in line for line in waiting.stderr)
         jobs.cluster.run("scancel", other.strip())
         out, _ = waiting.communicate(timeout=60)
-    assert (out, waiting.returncode) == ("s1\n", 0)
+    # which node is free first is Slurm's choice
+    assert (bool(re.fullmatch(r"s\d\n", out)), waiting.returncode) == (True, 0), out
 
 
 def test_what_a_command_has_left_goes_with_the_next_one(jobs: SlurmJobs) -> None:
@@ -147,7 +149,8 @@ def test_to_supervise_is_to_tell_what_happens_until_the_job_ends(jobs: SlurmJobs
         _, said = telling.communicate(timeout=60)
     assert telling.returncode == 0, said
     lines = [line[20:] for line in said.splitlines()]
-    assert f"job {job} of Slurm runs on s1, s2" in lines
+    # which nodes are free first is Slurm's choice
+    assert any(re.fullmatch(rf"job {job} of Slurm runs on s\d, s\d", line) for line in lines), lines
     assert lines[-1] == "nothing left to supervise: the job has succeeded"
     again = jobs.run("supervise")
     assert (again.returncode, "nothing left to supervise" in again.stderr) == (0, True)
