@@ -9,9 +9,10 @@ import select
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
+
+from jobctl.jobspec.records import dataclass
 
 
 @dataclass

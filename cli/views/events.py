@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from jobctl import console
 from jobctl.jobspec.deploy.apply.clock import pause
 from jobctl.jobspec.operations.inspect.as_json import iso
+from jobctl.jobspec.records import dataclass
 from jobctl.options import Format
 from jobctl.views.failure import Failed
 

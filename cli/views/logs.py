@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from jobctl import console
 from jobctl.jobspec.deploy.apply.clock import pause
 from jobctl.jobspec.operations.inspect.as_json import iso, line_json
+from jobctl.jobspec.records import dataclass
 from jobctl.options import Format
 
 if TYPE_CHECKING:

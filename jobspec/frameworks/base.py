@@ -6,11 +6,11 @@ All knowledge of how one framework is started and recovers lives in its one modu
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Protocol, cast
 
 from jobctl.jobspec.plan.types import Standby
+from jobctl.jobspec.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

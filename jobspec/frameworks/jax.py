@@ -15,12 +15,12 @@ The preemption service takes SIGTERM for a notice, and the process goes on: a us
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.frameworks.base import ALIKE, Programs, Role, Seat, Start, standby
 from jobctl.jobspec.plan.recovery import Rule
 from jobctl.jobspec.plan.types import Need, Slot, Value
+from jobctl.jobspec.records import dataclass
 
 if TYPE_CHECKING:
     from jobctl.jobspec.spec.model import Spec

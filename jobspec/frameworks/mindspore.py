@@ -23,12 +23,12 @@ Variables are those of https://www.mindspore.cn/tutorials/en/master/parallel/dyn
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.frameworks.base import ALIKE, Programs, Role, Seat, Start, no_standby, standby
 from jobctl.jobspec.plan.recovery import Rule
 from jobctl.jobspec.plan.types import Need, Slot, Value
+from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.spec.framework_parts import MindsporeOptions
 
 if TYPE_CHECKING:

@@ -12,12 +12,12 @@ torchrun knows no roles. So in mode `ps` each process is started by itself, with
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.frameworks.base import Programs, Role, Seat, Start, served, standby
 from jobctl.jobspec.plan.recovery import Rule
 from jobctl.jobspec.plan.types import Need, Slot, Value
+from jobctl.jobspec.records import dataclass
 
 if TYPE_CHECKING:
     from jobctl.jobspec.spec.model import Spec

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from jobctl.jobspec.importers import values
 from jobctl.jobspec.importers.draft import Draft
 from jobctl.jobspec.importers.launchers import docker
 from jobctl.jobspec.importers.start_command import StartCommand
+from jobctl.jobspec.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

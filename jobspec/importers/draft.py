@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TypeAlias, TypeVar
 
 from jobctl.jobspec.importers.escaping import Unknown, default_used, literal, settled, shown
+from jobctl.jobspec.records import dataclass
 
 T = TypeVar("T")
 # A value of the spec. Texts are words (escaping.py).

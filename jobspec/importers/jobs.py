@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from jobctl.jobspec.importers import roles
 from jobctl.jobspec.importers.command import unwrap
@@ -22,6 +22,7 @@ from jobctl.jobspec.importers.shell.interpreter import Command, read_script
 from jobctl.jobspec.importers.slurm import sbatch_lines as slurm
 from jobctl.jobspec.importers.slurm.images import made_images
 from jobctl.jobspec.importers.start_command import StartCommand
+from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.spec.frameworks import NAMES
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from jobctl.jobspec.importers import values
 from jobctl.jobspec.importers.common import runs
@@ -14,6 +14,7 @@ from jobctl.jobspec.importers.launchers import msrun, paddle
 from jobctl.jobspec.importers.launchers.python import python
 from jobctl.jobspec.importers.shell.expand import Read
 from jobctl.jobspec.importers.start_command import StartCommand
+from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.spec.frameworks import FRAMEWORKS
 
 _BACKWARDS = tuple(FRAMEWORKS.items())[::-1]  # the most general ones last

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TypeAlias
 
 from jobctl.jobspec.importers.draft import HostLine
 from jobctl.jobspec.importers.escaping import shown
 from jobctl.jobspec.importers.launchers.docker import DockerRun
+from jobctl.jobspec.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

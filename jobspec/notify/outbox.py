@@ -7,7 +7,7 @@ leaves it only after its channel has taken it.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from jobctl.jobspec.deploy.model.notification import Channel, DeliveryResult, Notification, notification_from
 from jobctl.jobspec.deploy.model.untrusted import Json, as_moment, as_number, as_text, objects, texts
@@ -15,6 +15,7 @@ from jobctl.jobspec.launcher.news import Told
 from jobctl.jobspec.launcher.notification import mark_of
 from jobctl.jobspec.launcher.telling import AT_ONCE, LONGEST_RETRY, MINUTE, MOST_A_MINUTE, longer
 from jobctl.jobspec.notify.told import kept_told, summary, told_from
+from jobctl.jobspec.records import dataclass
 
 MOST_FOR_PROGRAMS = 60  # messages to programs in a minute; people get MOST_A_MINUTE
 MOST_MARKS = 500  # messages of launchers that are remembered

@@ -7,12 +7,13 @@ first one, and the supervisor on the next.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import sha256
 from typing import Literal
 
 from jobctl.jobspec.plan.recovery import Failure, Rule
 from jobctl.jobspec.plan.types import Node, Plan
+from jobctl.jobspec.records import dataclass
 
 # Where rendezvous ports are chosen: below Linux' ephemeral range (32768-60999), so that no outgoing
 # connection can hold one by chance, and above the ports of common services.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from jobctl.jobspec.records import dataclass
 
 STRAGGLER = "straggler"  # the kind of a failure that is none: its node was moved, since it made the others wait
 

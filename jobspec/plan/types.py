@@ -9,11 +9,11 @@ processes. A slot is a typed value, never text inside a user's value.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from jobctl.jobspec.plan.recovery import Recovery
 from jobctl.jobspec.plan.sent import Build, Code, Dataset, Sent
+from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.spec.targets import TargetName
 
 # Roles have ranks, nodes and processes of their own: what is counted below is counted within the node's role.

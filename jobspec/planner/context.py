@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
+from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.spec.targets import TargetTraits, traits_of
 
 if TYPE_CHECKING:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.frameworks.base import ALIKE, Role
 from jobctl.jobspec.plan import types
 from jobctl.jobspec.planner.context import PlanError, Request
+from jobctl.jobspec.records import dataclass
 
 if TYPE_CHECKING:
     from jobctl.jobspec.spec.hosts import Host

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
 from jobctl.jobspec.plan.generation import Generation
 from jobctl.jobspec.plan.types import Node, Plan, Service
+from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.render.compose import compose_file, service_hash
 from jobctl.jobspec.render.container import node_directory
 from jobctl.jobspec.render.environment import compose_template, shell_template

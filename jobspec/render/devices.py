@@ -6,10 +6,10 @@ the vendors' documentation says for containers without a runtime of their own; n
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 
 from jobctl.jobspec.plan.types import Devices, Mount, Pairs
+from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.render.errors import RenderError
 
 

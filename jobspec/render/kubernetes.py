@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import sha256
 
 from jobctl.jobspec.plan.generation import Generation
 from jobctl.jobspec.plan.types import Node, Plan
 from jobctl.jobspec.planner.kubernetes import main_name
+from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.render import operators
 from jobctl.jobspec.render.autonomy import autonomy
 from jobctl.jobspec.render.errors import RenderError

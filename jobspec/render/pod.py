@@ -6,10 +6,10 @@ Nothing here knows an operator: what its container is called, and what it runs, 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from jobctl.jobspec.plan.types import Checkpoint, ClusterOptions, Container, Mount, Node, Pairs, Plan
+from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.render.manifest import Object, escaped
 from jobctl.jobspec.render.marks import COMPONENT_LABEL, JOB, MANAGED_LABEL, NAME_LABEL, ROLE, mark
 

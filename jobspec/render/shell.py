@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from hashlib import sha256
 
 from jobctl.jobspec.plan.sent import Sent
 from jobctl.jobspec.plan.types import Container, Mount, Node, Plan, Service
+from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.render import container
 from jobctl.jobspec.render.environment import shell_template
 from jobctl.jobspec.render.errors import RenderError

@@ -6,10 +6,11 @@ import json
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from jobctl.jobspec.plan.generation import Generation
 from jobctl.jobspec.plan.types import Plan, SlurmOptions
+from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.render import container
 from jobctl.jobspec.render.autonomy import autonomy
 from jobctl.jobspec.render.environment import shell_template

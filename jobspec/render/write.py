@@ -10,11 +10,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
+from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.render.errors import RenderError
 
 if TYPE_CHECKING:

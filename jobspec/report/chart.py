@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from jobctl.jobspec.deploy.store.history import StepProgress
+from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.report.goodput import Share
 from jobctl.jobspec.report.layout import Mark, Scale
 from jobctl.jobspec.report.progress import Curve

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from jobctl.jobspec.deploy.check.fitness.verdicts import METRIC, Place
 from jobctl.jobspec.deploy.model.untrusted import as_moment, as_text
+from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.report.runs import Event
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.report.fitness import FitnessStory, HostHistory, HostVerdict, SlowNode
 from jobctl.jobspec.report.layout import RunClock, cut
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import Literal
 
+from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.report.incidents import Incident
 from jobctl.jobspec.report.progress import Curve
 from jobctl.jobspec.report.run import Course

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, tzinfo
 from itertools import zip_longest
 
 from jobctl.jobspec.launcher.words import in_words
+from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.render.environment import html_template
 from jobctl.jobspec.report.chart import chart
 from jobctl.jobspec.report.fitness_layout import fitness_part

@@ -8,11 +8,11 @@ counted twice.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any, Literal
 
 from jobctl.jobspec.deploy.model.untrusted import is_number
+from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.report.progress import Curve
 from jobctl.jobspec.report.run import Course
 from jobctl.jobspec.report.runs import Chapter, Event

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import get_args
 
 from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode, Phase
 from jobctl.jobspec.deploy.model.sample import DeviceSample, HostSample
 from jobctl.jobspec.deploy.store.history import StepProgress
+from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.report.openmetrics import Family, Kind, exposition, labelled
 from jobctl.jobspec.report.report import Story
 

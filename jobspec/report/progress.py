@@ -6,10 +6,11 @@ Steps are known at moments a few seconds apart; between two of them they are tak
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 
 from jobctl.jobspec.deploy.store.history import StepProgress
+from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.report.runs import Beginning, Run, beginning, beginnings
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from jobctl.jobspec.deploy.store.history import StepProgress
+from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.report.fitness import FitnessStory, fitness_of
 from jobctl.jobspec.report.goodput import Share, effective, shares
 from jobctl.jobspec.report.incidents import Incident, failures

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from jobctl.jobspec.deploy.store.history import StepProgress
+from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.report.progress import Curve, curves
 from jobctl.jobspec.report.runs import Chapter, Ending, Run, chapters, endings
 

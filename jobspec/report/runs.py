@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from jobctl.jobspec.deploy.model.untrusted import is_moment, is_number
+from jobctl.jobspec.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
+from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.report.runs import Beginning, Chapter, Event, Run, beginning
 
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Literal, NamedTuple
+
+from jobctl.jobspec.records import dataclass
 
 Severity = Literal["error", "warning"]
 

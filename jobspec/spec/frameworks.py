@@ -7,8 +7,9 @@ entry.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal, TypeGuard
+
+from jobctl.jobspec.records import dataclass
 
 FrameworkName = Literal["torch", "paddle", "mindspore", "jax"]
 KINDS = ("cpu", "gpu", "xpu", "dcu", "npu")

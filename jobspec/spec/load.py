@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
+from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.spec.diagnostics import Diagnostic, Span, has_errors, in_order
 from jobctl.jobspec.spec.env_files import dot_env, read_env_file
 from jobctl.jobspec.spec.interpolate import BadInterpolation, interpolate

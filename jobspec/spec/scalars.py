@@ -7,12 +7,12 @@ By hand, as libraries for sizes and durations accept more forms than the languag
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
+from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.spec.durations import is_duration, parse_duration
 
 _INT = re.compile(r"[-+]?(?:0|[1-9][0-9]*)|0o[0-7]+|0x[0-9a-fA-F]+")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal, cast
+
+from jobctl.jobspec.records import dataclass
 
 TargetName = Literal["local", "compose", "ssh", "kubernetes", "slurm"]
 PlaceKind = Literal["machine", "hosts", "cluster", "allocation"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from jobctl.jobspec.deploy.apply.clock import Clock
 from jobctl.jobspec.deploy.apply.deployer import Deployer, Failures
@@ -18,6 +18,7 @@ from jobctl.jobspec.deploy.store.jobdir import Pending
 from jobctl.jobspec.plan.generation import Generation
 from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.planner.context import PlanError
+from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.supervise.changes import failure_details
 from jobctl.jobspec.supervise.decisions import Change, Decision, GiveUp, Grow, Rejoin, Repair, Restart, Succeed
 from jobctl.jobspec.supervise.recorder import Recorder

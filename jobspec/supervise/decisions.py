@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from jobctl.jobspec.plan.generation import Standing
 from jobctl.jobspec.plan.recovery import STRAGGLER, Failure
+from jobctl.jobspec.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from jobctl.jobspec.deploy.model.observed import Observed
+from jobctl.jobspec.records import dataclass
 
 
 @dataclass

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.supervise.decisions import Decision
 
 UNFIT = 600.0  # seconds for which a host that could not take a node comes after all others

@@ -44,6 +44,7 @@ PACKAGES = (
     ("jobctl.jobspec.importers", "jobspec/importers"),
     ("jobctl.jobspec.spec", "jobspec/spec"),
     ("jobctl.jobspec.allocation", "jobspec/allocation"),
+    ("jobctl.jobspec.records", "jobspec/records.py"),
     ("jobctl.jobspec.launcher", "jobspec/launcher"),
 )
 WORLD = {"subprocess", "socket", "socketserver", "fabric", "docker", "paramiko", "kubernetes", "websocket"}

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -22,6 +21,7 @@ from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.plan.generation import Generation, HotSpare
 from jobctl.jobspec.plan.sent import Dataset
 from jobctl.jobspec.plan.types import Node, Plan
+from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.spec.fitness_mode import FitnessMode
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ observing, and ends in the same state.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from hashlib import sha256
 
 from jobctl.jobspec.deploy.apply.clock import Clock
@@ -22,6 +22,7 @@ from jobctl.jobspec.frameworks.failure_patterns import DEFAULT_RULES
 from jobctl.jobspec.plan.generation import FIRST_PORT, PORTS, AutonomyTerms, Base, Generation, HotSpare
 from jobctl.jobspec.plan.recovery import Failure
 from jobctl.jobspec.plan.types import Node, Plan
+from jobctl.jobspec.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

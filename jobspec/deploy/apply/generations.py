@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from secrets import token_hex
 
 from jobctl.jobspec.deploy.model.errors import DeployError
@@ -18,6 +18,7 @@ from jobctl.jobspec.plan.generation import (
     with_ports,
 )
 from jobctl.jobspec.plan.types import Node, Plan
+from jobctl.jobspec.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

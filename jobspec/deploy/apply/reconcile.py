@@ -7,7 +7,7 @@ world, and one place that says why.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 from jobctl.jobspec.deploy.apply.changes import Changed, causes
@@ -15,6 +15,7 @@ from jobctl.jobspec.deploy.model.observed import LAUNCHER_KILLED, Observed, Obse
 from jobctl.jobspec.deploy.model.spare_state import SpareState
 from jobctl.jobspec.plan.generation import Origin
 from jobctl.jobspec.plan.types import Node, Plan
+from jobctl.jobspec.records import dataclass
 
 Kind = Literal[
     "prepare", "remove", "replace", "change", "create", "start", "hand-over", "generation", "wait", "supervise"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.model.finding import Finding
 from jobctl.jobspec.plan.types import Need, Node, Plan, Service
+from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.render.container import host_mounts
 
 if TYPE_CHECKING:

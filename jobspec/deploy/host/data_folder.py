@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -12,6 +12,7 @@ from jobctl.jobspec.deploy.host.data_source import Rest, named_digest
 from jobctl.jobspec.deploy.host.scripts import SCRIPTS
 from jobctl.jobspec.deploy.store.code import kind_of
 from jobctl.jobspec.deploy.transport.base import Stdin, checked, problem
+from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.render.container import DATA
 
 if TYPE_CHECKING:

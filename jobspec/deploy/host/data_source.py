@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from threading import Lock
@@ -18,6 +17,7 @@ from jobctl.jobspec.deploy.store.data import DataFile, described, files_of, vers
 from jobctl.jobspec.deploy.transport.base import TIMEOUT, Result, Transport
 from jobctl.jobspec.deploy.transport.streaming import streamed
 from jobctl.jobspec.plan.sent import Dataset
+from jobctl.jobspec.records import dataclass
 
 READ = 100_000_000  # bytes of which the slowest host computes digests in a second
 STALL = 120.0  # seconds without a byte after which a transfer is given up

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from jobctl.jobspec.deploy.host.code_spread import MUCH
 from jobctl.jobspec.deploy.host.data_folder import DataFolder, DataThere, Shipment
@@ -23,6 +23,7 @@ from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.store.data import DataFile
 from jobctl.jobspec.deploy.transport.fanout import fan_out
 from jobctl.jobspec.deploy.transport.local import LocalTransport
+from jobctl.jobspec.records import dataclass
 
 ROUNDS = 4  # transfers, each of what several hosts lack by then
 

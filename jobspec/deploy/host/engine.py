@@ -11,7 +11,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlencode
@@ -21,6 +21,7 @@ from jobctl.jobspec.deploy.model.engine_kind import NAMES, EngineKind, Kind, eng
 from jobctl.jobspec.deploy.model.errors import AWAY, HostError
 from jobctl.jobspec.deploy.transport.answers import ANSWER, bound
 from jobctl.jobspec.deploy.transport.base import FIRST_ANSWER, Result, Transport
+from jobctl.jobspec.records import dataclass
 
 if TYPE_CHECKING:
     import docker

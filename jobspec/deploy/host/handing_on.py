@@ -14,7 +14,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from jobctl.jobspec.deploy.host.chain import Chain, Link
 from jobctl.jobspec.deploy.host.host_job import HostJob
@@ -26,6 +26,7 @@ from jobctl.jobspec.deploy.model.errors import DeployError
 from jobctl.jobspec.deploy.model.untrusted import Json, parse_object
 from jobctl.jobspec.deploy.transport.base import RunningCommand
 from jobctl.jobspec.deploy.transport.fanout import fan_out
+from jobctl.jobspec.records import dataclass
 
 READY = 15.0  # seconds in which a host begins to take part
 SILENT = 12.0  # seconds without a word of a host, which speaks twice a second, after which it is lost

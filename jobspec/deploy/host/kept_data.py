@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.deploy.host.scripts import SCRIPTS
 from jobctl.jobspec.deploy.model.untrusted import as_text
 from jobctl.jobspec.deploy.transport.base import checked
+from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.render.container import DATA
 
 if TYPE_CHECKING:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import os
 import zlib
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -21,6 +20,7 @@ from jobctl.jobspec.deploy.store.code import File, code_of
 from jobctl.jobspec.deploy.transport.base import TIMEOUT, checked
 from jobctl.jobspec.plan.sent import Code
 from jobctl.jobspec.plan.types import Plan
+from jobctl.jobspec.records import dataclass
 
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.host.host_job import HostJob

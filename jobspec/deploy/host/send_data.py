@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.deploy.host.data_folder import DataFileThere, DataFolder, DataThere, Shipment, lines
@@ -22,6 +22,7 @@ from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.store.data import DataFile
 from jobctl.jobspec.deploy.transport.base import TIMEOUT
 from jobctl.jobspec.plan.sent import Dataset
+from jobctl.jobspec.records import dataclass
 
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.host.host_job import HostJob

@@ -11,12 +11,12 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import urlencode
 
 from jobctl.jobspec.deploy.kubernetes.kinds import Kind, Object, key_of, known_kind
 from jobctl.jobspec.deploy.kubernetes.problems import ApiError, Call, ConfigError, Cut, Unreachable, problem_of
+from jobctl.jobspec.records import dataclass
 
 T = TypeVar("T")
 

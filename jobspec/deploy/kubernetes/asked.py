@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
 from jobctl.jobspec.deploy.kubernetes.kinds import TRAINING_RUNTIME, Object
 from jobctl.jobspec.deploy.kubernetes.manifests import is_main
+from jobctl.jobspec.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

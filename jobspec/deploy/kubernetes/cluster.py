@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +56,7 @@ from jobctl.jobspec.deploy.store.events import Events
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.deploy.store.lock import break_lock, hold
 from jobctl.jobspec.plan.types import Plan
+from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.render.marks import JOB, OWNER, annotation_of, label_of
 
 TAIL = 20  # lines of a log that tell why it ended

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from jobctl.jobspec.deploy.kubernetes.job_state import numbers
 from jobctl.jobspec.deploy.kubernetes.pods import Pod
 from jobctl.jobspec.deploy.logs.reader import last_state
 from jobctl.jobspec.deploy.model.log_lines import Line
 from jobctl.jobspec.plan.types import Plan
+from jobctl.jobspec.records import dataclass
 
 NOTES = "launcher.log"  # of what no process has printed
 

@@ -13,7 +13,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime
 
 from jobctl.jobspec.deploy.kubernetes.api import ANSWER, Api
@@ -24,6 +24,7 @@ from jobctl.jobspec.deploy.kubernetes.problems import ApiError, Call, Cut
 from jobctl.jobspec.deploy.model.errors import DeployError
 from jobctl.jobspec.deploy.model.log_lines import Line, LineSelection
 from jobctl.jobspec.plan.types import Plan
+from jobctl.jobspec.records import dataclass
 
 AGAIN = 1.0  # seconds before a log is asked for again that could not be read
 _PAUSES = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0)  # seconds before a log is read on whose connection broke

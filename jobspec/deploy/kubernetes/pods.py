@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from jobctl.jobspec.deploy.kubernetes.kinds import Object, labels_of
 from jobctl.jobspec.deploy.model.observed import State
+from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.render.marks import ROLE, label_of
 
 # Where the number of a pod within its role stands: of indexed Jobs (also those of the trainer), and of kubeflow.

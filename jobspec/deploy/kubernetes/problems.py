@@ -6,11 +6,12 @@ import ast
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from jobctl.jobspec.deploy.kubernetes.kinds import JOB, MAIN, TRAINING_RUNTIME, Kind
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
+from jobctl.jobspec.records import dataclass
 
 # What errors of an API server are called, by HTTP status; 0 where there was none, None for all others.
 _CAUSES: tuple[tuple[str, int | None], ...] = (

@@ -7,7 +7,7 @@ pods whose template changed. It is deleted and created, and the annotation `jobc
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from jobctl.jobspec.deploy.apply.reconcile import ORDER, Kind, Step
@@ -22,6 +22,7 @@ from jobctl.jobspec.deploy.kubernetes.kinds import (
 )
 from jobctl.jobspec.deploy.kubernetes.manifests import is_main
 from jobctl.jobspec.deploy.model.observed import Phase
+from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.render.marks import OWNER, SPEC, annotation_of, is_old, mark
 
 # What the server keeps beside what anybody says of an object.

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from stat import S_ISREG
 from typing import Protocol
 
 from jobctl.jobspec.deploy.model.errors import DeployError
 from jobctl.jobspec.deploy.model.untrusted import number_in
+from jobctl.jobspec.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -12,7 +12,7 @@ import re
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import PurePosixPath
 
 from jobctl.jobspec.deploy.logs.files import LogKey, LogSource, Size, Want
@@ -20,6 +20,7 @@ from jobctl.jobspec.deploy.logs.seeking import RECORD, begin_at, index_at, start
 from jobctl.jobspec.deploy.model.errors import DeployError
 from jobctl.jobspec.deploy.model.log_lines import Line, LineSelection
 from jobctl.jobspec.deploy.model.untrusted import as_number, number_in, parse_object
+from jobctl.jobspec.records import dataclass
 
 AT_ONCE = 4 << 20  # bytes of one file that are read at once
 TOGETHER = 128 << 20  # the same of all files of a job, unless that is less than a line for each

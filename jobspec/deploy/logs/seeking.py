@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from jobctl.jobspec.deploy.logs.files import LogKey, LogSource, Size, Want
+from jobctl.jobspec.records import dataclass
 
 RECORD = struct.Struct("<Qd")  # of an index: from which byte on was written when
 BLOCK, LARGEST = 16 << 10, 4 << 20  # bytes that are read at once on the way back from a log's end, at first and at most

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from typing import Any, Literal, TypeVar
 
 from jobctl.jobspec.deploy.model.untrusted import Json
@@ -16,6 +16,7 @@ from jobctl.jobspec.launcher.control import age_of
 from jobctl.jobspec.plan.generation import Generation
 from jobctl.jobspec.plan.recovery import STRAGGLER, Failure
 from jobctl.jobspec.plan.serial import load
+from jobctl.jobspec.records import dataclass
 
 T = TypeVar("T")
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from jobctl.jobspec.deploy.model.untrusted import as_text, texts
+from jobctl.jobspec.records import dataclass
 
 Kind: TypeAlias = Literal["docker", "podman"]
 Store: TypeAlias = Literal["layers", "containerd", "podman"]

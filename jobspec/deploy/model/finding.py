@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from jobctl.jobspec.records import dataclass
 
 Verdict = Literal["ok", "warning", "error", "skipped"]
 

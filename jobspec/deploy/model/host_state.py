@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TypeAlias
 
 from jobctl.jobspec.deploy.model.container import SeenContainer
@@ -13,6 +13,7 @@ from jobctl.jobspec.deploy.model.observed import FULL, Observed, ObservedNode, O
 from jobctl.jobspec.deploy.model.report_reader import parse_node
 from jobctl.jobspec.deploy.model.spare_state import SPARE, idle_spare, spare_container
 from jobctl.jobspec.deploy.model.untrusted import Json
+from jobctl.jobspec.records import dataclass
 
 NONE: Mapping[str, str] = {}
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from jobctl.jobspec.plan.serial import load
+from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.spec.hosts import Host
 
 

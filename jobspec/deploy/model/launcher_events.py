@@ -6,7 +6,6 @@ Several launchers tell of the same thing, and so may a supervisor: `key_of` says
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from jobctl.jobspec.deploy.model.untrusted import (
@@ -22,6 +21,7 @@ from jobctl.jobspec.deploy.model.untrusted import (
 )
 from jobctl.jobspec.launcher.event_log import key_of
 from jobctl.jobspec.launcher.words import EVENT_WORDS, id_of
+from jobctl.jobspec.records import dataclass
 
 LATE = 60.0  # seconds after which nobody waits for what other nodes tell of how a generation began
 

@@ -25,13 +25,14 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from jobctl.jobspec.deploy.model.control import age
 from jobctl.jobspec.deploy.model.untrusted import Json, as_moment, as_number, as_text, number_in, objects, parse_object
 from jobctl.jobspec.launcher.lease import PROBE_MARK
 from jobctl.jobspec.launcher.old_places import CONFIRMED
 from jobctl.jobspec.plan.generation import Generation, OldPlace
+from jobctl.jobspec.records import dataclass
 
 EXPIRY = 15  # seconds after which a lock is free whose holder is not heard of any more
 COUNT = 0.2  # seconds between two counts of the hosts that are heard

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Protocol
 
 from jobctl.jobspec.deploy.model.errors import DeployError
+from jobctl.jobspec.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

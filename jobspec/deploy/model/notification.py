@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from jobctl.jobspec.deploy.model.untrusted import Json, as_moment, as_number, as_text, texts
 from jobctl.jobspec.launcher.notification import Notification as Notification
+from jobctl.jobspec.records import dataclass
 
 
 def notification_from(data: Json) -> Notification | None:

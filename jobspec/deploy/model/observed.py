@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 from jobctl.jobspec.deploy.model.control import Control
@@ -16,6 +16,7 @@ from jobctl.jobspec.deploy.model.spare_state import SpareState
 from jobctl.jobspec.launcher.node_report import StandbyState, StartWay
 from jobctl.jobspec.plan.generation import Generation, OldPlace
 from jobctl.jobspec.plan.recovery import Failure
+from jobctl.jobspec.records import dataclass
 
 Phase = Literal["pending", "starting", "running", "degraded", "restarting", "succeeded", "failed", "stopped", "unknown"]
 SETTLED: tuple[Phase, ...] = ("succeeded", "failed", "stopped")  # phases in which a job stays until somebody changes it

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from jobctl.jobspec.deploy.model.untrusted import Json, as_text, parse_object
+from jobctl.jobspec.records import dataclass
 
 _MIB = 1 << 20
 _NUMBER = re.compile(r"[0-9]{1,18}(\.[0-9]{1,9})?")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from jobctl.jobspec.deploy.model.container import SeenContainer
 from jobctl.jobspec.deploy.model.untrusted import Json, as_number
+from jobctl.jobspec.records import dataclass
 
 SPARE = "spare"  # the role of a container whose launcher waits to become a node
 NONE: Json = {}

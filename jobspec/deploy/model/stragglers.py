@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from jobctl.jobspec.deploy.model.observed import ObservedNode
 from jobctl.jobspec.launcher.stragglers import slow_processes
 from jobctl.jobspec.launcher.words import slowness
+from jobctl.jobspec.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from jobctl.jobspec.deploy.model.untrusted import as_number
+from jobctl.jobspec.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

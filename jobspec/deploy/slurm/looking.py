@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from secrets import token_hex
 
 from jobctl.jobspec.deploy.host.send_code import pack_code
@@ -15,6 +14,7 @@ from jobctl.jobspec.deploy.slurm.login import LoginNode, without
 from jobctl.jobspec.deploy.slurm.preflight import NOW_NOT
 from jobctl.jobspec.deploy.slurm.problems import slurm_error
 from jobctl.jobspec.plan.types import Plan
+from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.render.artefact import Artefact
 from jobctl.jobspec.render.slurm import options_of
 from jobctl.jobspec.render.slurm_look import look_command, look_files, look_plan, machine_options

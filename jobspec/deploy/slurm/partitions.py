@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from jobctl.jobspec.deploy.model.finding import Finding
 from jobctl.jobspec.plan.types import Plan
+from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.render.slurm import machines, options_of
 from jobctl.jobspec.spec.durations import in_all_units, parse_slurm
 

@@ -7,10 +7,11 @@ import re
 import tarfile
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import PurePosixPath
 
 from jobctl.jobspec.deploy.model.untrusted import Json, number_in, parse_object
+from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.spec.durations import parse_slurm
 
 WAITING = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD"})

@@ -7,13 +7,13 @@ import fcntl
 import io
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import paramiko
 
 from jobctl.jobspec.deploy.store.files import write_atomic
 from jobctl.jobspec.deploy.store.jobdir import JobDir
+from jobctl.jobspec.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from jobctl.jobspec.deploy.store.code import (
 from jobctl.jobspec.deploy.store.dockerfile import copied, goes_through
 from jobctl.jobspec.deploy.store.ignore import Patterns, at_any_depth
 from jobctl.jobspec.plan.sent import Build
+from jobctl.jobspec.records import dataclass
 
 DIGITS = 12  # of the hash, in the tag
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from hashlib import file_digest, sha256
 from pathlib import Path
@@ -18,6 +18,7 @@ from stat import S_IMODE, S_ISDIR, S_ISLNK, S_ISREG
 from jobctl.jobspec.deploy.store.ignore import Patterns, at_any_depth
 from jobctl.jobspec.plan.sent import Code
 from jobctl.jobspec.plan.types import Plan
+from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.render.write import LIST as RENDERED
 from jobctl.jobspec.spec.targets import traits_of
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from stat import S_ISLNK, S_ISREG
@@ -12,6 +11,7 @@ from stat import S_ISLNK, S_ISREG
 from jobctl.jobspec.deploy.model.errors import DeployError
 from jobctl.jobspec.deploy.store.code import File
 from jobctl.jobspec.plan.sent import Dataset
+from jobctl.jobspec.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from jobctl.jobspec.deploy.store.ignore import Patterns
+from jobctl.jobspec.records import dataclass
 
 _VARIABLE = re.compile(r"\$\{(\w+)(?::?-([^}]*))?\}|\$(\w+)")
 _SYNTAX = re.compile(r"^#\s*syntax\s*=", re.IGNORECASE | re.MULTILINE)

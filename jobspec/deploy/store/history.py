@@ -9,12 +9,12 @@ import contextlib
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from jobctl.jobspec.deploy.model.untrusted import is_moment, is_number, parse_object
 from jobctl.jobspec.deploy.store.files import append_line
+from jobctl.jobspec.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

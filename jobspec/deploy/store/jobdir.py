@@ -13,7 +13,6 @@ import json
 import os
 import socket
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from types import NoneType
@@ -25,6 +24,7 @@ from jobctl.jobspec.deploy.store.files import read_json, write_atomic, write_jso
 from jobctl.jobspec.plan.generation import Generation, Origin, Standing
 from jobctl.jobspec.plan.serial import dump_plan, load_plan
 from jobctl.jobspec.plan.types import Plan
+from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.spec.targets import TARGETS
 
 CHANNELS = "channels.json"

@@ -6,13 +6,13 @@ import contextlib
 import os
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from jobctl.jobspec.deploy.store import events
 from jobctl.jobspec.deploy.store.jobdir import CHANNELS, KEPT, SSH, JobDir
 from jobctl.jobspec.deploy.store.lock import read_holder
+from jobctl.jobspec.records import dataclass
 
 # Events of a job that comes up, runs, or is taken down: the last of these has to be a `down`.
 EVENTS_OF_LIFE = ("up", "step", "generation-begun", "supervisor-started", "down")

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from jobctl.jobspec.deploy.store.files import read_json, write_json
+from jobctl.jobspec.records import dataclass
 
 KEPT = 20  # of the newest values of each thing that is measured
 

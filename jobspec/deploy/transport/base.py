@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.transport.scripts import Scripts
+from jobctl.jobspec.records import dataclass
 
 TIMEOUT = 60.0  # seconds of silence after which a command is given up
 FIRST_ANSWER = 15.0  # seconds in which a host that let us in does the simplest thing, or hangs

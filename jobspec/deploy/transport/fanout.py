@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from jobctl.jobspec.deploy.model.errors import DeployError
+from jobctl.jobspec.records import dataclass
 
 T = TypeVar("T")
 H = TypeVar("H")

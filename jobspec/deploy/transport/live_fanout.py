@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from jobctl.jobspec.deploy.model.errors import UNHEARD, DeployError, HostError
 from jobctl.jobspec.deploy.transport.fanout import AT_ONCE, H, Outcome, T
+from jobctl.jobspec.records import dataclass
 
 FIRST = 5.0  # seconds that the first answer of all may take
 QUIET = 2.0  # seconds without any answer, after which a round ends without the hosts that are missing

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+
+from jobctl.jobspec.records import dataclass
 
 _INCLUDE = re.compile(r"\. \./(\w+)\.sh")
 

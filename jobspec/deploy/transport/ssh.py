@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
@@ -24,6 +23,7 @@ from jobctl.jobspec.deploy.transport.connecting import CONNECT_TIMEOUT, close, c
 from jobctl.jobspec.deploy.transport.held_shell import HeldCommand, Login
 from jobctl.jobspec.deploy.transport.running import ChannelCommand
 from jobctl.jobspec.deploy.transport.ssh_problems import explain, login_ended, login_hangs, port_refused
+from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.spec.hosts import Host
 
 if TYPE_CHECKING:

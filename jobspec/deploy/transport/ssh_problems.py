@@ -5,9 +5,9 @@ from __future__ import annotations
 import errno
 import re
 import shlex
-from dataclasses import dataclass
 
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError, PortClosed
+from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.spec.hosts import Host
 
 QUOTED = 200  # characters of what a login prints, at most

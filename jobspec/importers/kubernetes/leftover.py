@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from jobctl.jobspec.importers.draft import Draft
 from jobctl.jobspec.importers.kubernetes.document import Document, Path, differences, says_something
 from jobctl.jobspec.importers.names import is_secret, looks_secret
+from jobctl.jobspec.records import dataclass
 
 _LONGEST = 40
 _OURS = "app.kubernetes.io/managed-by"

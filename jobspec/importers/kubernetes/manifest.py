@@ -7,7 +7,7 @@ goes to the block `kubernetes`, so that the spec's manifests are again those tha
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import yaml
@@ -20,6 +20,7 @@ from jobctl.jobspec.importers.kubernetes.leftover import is_ours
 from jobctl.jobspec.importers.names import job_name
 from jobctl.jobspec.importers.shell.interpreter import Command
 from jobctl.jobspec.importers.values import seconds, whole
+from jobctl.jobspec.records import dataclass
 
 Json: TypeAlias = Mapping[str, Any]
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from jobctl.jobspec.importers import values
 from jobctl.jobspec.importers.draft import Draft, ImportProblem
 from jobctl.jobspec.importers.escaping import known, literal, settled
+from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.spec.scalars import parse_size
 
 # fmt: off

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from jobctl.jobspec.importers.draft import Draft, ImportProblem
+from jobctl.jobspec.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from jobctl.jobspec.records import dataclass
 
 _PYTHON = re.compile(r"python(\d+(\.\d+)*)?|pypy3?")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from jobctl.jobspec.importers.draft import ImportProblem
 from jobctl.jobspec.importers.escaping import known, shown
@@ -17,6 +17,7 @@ from jobctl.jobspec.importers.shell import arithmetic
 from jobctl.jobspec.importers.shell.expand import MOST_ROUNDS, Expander, Read, assignment, settled_or_empty
 from jobctl.jobspec.importers.shell.lexer import Token
 from jobctl.jobspec.importers.shell.syntax import For, Function, Group, Maybe, Redirect, Simple, Statement, parse
+from jobctl.jobspec.records import dataclass
 
 MOST_COMMANDS = 4096
 MOST_STEPS = 100_000

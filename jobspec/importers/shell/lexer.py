@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 from jobctl.jobspec.importers.draft import ImportProblem
+from jobctl.jobspec.records import dataclass
 
 Kind = Literal["text", "variable", "command", "sum"]
 

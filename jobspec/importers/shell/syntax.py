@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from jobctl.jobspec.importers.draft import ImportProblem
 from jobctl.jobspec.importers.shell.lexer import Lexer, Token
+from jobctl.jobspec.records import dataclass
 
 DEEPEST = 50
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from jobctl.jobspec.importers.draft import Draft, Found
@@ -13,6 +13,7 @@ from jobctl.jobspec.importers.escaping import literal
 from jobctl.jobspec.importers.names import says_something
 from jobctl.jobspec.importers.slurm import recipes
 from jobctl.jobspec.importers.slurm.option_syntax import is_known, split
+from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.spec.durations import in_one_unit, parse_slurm
 
 _LINE = re.compile(r"#SBATCH(?=\s)(.*)")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
@@ -13,6 +12,7 @@ from jobctl.jobspec.importers.jobs import ImportContext, import_command, import_
 from jobctl.jobspec.importers.write import hosts_text, spec_text
 from jobctl.jobspec.operations.authoring.starter import write_new
 from jobctl.jobspec.operations.errors import Refused
+from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.spec.frameworks import FRAMEWORKS
 from jobctl.jobspec.spec.load import load_text
 from jobctl.jobspec.spec.names import is_name

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,7 @@ from jobctl.jobspec.operations.resolve.job import DEFAULT_SPEC, Reached, Where, 
 from jobctl.jobspec.operations.targets.base import CheckRequest
 from jobctl.jobspec.operations.targets.choose import choose_target
 from jobctl.jobspec.operations.targets.table import finder_of
+from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.spec.fitness_mode import FitnessMode
 from jobctl.jobspec.spec.targets import TARGETS
 

@@ -7,11 +7,11 @@ import re
 import socket
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from jobctl.jobspec.operations.errors import Refused
 from jobctl.jobspec.operations.resolve.names import is_service, node_number
+from jobctl.jobspec.records import dataclass
 
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.apply.deployer import Handle, NodePlace, NodePorts

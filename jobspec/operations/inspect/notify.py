@@ -6,7 +6,6 @@ import os
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING, Literal
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 from jobctl.jobspec.operations.errors import InvalidSpec
 from jobctl.jobspec.operations.resolve.channels import channels_in_config, channels_in_spec
 from jobctl.jobspec.operations.resolve.job import DEFAULT_SPEC, is_spec_file, job_of_name, load
+from jobctl.jobspec.records import dataclass
 
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.model.notification import Channel, DeliveryResult

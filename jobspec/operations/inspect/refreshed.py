@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from jobctl.jobspec.deploy.model.errors import DeployError
 from jobctl.jobspec.operations.errors import OperationError
+from jobctl.jobspec.records import dataclass
 
 T = TypeVar("T")
 FRESH = 1.0  # seconds for which a value serves all who ask

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.operations.errors import Refused
 from jobctl.jobspec.operations.unsupported import refuse_unsupported
+from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.spec.targets import traits_of
 
 if TYPE_CHECKING:

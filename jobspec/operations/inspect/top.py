@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.deploy.apply.clock import pause
 from jobctl.jobspec.deploy.transport.live_fanout import LiveFanOut
 from jobctl.jobspec.operations.inspect.status import ended, look_on, observe
+from jobctl.jobspec.records import dataclass
 
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.apply.deployer import Handle

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from jobctl.jobspec.deploy.apply.clock import pause
 from jobctl.jobspec.operations.errors import JobFailed, Refused
 from jobctl.jobspec.operations.resolve.names import node_number
+from jobctl.jobspec.records import dataclass
 
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.apply.deployer import Breakable, FaultTarget

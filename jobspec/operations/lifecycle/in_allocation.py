@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import time
-from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING, NoReturn
 
@@ -19,6 +18,7 @@ from jobctl.jobspec.operations.resolve.drift import spec_started_with
 from jobctl.jobspec.operations.resolve.names import node_number
 from jobctl.jobspec.operations.resolve.ownership import refuse_others, refuse_owner, warn_of_another_spec
 from jobctl.jobspec.operations.unsupported import unsupported
+from jobctl.jobspec.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
 from jobctl.jobspec.operations.errors import (
@@ -21,6 +20,7 @@ from jobctl.jobspec.operations.lifecycle.records import about, secrets_of, sourc
 from jobctl.jobspec.operations.resolve.ownership import refuse_others, refuse_owner, warn_of_another_spec
 from jobctl.jobspec.operations.resolve.planning import owner
 from jobctl.jobspec.operations.unsupported import refuse_unsupported, unsupported
+from jobctl.jobspec.records import dataclass
 
 if TYPE_CHECKING:
     from pathlib import Path

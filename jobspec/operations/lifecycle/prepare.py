@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.operations.errors import HostsFailed
@@ -10,6 +9,7 @@ from jobctl.jobspec.operations.lifecycle.applying import locked
 from jobctl.jobspec.operations.lifecycle.records import refuse_missing_data, secrets_of
 from jobctl.jobspec.operations.resolve.build import have_built
 from jobctl.jobspec.operations.resolve.ownership import refuse_owner
+from jobctl.jobspec.records import dataclass
 
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.apply.deployer import Failures

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,7 @@ from jobctl.jobspec.operations.errors import InvalidConfig, Refused
 from jobctl.jobspec.operations.reporter import SILENT
 from jobctl.jobspec.operations.resolve.settings import read_config
 from jobctl.jobspec.operations.user import user_name
+from jobctl.jobspec.records import dataclass
 
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.model.notification import Channel

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.operations.errors import InvalidHosts, InvalidSpec, Refused
 from jobctl.jobspec.operations.targets.choose import choose_target, may_take_hosts, names_cluster, where_recorded
+from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.spec.targets import TARGETS
 
 if TYPE_CHECKING:

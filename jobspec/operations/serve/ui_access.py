@@ -12,12 +12,13 @@ import hmac
 import os
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from hashlib import sha256
 from pathlib import Path
 
 from jobctl.jobspec.deploy.model.untrusted import as_number, as_text
 from jobctl.jobspec.deploy.store.files import read_json, write_json
+from jobctl.jobspec.records import dataclass
 
 _SHORTEST = 32  # characters of a token
 

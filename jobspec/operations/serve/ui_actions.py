@@ -7,12 +7,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from jobctl.jobspec.deploy.model.errors import DeployError
 from jobctl.jobspec.operations.errors import NotYours, OperationError, PartlyDone, Refused
 from jobctl.jobspec.operations.inspect.as_json import iso
+from jobctl.jobspec.records import dataclass
 
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.apply.deployer import Failures, FaultTarget

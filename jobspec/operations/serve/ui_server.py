@@ -7,7 +7,6 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from http import HTTPStatus
 from importlib.resources import files
 from ipaddress import ip_address
@@ -22,6 +21,7 @@ from jobctl.jobspec.operations.serve.http_server import PlainServer, QuietHandle
 from jobctl.jobspec.operations.serve.ui_access import PageAccess
 from jobctl.jobspec.operations.serve.ui_actions import PageActions, Wish
 from jobctl.jobspec.operations.serve.ui_data import UiData, known_directory
+from jobctl.jobspec.records import dataclass
 
 _KINDS = {"html": "text/html; charset=utf-8", "css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8"}
 _ASSETS = ("page.css", "page.js", "access.js", "actions.js", "draw.js")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
+
+from jobctl.jobspec.records import dataclass
 
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.apply.deployer import Handle

@@ -6,11 +6,11 @@ Rules need nothing but the spec (and its folder, for files); those about hosts a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from os.path import expanduser, isdir, isfile
 from pathlib import Path
 
+from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.spec.checks.mounts import check_mounts
 from jobctl.jobspec.spec.diagnostics import Diagnostic, Severity, Span
 from jobctl.jobspec.spec.frameworks import FRAMEWORKS, KINDS, Traits, listed

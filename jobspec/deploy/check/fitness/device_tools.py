@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 
 from jobctl.jobspec.deploy.model.untrusted import Json, as_text, parse_object
 from jobctl.jobspec.frameworks.failure_patterns import XIDS
+from jobctl.jobspec.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

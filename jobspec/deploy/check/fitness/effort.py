@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.spec.fitness_mode import FitnessMode
 
 

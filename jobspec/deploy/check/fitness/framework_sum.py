@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from jobctl.jobspec.deploy.check.fitness.findings import wrong
 from jobctl.jobspec.deploy.check.fitness.session import ProbeSession
@@ -14,6 +14,7 @@ from jobctl.jobspec.deploy.model.untrusted import Json, objects
 from jobctl.jobspec.deploy.transport.fanout import fan_out
 from jobctl.jobspec.frameworks.programs import text_of
 from jobctl.jobspec.plan.types import Node
+from jobctl.jobspec.records import dataclass
 
 MEET = 120.0  # seconds in which all ranks have to come
 ALL = 300.0  # seconds for all of it: where hosts are busy, a framework is imported for long

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from jobctl.jobspec.deploy.check.fitness.effort import Effort
 from jobctl.jobspec.deploy.check.fitness.samples import ROUNDS_DIGEST, Sample, device_values, sample_of, storage_speed
@@ -12,6 +12,7 @@ from jobctl.jobspec.deploy.check.fitness.session import ProbeSession
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.model.untrusted import Json
 from jobctl.jobspec.frameworks.programs import text_of
+from jobctl.jobspec.records import dataclass
 
 DIGEST = hashlib.pbkdf2_hmac(*ROUNDS_DIGEST).hex()
 ANSWER = 120.0  # seconds in which a probe measures one thing on a busy host

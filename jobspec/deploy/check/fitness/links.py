@@ -7,9 +7,10 @@ gets a partner that is proven: one of a fast pair. With a proven partner a healt
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import median
 from typing import TypeAlias
+
+from jobctl.jobspec.records import dataclass
 
 LINK_TOLERANCE = 0.30  # below the fastest pair, from which on both hosts of a pair are suspects
 LOSS = 0.004  # of segments that have to be sent again: a healthy network loses far less

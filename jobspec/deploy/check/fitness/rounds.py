@@ -12,10 +12,11 @@ in the same round, and what the slow one has of the fast one's speed counts, too
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
 
 from jobctl.jobspec.deploy.check.fitness.verdicts import METRIC, PastValues, Place, Values, doubts
+from jobctl.jobspec.records import dataclass
 
 SURE = 3  # comparisons of two hosts in one round from which on they count
 

@@ -11,11 +11,12 @@ fast memory is counts as the same in any case, as it is the same memory.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from statistics import median
 from typing import Any
 
 from jobctl.jobspec.deploy.model.untrusted import Json
+from jobctl.jobspec.records import dataclass
 
 ROUNDS_DIGEST = ("sha256", b"jobctl", b"fitness", 5000)  # what the probe computes in `compute`
 # Below what is usual on a machine, down to which a host's core counts as fast as any other.

@@ -11,11 +11,11 @@ median. The faster one is the reference then, and only a difference of twice the
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from statistics import median, median_low
 from typing import Literal, TypeAlias
 
 from jobctl.jobspec.deploy.model.finding import Verdict
+from jobctl.jobspec.records import dataclass
 
 Place: TypeAlias = tuple[str, str]  # a host, and a device of it (`cuda:3`), or "" for the host as a whole
 Values: TypeAlias = Mapping[str, Mapping[Place, float]]  # by the metric's name
