@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import json
 import os
@@ -163,8 +162,7 @@ def test_launchers_in_containers_tell_people(jobs: Jobs) -> None:
 
 
 def told_by(hook: Webhook) -> list[dict[str, Any]]:
-    """Return the messages; one that came twice once: a launcher that does not hear the other one tells as well."""
-    assert max(collections.Counter(message["id"] for message in hook.messages).values()) <= 2
+    """Return the messages, each once: a launcher that does not hear the other one tells as well, and one tries again."""
     return list({message["id"]: message for message in reversed(hook.messages)}.values())[::-1]
 
 
