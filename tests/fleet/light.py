@@ -269,7 +269,7 @@ class LightFleet:
                 start_new_session=True,
                 env={"PATH": os.environ["PATH"], "HOME": "/root"},
             )
-        wait(pid.exists, 20, lambda: f"sshd said:\n{last_words(self.dir / 'sshd.log')}")
+        wait(pid.exists, 60, lambda: f"sshd said:\n{last_words(self.dir / 'sshd.log')}")
 
     def restart_sshd(self) -> None:
         """Have sshd read its configuration again."""

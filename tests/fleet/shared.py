@@ -23,7 +23,7 @@ from .fleet import Fleet, fleet
 from .host import USER, Host
 from .machine import missing, sh
 
-SETTLES = 10.0  # seconds within which what ends by itself has ended
+SETTLES = 60.0  # seconds within which what ends by itself has ended
 
 State = dict[str, object]
 

@@ -13,7 +13,7 @@ from tests.tools.waiting import eventually
 from .fleet import Fleet
 from .host import Host
 from .jobs import SPEC, Jobs
-from .test_images import count, programs
+from .test_images import count, have_ended
 
 SIZE = 40_000_000
 MORE = 1.02  # times the bytes that are missing may leave this machine
@@ -64,21 +64,21 @@ def test_data_leaves_this_machine_once(jobs: Jobs) -> None:
     changed = sent_for(jobs)
     print(f"sent: {first}, {changed}; for nothing: {nothing}")
     assert [len(whole(host)) for host in jobs.fleet.hosts] == [2, 2, 2]
-    assert [programs(host) for host in jobs.fleet.hosts] == ["", "", ""]
+    have_ended(jobs)
     assert max(first, changed) - nothing < MORE * (SIZE + 50_000), nothing
 
 
 def test_a_host_that_is_cut_off_gets_the_rest_of_the_data_from_another_host(jobs: Jobs) -> None:
     second, third = jobs.fleet[1], jobs.fleet[2]
-    second.slow_link("80mbit")
+    second.slow_link("16mbit")  # who looks on may be slow
     prepare = jobs.start("prepare", *jobs.where, "--skip-check")
     eventually(lambda: begun(third) > SIZE // 8)
     third.pull_cable()
+    second.slow_link(None)
     code = prepare.wait(400)
     assert (code, [len(whole(host)) for host in jobs.fleet.hosts]) == (4, [1, 1, 0]), prepare.printed()
     assert "h3: it has stopped to answer" in prepare.printed()[1]
     third.plug_cable()
-    second.slow_link(None)
     part, arrived = begun(third), count(third.cable, "tx")
     assert part > SIZE // 8
     assert sent_for(jobs) < 0.1 * SIZE

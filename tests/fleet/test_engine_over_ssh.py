@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -96,9 +97,11 @@ def test_what_the_engine_refuses_is_told_in_its_words(hosts: Fleet) -> None:
 def test_events_arrive_at_once(hosts: Fleet) -> None:
     transport = ssh(hosts)
     with Engine(transport).asked() as client, Engine(transport).asked() as watcher, ThreadPoolExecutor(1) as pool:
-        stream = watcher.events(decode=True, filters={"event": "die"})
-        first = pool.submit(next, stream)
         container = client.create_container(IMAGE, ["sleep", "600"])
+        # `since`: the engine answers a moment before it listens.
+        wanted = {"event": "die", "container": container["Id"]}
+        stream = watcher.events(since=int(time.time()), decode=True, filters=wanted)
+        first = pool.submit(next, stream)
         client.start(container)
         client.kill(container)
         assert first.result(60)["id"] == container["Id"]  # while the stream of events goes on

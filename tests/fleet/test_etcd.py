@@ -139,7 +139,7 @@ def test_the_only_node_of_a_job_moves(run: Callable[..., WithEtcd]) -> None:
     assert node["host"] == "h4"
     assert home == "h1"
     (job.checkpoints / "hold").unlink()
-    done = job.run("wait", "--timeout", "120s")
+    done = job.run("wait", "--timeout", "300s")
     assert done.returncode == 0, job.run("events").stdout
     assert not (job.checkpoints / "TWICE").exists()
     job.fleet[0].power_on()

@@ -26,7 +26,8 @@ def target(request: pytest.FixtureRequest) -> str:
 def test_a_whole_life(jobs: Jobs, target: str) -> None:
     up = jobs.up("--target", target, check=True)
     assert up.returncode == 0, up.stderr
-    assert up.stderr.splitlines() == [
+    # What takes long is told, too.
+    assert [line for line in up.stderr.splitlines() if " for a while: " not in line] == [
         "start node 0 on h1: not running",
         "start node 1 on h2: not running",
         "generation 1: the job is new",
@@ -47,14 +48,13 @@ def test_a_whole_life(jobs: Jobs, target: str) -> None:
         "replicas": "2/2",
     }
     assert [f"{node['container']}\n" for node in status["nodes"]] == before
-    metrics = jobs.ok("metrics")
-    assert [f'jobctl_host_memory_bytes{{host="{host}"}}' in metrics for host in ("h1", "h2")] == [True, True]
+    eventually(lambda: measured(jobs) == ["h1", "h2"])  # a host that stands still is left out of a look
     # A failing process costs no container, and the job goes on from its checkpoint.
     (jobs.checkpoints / "fail-1").touch()
     jobs.trains(generation=2)
     assert [host.docker("ps", "-q", "--no-trunc") for host in jobs.fleet.hosts] == before
     jobs.end()
-    assert jobs.run("wait", "--timeout", "60s").returncode == 0
+    assert jobs.run("wait", "--timeout", "300s").returncode == 0
     logs = jobs.ok("logs", "--node", "1").splitlines()
     assert [line.split(" from ")[0] for line in logs if "generation" in line] == [
         "node1 rank1 | generation 1",
@@ -69,6 +69,12 @@ def test_a_whole_life(jobs: Jobs, target: str) -> None:
     assert (jobs.containers(), jobs.files()) == ([[], []], [])
     assert jobs.ok("logs", "--node", "1").splitlines() == logs
     assert jobs.run("down").returncode == 0
+
+
+def measured(jobs: Jobs) -> list[str]:
+    """Return the hosts whose memory `metrics` tells."""
+    metrics = jobs.ok("metrics")
+    return [host.name for host in jobs.fleet.hosts if f'jobctl_host_memory_bytes{{host="{host.name}"}}' in metrics]
 
 
 def lies_there_as_rendered(jobs: Jobs, target: str) -> None:

@@ -238,7 +238,7 @@ def test_parameter_servers(learner: Any) -> None:
     (job.checkpoints / "end").touch()
     done = job.run("wait", "--timeout", "300s", timeout=330.0)
     assert done.returncode == 0, done.stderr
-    eventually(lambda: [(n["state"], n["exit_code"]) for n in job.status()["nodes"]] == [("exited", 0)] * 4, 60)
+    eventually(lambda: [(n["state"], n["exit_code"]) for n in job.status()["nodes"]] == [("exited", 0)] * 4)
     lines = [json.loads(line) for line in job.ok("logs", "-o", "json").splitlines()]
     finals = sorted(line["line"].split()[:3] for line in lines if line["line"].startswith("final "))
     assert finals == [["final", str(rank), "3"] for rank in range(3)]

@@ -48,7 +48,7 @@ def test_a_job_on_podman_lives_as_on_docker(jobs: Jobs) -> None:
             jobs.fleet[1].docker("kill", name)
         else:
             (jobs.checkpoints / "fail-1").touch()
-        jobs.trains(generation=generation)
+        jobs.trains(step=1, generation=generation)  # which has printed something by then
     assert "generation 3" in jobs.ok("logs", "--node", "1")
 
     assert jobs.run("scale", "counter", "1").returncode == 0

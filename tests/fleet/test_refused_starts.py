@@ -43,8 +43,7 @@ def test_a_node_moves_from_where_its_container_cannot_start_and_waits_where_it_c
     scratch[1].rmdir()
     job.fleet[1].docker("kill", "jobctl-counter-1")
     eventually(lambda: job.happened("moved"))
-    job.trains(1, after=1)
-    assert job.status()["nodes"][1]["host"] == "h3"
+    assert job.trains(1, after=1)["nodes"][1]["host"] == "h3"
     (why,) = {event["message"] for event in job.happened("host-failed")}
     assert why.startswith("h2: cannot start node 1: ")
     scratch[2].rmdir()

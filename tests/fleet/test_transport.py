@@ -162,11 +162,15 @@ def test_a_login_that_runs_no_command(hosts: Fleet, early: bool) -> None:
 
 def test_a_login_that_never_ends(hosts: Fleet) -> None:
     with bashrc(hosts, "while :; do echo still here; sleep 0.05; done\n") as transport:
-        with pytest.raises(
-            HostError, match="its login has run no command within 1 s; it printed `still here"
-        ) as caught:
-            transport.run(["true"], timeout=1)
-        assert caught.value.code == "silent"
+        said = ""
+        for seconds in (1, 10, 60):  # on a busy machine it may not have come to print
+            with pytest.raises(HostError, match=f"its login has run no command within {seconds} s") as caught:
+                transport.run(["true"], timeout=seconds)
+            assert caught.value.code == "silent"
+            said = caught.value.message
+            if "it printed" in said:
+                break
+        assert "; it printed `still here" in said
 
 
 def test_files_are_put_whole(transport: Transport, tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -244,11 +248,11 @@ def test_what_was_begun_early_is_used_once_and_closed(hosts: Fleet, used: bool) 
     transport.preconnect()
     if used:  # at once: it is waited for, and no second shell begun
         transport.run(["true"])
-    early = eventually(there)
-    assert len(early) == 1
+    # A shell is two for a moment, before the command that it has begun is another program.
+    early = eventually(lambda: len(found := there()) == 1 and found)
     if used:
         transport.run(["true"])
-        assert there() == early
+        eventually(lambda: there() == early)
     transport.close()
     eventually(lambda: not there())
 
