@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import sys
 import time
 from dataclasses import asdict
@@ -16,6 +15,7 @@ import pytest
 
 from tests.plan.made import make
 from tests.tools.frameworks import need_packages
+from tests.tools.ports import free_ports
 
 need_packages("torch")
 
@@ -38,7 +38,8 @@ open(ranks[int(os.environ['RANK'])], 'w').close()
 while not all(map(os.path.exists, ranks)):
     time.sleep(0.02)
 print('all', world, 'generation', generation, flush=True)
-time.sleep(600)
+while True:
+    time.sleep(0.1)
 """
 
 START: list[Any] = [sys.executable, "-m", "torch.distributed.run", "--log-dir", {"slot": "scratch"}]
@@ -53,12 +54,6 @@ START += [
     {"slot": "address"},
 ]
 START += ["--max-restarts", "0", "--no-python", {"slot": "process"}]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.2", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.fixture
@@ -96,7 +91,7 @@ def order(node: Any, number: int) -> None:
         for n in (0, 1)
     ]
     node.order(
-        number, members=members, rendezvous={"address": "127.0.0.2", "port": free_port(), "id": f"demo-{number}"}
+        number, members=members, rendezvous={"address": "127.0.0.2", "port": free_ports(1)[0], "id": f"demo-{number}"}
     )
 
 
@@ -153,7 +148,7 @@ def test_a_node_that_moves_to_a_spare_finds_torchrun_and_torch_imported(node: An
     node.order(1, members=[{**member, "host": "a"}])
     wait(lambda: node.report().get("standby", {}).get("state") in ("ready", "off"), lambda: state([node]))
     assert node.report()["standby"] == {"state": "ready", "reason": None}
-    at = {"address": "127.0.0.2", "port": free_port(), "id": "demo-2"}
+    at = {"address": "127.0.0.2", "port": free_ports(1)[0], "id": "demo-2"}
     node.order(2, members=[{**member, "host": "b"}], rendezvous=at)
     node.dir = node.root / "node-0"
     wait(lambda: "sum 1.0 of 1 generation 2\n" in node.log("workerlog.0", 2), lambda: state([node]))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+
+from jobctl.jobspec.deploy.store.processes import start_ticks
 
 
 def read(pid: str, name: str) -> bytes:
@@ -26,6 +28,11 @@ def read(pid: str, name: str) -> bytes:
 def pids() -> Iterator[str]:
     """Yield the pid of each process of this machine."""
     return (name for name in os.listdir("/proc") if name.isdigit())
+
+
+def by_age(found: Iterable[int]) -> list[int]:
+    """Return processes, the oldest first. Pids do not tell: after the last one, the kernel begins again at the first."""
+    return sorted(found, key=lambda pid: (start_ticks(pid) or 0, pid))
 
 
 def marked(mark: str) -> dict[int, str]:
