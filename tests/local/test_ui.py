@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from jobctl.jobspec.deploy.store.lock import hold
+from tests.tools.ports import free_ports
 from tests.tools.ui_client import UiClient
 
 from .conftest import Jobs, ui
@@ -115,7 +116,8 @@ def test_buttons_do_what_commands_do(jobs: Jobs, eventually: Callable[..., Any])
 
 def test_a_new_server_goes_on_with_token_and_port(jobs: Jobs) -> None:
     """So that pages that are open go on; what others could have read counts no longer."""
-    with ui(jobs) as (url, server):
+    (port,) = free_ports(1)  # which nobody gets that asks for any
+    with ui(jobs, "--listen", str(port)) as (url, server):
         client = UiClient(url)
         client.meet()
         server.kill()
