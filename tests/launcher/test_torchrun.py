@@ -16,6 +16,7 @@ import pytest
 from tests.plan.made import make
 from tests.tools.frameworks import need_packages
 from tests.tools.ports import free_ports
+from tests.tools.processes import hurry
 
 need_packages("torch")
 
@@ -146,7 +147,8 @@ def test_a_node_that_moves_to_a_spare_finds_torchrun_and_torch_imported(node: An
     node.start(command=[sys.executable, "-u", "train.py"], environ={"OMP_NUM_THREADS": "1"}, stop_grace=60.0)
     member = {"node": 0, "rank": 0, "roles": ["trainer"], "address": "127.0.0.2", "nproc": 1}
     node.order(1, members=[{**member, "host": "a"}])
-    wait(lambda: node.report().get("standby", {}).get("state") in ("ready", "off"), lambda: state([node]))
+    waits_as = lambda: node.report().get("standby", {}).get("state")  # noqa: E731
+    wait(lambda: hurry(node.living()) or waits_as() in ("ready", "off"), lambda: state([node]))
     assert node.report()["standby"] == {"state": "ready", "reason": None}
     at = {"address": "127.0.0.2", "port": free_ports(1)[0], "id": "demo-2"}
     node.order(2, members=[{**member, "host": "b"}], rendezvous=at)

@@ -13,6 +13,7 @@ import pytest
 
 from tests.tools.frameworks import python_of
 from tests.tools.pace import keep_pace, limit
+from tests.tools.processes import hurry
 from tests.tools.standins import PATH
 
 from .test_faults import RECOVERED
@@ -38,6 +39,7 @@ def test_it_ends_as_an_undisturbed_run_though_a_rank_is_killed(jobs: Any, eventu
     jobs.ok("up", SHORT)
 
     def ready() -> dict[str, Any] | None:
+        hurry(jobs.processes())
         state: dict[str, Any] = jobs.status()
         return state if "warming" not in {node["standby"]["state"] for node in state["nodes"]} else None
 
