@@ -67,7 +67,7 @@ def test_all_in_it_ends_when_nobody_holds_it_any_more(inside: Inside) -> None:
     first = inside.start()
     left = left_by(first)
     inside.hold.let_go()
-    wait_for(lambda: first.poll() == 137, "the end of the container", 20.0)
+    wait_for(lambda: first.poll() == 137, "the end of the container", 120.0)
     wait_for(lambda: is_gone(left), "the end of what it left")
 
 

@@ -19,6 +19,7 @@ from jobctl.jobspec.allocation.messages import TICK, TOKEN, Datagrams
 from jobctl.jobspec.allocation.node_runner import FIRST_TICKS, NodeRunner, pause_after
 from jobctl.jobspec.render.launcher import allocation
 from tests.slurm.cluster import wait_for
+from tests.tools.processes import read
 
 # Writes its report, as a launcher does as soon as it begins.
 _BEGINS = 'echo "{}" > "$work/new"; mv "$work/new" "$work/node-$2/report.json"'
@@ -57,7 +58,7 @@ class PlayedCoordinator:
         return bool(self.said) and {key: self.said.get(key) for key in wanted} == wanted
 
     def until(self, **wanted: Any) -> None:
-        wait_for(lambda: self.hears(**wanted), f"{wanted}, and not {self.said}", 30.0)
+        wait_for(lambda: self.hears(**wanted), f"{wanted}, and not {self.said}", 120.0)
 
 
 @pytest.fixture
@@ -94,8 +95,9 @@ def test_a_machine_may_refuse_a_launcher_that_was_killed(played: PlayedCoordinat
     played.start()
     played.until(alive=True, begun=True)
     played.script("exit 126")
-    (sleeping,) = [pid for pid in children(played.runner) if b"sleep" in Path(f"/proc/{pid}/cmdline").read_bytes()]
-    os.kill(sleeping, signal.SIGKILL)
+    wait_for(lambda: sleeping(played.runner), "the launcher, which has begun, to sleep")
+    (launcher,) = sleeping(played.runner)
+    os.kill(launcher, signal.SIGKILL)
     played.until(alive=False, begun=False, ended=126, refused="exit code 126")
 
 
@@ -128,6 +130,10 @@ def test_the_reason_is_the_error_and_not_the_advice_below_it_or_the_trials_besid
 def children(runner: subprocess.Popen[bytes] | None) -> list[int]:
     assert runner is not None
     return [int(pid) for pid in Path(f"/proc/{runner.pid}/task/{runner.pid}/children").read_text().split()]
+
+
+def sleeping(runner: subprocess.Popen[bytes] | None) -> list[int]:
+    return [pid for pid in children(runner) if b"sleep" in read(str(pid), "cmdline")]
 
 
 def test_a_runner_without_a_node_asks_often_at_first() -> None:

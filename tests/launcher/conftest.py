@@ -25,7 +25,7 @@ import pytest
 
 from jobctl.jobspec.render.launcher import launcher
 from tests.tools.launches import LAUNCH
-from tests.tools.processes import marked
+from tests.tools.processes import by_age, marked
 from tests.tools.waiting import promptly
 
 OLDEST, NEWEST = "3.8", "3.13"  # of the Pythons that are promised
@@ -274,7 +274,7 @@ class Node:
 
     def pids(self, *words: str) -> list[int]:
         """Return the pids of living processes with all `words` in their command lines, oldest first."""
-        return sorted(pid for pid, line in self.living().items() if all(word in line for word in words))
+        return by_age(pid for pid, line in self.living().items() if all(word in line for word in words))
 
     def guards(self) -> list[int]:
         """Return the pids of the guards of processes, as they have written them down."""

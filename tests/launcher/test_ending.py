@@ -26,11 +26,20 @@ def end(number, frame):
 signal.signal(signal.SIGTERM, end)
 signal.signal(signal.SIGINT, end)
 print('ready', flush=True)
-time.sleep(600)
+while True:
+    time.sleep(0.1)  # Python sees a signal that comes just before a sleep when that is over
 """
 STUBBORN = (
     "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('ready', flush=True)\ntime.sleep(600)\n"
 )
+# Ends once there is a file, and not when it is asked.
+SLOW_TO_END = """\
+import os, signal, time
+signal.signal(signal.SIGTERM, lambda *_: print('asked', flush=True))
+print('ready', flush=True)
+while not os.path.exists('enough'):
+    time.sleep(0.02)
+"""
 
 # Processes that do their best to stay: a grandchild in a session of its own, one that also ignores signals, one
 # that is orphaned on purpose, and one that closed everything.
@@ -102,14 +111,16 @@ def test_the_grace_of_a_new_generation_is_the_orders(node: Any) -> None:
 
 
 def test_a_second_signal_while_ending_changes_nothing(node: Any) -> None:
-    deaf = "import signal, time\nsignal.signal(signal.SIGTERM, lambda *_: print('asked', flush=True))\nprint('ready', flush=True)\n"
-    process = node.start(command=node.script(f"{deaf}while True: time.sleep(600)\n"), stop_grace=1.0)
+    process = node.start(command=node.script(SLOW_TO_END), stop_grace=PATIENCE)
     node.order(1)
     ready(node)
     process.terminate()
     promptly(lambda: "asked" in node.log())
     process.send_signal(signal.SIGINT)
+    node.looks()
+    (node.root / "enough").touch()
     assert process.wait(PATIENCE) == 143
+    assert node.report()["processes"][0]["signal"] is None
 
 
 @pytest.mark.every_python

@@ -21,6 +21,7 @@ from jobctl.jobspec.launcher.restart_policy import FIRST_DELAY
 from jobctl.jobspec.launcher.session_lease import LeaseSession
 from jobctl.jobspec.launcher.session_messages import NodeCourse
 from tests.tools.launches import launch_of, report_of
+from tests.tools.ports import free_ports
 
 KILLED = {"generation": 1, "at": 5.0, "node": 1, "rank": 1, "exit_code": 137, "kind": "signal", "progress": None}
 KILLED |= {"host": "b", "ran": 2.0, "log": None, "tail": [], "reason": "why", "alike": []}
@@ -63,9 +64,7 @@ class Pair:
     """The launchers of two nodes, both in the same generation."""
 
     def __init__(self, folder: Path) -> None:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
-            free.bind(("127.0.0.2", 0))
-            self.port = int(free.getsockname()[1])
+        (self.port,) = free_ports(1)
         self.names = folder / "names.json"
         self.names.write_text(json.dumps({f"node-{node}": [f"127.0.0.{node + 2}", self.port] for node in range(2)}))
         self.nodes = [Node(node, self.port, self.names) for node in range(2)]

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.tools.waiting import promptly
+from tests.tools.processes import hurry
+from tests.tools.waiting import eventually, promptly
 
 from .conftest import Node
 from .test_standby import BOTH, RUN, standby, waiting
@@ -31,11 +32,16 @@ def order(spare: Node, number: int, *, host: str = "a", command: str = "run", **
     spare.order(number, command, members=[{**member, "nproc": spare.launch["nproc"]}], **changes)
 
 
+def settled(spare: Node) -> None:
+    """Wait until it is known how its standby is."""
+    eventually(lambda: hurry(spare.living()) or spare.report().get("standby", {}).get("state") in ("ready", "off"))
+
+
 def waits(spare: Node) -> dict[str, Any]:
     """Begin it, and return how its standby is once that is known."""
     spare.start()
     order(spare, 1)
-    promptly(lambda: spare.report().get("standby", {}).get("state") in ("ready", "off"))
+    settled(spare)
     found: dict[str, Any] = spare.report()["standby"]
     return found
 
@@ -53,9 +59,9 @@ def test_a_node_that_moves_to_a_spare_does_not_import(spare: Any) -> None:
     assert waits(spare) == READY
     said = moves(spare)
     assert (said["node"], said["start"]) == (3, {"standby": True, "cold_because": None})
-    promptly(lambda: "training" in spare.log("workerlog.1", 2))
+    promptly(lambda: "training framework 2\n" in spare.log("workerlog.1", 2))
     assert spare.log("workerlog.1", 2) == "framework imported in generation 1\ntraining framework 2\n"
-    promptly(lambda: spare.report()["standby"] == READY)  # for the next generation
+    eventually(lambda: hurry(spare.living()) or spare.report()["standby"] == READY)  # for the next generation
 
 
 @BOTH
@@ -122,8 +128,8 @@ def test_it_is_made_again_where_a_generation_changes_what_a_node_begins_with(spa
     assert waits(spare) == READY
     before = waiting(spare)
     order(spare, 2, run_id="demo-2")
-    promptly(lambda: waiting(spare).get("rank", before["rank"]) != before["rank"])  # by then it says so
-    promptly(lambda: spare.report()["standby"] == READY)
+    eventually(lambda: waiting(spare).get("rank", before["rank"]) != before["rank"])  # by then it says so
+    eventually(lambda: hurry(spare.living()) or spare.report()["standby"] == READY)
     order(spare, 3, host="b", run_id="demo-2")
     spare.dir = spare.root / "node-3"
     assert promptly(lambda: spare.report().get("start")) == {"standby": True, "cold_because": None}

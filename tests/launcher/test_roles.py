@@ -6,12 +6,12 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 from typing import Any
 
 import pytest
 
+from tests.tools.ports import free_ports
 from tests.tools.waiting import promptly
 
 from .conftest import PATIENCE, STALL, kill_together
@@ -46,10 +46,7 @@ class Job:
         self.node = node
         self.rejoin = 3
         self.within: float | None = None
-        self.ports = []
-        for _ in range(3):
-            with socket.create_server(("127.0.0.1", 0)) as one:
-                self.ports.append(one.getsockname()[1])
+        self.ports = free_ports(3)
         self.launchers: dict[int, subprocess.Popen[str]] = {}
 
     def launch(self, number: int) -> subprocess.Popen[str]:

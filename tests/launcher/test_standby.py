@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from jobctl.jobspec.launcher.standby_guard import CHANGING
-from tests.tools.waiting import promptly
+from tests.tools.processes import hurry
+from tests.tools.waiting import eventually, promptly
 
 from .conftest import kill_together
 
@@ -122,7 +123,7 @@ def begin(node: Any) -> None:
     node.start()
     node.order(1)
     node.until("running", 1)
-    promptly(lambda: node.report()["standby"]["state"] in ("ready", "off"))
+    eventually(lambda: hurry(node.living()) or node.report()["standby"]["state"] in ("ready", "off"))
     assert node.report()["standby"] == {"state": "ready", "reason": None}
 
 
@@ -148,7 +149,7 @@ def test_a_rank_that_has_imported_before_does_not_import_again(standby: Any) -> 
     assert standby.report()["start"] == {"standby": False, "cold_because": "it is the first start of this launcher"}
     report = begin_again(standby)
     assert report["start"] == {"standby": True, "cold_because": None}
-    promptly(lambda: "training" in standby.log("workerlog.1", 2))
+    promptly(lambda: "training framework 2\n" in standby.log("workerlog.1", 2))  # words are written one by one
     assert standby.log("workerlog.1", 2) == "framework imported in generation 1\ntraining framework 2\n"
 
 
@@ -175,7 +176,7 @@ def test_a_rank_sees_from_standby_what_it_sees_after_a_cold_start(standby: Any) 
     finders = warm.pop("finders before")
     assert finders == ["Preloaded", *cold.pop("finders before")]
     assert {name: (cold[name], warm[name]) for name in cold if cold[name] != warm[name]} == {}
-    promptly(lambda: "at exit" in standby.log("workerlog.0", 2))
+    promptly(lambda: "at exit\n" in standby.log("workerlog.0", 2))
     words = standby.log("workerlog.0", 2).partition("Traceback")[2]
     assert words.startswith(f' (most recent call last):\n  File "{SEEN}", line ')
     assert words.count("  File ") == 1
@@ -191,7 +192,7 @@ def test_a_process_that_is_started_again_alone_has_imported_before(standby: Any)
     promptly(lambda: standby.log("workerlog.1", 1).count("training") == 2)
     assert standby.log("workerlog.1", 1).count("framework imported") == 1 + 1  # by the first, and by what waited
     assert [process["pid"] for process in standby.report()["processes"]][:1] == others
-    assert standby.report()["process_restarts"] == 1
+    promptly(lambda: standby.report()["process_restarts"] == 1)  # told a moment after it has begun
     assert standby.report()["start"] == {"standby": False, "cold_because": "it is the first start of this launcher"}
 
 

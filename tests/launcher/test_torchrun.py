@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import sys
 import time
 from dataclasses import asdict
@@ -16,6 +15,8 @@ import pytest
 
 from tests.plan.made import make
 from tests.tools.frameworks import need_packages
+from tests.tools.ports import free_ports
+from tests.tools.processes import hurry
 
 need_packages("torch")
 
@@ -38,7 +39,8 @@ open(ranks[int(os.environ['RANK'])], 'w').close()
 while not all(map(os.path.exists, ranks)):
     time.sleep(0.02)
 print('all', world, 'generation', generation, flush=True)
-time.sleep(600)
+while True:
+    time.sleep(0.1)
 """
 
 START: list[Any] = [sys.executable, "-m", "torch.distributed.run", "--log-dir", {"slot": "scratch"}]
@@ -53,12 +55,6 @@ START += [
     {"slot": "address"},
 ]
 START += ["--max-restarts", "0", "--no-python", {"slot": "process"}]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.2", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.fixture
@@ -96,7 +92,7 @@ def order(node: Any, number: int) -> None:
         for n in (0, 1)
     ]
     node.order(
-        number, members=members, rendezvous={"address": "127.0.0.2", "port": free_port(), "id": f"demo-{number}"}
+        number, members=members, rendezvous={"address": "127.0.0.2", "port": free_ports(1)[0], "id": f"demo-{number}"}
     )
 
 
@@ -151,9 +147,10 @@ def test_a_node_that_moves_to_a_spare_finds_torchrun_and_torch_imported(node: An
     node.start(command=[sys.executable, "-u", "train.py"], environ={"OMP_NUM_THREADS": "1"}, stop_grace=60.0)
     member = {"node": 0, "rank": 0, "roles": ["trainer"], "address": "127.0.0.2", "nproc": 1}
     node.order(1, members=[{**member, "host": "a"}])
-    wait(lambda: node.report().get("standby", {}).get("state") in ("ready", "off"), lambda: state([node]))
+    waits_as = lambda: node.report().get("standby", {}).get("state")  # noqa: E731
+    wait(lambda: hurry(node.living()) or waits_as() in ("ready", "off"), lambda: state([node]))
     assert node.report()["standby"] == {"state": "ready", "reason": None}
-    at = {"address": "127.0.0.2", "port": free_port(), "id": "demo-2"}
+    at = {"address": "127.0.0.2", "port": free_ports(1)[0], "id": "demo-2"}
     node.order(2, members=[{**member, "host": "b"}], rendezvous=at)
     node.dir = node.root / "node-0"
     wait(lambda: "sum 1.0 of 1 generation 2\n" in node.log("workerlog.0", 2), lambda: state([node]))

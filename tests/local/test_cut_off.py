@@ -14,7 +14,7 @@ import pytest
 
 from jobctl.jobspec.launcher.going_back import AWAITED
 
-GRACE = 5.0  # the spec's stop_grace_period
+GRACE = 10.0  # the spec's stop_grace_period, in which whoever kills a command may stand still
 STUBBORN = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
 
 
@@ -41,8 +41,9 @@ def cut_off(jobs: Any, eventually: Callable[..., Any], *args: str) -> None:
 def test_launchers_go_on_as_before_where_up_was_killed_in_the_middle(jobs: Any, eventually: Callable[..., Any]) -> None:
     """The processes take their time to end; the command is killed meanwhile. Then the next one makes the change."""
     jobs.set(STEPS="100000")
-    script = jobs.directory / "counter.py"
+    script, spec = jobs.directory / "counter.py", jobs.directory / "job.yaml"
     script.write_text(STUBBORN + script.read_text())
+    spec.write_text(spec.read_text().replace("stop_grace_period: 5s", f"stop_grace_period: {GRACE:g}s"))
     jobs.ok("up", "--no-supervise")
     jobs.running()
     cut_off(jobs, eventually, "up", "--no-supervise", "--set", "env.Q=1")
@@ -90,10 +91,11 @@ def test_a_command_is_killed_at_random_moments(
     except subprocess.TimeoutExpired:
         killed.kill()
         killed.wait()
-    if jobs.run("status").returncode == 0:
-        assert jobs.status()["phase"] in ("running", "starting", "restarting", "stopped")
+    look = jobs.run("status", "-o", "json")
+    if look.returncode == 0:
+        assert json.loads(look.stdout)["phase"] in ("running", "starting", "restarting", "stopped")
     jobs.ok("up", "--no-supervise")
-    eventually(lambda: jobs.status()["phase"] == "running")
+    jobs.running()
     training = [line for line in jobs.processes().values() if line.startswith("python3 counter.py")]
     assert len(training) == 2, jobs.processes()
     jobs.ok("down", "--timeout", "1s")

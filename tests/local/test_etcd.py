@@ -172,14 +172,14 @@ def test_an_etcd_of_its_own_with_tls_and_users(jobs: Any, tmp_path: Path, eventu
         eventually(lambda: [key.rpartition("/")[2] for key in cluster.keys("/jobctl/")] == ["generation"])
 
 
-def test_down_of_a_running_job_takes_its_keys_along(jobs: Any, tmp_path: Path) -> None:
+def test_down_of_a_running_job_takes_its_keys_along(jobs: Any, tmp_path: Path, eventually: Callable[..., Any]) -> None:
     with etcd(tmp_path / "etcd") as cluster:
         add(jobs, f"etcd: {{endpoints: {json.dumps(cluster.endpoints)}}}\n")
         jobs.hold()
         jobs.ok("up")
         assert len(cluster.keys("/jobctl/")) == 3
         jobs.ok("down")
-        assert cluster.keys("/jobctl/") == {}
+        eventually(lambda: cluster.keys("/jobctl/") == {})  # a lease that a slow etcd did not get back is over later
 
 
 @pytest.mark.parametrize("how", ["refused", "password"])

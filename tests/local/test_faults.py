@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 from pathlib import Path
@@ -21,6 +22,8 @@ from jobctl.jobspec.supervise.loop import Supervisor
 from .conftest import kill
 
 STEPS = 60
+# By the supervisor; or by the launchers, where that has stood still for three seconds.
+RECOVERED = r"( at step \d+; restarting all nodes|; no supervisor was there)"
 
 
 @pytest.fixture
@@ -45,7 +48,7 @@ def wait_for_step(jobs: Any, eventually: Any, step: int) -> dict[str, Any]:
 def ends_well(jobs: Any) -> None:
     """All steps done, each node once at the end, and no more than a checkpoint lost on the way."""
     (jobs.directory / "hold").unlink(missing_ok=True)
-    done = jobs.run("wait", "--timeout", "90s")
+    done = jobs.run("wait", "--timeout", "300s")
     assert done.returncode == 0, done.stderr
     assert [(jobs.directory / "checkpoints" / f"step-{node}").read_text() for node in (0, 1)] == [str(STEPS)] * 2
     state = jobs.status()
@@ -65,7 +68,7 @@ def test_a_training_process_is_killed(counting: Any, eventually: Any) -> None:
     ends_well(counting)
     assert counting.left()["generation"] == 2
     story = [event["message"] for event in counting.events()]
-    assert any(line.startswith("node 1: rank 1 was killed by SIGKILL at step") for line in story)
+    assert any(re.match(f"node 1: rank 1 was killed by SIGKILL{RECOVERED}", line) for line in story)
     assert any(line.startswith("generation 2 begins") for line in story)
     assert story[-2] == "job succeeded: all nodes ended with code 0"
     resumed = counting.ok("logs", "--generation", "2", "--rank", "0").splitlines()[0]
@@ -96,7 +99,7 @@ def test_supervise_in_the_foreground(counting: Any, eventually: Any) -> None:
     pid = counting.status()["nodes"][1]["processes"][0]["pid"]
     os.kill(pid, signal.SIGKILL)
     (counting.directory / "hold").unlink()
-    done = counting.run("supervise", timeout=90)
+    done = counting.run("supervise")
     assert (done.returncode, "job succeeded" in done.stderr) == (0, True)
     ends_well(counting)
 
@@ -172,8 +175,8 @@ def test_the_budget_ends(jobs: Any, eventually: Any) -> None:
         state = eventually(lambda g=generation: runs(jobs, g))
         os.kill(state["nodes"][0]["processes"][0]["pid"], signal.SIGKILL)
     assert jobs.run("wait", "--timeout", "60s").returncode == 1
-    reason = jobs.status()["reason"]
-    assert reason == "node 0: rank 0 was killed by SIGKILL; all 3 restarts of `recovery.max_restarts` are used up"
+    used = "(all 3|the) restarts of `recovery.max_restarts` are used up"  # as a supervisor says it, or launchers
+    assert re.fullmatch(f"node 0: rank 0 was killed by SIGKILL; {used}", jobs.status()["reason"])
     jobs.set(DELAY="0.01")
     jobs.ok("up")  # a fresh budget
     ends_well(jobs)
@@ -243,7 +246,7 @@ def test_a_full_disk_is_waited_for(jobs: Any, eventually: Any) -> None:
         wait_for_step(jobs, eventually, 2)
         fill(jobs.state / "filler")  # the script cannot write its step down, and fails
         state = eventually(lambda: (s := jobs.status())["phase"] == "restarting" and s)
-        assert (state["generation"], "exited with code 1" in state["reason"]) == (1, True)
+        assert "exited with code 1" in state["reason"]
         (jobs.state / "filler").unlink()
         # Some bytes that jobctl gave back may have been enough for generations that failed before there was room.
         eventually(lambda: (s := jobs.status())["phase"] == "running" and s["generation"] >= 2)

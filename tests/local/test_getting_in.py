@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from tests.tools.ports import free_ports
+
 # Answers each connection with its node's number, at its node's address and a port that the node has written down.
 SERVER = """\
 import os, socket
@@ -26,11 +28,6 @@ while True:
     connection.sendall(b"node " + node.encode())
     connection.close()
 """
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 def said_at(port: int) -> bytes:
@@ -49,7 +46,7 @@ def serving(jobs: Any, eventually: Any) -> list[int]:
 
 
 def test_ports_lead_to_their_nodes_until_it_is_interrupted(jobs: Any, serving: list[int]) -> None:
-    theirs, ours = serving, [free_port(), free_port()]
+    theirs, ours = serving, free_ports(2)
     words = [f"{ours[node]}:{node}:{theirs[node]}" for node in (0, 1)]
     with jobs.popen("forward", *words) as forward:
         told = [forward.stderr.readline() for _ in words]
@@ -59,7 +56,7 @@ def test_ports_lead_to_their_nodes_until_it_is_interrupted(jobs: Any, serving: l
         assert taken.returncode == 2
         assert f"error: port {ours[0]} of this machine is in use\n" in taken.stderr
         forward.send_signal(signal.SIGINT)
-        assert (forward.wait(30), forward.stdout.read(), forward.stderr.read()) == (130, "", "")
+        assert (forward.wait(120), forward.stdout.read(), forward.stderr.read()) == (130, "", "")
     for args, message in (
         ([f"{ours[0]}:7"], "error: the job has no node 7\nhint: it has the nodes 0, 1\n"),
         ([], "error: no port is given\nhint: write PORT, PORT:NODE or PORT:NODE:PORT"),

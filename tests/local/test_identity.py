@@ -23,7 +23,7 @@ def slow(jobs: Any) -> Any:
 def copy(slow: Any, tmp_path: Path) -> Any:
     """The same job in another folder."""
     directory = tmp_path / "copy"
-    shutil.copytree(slow.directory, directory)
+    shutil.copytree(slow.directory, directory, ignore=shutil.ignore_patterns("checkpoints"))  # those are written to
     return dataclasses.replace(slow, directory=directory)
 
 

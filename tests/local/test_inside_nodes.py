@@ -102,7 +102,7 @@ def test_run_passes_sigterm_on_and_leaves_nothing(jobs: Any, eventually: Any, tm
         running = jobs.popen("run", "--", sys.executable, "-c", script)
         pid = int(eventually(lambda: began.exists() and began.read_text()))
         running.send_signal(number)
-        running.communicate(timeout=20)
+        running.communicate(timeout=120)
         assert running.returncode == (143 if number == signal.SIGTERM else -9)
         eventually(lambda pid=pid: start_ticks(pid) is None)
         began.unlink()

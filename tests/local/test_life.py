@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from tests.tools.contents import holding
+
 from .conftest import kill
 
 
@@ -145,7 +147,7 @@ def test_a_secret_with_another_value_begins_a_new_generation(slow: Any) -> None:
     # Neither value can be guessed from what is written down, but in the one file that processes read.
     state = Path(slow.environ["JOBCTL_STATE_DIR"])
     plain = sha256(b"4321").hexdigest().encode()
-    assert not any(plain in path.read_bytes() for path in state.rglob("*") if path.is_file())
+    assert holding(state, plain) == []
     key = state / "jobs" / "counter" / "secrets.key"
     assert key.stat().st_mode & 0o777 == 0o600
 
@@ -233,7 +235,7 @@ def test_stop_and_down_show_what_they_wait_for(slow: Any, command: str) -> None:
     script.write_text("import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + script.read_text())
     slow.ok("up", "--no-supervise")
     slow.running()
-    shown = on_a_terminal(slow, command, "--timeout", "2s")
+    shown = on_a_terminal(slow, command, "--timeout", "8s")  # it may stand still before it looks
     assert "waiting for node 0 on localhost, node 1 on localhost to end; SIGKILL in" in shown
 
 
@@ -314,14 +316,6 @@ def test_a_job_that_is_not_known(jobs: Any) -> None:
     )
 
 
-def content(path: Path) -> bytes:
-    """Return what is in a file, nothing if it was put in place of another just now."""
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        return b""
-
-
 def test_secrets_reach_the_process_and_no_file_but_one(slow: Any) -> None:
     slow.set(TOKEN="hunter2-very-secret")
     spec = slow.directory / "job.yaml"
@@ -329,17 +323,10 @@ def test_secrets_reach_the_process_and_no_file_but_one(slow: Any) -> None:
     slow.ok("up")
     slow.running()
     assert slow.ok("exec", "--node", "0", "--", "sh", "-c", "echo $API_TOKEN") == "hunter2-very-secret\n"
-    holding = [
-        (path.relative_to(slow.state).as_posix(), oct(path.stat().st_mode & 0o777))
-        for path in slow.state.rglob("*")
-        if path.is_file() and b"hunter2-very-secret" in content(path)
-    ]
-    assert holding == [
+    found = sorted(holding(slow.state, b"hunter2-very-secret"))
+    assert [(path.relative_to(slow.state).as_posix(), oct(path.stat().st_mode & 0o777)) for path in found] == [
         ("jobs/counter/host/environ.json", "0o600"),
         ("jobs/counter/host/secrets/secrets.json", "0o600"),
-    ] or holding == [
-        ("jobs/counter/host/secrets/secrets.json", "0o600"),
-        ("jobs/counter/host/environ.json", "0o600"),
     ]
     for command in (("status",), ("plan", "--explain"), ("events",), ("status", "-o", "json"), ("render",)):
         assert "hunter2" not in slow.run(*command).stdout

@@ -151,6 +151,6 @@ def test_a_real_prometheus_scrapes_them(jobs: Jobs, tmp_path: Path, eventually: 
                 (phase,) = eventually(lambda: ask("jobctl_phase==1"))
                 assert (phase["metric"]["job"], phase["metric"]["jobctl_phase"]) == ("counter", "running")
                 assert eventually(lambda: ask("up"))[0]["value"][1] == "1"
-                assert ask("jobctl_host_cpu_seconds_total")
+                assert eventually(lambda: ask("jobctl_host_cpu_seconds_total"))
             finally:
                 server.terminate()

@@ -11,6 +11,8 @@ import pytest
 from tests.tools.frameworks import python_of
 from tests.tools.mindsporescripts import COLLECTIVE, LIGHT, undisturbed
 
+from .conftest import kill
+
 SPEC = """\
 name: learner
 framework: mindspore
@@ -56,9 +58,7 @@ def test_it_ends_the_same_whatever_dies(jobs: Any, eventually: Any) -> None:
     state = eventually(lambda: there(90, after=first), 480)  # all hold there
     assert not {*pids(state)} & {*workers}
     *workers, scheduler = pids(state)
-    for pid, line in jobs.processes().items():
-        if "--control" in line and "node-2" in line:
-            os.kill(pid, signal.SIGKILL)
+    kill(*(pid for pid, line in jobs.processes().items() if "--control" in line and "node-2" in line))
     eventually(lambda: pids(jobs.status())[2:] not in ([], [scheduler]))
     again = jobs.status()
     assert (again["generation"], pids(again)[:2]) == (state["generation"], workers)

@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from tests.tools.contents import holding
+
 from .conftest import Jobs, kill
 
 
@@ -26,7 +28,8 @@ class Server(ThreadingHTTPServer):
         self.url = f"http://127.0.0.1:{self.server_address[1]}/hook/very-secret"
 
     def told(self, event: str) -> list[dict[str, Any]]:
-        return [message for message in self.got if message["event"] == event]
+        """Return the messages about such an event, each once: what was on its way may come twice."""
+        return [*{message["id"]: message for message in self.got if message["event"] == event}.values()]
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -81,8 +84,7 @@ def test_each_failure_is_told_though_supervisors_are_killed(
     jobs.set(HOOK=f"{server.url}-again")  # `up` takes the URL of now
     jobs.ok("up")
     eventually(lambda: len(server.told("recovered")) == 2)
-    holders = [path for path in jobs.state.rglob("*") if path.is_file() and b"very-secret" in path.read_bytes()]
-    assert [path.name for path in holders] == ["channels.json"]
+    assert [path.name for path in holding(jobs.state, b"very-secret")] == ["channels.json"]
 
     hold.unlink()
     eventually(lambda: server.told("succeeded"))
@@ -120,7 +122,7 @@ def test_launchers_tell_where_nobody_watches(jobs: Jobs, server: Server, eventua
     jobs.set(HOOK=server.url)
     jobs.ok("up", "--no-supervise")  # which restarts nothing, and gives the launchers the URL of now
     assert jobs.running()["generation"] == 1
-    holders = [path for path in jobs.state.rglob("*") if path.is_file() and b"very-secret" in path.read_bytes()]
+    holders = holding(jobs.state, b"very-secret")
     assert sorted(path.name for path in holders) == ["channels.json", "notify.json"]
     assert {path.stat().st_mode & 0o777 for path in holders} == {0o600}
 
@@ -143,7 +145,7 @@ def test_launchers_tell_where_nobody_watches(jobs: Jobs, server: Server, eventua
     eventually(lambda: server.told("succeeded"))
     jobs.ok("wait", "--timeout", "60s")
     jobs.ok("down")
-    told = {message["id"]: message["event"] for message in server.got}  # what was on its way may come twice
+    told = {message["id"]: message["event"] for message in server.got}
     assert list(told.values()) == ["recovered", "recovered", "succeeded"], server.got
     assert set(server.paths) == {"/hook/very-secret"}
     assert not any("very-secret" in line for line in jobs.ok("logs").splitlines())

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from jobctl.jobspec.deploy.store.processes import start_ticks
 from tests.tools.etcd import etcd
 from tests.tools.frameworks import Name, python_of
 from tests.tools.paddlescripts import COLLECTIVE, SERVED
@@ -83,11 +84,11 @@ def test_collective_ends_the_same_whatever_dies(start: Any, eventually: Any) -> 
     (launcher,) = (
         pid for pid, line in jobs.processes().items() if "paddle.distributed.launch" in line and "--rank 0" in line
     )
-    before = [process["pid"] for node in state["nodes"] for process in node["processes"]]
-    for pid in (before[1], launcher):
+    before = {process["pid"]: start_ticks(process["pid"]) for node in state["nodes"] for process in node["processes"]}
+    for pid in ([*before][1], launcher):
         os.kill(pid, signal.SIGKILL)
     eventually(lambda: progress(jobs, 2, 60), 240)
-    assert not any(Path(f"/proc/{pid}").exists() for pid in before)
+    assert not any(start_ticks(pid) == began for pid, began in before.items() if began is not None)
     folders = [Path(os.readlink(link)) for link in jobs.state.rglob("scratch")]
     assert len(folders) == 2
     assert all((folder / "envlog.0").exists() and folder.stat().st_mode & 0o777 == 0o700 for folder in folders)

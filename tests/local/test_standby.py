@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.tools.frameworks import need_packages
+from tests.tools.processes import hurry
 
 need_packages("torch")
 
@@ -68,7 +69,13 @@ def test_it_starts_from_standby_and_goes_on_from_its_checkpoint_bit_for_bit(jobs
     (jobs.directory / "train.py").write_text(TRAIN)
     (jobs.directory / "job.yaml").write_text(SPEC.format(directory=jobs.directory))
     jobs.ok("up")
-    state = eventually(lambda: (state := jobs.status())["nodes"][0]["standby"]["state"] != "warming" and state)
+
+    def ready() -> dict[str, Any] | None:
+        hurry(jobs.processes())
+        state: dict[str, Any] = jobs.status()
+        return state if state["nodes"][0]["standby"]["state"] != "warming" else None
+
+    state = eventually(ready)
     assert state["nodes"][0]["standby"] == {"state": "ready", "reason": None}
     os.kill(state["nodes"][0]["processes"][1]["pid"], signal.SIGKILL)
     done = jobs.run("wait", "--timeout", "200s")

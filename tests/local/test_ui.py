@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from jobctl.jobspec.deploy.store.lock import hold
+from tests.tools.ports import free_ports
 from tests.tools.ui_client import UiClient
 
 from .conftest import Jobs, ui
@@ -21,7 +22,7 @@ def test_the_page_shows_a_job(jobs: Jobs, eventually: Callable[..., Any]) -> Non
         client.meet()
         (row,) = eventually(lambda: (rows := client.data("/api/jobs")["jobs"])[0]["phase"] != "unknown" and rows)
         assert (row["job"], row["phase"], row["step"], row["down"]) == ("counter", "running", 5, False)
-        job = _with_story(client, eventually)
+        job = eventually(lambda: (seen := _with_story(client, eventually))["samples"] and "1" in seen["loads"] and seen)
         assert [node["state"] for node in job["nodes"]] == ["running", "running"]
         assert job["loads"]["1"]["memory"] > 0
         seen = job["samples"][-1]["number"]
@@ -66,7 +67,20 @@ def _done(client: UiClient, action: str, eventually: Callable[..., Any]) -> dict
     return found
 
 
+# As long as there is a file `busy`, processes take their time to end.
+BUSY = """\
+import os, signal, sys, time
+def end(*_):
+    while os.path.exists("busy"):
+        time.sleep(0.02)
+    sys.exit(143)
+signal.signal(signal.SIGTERM, end)
+"""
+
+
 def test_buttons_do_what_commands_do(jobs: Jobs, eventually: Callable[..., Any]) -> None:
+    script, busy = jobs.directory / "counter.py", jobs.directory / "busy"
+    script.write_text(BUSY + script.read_text())
     jobs.set(STEPS="100000", DELAY="0.05")
     jobs.ok("up")
     jobs.running()
@@ -76,9 +90,11 @@ def test_buttons_do_what_commands_do(jobs: Jobs, eventually: Callable[..., Any])
         assert client.data("/api/jobs")["actions"] is True
         words = client.data("/api/ask", job="counter", action="restart")["words"]
         assert "Job `counter` is running. Its processes end, and generation 2 begins" in words
+        busy.touch()
         assert client.act("counter", "restart")[0] == 200
         status, said = client.act("counter", "stop")
         assert (status, "job `counter` is locked by" in said["error"]) == (409, True)
+        busy.unlink()
         found = _done(client, "restart", eventually)
         assert (found["state"], found["text"]) == ("done", "job `counter` is running, generation 2")
         jobs.running()
@@ -100,7 +116,8 @@ def test_buttons_do_what_commands_do(jobs: Jobs, eventually: Callable[..., Any])
 
 def test_a_new_server_goes_on_with_token_and_port(jobs: Jobs) -> None:
     """So that pages that are open go on; what others could have read counts no longer."""
-    with ui(jobs) as (url, server):
+    (port,) = free_ports(1)  # which nobody gets that asks for any
+    with ui(jobs, "--listen", str(port)) as (url, server):
         client = UiClient(url)
         client.meet()
         server.kill()

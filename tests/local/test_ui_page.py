@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.tools.devtools import Page, browser
+from tests.tools.ports import free_ports
 
 from .conftest import Jobs, ui
 
@@ -40,7 +41,7 @@ def test_it_follows_a_job_and_goes_on_after_its_server_was_killed(jobs: Jobs, ne
     jobs.set(STEPS="100000", DELAY="0.1")
     jobs.ok("up")
     page = new_page()
-    with ui(jobs) as (url, server):
+    with ui(jobs, "--listen", str(free_ports(1)[0])) as (url, server):
         page.open(url)
         page.shows("#jobs", "counter\\s+running")
         first = page.shows("#logs", r"node\d rank\d \| step \d+").splitlines()[-1]

@@ -15,6 +15,8 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from tests.tools.processes import by_age
+
 PROGRAMS = ("slurmctld", "slurmd", "squeue", "munged", "ip", "unshare", "nsenter")
 COMMANDS = ("sbatch", "squeue", "scontrol", "scancel", "srun", "sinfo", "sacct")
 READY = 240.0  # seconds within which daemons answer; a busy machine takes tens of them to submit a job
@@ -43,7 +45,7 @@ MpiDefault=none
 SlurmdTimeout=6
 SlurmdParameters=config_overrides
 InactiveLimit=0
-KillWait=2
+KillWait=10
 MinJobAge={min_job_age}
 MailProg=/bin/true
 NodeName=s[1-{size}] CPUs=8 RealMemory=1000 State=UNKNOWN
@@ -163,14 +165,17 @@ class Machine:
         sh("ip", "-n", self.cluster.switch, "link", "set", f"v{self.number}", state)
 
     def processes(self, word: str) -> list[int]:
-        """Return the processes there whose command line has a word, also in containers; numbered as this machine does."""
+        """Return the processes there whose command line has a word, also in containers, the oldest first.
+
+        They are numbered as this machine does.
+        """
         found = []
         space = os.readlink(f"/proc/{self.pid}/ns/net")
         for path in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
                 if os.readlink(path / "ns/net") == space and word.encode() in (path / "cmdline").read_bytes():
                     found.append(int(path.name))
-        return found
+        return by_age(found)
 
 
 class Slurm:

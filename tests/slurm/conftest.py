@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -17,6 +18,7 @@ from typing import Any
 import pytest
 
 from tests.tools import commands
+from tests.tools.ports import free_ports
 
 from .cluster import Slurm, missing, sh, slurm, wait_for
 from .newer import missing_newer, newer_root
@@ -72,6 +74,7 @@ def loss_at(step: int) -> str:
 
 
 HOST_TIMEOUT = "6s"  # no process stands still for longer, however busy the machine
+PATIENCE = 300.0  # seconds for a command, which Slurm's daemons may keep waiting
 
 
 @pytest.fixture(scope="session")
@@ -137,7 +140,7 @@ class SlurmJobs:
 
     def run(self, *args: str) -> Any:
         """Run `jobctl` to its end."""
-        return commands.run(args, self.directory, self.environ, 120.0)
+        return commands.run(args, self.directory, self.environ, PATIENCE)
 
     def ok(self, *args: str) -> str:
         """Run `jobctl`, which must exit with 0, and return what it printed to stdout."""
@@ -215,8 +218,7 @@ def login(jobs: SlurmJobs, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     for key in ("host", "user"):
         sh("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / key))
     Path("/run/sshd").mkdir(exist_ok=True)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    (port,) = free_ports(1)
     (folder / "sshd").write_text(
         f"Port {port}\nListenAddress 127.0.0.1\nHostKey {folder}/host\nAuthorizedKeysFile {folder}/user.pub\n"
         f"PidFile none\nStrictModes no\nUsePAM no\nPermitRootLogin yes\nSetEnv PATH={jobs.cluster.bin}:/usr/bin:/bin\n"
@@ -228,7 +230,15 @@ def login(jobs: SlurmJobs, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     )
     sshd = subprocess.Popen(["/usr/sbin/sshd", "-D", "-f", str(folder / "sshd")])
     try:
+        wait_for(lambda: answers(port), "sshd")
         yield config
     finally:
         sshd.terminate()
         sshd.wait()
+
+
+def answers(port: int) -> bool:
+    """Say whether an SSH server listens at a port of this machine."""
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 10) as connection:
+        return connection.recv(4) == b"SSH-"
+    return False

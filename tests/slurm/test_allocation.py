@@ -43,7 +43,7 @@ def test_a_job_lives_and_leaves_nothing(jobs: SlurmJobs, request: pytest.Fixture
 
     jobs.write(last + 40)
     jobs.ok("up")
-    jobs.ok("wait", "--timeout", "60s")
+    jobs.ok("wait", "--timeout", "240s")
     assert jobs.step == last + 40
     assert f"from step {last} generation 2" in jobs.ok("logs")
     assert [e["event"] for e in map(json.loads, jobs.ok("events", "-o", "json").splitlines())][-1] == "succeeded"
@@ -68,7 +68,7 @@ def test_ranks_launchers_and_machines_that_fail_are_replaced_in_the_same_allocat
     assert drilled["seconds"]["stopped"] < drilled["seconds"]["training"]
     wait_for(lambda: len(jobs.begun()) == 4 and max(jobs.begun())[1] == 2, "generation 2")
 
-    os.kill(min(s2.processes("launcher.py")), signal.SIGKILL)
+    os.kill(s2.processes("launcher.py")[0], signal.SIGKILL)
     wait_for(lambda: sorted(jobs.begun())[-1][1] == 3 and len(jobs.begun()) == 6, "generation 3")
     jobs.goes_on()
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from jobctl.jobspec.deploy.store.processes import start_ticks
+
 from .cluster import wait_for
 from .conftest import BOTH, HOST_TIMEOUT, SlurmJobs
 
 
-def launchers(jobs: SlurmJobs) -> set[int]:
-    return {pid for node in jobs.cluster.nodes for pid in node.processes("launcher.py")}
+def launchers(jobs: SlurmJobs) -> set[tuple[int, int | None]]:
+    """Return the processes of all launchers, each with when it began: pids are used again."""
+    return {(pid, start_ticks(pid)) for node in jobs.cluster.nodes for pid in node.processes("launcher.py")}
 
 
 def test_a_restart_begins_one_generation_with_new_launchers(jobs: SlurmJobs) -> None:
@@ -27,6 +30,7 @@ def test_a_restart_begins_one_generation_with_new_launchers(jobs: SlurmJobs) -> 
         state = jobs.running()
         assert (state["generation"], state["slurm"]["job_id"]) == (generation, job)
         assert not before & launchers(jobs)
+    wait_for(lambda: len(jobs.begun()) >= 6, "what the last rank has printed: it comes by way of other processes")
     assert sorted(jobs.begun()) == [(node, generation) for node in (0, 1) for generation in (1, 2, 3)]
     assert "the job has no node `2`" in jobs.run("restart", "--node", "2").stderr
     jobs.check_steps()
@@ -51,7 +55,7 @@ def test_a_fresh_run_trains_from_the_start_in_the_same_allocation(jobs: SlurmJob
     wait_for(lambda: steps(base / "fresh-1") > 5, "steps of the fresh run")
     state = jobs.running()
     assert (state["generation"], state["slurm"]["job_id"], steps(base)) == (2, job, last)
-    assert "from step 0 generation 2" in jobs.ok("logs")
+    wait_for(lambda: "from step 0 generation 2" in jobs.ok("logs"), "what a rank has printed")
 
     jobs.ok("stop")
     last = steps(base / "fresh-1")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 
 from . import images
-from .cluster import Machine, Slurm, wait_for
+from .cluster import READY, Machine, Slurm, wait_for
 from .conftest import ENDLESS, SlurmJobs
 
 # What podman needs to know where control groups and overlays are not to be had, as in containers of a test machine.
@@ -85,12 +86,21 @@ def image(cluster: Slurm, podman: Podman, tmp_path: Path) -> Iterator[str]:
     serving = cluster.ctl.start("docker-registry", "serve", str(config))
     try:
         podman.on(cluster.ctl, "load", "--input", str(archive))
-        wait_for(lambda: cluster.ctl.processes("docker-registry"), "the registry")
+        wait_for(lambda: listens(cluster.ctl, 5000), "the registry")
         podman.on(cluster.ctl, "push", "--quiet", f"localhost/{images.NAME}", f"docker://{place}/{images.NAME}")
         yield f"{place}/{images.NAME}"
     finally:
-        serving.terminate()
+        for pid in cluster.ctl.processes(str(config)):  # `nsenter` alone would leave it behind, at its port
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
         serving.wait()
+        wait_for(lambda: not cluster.ctl.processes(str(config)), "the end of the registry")
+
+
+def listens(machine: Machine, port: int) -> bool:
+    """Say whether somebody listens at a port of a machine."""
+    ask = ["bash", "-c", f"exec 3<>/dev/tcp/{machine.address}/{port}"]
+    return subprocess.run(machine.inside(*ask), capture_output=True, check=False).returncode == 0
 
 
 def write(jobs: SlurmJobs, image: str, spares: int = 1) -> None:
@@ -138,9 +148,11 @@ def test_a_container_that_cannot_start_moves_to_a_spare_or_is_tried_again(
         state = jobs.until(lambda state: "no space left" in str(state["reason"]), "a node that is tried again")
         assert (state["phase"], state["nodes"][1]["state"]) == ("starting", "pending")
     finally:
-        subprocess.run(s2.inside("umount", full), check=True)
+        wait_for(
+            lambda: subprocess.run(s2.inside("umount", full), check=False).returncode == 0, "an engine that is idle"
+        )
     jobs.goes_on()
-    assert up.wait(60) == 0
+    assert up.wait(READY) == 0
     assert [node["host"] for node in jobs.running()["nodes"]] == ["s1", "s2"]
     jobs.check_steps()
     jobs.ok("down")
@@ -169,7 +181,7 @@ def test_a_job_in_containers_recovers_moves_and_goes_on_and_leaves_none(
     podman.on(s2, "kill", f"jobctl-tiny-{first}-0")
     wait_for(lambda: len(jobs.begun()) == 6, "generation 3")
     jobs.goes_on()
-    os.kill(min(s2.processes("allocation.py\0node")), signal.SIGKILL)
+    os.kill(s2.processes("allocation.py\0node")[0], signal.SIGKILL)
     wait_for(lambda: len(jobs.begun()) == 8, "generation 4")
     jobs.goes_on()
     jobs.cluster.run("scancel", "--batch", "--signal=USR1", str(first))
@@ -182,9 +194,8 @@ def test_a_job_in_containers_recovers_moves_and_goes_on_and_leaves_none(
     # Where the node runner was killed, nobody has removed the container, in which nothing runs.
     assert podman.containers(s1, s3, s4) == []
     podman.on(s2, "rm", "--all")  # it removes none that runs
-    assert [
-        pid for node in nodes for word in ("rank.py", "conmon", "allocation.py") for pid in node.processes(word)
-    ] == []
+    assert [pid for node in nodes for word in ("rank.py", "allocation.py") for pid in node.processes(word)] == []
+    wait_for(lambda: not any(node.processes("conmon") for node in nodes), "what stands around a container to end")
     assert not jobs.work.exists()
     assert (kept.stat().st_ino, sorted(os.listdir(kept.parent))) == (fetched.st_ino, ["image.tar", "lock"])
 

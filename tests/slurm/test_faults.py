@@ -31,7 +31,8 @@ def test_a_job_goes_on_without_slurms_daemons_and_whatever_its_commands_say(jobs
     assert jobs.status()["phase"] == "running"  # the coordinator tells
     assert jobs.run("down").returncode == 3
     cluster.control()
-    wait_for(lambda: jobs.jobs() == [str(job)], "the controller")
+    wait_for(lambda: cluster.run("sinfo", "-h", check=False).strip(), "the controller")
+    wait_for(lambda: jobs.jobs() == [str(job)], "the job")
     assert jobs.running()["slurm"]["job_id"] == job
 
     for pid in s2.processes("slurmd"):

@@ -11,9 +11,11 @@ from .cluster import wait_for
 from .conftest import BOTH, SlurmJobs, versions
 
 
-def again(jobs: SlurmJobs, how: str) -> str:
-    """Return the number of the job once it has another allocation; one that was requeued would wait for two minutes."""
-    begun = len(jobs.begun())
+def again(jobs: SlurmJobs, how: str, begun: int) -> str:
+    """Return the number of the job once it has another allocation; one that was requeued would wait for two minutes.
+
+    `begun`: how many ranks had begun before what made it go on there.
+    """
 
     def moved() -> bool:
         if how == "requeue":
@@ -21,7 +23,7 @@ def again(jobs: SlurmJobs, how: str) -> str:
                 jobs.cluster.run("scontrol", "update", f"JobId={job}", "StartTime=now", check=False)
         return len(jobs.begun()) == begun + 2
 
-    wait_for(moved, "ranks in the next allocation", 120.0)
+    wait_for(moved, "ranks in the next allocation")
     return max(jobs.jobs(), key=int)
 
 
@@ -36,8 +38,9 @@ def test_time_limits_in_a_row_leave_loss_and_logs_as_they_would_be_without(
     job = jobs.jobs()[0]
     for _ in range(times):
         jobs.goes_on()
+        begun = len(jobs.begun())
         jobs.cluster.run("scancel", "--batch", "--signal=USR1", job)
-        following = again(jobs, how)
+        following = again(jobs, how, begun)
         assert (following == job) == (how == "requeue")
         job = following
     jobs.goes_on()
@@ -63,7 +66,7 @@ def test_a_job_without_a_machine_that_slurm_has_taken_away_goes_on_in_another_al
     wait_for(lambda: len(jobs.begun()) == 2, "ranks")
     first = jobs.jobs()[0]
     s2.lose()
-    again(jobs, "chain")
+    again(jobs, "chain", 2)
     state = jobs.running()
     assert (state["slurm"]["job_id"] > int(first), state["generation"]) == (True, 2)
     assert "s2" not in [node["host"] for node in state["nodes"]]
@@ -80,7 +83,7 @@ def test_a_job_that_has_ended_is_not_started_again(jobs: SlurmJobs) -> None:
     for script, code in (("pass", 0), ("raise SystemExit(7)", 1)):
         jobs.write(spec={"command": [jobs.python, "-c", script], "recovery": {"max_restarts": 1}})
         jobs.ok("up", "--target", "slurm")
-        assert jobs.run("wait", "--timeout", "60s").returncode == code
+        assert jobs.run("wait", "--timeout", "240s").returncode == code
         state = jobs.status()
         assert state["phase"] == ("failed" if code else "succeeded")
         wait_for(lambda: jobs.jobs() == [], "the end of the allocation")
@@ -104,7 +107,7 @@ def test_a_job_goes_on_after_another_one_has_pushed_it_out(jobs: SlurmJobs) -> N
     state = jobs.until(lambda state: state["phase"] == "pending", "a job that waits again")
     assert state["slurm"]["job_id"] == job
     jobs.cluster.run("scancel", urgent)
-    again(jobs, "requeue")
+    again(jobs, "requeue", 2)
     jobs.goes_on()
     assert jobs.running()["generation"] == 2
     jobs.check_steps()
@@ -126,7 +129,7 @@ def test_a_job_whose_batch_script_has_lost_its_machine_goes_on_in_another_alloca
     (job,) = jobs.jobs()
     jobs.goes_on()
     s1.lose()
-    again(jobs, "requeue")
+    again(jobs, "requeue", 2)
     assert jobs.jobs() == [job]
     state = jobs.running()
     assert state["generation"] == 2

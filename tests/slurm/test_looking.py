@@ -14,7 +14,7 @@ import pytest
 from jobctl.jobspec.deploy.transport.base import TerminalSize
 from jobctl.jobspec.deploy.transport.running import ProcessCommand
 
-from .cluster import wait_for
+from .cluster import READY, wait_for
 from .conftest import BOTH, SlurmJobs, versions
 
 TELL = 'echo "$(hostname) $SLURM_JOB_ID ${SLURM_PROCID:-none} $COLOUR $TOKEN $(cat given)"'
@@ -80,7 +80,7 @@ def test_a_command_waits_for_a_machine_and_is_told_what_slurm_refuses(jobs: Slur
         assert waiting.stderr is not None
         assert any("queued and waiting for resources" in line for line in waiting.stderr)
         jobs.cluster.run("scancel", other.strip())
-        out, _ = waiting.communicate(timeout=60)
+        out, _ = waiting.communicate(timeout=READY)
     # which node is free first is Slurm's choice
     assert (bool(re.fullmatch(r"s\d\n", out)), waiting.returncode) == (True, 0), out
 
@@ -146,7 +146,7 @@ def test_to_supervise_is_to_tell_what_happens_until_the_job_ends(jobs: SlurmJobs
         assert telling.stderr is not None
         assert any(f"pending: job {job} waits in Slurm's queue" in line for line in telling.stderr)
         jobs.cluster.run("scancel", other.strip())
-        _, said = telling.communicate(timeout=60)
+        _, said = telling.communicate(timeout=READY)
     assert telling.returncode == 0, said
     lines = [line[20:] for line in said.splitlines()]
     # which nodes are free first is Slurm's choice

@@ -41,7 +41,6 @@ LARGE: dict[str, tuple[int, str]] = {
     "tests/kube/test_operators.py test_from_up_over_stop_to_down": (43, _SCENARIO),
     "tests/launcher/seen.py main": (74, "one table: a line for each thing that a rank can see"),
     "tests/launcher/test_environment.py test_the_whole_environment": (47, "one table: a line for each variable"),
-    "tests/local/test_mindspore.py test_it_ends_the_same_whatever_dies": (41, _SCENARIO),
     "tests/render/test_paddle_operator.py test_below_paddle_operator_servers_and_trainers_begin_and_end_together": (
         45,
         _SCENARIO,
