@@ -19,10 +19,13 @@ from jobctl.jobspec.deploy.apply.clock import SystemClock
 from jobctl.jobspec.deploy.apply.deployer import Deployer, FaultTarget, RuntimeInputs
 from jobctl.jobspec.deploy.apply.executor import Transition, execute, wanted
 from jobctl.jobspec.deploy.apply.reconcile import reconcile
+from jobctl.jobspec.deploy.host import lock as hostlock
+from jobctl.jobspec.deploy.host import watch
 from jobctl.jobspec.deploy.model.control import JobResult
 from jobctl.jobspec.deploy.model.inventory import Inventory, SshOptions
 from jobctl.jobspec.deploy.model.log_lines import LineSelection, Reader
 from jobctl.jobspec.deploy.model.observed import phase
+from jobctl.jobspec.deploy.store import lock
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.deploy.store.lock import Locked
 from jobctl.jobspec.deploy.targets.hosts import Hosts
@@ -32,7 +35,7 @@ from jobctl.jobspec.planner import job as planner
 from jobctl.jobspec.planner.context import Context
 from jobctl.jobspec.spec.hosts import Host
 from jobctl.jobspec.spec.load import load_text
-from tests.tools.waiting import eventually
+from tests.tools.waiting import PATIENCE, eventually
 
 SPEC = """\
 name: contract
@@ -90,7 +93,7 @@ if os.environ.get("JOBCTL_TEST_ENGINES") == "all":
 
 
 @pytest.fixture(params=["local", *(pytest.param(name, marks=pytest.mark.long) for name in HOSTS)])
-def deployer(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Deployer]:
+def deployer(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Deployer]:
     job = JobDir(tmp_path / "state" / "jobs" / "contract")
     job.create()
     made: Deployer
@@ -103,13 +106,12 @@ def deployer(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Deploye
         shared = Path(tempfile.mkdtemp(dir=there.dir))  # where anybody may write who logs in there
         shared.chmod(0o777)
         made = Hosts(job, target, inventory, plan_of(shared, target, hosts))
+        for module, name in ((watch, "MEET"), (watch, "RELEASE"), (hostlock, "FREED")):  # however slow the hosts are
+            monkeypatch.setattr(module, name, PATIENCE)
     yield made
     assert made.take_down(1.0)[1] == {}
     assert not made.observe().nodes
     made.close()
-
-
-PATIENCE = 240.0  # seconds for what takes a few on an idle machine
 
 
 def bring_up(deployer: Deployer) -> None:
@@ -173,9 +175,6 @@ def test_processes_stop_and_launchers_stay(deployer: Deployer) -> None:
 
 
 def test_a_lock_is_held_by_one(deployer: Deployer, monkeypatch: pytest.MonkeyPatch) -> None:
-    from jobctl.jobspec.deploy.host import lock as hostlock
-    from jobctl.jobspec.deploy.store import lock
-
     monkeypatch.setattr(lock, "WAIT", 0.0)
     monkeypatch.setattr(hostlock, "WAIT", 0.0)
     with deployer.lock("first"), pytest.raises(Locked, match="`first`"), deployer.lock("second"):

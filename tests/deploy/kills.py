@@ -8,8 +8,15 @@ import random
 import signal
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
+
+from jobctl.jobspec.deploy.host.scripts import MARK
+from jobctl.jobspec.deploy.store.processes import start_ticks
+from tests.tools.waiting import promptly
+
+T = TypeVar("T")
 
 KILLS = int(os.environ.get("JOBCTL_TEST_TRANSFERS", "3"))
 SEED = int(os.environ.get("JOBCTL_TEST_SEED", "1"))
@@ -40,18 +47,33 @@ def run(work: Callable[[], object]) -> None:
 
 
 def kill_program(pid_file: Path, *, itself: bool, below: bool) -> None:
-    """SIGKILL a program on a host, the engine or `tar` below it, or both, if it runs."""
+    """SIGKILL a program on a host, the engine or `tar` below it, or both, if it runs; return when they are dead."""
+    killed = list[int]()
     with contextlib.suppress(OSError, ValueError):
         pid = int(pid_file.read_text())
+        if MARK.encode() not in Path(f"/proc/{pid}/cmdline").read_bytes():
+            return  # it has ended, and another process has its number
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
         for one in (*(map(int, children) if below else ()), *([pid] if itself else ())):
             os.kill(one, signal.SIGKILL)
+            killed.append(one)
+    for one in killed:
+        promptly(lambda one=one: start_ticks(one) is None)
+
+
+def stays(left: Callable[[], list[T]]) -> list[T]:
+    """Return what is left for good: a program whose jobctl was killed takes a moment to notice."""
+    with contextlib.suppress(AssertionError):
+        promptly(lambda: not left())
+    return left()
 
 
 def lose_unwritten(files: Iterable[Path], chance: random.Random, most: int) -> None:
     """Cut files as a host does that loses what it has not written to its disk yet."""
     for path in files:
-        os.truncate(path, max(0, path.stat().st_size - chance.randrange(most)))
+        lost = chance.randrange(most)
+        with contextlib.suppress(FileNotFoundError):  # it has got another name meanwhile
+            os.truncate(path, max(0, path.stat().st_size - lost))
 
 
 def tell(hits: int, again: float, capsys: pytest.CaptureFixture[str]) -> None:

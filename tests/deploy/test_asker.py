@@ -17,9 +17,10 @@ from jobctl.jobspec.deploy.host.asker import Asker
 from jobctl.jobspec.deploy.host.work_reader import SUPERVISED, WorkReader, files_in
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.targets.sampling import HostSamplers
+from jobctl.jobspec.deploy.transport import live_fanout
 from jobctl.jobspec.deploy.transport.base import Result
 from jobctl.jobspec.deploy.transport.local import LocalTransport
-from tests.tools.waiting import eventually
+from tests.tools.waiting import PATIENCE, promptly
 
 WHO = ["sh", "-c", "while read -r _; do printf '%s\\n== end\\n' $$; done"]
 
@@ -42,7 +43,7 @@ class Counting(LocalTransport):
         return super().run(argv, *args, **how)
 
 
-def asker(argv: Sequence[str] = WHO, transport: Counting | None = None, timeout: float = 30.0) -> Asker:
+def asker(argv: Sequence[str] = WHO, transport: Counting | None = None, timeout: float = PATIENCE) -> Asker:
     return Asker(transport or Counting(), argv, "ask", timeout)
 
 
@@ -66,7 +67,7 @@ def test_one_script_answers_until_the_channel_is_closed() -> None:
     assert pid(one.ask()) == number
     assert (transport.dialled, runs(number)) == (1, True)
     one.close()
-    eventually(lambda: not runs(number), 20.0)
+    promptly(lambda: not runs(number))
     with pytest.raises(HostError, match="nobody asks any more"):  # else it would connect to the host again
         one.ask()
     assert transport.dialled == 1
@@ -76,7 +77,7 @@ def test_a_script_that_nobody_holds_any_more_ends() -> None:
     one = asker()
     number = pid(one.ask())
     del one
-    eventually(lambda: not runs(number), 20.0)
+    promptly(lambda: not runs(number))
 
 
 def test_a_script_that_was_killed_is_followed_by_another_one() -> None:
@@ -91,7 +92,7 @@ def test_a_script_that_was_killed_is_followed_by_another_one() -> None:
 
 def test_a_script_that_says_nothing_is_given_up() -> None:
     with pytest.raises(HostError, match=r"it has said nothing for 0\.2 s") as silent:
-        asker(["sleep", "5"], timeout=0.2).ask()
+        asker(["sh", "-c", "read -r _; read -r _"], timeout=0.2).ask()
     assert silent.value.code == "silent"
 
 
@@ -109,6 +110,8 @@ def test_samples(sessions: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     tool.write_text('#!/bin/sh\necho "0, A GPU, 50, 1, 2, 3.5, 40, 0, 0"\necho "what it complains of" >&2\n')
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    for name in ("FIRST", "QUIET"):
+        monkeypatch.setattr(live_fanout, name, PATIENCE)
     samplers, transport = HostSamplers(), Counting(sessions)
     for _ in range(3):
         (sample,) = samplers.take({"h": transport}).values()

@@ -16,8 +16,9 @@ from jobctl.jobspec.deploy.host import handing_on
 from jobctl.jobspec.deploy.host.data_folder import DataFolder
 from jobctl.jobspec.deploy.host.data_source import FolderHere, Rest
 from jobctl.jobspec.deploy.host.data_spread import DataSpread
+from jobctl.jobspec.deploy.host.handing_on import HandingOn
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
-from tests.tools.waiting import promptly
+from tests.tools.waiting import PATIENCE, promptly
 
 from .sent_data import package, package_from
 from .spread_data import HOSTS, Hosts
@@ -237,9 +238,17 @@ def test_a_host_that_dies_in_the_middle_is_left_out_and_gets_the_rest_later(
 
 def test_a_host_that_hangs_is_an_error_of_that_host(hosts: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
     hosts.write(a=3_000_000, b=30_000_000)
-    monkeypatch.setattr(handing_on, "SILENT", 3.0)
-    hosts.program = hosts.program.replace("STALL = 8.0", "STALL = 2.0")
+    monkeypatch.setattr(handing_on, "SILENT", PATIENCE)
     stopped: list[Any] = []
+    step = HandingOn._step
+
+    def later(transfer: HandingOn) -> None:
+        """Play that it has said nothing for so long: the others may be slow, too."""
+        if stopped:
+            transfer._hosts["h2"].heard -= 2 * PATIENCE
+        step(transfer)
+
+    monkeypatch.setattr(HandingOn, "_step", later)
 
     def stop() -> bool:
         begun = hosts.version("h2").parent / "incomplete" / "b"

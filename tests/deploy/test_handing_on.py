@@ -22,8 +22,9 @@ from jobctl.jobspec.deploy.host.chain import Chain, Link
 from jobctl.jobspec.deploy.host.handing_on import HandingOn
 from jobctl.jobspec.deploy.host.scripts import HAND_ON, MARK, frames, hand_on, joined
 from jobctl.jobspec.deploy.host.scripts.frames import Unmarked, Window, feed, receive, sealed
+from jobctl.jobspec.deploy.store.processes import start_ticks
 from jobctl.jobspec.deploy.transport.local import LocalTransport
-from tests.tools.waiting import promptly
+from tests.tools.waiting import PROMPT, promptly
 
 from .handing import Gated, Played
 
@@ -166,7 +167,7 @@ def test_the_last_host_gets_its_first_bytes_before_the_source_has_the_first_mega
     played: Played, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each host adds the time of a piece: fifteen of a megabyte would make a change of 50 MB a third slower."""
-    monkeypatch.setattr(handing_on, "STUCK", 20.0)
+    monkeypatch.setattr(handing_on, "STUCK", PROMPT)
     gated = Gated(played, monkeypatch, at=600_000)
 
     def tell(text: str) -> None:
@@ -264,9 +265,9 @@ def test_a_program_ends_with_its_input_and_with_what_it_has_started(played: Play
         while not (played.folder / "pid").exists() or not (played.folder / "pid").read_text():
             program.stdout.readline()
         program.stdin.close()
-        assert program.wait(20) == 0
-    state = Path("/proc") / (played.folder / "pid").read_text().strip() / "stat"
-    promptly(lambda: not state.exists() or state.read_text().split()[2] == "Z")
+        assert program.wait(PROMPT) == 0
+    loads = int((played.folder / "pid").read_text())
+    promptly(lambda: start_ticks(loads) is None)
 
 
 def test_who_does_not_prove_to_have_the_key_gets_nothing() -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from .kills import AGAIN, KILLS, SEED, kill_program, lose_unwritten, run, run_and_kill, tell
+from .kills import AGAIN, KILLS, SEED, kill_program, lose_unwritten, run, run_and_kill, stays, tell
 from .spread_data import HOSTS, Hosts
 
 FILES = {"a": 9_000_000, "b": 24_000_000, **{f"c{number}": 1_500_000 for number in range(10)}}
@@ -73,7 +73,8 @@ def test_all_hosts_get_the_data_whatever_is_killed(
             if killed.hosts.complete() != list(HOSTS):
                 run(killed.hosts.up)
         where = f"kill {number} of seed {SEED}"
-        assert (killed.hosts.complete(), killed.hosts.left()) == (list(HOSTS), []), where
+        left = stays(killed.hosts.left)
+        assert (killed.hosts.complete(), left) == (list(HOSTS), []), where
         got += killed.got()
         shutil.rmtree(killed.folder)
     again = got / (SIZE * len(HOSTS) * KILLS) - 1

@@ -13,6 +13,7 @@ from jobctl.jobspec.deploy.store import lock
 from jobctl.jobspec.deploy.store.lock import Locked
 from jobctl.jobspec.deploy.transport.local import LocalTransport
 from jobctl.jobspec.spec.hosts import Host
+from tests.tools.waiting import PATIENCE
 
 
 class Clock:
@@ -70,6 +71,12 @@ def test_a_lock_that_its_holder_has_left_behind_names_nobody(tmp_path: Path) -> 
 
 
 # On hosts.
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shells have as long as it takes to let go."""
+    monkeypatch.setattr(hostlock, "FREED", PATIENCE)
 
 
 class Gone(LocalTransport):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import socket
 import threading
@@ -36,11 +37,11 @@ from jobctl.views import status as status_view
 from jobctl.views.events import EventChoice, show_events
 from jobctl.views.failure import Failed
 from jobctl.views.status import watch_status
-from tests.tools.waiting import eventually
+from tests.tools.waiting import PATIENCE, PROMPT, promptly
 
 from .test_executor import TWO
 
-ROUNDS = 300  # looks after which a test gives up
+QUICK = 0.3  # seconds, in place of those after which a host that does not answer is given up
 
 
 class GoesSilentToo:
@@ -85,7 +86,8 @@ class Watched(Hosts):
 
     interval = 0.0
 
-    def __init__(self, tmp_path: Path, over: threading.Event) -> None:
+    def __init__(self, tmp_path: Path, over: threading.Event, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.monkeypatch = monkeypatch
         known = tuple(Host(name, dir=str(tmp_path / name)) for name in ("h0", "h1"))
         super().__init__(JobDir(tmp_path / "jobs" / "job"), "ssh", Inventory(known), TWO)
         self.job.create()
@@ -105,26 +107,36 @@ class Watched(Hosts):
         path = self.host_jobs[f"h{node}"].work / f"node-{node}" / "report.json"
         Path(path).write_text(json.dumps(report))
 
+    def go_silent(self, *names: str, quiet: float = QUICK) -> None:
+        """Have hosts say nothing from now on, and be given up after `quiet` seconds; the others are waited for later."""
+        for name in names:
+            self.transports[name].silent = True
+        patience = PATIENCE if set(names) <= set(self.failures) else quiet
+        for name in ("QUIET", *(["FIRST"] if set(names) == set(self.transports) else [])):
+            self.monkeypatch.setattr(live_fanout, name, patience)
+
 
 @pytest.fixture
 def hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watched]:
-    for name in ("FIRST", "QUIET", "STALE"):
-        monkeypatch.setattr(live_fanout, name, 0.3)
+    """Hosts that are waited for as long as it takes, until one goes silent."""
+    for name, seconds in {"FIRST": PATIENCE, "QUIET": PATIENCE, "STALE": QUICK}.items():
+        monkeypatch.setattr(live_fanout, name, seconds)
     over = threading.Event()
-    yield Watched(tmp_path, over)
+    yield Watched(tmp_path, over, monkeypatch)
     over.set()
 
 
 def silence(hosts: Watched, is_it: Callable[[str], bool], shown: Callable[[], str]) -> Callable[[float], None]:
     """Return what is done between two looks: the second host goes silent, the first one trains on until that is seen."""
-    rounds = 0
+    rounds, deadline = 0, time.monotonic() + PROMPT
 
     def between(seconds: float) -> None:
         nonlocal rounds
         rounds += 1
         text = shown()
-        assert rounds < ROUNDS, text
-        hosts.transports["h1"].silent = True
+        assert time.monotonic() < deadline, text
+        time.sleep(0.01)
+        hosts.go_silent("h1")
         hosts.step(0, 1000 + rounds)
         if is_it(text):
             raise Enough
@@ -177,13 +189,17 @@ def test_metrics_that_are_served(hosts: Watched, tmp_path: Path, monkeypatch: py
     source._jobs._handles["job"] = hosts.job.stamp(), hosts
     hosts.step(0, 5)
     assert " 5\n" in source.text()
-    hosts.transports["h1"].silent = True
-    for round_ in range(ROUNDS):
+    steps = itertools.count(2000)
+
+    def goes_on() -> bool:
+        """Say whether the first host's newest step is told, although the other one is known to be silent."""
+        nonlocal now
+        hosts.go_silent("h1", quiet=6.0)  # in which the first one answers: a job of which no host does is let go of
         now += 60.0
-        hosts.step(0, 2000 + round_)
-        if f"{2000 + round_}" in source.text() and "h1" in hosts.failures:
-            return
-    pytest.fail("a host that is silent delays the others")
+        hosts.step(0, step := next(steps))
+        return f" {step}\n" in source.text() and "h1" in hosts.failures
+
+    promptly(goes_on)
 
 
 def test_metrics_that_are_served_cost_a_question_to_each_host(
@@ -218,7 +234,7 @@ def test_metrics_that_are_served_cost_a_question_to_each_host(
     (hosts.job.root / "job.json").unlink()
     now += 60.0
     assert source.text() == "# EOF\n"
-    eventually(lambda: sorted(closed) == ["h0", "h1"], 20.0)
+    promptly(lambda: sorted(closed) == ["h0", "h1"])
     source.close()
 
 
@@ -227,15 +243,14 @@ def test_events_that_are_known_here_do_not_wait_for_hosts(
 ) -> None:
     events.record(hosts.job.events, 1.0, "step", "known here")
     hosts.fleet.seen, printed = {}, list[str]()
-    hosts.transports["h1"].silent = True
+    hosts.go_silent("h1")
     observe = hosts.fleet.observe
 
     def late() -> Observed:
         printed.append("")
-        for _ in range(ROUNDS):  # all of them, if it came after what hosts tell
+        deadline = time.monotonic() + PROMPT  # in vain, if it came after what hosts tell
+        while not ("known here" in printed[-1] and printed[-1].endswith("\n")) and time.monotonic() < deadline:
             printed[-1] += capsys.readouterr().out
-            if "known here" in printed[-1]:
-                break
             time.sleep(0.02)
         return observe()
 
@@ -250,8 +265,7 @@ def test_events_that_are_known_here_do_not_wait_for_hosts(
 def test_events_of_a_job_of_which_nobody_knows_anything(hosts: Watched) -> None:
     hosts.fleet.seen = {}
     hosts.job.events.unlink(missing_ok=True)
-    for transport in hosts.transports.values():
-        transport.silent = True
+    hosts.go_silent(*hosts.transports)
     with pytest.raises(Failed) as failed:
         show_events(hosts, EventChoice(), Format.text, follow=False)
     assert failed.value.exit_code == 3
@@ -267,21 +281,24 @@ def test_a_host_that_is_silent_is_not_waited_for_again_until_it_answers(monkeypa
         return host.upper()
 
     live = LiveFanOut(str)
+    monkeypatch.setattr(live_fanout, "FIRST", PATIENCE)
     monkeypatch.setattr(live_fanout, "QUIET", 0.1)
     first = live.on(["a", "b"], ask)
     assert first.done == {"a": "A"}
     assert first.failed["b"].message.startswith("b: it does not answer; unreachable since ")
-    monkeypatch.setattr(live_fanout, "QUIET", 30.0)
+    monkeypatch.setattr(live_fanout, "QUIET", PROMPT)
     begun = time.monotonic()
     assert live.on(["a", "b"], ask).done == {"a": "A"}
-    assert time.monotonic() - begun < 15
+    assert time.monotonic() - begun < PROMPT / 2
     assert asked.count("b") == 1  # not twice at a time
     over.set()
     while "b" not in live.on(["a", "b"], ask).done:
         pass
 
 
-def test_what_fails_is_told_with_the_time_since_when() -> None:
+def test_what_fails_is_told_with_the_time_since_when(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("FIRST", "QUIET"):
+        monkeypatch.setattr(live_fanout, name, PATIENCE)
     answers = [
         HostError("a", "no-route", "no route to its address", "hint"),
         HostError("a", "docker-down", "no engine"),

@@ -30,7 +30,7 @@ from jobctl.jobspec.plan.generation import Generation, first_generation
 from jobctl.jobspec.plan.types import HostRef
 from jobctl.jobspec.render.payload import control_json
 from jobctl.jobspec.spec.hosts import Host
-from tests.tools.waiting import promptly
+from tests.tools.waiting import PROMPT, promptly
 
 from .test_executor import TWO
 from .test_hosts import hosts
@@ -145,8 +145,11 @@ def test_a_host_that_does_not_answer_delays_no_other(hosts: Hosts, monkeypatch: 
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_connection_to_a_host_that_is_gone_waits_until_its_node_has_moved(hosts: Hosts) -> None:
+def test_a_connection_to_a_host_that_is_gone_waits_until_its_node_has_moved(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A dead host may also not say so: the connection leads to the new one at once."""
+    monkeypatch.setattr(node_ports, "PATIENCE", PROMPT)
     give(hosts.host_jobs["h0"], generation(1, "h0", "h1"))
     gone, hangs, asked = threading.Event(), threading.Event(), threading.Semaphore(0)
     gone.set()
@@ -166,13 +169,13 @@ def test_a_connection_to_a_host_that_is_gone_waits_until_its_node_has_moved(host
     hosts.host_jobs["h1"].transport = Hangs("h1")
     with answering("h0", "s0") as port, hosts.ports() as ports:
         threads = [connects(ports, port)]
-        assert asked.acquire(timeout=30)
+        assert asked.acquire(timeout=PROMPT)
         hosts.host_jobs["h1"].transport = Gone("h1", gone)
         promptly(lambda: ports.place(1).problem)
         threads.append(connects(ports, port))
         give(hosts.host_jobs["s0"], generation(2, "h0", "s0"))
         for thread in threads:
-            thread.join(10)
+            thread.join(PROMPT)
     hangs.set()
     assert found == [b"s0", b"s0"]
 

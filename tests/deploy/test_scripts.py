@@ -268,6 +268,23 @@ def test_who_follows_a_job_leaves_while_it_is_taken_down(place: list[str]) -> No
     assert not Path(place[0]).exists()
 
 
+def test_the_lock_is_free_once_nothing_more_is_said(place: list[str]) -> None:
+    """The next supervisor takes it at that moment. Here the one that ticks takes long to end, as on a busy host."""
+    known, slow = "trap 'quiet=0 heard=1' USR1", "; trap 'sleep 2; exit' TERM"
+    argv = SCRIPTS.argv("watch", *place, '{"command": "supervise"}', "me", str(EXPIRY))
+    assert sum(known in word for word in argv) == 1
+    slowly = [word.replace(known, known + slow) for word in argv]
+    with subprocess.Popen(slowly, stdin=-1, stdout=-1, stderr=-1, text=True) as watching:
+        assert watching.stdin is not None
+        assert watching.stdout is not None
+        while watching.stdout.readline() != "t\n":  # then it ticks
+            pass
+        watching.stdin.close()
+        watching.stdout.read()  # to its end
+        lock = Path(place[0], "h1", "job", "supervisor.lock")
+        assert subprocess.run(["flock", "-n", lock, "true"], check=False).returncode == 0
+
+
 def test_nobody_begins_to_follow_a_job_that_is_taken_down(place: list[str]) -> None:
     down, _ = lock(place, "down")
     watching, said = watch(place)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from jobctl.jobspec.deploy.transport.base import Result
 from jobctl.jobspec.deploy.transport.held_shell import HeldCommand, Login
+from tests.tools.waiting import PATIENCE
 
 
 class Shell:
@@ -38,7 +39,7 @@ class Shell:
 def shell() -> Iterator[Shell]:
     made = Shell()
     yield made
-    out, err = made.process.communicate(timeout=10)
+    out, err = made.process.communicate(timeout=PATIENCE)
     assert (made.process.returncode, out, err) == (0, b"", b"")
 
 

@@ -87,6 +87,7 @@ def server(job: JobDir, tmp_path: Path) -> Iterator[Server]:
     serving = threading.Thread(target=run)
     serving.start()
     client = paramiko.Transport(theirs)
+    client.banner_timeout = client.handshake_timeout = client.auth_timeout = WAIT
     yield Server(keys, client, serving, problems)
     client.close()
     serving.join(WAIT)

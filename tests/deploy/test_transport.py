@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import socket
+import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +18,7 @@ from jobctl.jobspec.deploy.transport.base import _SCRIPTS, Input, Result, checke
 from jobctl.jobspec.deploy.transport.local import LocalTransport
 from jobctl.jobspec.deploy.transport.streamlocal import STREAMLOCAL, wire
 from jobctl.jobspec.spec.hosts import Host
+from tests.tools.waiting import PROMPT
 
 
 def host_job(folder: Path) -> HostJob:
@@ -79,14 +82,27 @@ def test_a_program_that_is_not_there_is_a_result_and_a_signal_a_code() -> None:
     assert LocalTransport().run(["sh", "-c", "kill -9 $$"]).code == 137
 
 
-def slowly(times: int) -> Iterator[bytes]:
-    for _ in range(times):
-        threading.Event().wait(0.25)
-        yield b"piece"
+def test_an_input_that_comes_slowly_takes_as_long_as_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each time that its patience is over, one more piece has come."""
+    turns, wanted, written = iter(range(4)), threading.Semaphore(0), threading.Semaphore(0)
+    communicate = subprocess.Popen.communicate
 
+    def slowly() -> Iterator[bytes]:
+        for _ in range(4):
+            assert wanted.acquire(timeout=PROMPT)
+            yield b"piece"
+            written.release()
 
-def test_an_input_that_comes_slowly_takes_as_long_as_it_takes() -> None:
-    assert LocalTransport("h1").run(["cat"], slowly(4), timeout=0.5).out == b"piece" * 4
+    def impatient(process: Any, sent: Any = None, timeout: float | None = None) -> Any:
+        if next(turns, None) is None:
+            return communicate(process, sent)
+        wanted.release()
+        assert written.acquire(timeout=PROMPT)
+        return communicate(process, sent, 0.01)  # in vain: it has not ended before its input has
+
+    monkeypatch.setattr(subprocess.Popen, "communicate", impatient)
+    assert LocalTransport("h1").run(["cat"], slowly(), timeout=PROMPT).out == b"piece" * 4
+    assert next(turns, None) is None
 
 
 def test_a_command_that_reads_its_input_no_more_is_given_up() -> None:
@@ -121,7 +137,7 @@ def test_ports_are_taken_by_who_listens_and_by_other_jobs(tmp_path: Path) -> Non
         control.parent.mkdir(parents=True)
         control.write_text(f"{{{text}}}")
     with socket.create_server(("127.0.0.1", 0)) as listening, socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))  # nobody listens there
+        bound.bind(("0.0.0.0", 0))  # nobody listens there, at no address
         used = used_ports(host_job(tmp_path))
         assert listening.getsockname()[1] in used
         assert bound.getsockname()[1] not in used

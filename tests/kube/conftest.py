@@ -15,6 +15,7 @@ import pytest
 
 from jobctl.jobspec.deploy.kubernetes import removal
 from jobctl.main import main
+from jobctl.views import progress
 from kube.backend import CAPABILITIES, SERVERS
 from kube.fake import Fake
 from kube.real import Real
@@ -139,6 +140,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, api: ApiServer) -> Pat
     monkeypatch.setenv("KUBECONFIG", str(api.kubeconfig(tmp_path / "kubeconfig")))
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    monkeypatch.setattr(progress, "ALOUD", 1e9)  # whatever takes long here: tests read all that is said
     if api.backend.which in CAPABILITIES["no-collector"]:  # it is known that nobody else begins
         monkeypatch.setattr(removal, "COLLECTED", 0.1)
         monkeypatch.setattr(removal, "AGAIN", 0.1)

@@ -167,7 +167,8 @@ def test_without_the_package_the_extra_is_named(here: Path) -> None:
 
 @pytest.fixture
 def mirror(api: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mirror]:
-    monkeypatch.setattr("jobctl.jobspec.deploy.kubernetes.mirror.IDLE", 1e9)  # however seldom this test gets to look
+    for name in ("IDLE", "DEAF"):  # however seldom this test gets to look, and the watch to watch
+        monkeypatch.setattr(f"jobctl.jobspec.deploy.kubernetes.mirror.{name}", 1e9)
     made = Mirror(client(api, tmp_path), POD, "jobctl.dev/job=resnet")
     made.objects()  # a second look begins to watch
     yield made

@@ -24,6 +24,7 @@ import pytest
 from kube.server import ApiServer
 from kube.world import World
 from tests.tools import commands
+from tests.tools.ports import free_ports
 
 UP = ("up", "--target", "kubernetes")
 ZERO, ONE = "resnet-0-abcde", "resnet-1-abcde"
@@ -229,14 +230,14 @@ def test_exec_has_the_terminal(jobctl: Any, world: World, here: Path) -> None:
     os.close(slave)
     seen, typed = b"", False
     deadline = time.monotonic() + 180
-    while process.poll() is None and time.monotonic() < deadline:
+    while time.monotonic() < deadline:
         if not typed and b"ready" in seen:  # before, what is typed is lost when the terminal becomes raw
             os.write(master, b"yes\r")
             typed = True
         if select.select([master], [], [], 0.1)[0]:
             try:
                 seen += os.read(master, 4096)
-            except OSError:
+            except OSError:  # the command has ended, and all that it wrote was read
                 break
     assert (process.wait(60), b"33 101" in seen, b"got yes" in seen) == (0, True, True)
 
@@ -272,9 +273,8 @@ def _echo(listener: socket.socket) -> None:
 def test_forward_leads_to_a_port_of_a_pod(jobctl: Any, world: World, here: Path) -> None:
     """The test is both: the pod, and whoever connects to the port that is forwarded."""
     jobctl(*UP)
-    with socket.create_server(("127.0.0.1", 0)) as pod, socket.create_server(("127.0.0.1", 0)) as free:
-        theirs, ours = pod.getsockname()[1], free.getsockname()[1]
-        free.close()
+    with socket.create_server(("127.0.0.1", 0)) as pod:
+        theirs, (ours,) = pod.getsockname()[1], free_ports(1)
         threading.Thread(target=_echo, args=(pod,), daemon=True).start()
         line = [sys.executable, "-m", "jobctl", "forward", "resnet", f"{ours}:1:{theirs}"]
         with subprocess.Popen(line, cwd=here, stderr=subprocess.PIPE, text=True) as process:

@@ -27,6 +27,7 @@ from jobctl.jobspec.notify import teller as module
 from jobctl.jobspec.notify.channels import keep_channels
 from jobctl.jobspec.notify.outbox import Outbox
 from jobctl.jobspec.notify.teller import Teller
+from tests.tools.waiting import PATIENCE, PROMPT
 
 from .tools import CHAT, HOOK, URL, HandClock, Hook, happens, job_in
 
@@ -264,7 +265,7 @@ def test_a_slow_channel_delays_no_other(tmp_path: Path) -> None:
 
     def send(channel: Channel, message: Notification) -> DeliveryResult:
         if channel.key == "slow":
-            assert over.wait(60)
+            assert over.wait(PATIENCE)
         else:
             told.put(message.text)
         return DeliveryResult()
@@ -274,13 +275,13 @@ def test_a_slow_channel_delays_no_other(tmp_path: Path) -> None:
     with ThreadPoolExecutor(1) as pool:
         turn = pool.submit(Teller(job, clock, send).tell)
         try:
-            assert [told.get(timeout=20) for _ in range(2)] == ["first"] * 2
+            assert [told.get(timeout=PROMPT) for _ in range(2)] == ["first"] * 2
             happens(job, 6.0, "straggler", "second", node=2)
-            assert [told.get(timeout=20) for _ in range(2)] == ["second"] * 2
+            assert [told.get(timeout=PROMPT) for _ in range(2)] == ["second"] * 2
             assert not turn.done()
         finally:
             over.set()
-        assert turn.result(60) is None
+        assert turn.result(PROMPT) is None
 
 
 def test_a_teller_that_cannot_write_sends_nothing_twice_at_a_time(
@@ -293,7 +294,7 @@ def test_a_teller_that_cannot_write_sends_nothing_twice_at_a_time(
     def send(channel: Channel, message: Notification) -> DeliveryResult:
         got.append(channel.key)
         if channel.key == "slow":
-            assert over.wait(60)
+            assert over.wait(PATIENCE)
         return DeliveryResult()
 
     keep_channels(job, "demo-1", (slow, HOOK))

@@ -26,6 +26,7 @@ from jobctl.jobspec.operations.serve.ui_data import UiData
 from jobctl.jobspec.operations.serve.ui_logs import SHOWN, LogSearch, LogWindow, LogWindows
 from jobctl.jobspec.operations.serve.ui_server import TICKET_LIFE, TICKETS, Tickets
 from jobctl.jobspec.operations.serve.ui_view import POINTS, Samples
+from tests.tools.waiting import PATIENCE, promptly
 
 
 class _Clock:
@@ -220,7 +221,7 @@ class _Slow(KnownJobs):
 
     def look(self, directory: JobDir) -> KnownJob:
         if directory.name == "slow":
-            self.answer.wait(5)  # seconds until it is seen after all, which fails the test
+            self.answer.wait(30)  # seconds until it is seen after all, which fails the test
         return KnownJob(directory.name, error=NotYours(f"{directory.name} was seen"))
 
 
@@ -235,9 +236,9 @@ def test_a_job_whose_hosts_are_slow_keeps_no_other_from_being_shown(
     def reasons() -> list[str]:
         return [row["reason"] for row in data.jobs()["jobs"]]
 
-    assert reasons() == ["quick was seen", "its hosts have not answered yet"]
+    promptly(lambda: reasons() == ["quick was seen", "its hosts have not answered yet"])
     known.answer.set()
-    monkeypatch.setattr(ui_data, "PATIENCE", 60.0)
+    monkeypatch.setattr(ui_data, "PATIENCE", PATIENCE)
     assert reasons() == ["quick was seen", "slow was seen"]
     data.close()
 

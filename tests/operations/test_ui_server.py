@@ -17,6 +17,7 @@ from jobctl.jobspec.operations.serve.ui_access import KeptAccess, PageAccess
 from jobctl.jobspec.operations.serve.ui_actions import PageActions, Wish
 from jobctl.jobspec.operations.serve.ui_data import UiData
 from jobctl.jobspec.operations.serve.ui_server import UiServer
+from tests.tools.ports import free_ports
 from tests.tools.ui_client import UiClient
 
 Serve = Callable[[PageActions | None], AbstractContextManager[UiClient]]
@@ -146,9 +147,10 @@ def test_a_token_that_others_could_read_counts_no_longer(tmp_path: Path, monkeyp
         with _running(open_ui(("127.0.0.1", 0), None)) as beside:
             assert (beside.token, beside.netloc != client.netloc) == (client.token, True)
     kept = KeptAccess(tmp_path / "state")
-    kept.keep(first[1], int(first[0].rpartition(":")[2]))
+    (port,) = free_ports(1)  # nobody else gets it meanwhile
+    kept.keep(first[1], port)
     with _running(open_ui(("127.0.0.1", 0), None)) as client:
-        assert (client.netloc, client.token) == first
+        assert (client.netloc, client.token) == (f"127.0.0.1:{port}", first[1])
     assert kept.path.stat().st_mode & 0o777 == 0o600
     kept.path.chmod(0o640)
     assert KeptAccess(tmp_path / "state").token(new=False) != first[1]

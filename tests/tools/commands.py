@@ -97,7 +97,8 @@ class _Forked:
     def kill(self) -> None:
         """Send it SIGKILL, unless it has ended."""
         if self.poll() is None:
-            os.kill(self.pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # it has ended since
+                os.kill(self.pid, signal.SIGKILL)
 
 
 class Command(_Forked):

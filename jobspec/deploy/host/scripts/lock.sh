@@ -15,5 +15,5 @@ while :; do  # a file that was replaced meanwhile (`down`, `break`) is tried aga
 done
 printf '%s' "$2" > "$1"
 lock=$1
-unlock() { ! ours "$lock" || : > "$lock"; }
+unlock() { ! ours "$lock" || : > "$lock"; exec 9>&-; }
 echo held

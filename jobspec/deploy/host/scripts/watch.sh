@@ -6,6 +6,7 @@
 # liveness.py.
 # Prints the work directory and the directory of what is the host's own, one a line; then `gone` where there is no job, or
 # what lock.sh prints; then `before` with the supervisor that was here before; then what launchers write, and ticks.
+# Once its output has ended, the lock is free: the ticker has its descriptor, too.
 # The signal tells the ticker that something has come in; nothing does before its first tick. As a rule that is an answer to
 # a launcher, which then needs no tick of the host's own.
 # shellcheck source=find.sh
@@ -32,7 +33,7 @@ for old in run/feeds/*; do [ -d "/proc/${old##*/}" ] || rm -f -- "$old"; done
 feed=run/feeds/$$; rm -f -- "$feed"; mkfifo -m 620 -- "$feed" || exit 1
 ! going || { rm -f -- "$feed"; unlock; exit 0; }
 exec 3<>"$feed"
-leave() { rm -f -- "$feed"; unlock; kill "$pump" "$ticker" 2>/dev/null; exit; }
+leave() { rm -f -- "$feed"; unlock; kill "$pump" "$ticker" 2>/dev/null; wait; exit; }
 cat <&3 9>&- &
 pump=$!
 (
