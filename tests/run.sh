@@ -30,7 +30,10 @@ if [ "${JOBCTL_FLEET:-}" = required ]; then
 fi
 if [ -n "${JOBCTL_KUBE:-}" ]; then install_packages curl openssl; fi
 # A browser and Prometheus are large, and one test needs each: where they are missing, that is skipped.
-if [ "${JOBCTL_TOOLS:-}" = required ]; then install_packages chromium prometheus; fi
+if [ "${JOBCTL_TOOLS:-}" = required ]; then
+  install_packages chromium prometheus
+  case " $* " in *" --release "*) install_packages emacs-nox vim ;; esac
+fi
 if ! python3 -c 'import ensurepip, venv' 2>/dev/null; then install_packages python3-venv; fi
 python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or later is needed" >&2; exit 2; }
 

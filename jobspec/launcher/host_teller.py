@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING
 
 from jobctl.jobspec.launcher.files import note, read_json, write_json
 from jobctl.jobspec.launcher.lease import TICK
-from jobctl.jobspec.launcher.notification import Notification, mark_of
+from jobctl.jobspec.launcher.notification import Notification
 from jobctl.jobspec.launcher.processes import boot_time, die_with_parent
 from jobctl.jobspec.launcher.story import about
-from jobctl.jobspec.launcher.telling import Telling, Webhook, WebhookLine, mentioned
+from jobctl.jobspec.launcher.telling import Telling, Webhook, WebhookLine, mentioned, told_of
 from jobctl.jobspec.launcher.webhook import WebhookAnswer, post_to
 
 if TYPE_CHECKING:
-    from typing import Dict, List, Optional, Set
+    from typing import Dict, List, Optional, Sequence, Set
 
     from jobctl.jobspec.launcher.agent import Launcher
     from jobctl.jobspec.launcher.order import Order
@@ -109,7 +109,7 @@ class HostTeller:
         self.posts: Dict[str, Post] = {}  # by webhooks
         self.stamp: object = None  # of the file of webhooks, as last read
         self.known: object = None  # how many events there were when they were read last
-        self.mentioned: List[List[str]] = []  # what launchers have told last: mark, event, webhook
+        self.ticks = 0  # that have mentioned what launchers have told
         self.next = 0.0
 
     @property
@@ -145,7 +145,6 @@ class HostTeller:
         if self.known != events:
             self.known = events
             self.telling.read(order.job, order.run_id, log.events, now)
-            self.mentioned = mentioned(log.events)
         failed = self.launcher.recovery.failed is not None
         for webhook in self.webhooks.values():
             line = self.lines[webhook.key]
@@ -198,27 +197,32 @@ class HostTeller:
             if line is None or message is None:
                 continue
             if line.note(message, answer, now):
-                self.write_told([mark_of(message.id, key), message.event, key])
+                self.write_told(told_of(message, key))
             else:
                 note("cannot tell by %s: %s; tries again" % (key, answer.problem))
 
-    def write_told(self, told: List[str]) -> None:
-        """Write down that launchers have told something: the next supervisor reads it."""
-        mark, what, channel = told
+    def write_told(self, told: Sequence[Sequence[str]]) -> None:
+        """Write down what launchers have told at one time, as `told_of` has it: the next supervisor reads it."""
         order, log = self.launcher.orders.order, self.launcher.story.log
-        if mark in self.telling.done or order is None or log is None:
+        fresh = [(mark, what, channel) for mark, what, channel in told if mark not in self.telling.done]
+        if not fresh or order is None or log is None:
             return
-        self.telling.done.add(mark)
-        log.add([{**about(order, "told", time.time()), "mark": mark, "what": what, "channel": channel}])
+        self.telling.done.update(mark for mark, _, _ in fresh)
+        begins = about(order, "told", time.time())
+        log.add([{**begins, "mark": mark, "what": what, "channel": channel} for mark, what, channel in fresh])
         self.launcher.say()
+
+    def mention(self) -> List[List[str]]:
+        """Return what the next tick mentions of what launchers have told."""
+        self.ticks += 1
+        return mentioned(self.telling.told, self.ticks)
 
     def hear(self, message: PeerMessage) -> None:
         """Take note that another launcher is there, and of what it has told."""
         if self.path is None:
             return
         self.telling.hear(message, boot_time())
-        for told in message.told or ():
-            self.write_told(told)
+        self.write_told(message.told or ())
 
     # The good end.
 

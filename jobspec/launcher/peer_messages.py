@@ -47,7 +47,7 @@ class PeerMessage:
     begun: bool = False  # beside a tick: the node has begun in this lease
     paces: Optional[Dict[int, float]] = None  # beside a tick: see Run.paces_of_ranks
     failed: Optional[Tuple[str, float]] = None  # beside a tick: how its node has failed in this order (kind), and when
-    told: Optional[List[List[str]]] = None  # beside a tick: what launchers have told people, see HostTeller.mentioned
+    told: Optional[List[List[str]]] = None  # beside a tick: what launchers have told people, see telling.mentioned
     headway: Optional[Headway] = None  # beside a tick or an answer: how far this order has come, as the sender knows
 
     def to_json(self) -> Json:

@@ -131,7 +131,7 @@ class PeerLinks:
         if self.lease.generation is not None and self.majority is not None:
             run, failed = self.launcher.run_, self.launcher.recovery.failed
             paces = run.paces_of_ranks() if run is not None else None
-            begun, told = self.majority.validity.had, self.launcher.recovery.teller.mentioned
+            begun, told = self.majority.validity.had, self.launcher.recovery.teller.mention()
             tick = self.message(tick=name, begun=begun, paces=paces, failed=failed, told=told)
             for peer in self.peers.values():
                 self.send(tick, peer)

@@ -9,6 +9,7 @@ from jobctl.jobspec.launcher.lease import TICK
 from jobctl.jobspec.launcher.news import News
 from jobctl.jobspec.launcher.notification import mark_of
 from jobctl.jobspec.launcher.records import record
+from jobctl.jobspec.launcher.storm import MINUTE, MOST_A_MINUTE, MOST_FOR_PROGRAMS, allowed, summed_up
 from jobctl.jobspec.launcher.words import EVENT_WORDS, id_of
 
 if TYPE_CHECKING:
@@ -25,9 +26,10 @@ LASTING = 60.0  # seconds for which launchers have waited before people are told
 HEARD = 2.5 * TICK  # seconds after which a launcher counts as not heard
 # Of these, supervisors have the same.
 FIRST_RETRY, LONGEST_RETRY = 1.0, 300.0  # seconds before what was not taken is tried again, at first and at last
-MINUTE, MOST_A_MINUTE = 60.0, 10  # messages that people get in that time
-AT_ONCE = frozenset({"failed", "succeeded", "waiting"})  # these wait for no minute: each comes once, and ends something
-MENTIONED = 8  # messages that launchers have told, which a tick mentions
+MENTIONED, LATELY = (
+    8,
+    64,
+)  # messages that launchers have told: those that one tick mentions, and that ticks mention in turn
 
 
 @record
@@ -44,6 +46,11 @@ class Webhook:
         """Return what jobctl has written. Raises KeyError or TypeError."""
         return cls(str(data["key"]), frozenset(map(str, data["on"])), str(data["url"]), str(data["format"]))
 
+    @property
+    def most(self) -> int:
+        """How many messages it gets in a minute."""
+        return MOST_FOR_PROGRAMS if self.format == "json" else MOST_A_MINUTE
+
 
 class WebhookLine:
     """How a webhook fares: what is being sent, and when it may be tried again. Times are those of `boot_time`."""
@@ -52,19 +59,32 @@ class WebhookLine:
         self.sends: Optional[Notification] = None
         self.due, self.pause = 0.0, 0.0
         self.refused: Dict[str, Tuple[float, float]] = {}  # by ids of messages: the same for each
-        self.taken: List[float] = []
+        self.holds = False  # whether messages have to wait for their minute
+        self.summary: Optional[Notification] = None  # of those: the same until it is taken
 
-    def is_free(self, message: Notification, now: float) -> bool:
-        """Say whether a message may be sent now."""
-        recent = [at for at in self.taken if now - at < MINUTE]
-        room = message.event in AT_ONCE or len(recent) < MOST_A_MINUTE
-        return room and self.refused.get(message.id, (0.0, 0.0))[0] <= now
+    def next_of(self, left: Sequence[Notification], room: int, now: float) -> Optional[Notification]:
+        """Return which of the messages that are left is to be sent now, None for none; a storm becomes a summary first."""
+        left = self.with_summary(left, room)
+        free, waits = allowed([one for one in left if self.refused.get(one.id, (0.0, 0.0))[0] <= now], room)
+        self.holds = self.holds or (waits and room <= 0)  # until then each has its turn
+        return free[0] if free else None
+
+    def with_summary(self, left: Sequence[Notification], room: int) -> List[Notification]:
+        """Return the messages that are left, with a summary in the place of those that had to wait, once there is room."""
+        ids = {one.id for one in left}
+        if self.summary is not None and not ids.issuperset(self.summary.covers):  # somebody has told some of them
+            self.summary, self.holds = None, True
+        if self.summary is None and self.holds and room > 0:
+            self.holds = False
+            self.summary = next((one for one in summed_up(left) if one.id not in ids), None)
+        if self.summary is None:
+            return list(left)
+        return [self.summary, *(one for one in left if one.id not in self.summary.covers)]
 
     def note(self, message: Notification, answer: WebhookAnswer, now: float) -> bool:
         """Take note of what became of a message; say whether it was taken."""
         self.sends = None
         if answer.problem is None:
-            self.taken = [at for at in self.taken if now - at < MINUTE] + [now]
             self.pause = self.due = 0.0
             return True
         wait = min(answer.wait or 0.0, LONGEST_RETRY)
@@ -95,10 +115,22 @@ def readable(events: Sequence[Json]) -> List[Json]:
     return found
 
 
-def mentioned(events: Sequence[Json]) -> List[List[str]]:
-    """Return what launchers have told last, as ticks mention it: mark, event and webhook."""
-    told = [event for event in events if event.get("event") == "told"]
-    return [[str(event.get(name)) for name in ("mark", "what", "channel")] for event in told[-MENTIONED:]]
+def told_of(message: Notification, webhook: str) -> List[List[str]]:
+    """Return what to keep of a message that a webhook has taken: mark, event and webhook, for each that a summary covers."""
+    return [[mark_of(ident, webhook), message.event, webhook] for ident in message.covers or (message.id,)]
+
+
+def mentioned(told: Sequence[Json], tick: int) -> List[List[str]]:
+    """Return what tick number `tick` mentions of what launchers have told, as `told_of` does.
+
+    That is the last of it, and of what was before that some, in turn: a summary tells much at once.
+    """
+    half = MENTIONED // 2
+    before = told[-LATELY:-half]
+    turns = (len(before) + half - 1) // half
+    at = tick % turns * half if turns else 0
+    chosen = [*before[at : at + half], *told[-half:]]
+    return [[str(event.get(name)) for name in ("mark", "what", "channel")] for event in chosen]
 
 
 class Telling:
@@ -111,6 +143,7 @@ class Telling:
     def __init__(self, node: int, since: Optional[float]) -> None:
         self.node, self.since = node, since
         self.done: Set[str] = set()
+        self.told: List[Json] = []  # the events that say so
         self.news: Optional[News] = None
         self.seen: Dict[str, float] = {}  # when each message was found
         # When other launchers were heard, and whether their nodes have failed.
@@ -134,7 +167,8 @@ class Telling:
 
     def read(self, job: str, run: str, events: Sequence[Json], now: float) -> None:
         """Find out from the events of this node what people have to know."""
-        self.done |= {str(event.get("mark")) for event in events if event.get("event") == "told"}
+        self.told = [event for event in events if event.get("event") == "told"]
+        self.done |= {str(event.get("mark")) for event in self.told}
         self.news = News(job, run, by_launchers=True)
         self.news.read(readable(events))
         for message in self.news.found:
@@ -145,8 +179,21 @@ class Telling:
 
         Not all find out that they wait: those whose nodes have failed, mostly. So of these the first one tells.
         """
-        there = [(node, broken) for node, (at, broken) in self.heard.items() if now - at <= HEARD]
-        return sum(node < self.node and (message.event != "waiting" or broken == failed) for node, broken in there)
+        before = self.before(now)
+        return before.count(failed) if message.event == "waiting" else len(before)
+
+    def before(self, now: float) -> List[bool]:
+        """Return of each launcher that is there, and comes before this one, whether its node has failed."""
+        return [broken for node, (at, broken) in self.heard.items() if node < self.node and now - at <= HEARD]
+
+    def room(self, webhook: Webhook, now: float, wall: float) -> int:
+        """Return how many more messages a webhook may get now from all launchers together.
+
+        After a minute there is room again; for other launchers than the first one, later: that one sends the summary.
+        """
+        window = MINUTE + len(self.before(now)) * TAKES_OVER
+        times = {event["time"] for event in self.told if event.get("channel") == webhook.key}  # of a summary, one
+        return webhook.most - len([at for at in times if 0 <= wall - at < window])
 
     def is_mine(self, message: Notification, failed: bool, now: float, wall: float) -> bool:
         """Say whether this launcher is to tell a message now, or has to later unless another one does."""
@@ -166,8 +213,8 @@ class Telling:
         """Return what is to be sent to a webhook now, None for nothing."""
         if line.sends is not None or line.due > now:
             return None
-        left = (one for one in self.left(webhook) if line.is_free(one, now))
-        return next((one for one in left if self.is_mine(one, failed, now, wall)), None)
+        mine = [one for one in self.left(webhook) if self.is_mine(one, failed, now, wall)]
+        return line.next_of(mine, self.room(webhook, now, wall), now)
 
     def left(self, webhook: Webhook) -> List[Notification]:
         """Return what nobody has told a webhook of what happened since nobody watches."""

@@ -13,11 +13,18 @@ from jobctl.jobspec.deploy.model.notification import Channel, DeliveryResult, No
 from jobctl.jobspec.deploy.model.untrusted import Json, as_moment, as_number, as_text, objects, texts
 from jobctl.jobspec.launcher.news import Told
 from jobctl.jobspec.launcher.notification import mark_of
-from jobctl.jobspec.launcher.telling import AT_ONCE, LONGEST_RETRY, MINUTE, MOST_A_MINUTE, longer
-from jobctl.jobspec.notify.told import kept_told, summary, told_from
+from jobctl.jobspec.launcher.storm import (
+    AT_ONCE,
+    MINUTE,
+    MOST_A_MINUTE,
+    MOST_FOR_PROGRAMS,
+    allowed,
+    summed_up,
+)
+from jobctl.jobspec.launcher.telling import LONGEST_RETRY, longer
+from jobctl.jobspec.notify.told import kept_told, told_from
 from jobctl.jobspec.records import dataclass
 
-MOST_FOR_PROGRAMS = 60  # messages to programs in a minute; people get MOST_A_MINUTE
 MOST_MARKS = 500  # messages of launchers that are remembered
 
 
@@ -98,19 +105,16 @@ class Outbox:
         if line.holds and room > 0:
             mine = self._summed_up(mine)
             line.holds = False
-        calm = [entry for entry in mine if entry.message.event not in AT_ONCE]
-        allowed = {id(entry) for entry in calm[: max(0, room)]}
-        line.holds = line.holds or len(calm) > max(0, room)
-        return [entry for entry in mine if entry.message.event in AT_ONCE or id(entry) in allowed]
+        free, waits = allowed([entry.message for entry in mine], room)
+        line.holds, ids = line.holds or waits, {one.id for one in free}
+        return [entry for entry in mine if entry.message.id in ids]
 
     def _summed_up(self, mine: list[Entry]) -> list[Entry]:
-        calm = [entry for entry in mine if entry.message.event not in AT_ONCE]
-        if len(calm) < 2:
-            return mine
-        together = [Entry(calm[0].channel, one) for one in summary(entry.message for entry in calm)]
-        gone = {id(entry) for entry in calm}
-        self.entries = [entry for entry in self.entries if id(entry) not in gone] + together
-        return [entry for entry in mine if id(entry) not in gone] + together
+        entries = {entry.message.id: entry for entry in mine}
+        kept = [entries.get(one.id, Entry(mine[0].channel, one)) for one in summed_up([one.message for one in mine])]
+        gone = {id(entry) for entry in mine}
+        self.entries = [entry for entry in self.entries if id(entry) not in gone] + kept
+        return kept
 
     def record_delivery(self, entry: Entry, delivery: DeliveryResult, now: float) -> bool:
         """Take note of what became of a message; say whether the channel may be given another one now."""

@@ -1,13 +1,9 @@
-"""What is known of a job, as the outbox keeps it, and the one message that replaces a storm of others. Pure."""
+"""What is known of a job, as the outbox keeps it. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-
-from jobctl.jobspec.deploy.model.notification import Notification
 from jobctl.jobspec.deploy.model.untrusted import Json, as_moment, as_number, as_text, objects
 from jobctl.jobspec.launcher.news import Begun, Mishap, Told, Trouble, counts_in
-from jobctl.jobspec.launcher.notification import id_of_message
 
 
 def kept_told(told: Told) -> Json:
@@ -63,20 +59,3 @@ def _begun(data: object) -> Begun | None:
     said = data if isinstance(data, dict) else {}
     number, at, run = as_number(said.get("number")), as_moment(said.get("at")), as_text(said.get("run"))
     return None if number is None or at is None or run is None else Begun(number, at, run, said.get("told") is True)
-
-
-def summary(messages: Iterable[Notification]) -> Iterator[Notification]:
-    """Yield the one message that replaces several of a storm, none for none."""
-    several = tuple(messages)
-    if not several:
-        return
-    last = several[-1]
-    counts: dict[str, int] = {}
-    for message in several:
-        counts[message.event] = counts.get(message.event, 0) + 1
-    covers = tuple(ident for message in several for ident in (message.covers or (message.id,)))
-    ident = id_of_message("summary", *covers)
-    kinds = ", ".join(f"{count} {event}" for event, count in counts.items())
-    text = f"{len(several)} events in a short time: {kinds}. The last one: {last.text}"
-    nodes = tuple(sorted({node for message in several for node in message.nodes}))
-    yield Notification(ident, last.job, last.run, "summary", last.at, last.generation, text, nodes, None, covers)

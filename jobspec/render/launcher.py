@@ -69,6 +69,7 @@ ORDER = (
     "report",
     "event_log",
     "story",
+    "storm",
     "telling",
     "host_teller",
     "control_file",

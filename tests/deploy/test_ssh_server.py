@@ -80,7 +80,7 @@ def server(job: JobDir, tmp_path: Path) -> Iterator[Server]:
 
     def run() -> None:
         try:
-            serve(ours, keys, session, lambda: False)
+            serve(ours, keys, session, threading.Event())
         except DeployError as error:
             problems.append(error.message)
 
@@ -162,6 +162,58 @@ def test_a_command_hangs_up_if_its_client_goes(inside: Server, tmp_path: Path) -
     inside.client.close()
     inside.serving.join(WAIT)
     promptly((tmp_path / "hung").exists)
+
+
+def test_what_a_command_has_left_running_goes_on(inside: Server, tmp_path: Path) -> None:
+    """An editor's server outlives the window that has started it, and the next one finds it."""
+    channel = inside.session()
+    left = "while [ ! -e end ]; do touch ticks; sleep 0.05; done"
+    channel.exec_command(f"trap 'touch hung; exit' HUP; sh -c '{left}' </dev/null >/dev/null 2>&1 & wait; wait")
+    ticks = tmp_path / "ticks"
+    promptly(ticks.exists)
+    channel.close()
+    promptly((tmp_path / "hung").exists)
+    before = ticks.stat().st_mtime_ns
+    promptly(lambda: ticks.stat().st_mtime_ns > before)
+    before = ticks.stat().st_mtime_ns
+    promptly(lambda: ticks.stat().st_mtime_ns > before)
+    (tmp_path / "end").touch()
+
+
+class Leaving(ProcessSession):
+    """The inside of a node that goes after the first look at it."""
+
+    looks = 0
+
+    def gone(self) -> str | None:  # type: ignore[override]
+        self.looks += 1
+        return "the container of node 1 on gpu01 has ended" if self.looks > 1 else None
+
+
+def test_a_connection_ends_once_its_node_has_gone(job: JobDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a dead host its connection says nothing, and a client's own questions are answered on this machine."""
+    monkeypatch.setattr(server_module, "LOOK", 0.05)
+    ours, theirs = socket.socketpair()
+    problems: list[DeployError] = []
+
+    def run() -> None:
+        try:
+            serve(ours, keys_of(job), Leaving({}, None, "127.0.0.2"), threading.Event())
+        except DeployError as error:
+            problems.append(error)
+
+    serving = threading.Thread(target=run)
+    serving.start()
+    client = paramiko.Transport(theirs)
+    try:
+        client.start_client(timeout=WAIT)
+        promptly(lambda: not client.is_active())
+    finally:
+        client.close()
+        serving.join(WAIT)
+    assert [(one.message, one.hint) for one in problems] == [
+        ("the container of node 1 on gpu01 has ended", "connect again: that leads to where the node is then")
+    ]
 
 
 @pytest.fixture
@@ -279,7 +331,7 @@ def test_a_client_that_speaks_no_ssh(job: JobDir) -> None:
     theirs.sendall(b"GET / HTTP/1.0\r\n\r\n")
     theirs.shutdown(socket.SHUT_WR)
     with pytest.raises(DeployError, match="the SSH client has ended the connection: "):
-        serve(ours, keys_of(job), ProcessSession({}, None, "127.0.0.2"), lambda: False)
+        serve(ours, keys_of(job), ProcessSession({}, None, "127.0.0.2"), threading.Event())
     theirs.close()
 
 
@@ -319,6 +371,7 @@ def test_standard_input_and_output_are_a_socket() -> None:
     os.close(typed)
     assert wire.recv(10) == b""
     wire.close()
+    assert os.read(printed, 10) == b""  # the client sees it while this process goes on
     with pytest.raises(OSError, match="closed"):
         wire.send(b"more")
     for handle in (reads, printed, writes):

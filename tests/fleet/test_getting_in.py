@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import re
+import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator
 from functools import partial
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -17,6 +22,7 @@ import pytest
 from tests.tools.ports import free_ports
 from tests.tools.waiting import eventually
 
+from .editors import BOOTSTRAP, EMACS, NODE, VIM, clients, program, through_socks
 from .fleet import Fleet, fleet
 from .host import Host
 from .jobs import SPEC, Jobs
@@ -24,6 +30,7 @@ from .jobs import SPEC, Jobs
 PORT = 6006  # each host has a network of its own
 FIRST_BYTE, AFTER_A_MOVE = 1.0, 4.0  # seconds; on a machine that does nothing else 0.05, and 1.0 of promised 2.0
 TRIES = 4  # of which one has to be in time: a machine that others use may stand still in any of them
+MEGABYTE = 1 << 20
 
 # Tells everybody who connects at which address its node is, and fails when told to.
 SERVER = f"""\
@@ -42,7 +49,7 @@ while True:
     connection.sendall(socket.gethostbyname(socket.gethostname()).encode())
     connection.close()
 """
-NODE_1 = "jobctl-counter-1"
+NODE_1 = NODE  # as SSH clients call it
 RULES = "recovery: {{rules: [{{exit: 9, do: exclude_host}}]}}\n"
 
 
@@ -105,11 +112,11 @@ def test_ssh_clients_are_inside_of_a_node(jobs: Jobs, tmp_path: Path) -> None:
     assert (inside.returncode, inside.stdout, inside.stderr) == (7, "inside\ntyped", "err\n")
     assert ssh("-W", f"localhost:{PORT}", "jobctl-counter-0").stdout == jobs.fleet[0].address
     (tmp_path / "sent").write_bytes(bytes(range(256)) * 1000)
-    for source, target in (
-        (str(tmp_path / "sent"), f"{NODE_1}:/tmp/copy"),
-        (f"{NODE_1}:/tmp/copy", str(tmp_path / "back")),
+    for how, source, target in (  # by SFTP and as older clients do, for which the image has no programs
+        ("-s", str(tmp_path / "sent"), f"{NODE_1}:/tmp/copy"),
+        ("-O", f"{NODE_1}:/tmp/copy", str(tmp_path / "back")),
     ):
-        argv = ["scp", "-q", "-F", str(config), source, target]  # by SFTP, of which the image has no server
+        argv = ["scp", how, "-q", "-F", str(config), source, target]
         copied = subprocess.run(argv, env=jobs.environ, capture_output=True, text=True, timeout=120)
         assert (copied.returncode, copied.stderr) == (0, "")
     assert (tmp_path / "back").read_bytes() == (tmp_path / "sent").read_bytes()
@@ -120,6 +127,93 @@ def test_ssh_clients_are_inside_of_a_node(jobs: Jobs, tmp_path: Path) -> None:
         eventually(lambda: sleeps(jobs))
         client.terminate()
     eventually(lambda: not sleeps(jobs))
+
+
+@contextlib.contextmanager
+def window(jobs: Jobs, config: Path, *options: str) -> Iterator[tuple[int, int]]:
+    """Connect as Remote-SSH of VS Code does for a window, and yield the port of `-D`, and that of the editor's server there."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        proxy = free.getsockname()[1]
+    argv = ["ssh", "-F", str(config), "-T", "-D", str(proxy), "-o", "ConnectTimeout=15", *options, NODE_1, "sh"]
+    with subprocess.Popen(argv, env=jobs.environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as client:
+        assert client.stdin is not None
+        assert client.stdout is not None
+        client.stdin.write(BOOTSTRAP)
+        client.stdin.close()
+        try:
+            told = next(filter(None, (re.fullmatch(r"listeningOn==(\d+)==\n", line) for line in client.stdout)))
+            yield proxy, int(told[1])
+        finally:
+            client.terminate()
+
+
+def repeated(proxy: int, host: str, port: int, data: bytes) -> bytes:
+    """Return what the editor's server says to `data`."""
+    with through_socks(proxy, host, port) as connection, ThreadPoolExecutor() as pool:
+        pool.submit(lambda: (connection.sendall(data), connection.shutdown(socket.SHUT_WR)))
+        return b"".join(iter(lambda: connection.recv(65536), b""))
+
+
+def test_what_an_editor_does(jobs: Jobs, tmp_path: Path) -> None:
+    """Its server is started by a script on standard input, reached through `-D`, and outlives the window that started it."""
+    config = tmp_path / "config"
+    config.write_text(jobs.ok("ssh-config"))
+    control = tempfile.mkdtemp(prefix="jobctl-ssh-")  # pytest's own folders are too long for the name of a socket
+    shared, data = ("-o", f"ControlPath={control}/%h"), os.urandom(3 * MEGABYTE)
+    again = ["ssh", "-F", str(config), *shared, NODE_1]
+    try:
+        # New keys after each megabyte, as in a connection that lasts for days.
+        with window(jobs, config, "-M", *shared, "-o", "RekeyLimit=1M") as (proxy, port):
+            names = ("127.0.0.1", "localhost", "0.0.0.0", "::1")
+            with ThreadPoolExecutor() as pool:
+                told = list(pool.map(lambda name: repeated(proxy, name, port, data), names))
+            assert [one == data for one in told] == [True] * len(names)
+            with pytest.raises(ConnectionError):
+                through_socks(proxy, jobs.fleet[0].address, port)
+            assert subprocess.run([*again[:-1], "-O", "check", NODE_1], capture_output=True).returncode == 0
+            several = [subprocess.Popen([*again, f"uname -s; exit {n}"], stdout=subprocess.PIPE) for n in range(4)]
+            assert [(one.communicate(timeout=120)[0], one.returncode) for one in several] == [
+                (b"Linux\n", n) for n in range(4)
+            ]
+            (tmp_path / "sent").write_bytes(data)
+            copy = ["scp", "-q", "-F", str(config), *shared, str(tmp_path / "sent"), f"{NODE_1}:/tmp/editor/sent"]
+            subprocess.run(copy, check=True, timeout=120)
+            assert subprocess.run([*again, "cat /tmp/editor/sent"], capture_output=True, timeout=120).stdout == data
+        with window(jobs, config) as (proxy, same):
+            assert same == port
+            assert repeated(proxy, "localhost", port, b"again") == b"again"
+    finally:
+        shutil.rmtree(control)
+
+
+def edited(jobs: Jobs, tmp_path: Path, *argv: str) -> tuple[str, str]:
+    """Have an editor edit a file in node 1; return what it printed, and the file."""
+    config = tmp_path / "config"
+    config.write_text(jobs.ok("ssh-config"))
+    environ = {**jobs.environ, "PATH": clients(tmp_path / "bin", config), "TERM": "dumb", "HOME": str(tmp_path)}
+    node = ["ssh", "-F", str(config), NODE_1]
+    files = f"echo 'steps = 0' > settings.py; head -c {MEGABYTE} /dev/zero > large.bin"
+    subprocess.run([*node, f"mkdir -p /tmp/edited; cd /tmp/edited; {files}"], check=True, timeout=120)
+    done = subprocess.run(argv, env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    told = subprocess.run([*node, "cat /tmp/edited/settings.py"], capture_output=True, text=True, timeout=120)
+    return done.stdout, told.stdout
+
+
+@pytest.mark.release("tests/fleet/test_getting_in.py::test_what_an_editor_does")
+def test_emacs_edits_a_file_in_a_node(jobs: Jobs, tmp_path: Path) -> None:
+    said, settings = edited(jobs, tmp_path, program("emacs", "emacs-nox"), "-Q", "--batch", "--eval", EMACS)
+    assert said.splitlines() == [
+        *(f"ssh has {MEGABYTE} bytes", "(large.bin settings.py)", "7", "steps = 10"),
+        *(f"scp has {MEGABYTE} bytes", "(large.bin settings.py)", "7", "steps = 110"),
+    ]
+    assert settings == "steps = 110\n"
+
+
+@pytest.mark.release("tests/fleet/test_getting_in.py::test_what_an_editor_does")
+def test_vim_edits_a_file_in_a_node(jobs: Jobs, tmp_path: Path) -> None:
+    _, settings = edited(jobs, tmp_path, program("vim", "vim"), "-u", "NONE", "-es", *VIM)
+    assert settings == "steps = 10\n"
 
 
 def test_top_tells_what_containers_use(jobs: Jobs) -> None:
@@ -151,6 +245,17 @@ def follows(jobs: Jobs, log: Path) -> float:
     second, third = (host.address for host in jobs.fleet.hosts[1:])
     (port,) = free_ports(1)
     with log.open("w") as file, jobs.popen("forward", f"{port}:1:{PORT}", stderr=file) as forward:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    log = tmp_path / "log"
+    config = tmp_path / "config"
+    config.write_text(jobs.ok("ssh-config"))
+    idle = ["ssh", "-F", str(config), "-N", NODE_1]
+    with (
+        log.open("w") as file,
+        jobs.popen("forward", f"{port}:1:{PORT}", stderr=file) as forward,
+        subprocess.Popen(idle, env=jobs.environ, stderr=subprocess.PIPE, text=True) as client,
+    ):
         try:
             eventually(lambda: said_at(port) == second)
             jobs.fleet[1].kill_sshd()
@@ -161,7 +266,12 @@ def follows(jobs: Jobs, log: Path) -> float:
             (jobs.checkpoints / "fail-1").touch()
             eventually(lambda: jobs.all_train(after=1))
             took = seconds_until(port, third)
+            begun = time.monotonic()
+            eventually(lambda: said_at(port) == third)
+            assert time.monotonic() - begun < AFTER_A_MOVE
+            assert "error: the container of node 1 on h2 has ended\n" in client.communicate(timeout=120)[1]
         finally:
+            client.terminate()
             forward.send_signal(signal.SIGINT)
         assert forward.wait(60) == 130
     told = log.read_text().splitlines()

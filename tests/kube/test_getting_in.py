@@ -78,6 +78,15 @@ def test_a_command_whose_client_has_gone_hangs_up(config: Path, world: World) ->
     assert _marks(world) == [begun, begun]
 
 
+def test_a_connection_ends_when_its_pod_runs_no_more(config: Path, world: World) -> None:
+    idle = ["ssh", "-F", str(config), "-N", "-o", "LogLevel=DEBUG1", "jobctl-resnet-1"]
+    with subprocess.Popen(idle, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as client:
+        assert client.stderr is not None
+        assert any("Entering interactive session" in line for line in client.stderr)
+        world.end(ONE, 137)
+        assert f"error: pod {ONE} runs no more\n" in client.communicate(timeout=120)[1]
+
+
 def _marks(world: World) -> list[str]:
     words = [word for request in world.api.requests if "/exec" in request for word in request.split("&")]
     return [word.partition("JOBCTL_SESSION%3D")[2] for word in words if "JOBCTL_SESSION%3D" in word]

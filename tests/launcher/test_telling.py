@@ -10,23 +10,24 @@ from typing import Any
 import pytest
 
 from jobctl.jobspec.launcher.lease import UNSUPERVISED
-from jobctl.jobspec.launcher.notification import Notification, mark_of
+from jobctl.jobspec.launcher.notification import Notification
 from jobctl.jobspec.launcher.peer_messages import PeerMessage
+from jobctl.jobspec.launcher.storm import MINUTE, MOST_A_MINUTE
 from jobctl.jobspec.launcher.telling import (
     LASTING,
     LONGEST_RETRY,
-    MOST_A_MINUTE,
     TAKES_OVER,
     Telling,
     Webhook,
     WebhookLine,
     mentioned,
     readable,
+    told_of,
 )
 from jobctl.jobspec.launcher.webhook import WebhookAnswer
 
 ALL = frozenset({"failed", "recovered", "hang", "waiting", "succeeded"})
-HOOK = Webhook("webhook HOOK (json)", ALL, "https://hooks.example.com/very-secret", "json")
+HOOK = Webhook("webhook HOOK (slack)", ALL, "https://hooks.example.com/very-secret", "slack")
 TAKEN, AWAY = WebhookAnswer(answer="it answered 200 OK"), WebhookAnswer("Connection refused")
 WALL = 1_000_000.0  # the time of day at 0 by `boot_time`
 BEGAN = 5.0
@@ -57,6 +58,7 @@ class Job:
     now: float = 100.0
     alone: float = 100.0
     takes: bool = True
+    hook: Webhook = field(default_factory=lambda: HOOK)
     got: list[Notification] = field(default_factory=list)
     launchers: dict[int, Node] = field(default_factory=dict)
     down: set[int] = field(default_factory=set)
@@ -93,6 +95,10 @@ class Job:
     def told(self) -> list[str]:
         return [message.event for message in self.got]
 
+    def told_on(self, number: int) -> set[str]:
+        """Return the marks that a node keeps of what was told."""
+        return {str(one["mark"]) for one in self.events[number] if one["event"] == "told"}
+
 
 class Node:
     """One launcher, as HostTeller has it."""
@@ -104,15 +110,16 @@ class Node:
 
     def hear(self, other: Node) -> None:
         failed = ("signal", 1.0) if other.failed else None
-        told = mentioned(self.job.events[other.number])
+        told = mentioned(other.telling.told, int(self.job.now))
         self.telling.hear(PeerMessage("g1", other.number, tick="t", failed=failed, told=told), self.job.now)
-        for mark, what, channel in told:
-            self.write(mark, what, channel)
+        self.write(told)
 
-    def write(self, mark: str, what: str, channel: str) -> None:
-        if mark not in self.telling.done:
-            self.telling.done.add(mark)
-            self.job.events[self.number].append(event(self.job.now, "told", 1, mark=mark, what=what, channel=channel))
+    def write(self, told: list[list[str]]) -> None:
+        for mark, what, channel in told:
+            if mark not in self.telling.done:
+                self.telling.done.add(mark)
+                kept = event(self.job.now, "told", 1, mark=mark, what=what, channel=channel)
+                self.job.events[self.number].append(kept)
 
     def turn(self) -> None:
         job, now = self.job, self.job.now
@@ -126,7 +133,7 @@ class Node:
         if self.known != len(job.events[self.number]):
             self.known = len(job.events[self.number])
             self.telling.read("demo", "demo-1", job.events[self.number], now)
-        message = self.telling.next_of(HOOK, self.line, self.failed, now, WALL + now)
+        message = self.telling.next_of(job.hook, self.line, self.failed, now, WALL + now)
         if message is None:
             return
         if job.takes:
@@ -135,7 +142,7 @@ class Node:
             self.dies = False
             job.down.add(self.number)
         elif self.line.note(message, TAKEN if job.takes else AWAY, now):
-            self.write(mark_of(message.id, HOOK.key), message.event, HOOK.key)
+            self.write(told_of(message, job.hook.key))
 
 
 def test_the_first_launcher_tells_each_thing_once() -> None:
@@ -148,7 +155,7 @@ def test_the_first_launcher_tells_each_thing_once() -> None:
     assert job.got[1].text == text
     job.passes(3 * TAKES_OVER)
     assert job.told == ["hang", "recovered"]
-    assert all(len(mentioned(told)) == 2 for told in job.events.values())  # whichever host the next supervisor reads
+    assert all(len(job.told_on(number)) == 2 for number in job.launchers)  # whichever host the next supervisor reads
 
 
 def test_nobody_tells_beside_a_supervisor_or_what_happened_while_one_watched() -> None:
@@ -272,19 +279,34 @@ def test_a_webhook_that_is_away_is_tried_after_pauses_that_grow() -> None:
     assert job.told == ["recovered"]
 
 
-def test_a_message_that_is_refused_delays_no_other_and_a_storm_waits_for_its_minute() -> None:
-    line = WebhookLine()
-    calm = [Notification(f"id{n}", "demo", "demo-1", "recovered", WALL, 1, "text") for n in range(12)]
-    assert not line.note(calm[0], WebhookAnswer("it answered 400", refused=True), 100.0)
-    assert [line.is_free(one, 100.0) for one in calm[:2]] == [False, True]
-    assert line.is_free(calm[0], 101.0)
-    line.note(calm[1], WebhookAnswer("it answered 429", wait=40.0), 100.0)
-    assert line.due == 140.0
-    for one in calm[:MOST_A_MINUTE]:
-        line.note(one, TAKEN, 150.0)
-    urgent = Notification("id", "demo", "demo-1", "failed", WALL, 1, "text")
-    assert [line.is_free(one, 151.0) for one in (calm[-1], urgent)] == [False, True]
-    assert line.is_free(calm[-1], 211.0)
+def storm(job: Job, failures: int) -> None:
+    for number in range(failures):
+        job.happens(failure(job.now, number + 1), begun(job.now, number + 2))
+
+
+def test_a_storm_becomes_one_summary_and_another_launcher_does_not_tell_what_waits_for_it() -> None:
+    job = Job()
+    job.passes(5.0)
+    storm(job, MOST_A_MINUTE + 40)
+    job.passes(MINUTE - 1)
+    assert job.told == ["recovered"] * MOST_A_MINUTE
+    job.passes(MINUTE / 2)
+    summary = job.got[MOST_A_MINUTE]
+    assert (job.told[MOST_A_MINUTE:], len(summary.covers)) == (["summary"], 40)
+    job.passes(3 * MINUTE)
+    assert len(job.got) == MOST_A_MINUTE + 1
+    assert [len(job.told_on(number)) for number in job.launchers] == [MOST_A_MINUTE + 40] * 3
+    job.happens(failure(job.now, 100), begun(job.now, 101))
+    job.passes(5.0)
+    assert job.told[MOST_A_MINUTE + 1 :] == ["recovered"]
+
+
+def test_programs_take_more_than_people() -> None:
+    job = Job(hook=Webhook("webhook CHAT (json)", ALL, HOOK.url, "json"))
+    job.passes(5.0)
+    storm(job, MOST_A_MINUTE + 5)
+    job.passes(MINUTE)
+    assert job.told == ["recovered"] * (MOST_A_MINUTE + 5)
 
 
 @pytest.mark.parametrize("seed", range(30))

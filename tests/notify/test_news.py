@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from jobctl.jobspec.launcher.news import News, Told
-from jobctl.jobspec.notify.told import kept_told, summary, told_from
+from jobctl.jobspec.launcher.storm import summed_up
+from jobctl.jobspec.notify.told import kept_told, told_from
 
 from .tools import line
 
@@ -236,11 +237,12 @@ def test_it_makes_no_difference_when_the_log_is_read(cut: int) -> None:
 def test_a_summary_says_what_it_replaces() -> None:
     news = News("demo", "demo-1")
     news.read([BEGINS, {**FAILS, "kind": "hang"}, AGAIN, RUNS])
-    (one,) = summary(news.found)
+    (one,) = summed_up(news.found)
     assert one.event == "summary"
     assert one.text == f"2 events in a short time: 1 hang, 1 recovered. The last one: {RECOVERED}"
     assert one.covers == tuple(message.id for message in news.found)
-    assert list(summary([])) == []
+    assert summed_up(news.found[:1]) == news.found[:1]
+    assert summed_up([]) == []
 
 
 def test_lines_of_another_version_are_left_out() -> None:

@@ -102,6 +102,9 @@ class NodeSession(Protocol):
     def dial(self, port: int) -> Any:
         """Return something like a socket that is connected to a port of its loopback address. Raises DeployError."""
 
+    def gone(self) -> str | None:
+        """Ask whether it is still there, which may take a while; return why it is not, None as long as it may be."""
+
 
 class Handle(Protocol):
     """One job in the world, to be looked at, read, entered and taken down.

@@ -14,7 +14,8 @@ from typing import Any
 
 from jobctl.jobspec.deploy.host.scripts import python
 from jobctl.jobspec.deploy.kubernetes.api import Api
-from jobctl.jobspec.deploy.kubernetes.pods import Pod
+from jobctl.jobspec.deploy.kubernetes.kinds import POD
+from jobctl.jobspec.deploy.kubernetes.pods import Pod, parse_pod
 from jobctl.jobspec.deploy.kubernetes.ports import PodPorts
 from jobctl.jobspec.deploy.kubernetes.session import ERR, IN, OUT, RESIZE, RESULT, Streams, exit_code, open_exec
 from jobctl.jobspec.deploy.model.errors import CannotRun, DeployError
@@ -57,6 +58,14 @@ class PodCommands:
     def dial(self, port: int) -> Any:
         """Connect to a port of the pod."""
         return self._ports.dial("", port)
+
+    def gone(self) -> str | None:
+        """Ask the API server whether this pod still runs. One that does not answer may answer again."""
+        with contextlib.suppress(DeployError):
+            found = self._api.find(POD, self._pod.name)
+            if found is None or found["metadata"].get("uid") != self._pod.uid or parse_pod(found).state != "running":
+                return f"pod {self._pod.name} runs no more"
+        return None
 
 
 class PodCommand:

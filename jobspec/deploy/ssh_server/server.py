@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import signal
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import paramiko
@@ -32,7 +32,8 @@ from jobctl.jobspec.deploy.transport.base import TerminalSize
 from jobctl.jobspec.deploy.transport.relay import relay
 
 ACCEPT = 1.0  # seconds between two looks whether the connection is still there
-LOCAL = ("localhost", "127.0.0.1", "::1")  # what a client calls the node it is connected to
+LOOK = 10.0  # seconds between two looks whether the node is still there
+LOCAL = ("localhost", "127.0.0.1", "::1", "0.0.0.0", "::")  # what a client calls the node it is connected to
 PASSED_ON = ("LANG", "LC_")  # variables of a client that its commands get
 
 
@@ -119,8 +120,11 @@ class NodeServer(paramiko.ServerInterface):
         return self._begin(channel, SCRIPTS.argv("shell", "-l"))
 
     def check_channel_exec_request(self, channel: paramiko.Channel, command: bytes) -> bool:
-        """Start a command, which the shell reads."""
-        return self._begin(channel, SCRIPTS.argv("shell", "-c", command.decode("utf-8", "surrogateescape")))
+        """Start a command, which the shell reads. It may be the other end of an `scp`."""
+        text = command.decode("utf-8", "surrogateescape")
+        if text.startswith("scp "):
+            return self._begin(channel, SCRIPTS.argv("scp", self._session.python, python("scp_server"), text))
+        return self._begin(channel, SCRIPTS.argv("shell", "-c", text))
 
     def check_channel_subsystem_request(self, channel: paramiko.Channel, name: str) -> bool:
         """Start an SFTP server in the node."""
@@ -159,18 +163,22 @@ def serve_stdio(keys: Keys, session: NodeSession) -> None:
     over = threading.Event()
     for number in (signal.SIGHUP, signal.SIGTERM):  # what clients end their ProxyCommand with
         signal.signal(number, lambda received, frame: over.set())
-    serve(Stdio(0, 1), keys, session, over.is_set)
+    serve(Stdio(0, 1), keys, session, over)
 
 
-def serve(wire: Any, keys: Keys, session: NodeSession, is_over: Callable[[], bool]) -> None:
-    """Serve one client on a socket until it has gone, or `is_over`. Raises DeployError if it speaks no SSH."""
+def serve(wire: Any, keys: Keys, session: NodeSession, over: threading.Event) -> None:
+    """Serve one client on a socket until it has gone, the node has, or it is `over`.
+
+    Raises DeployError if the client speaks no SSH, and if the node has gone: an editor connects again, to where it is then.
+    """
     logging.getLogger("paramiko").setLevel(logging.CRITICAL)
     transport = paramiko.Transport(wire)
     transport.add_server_key(keys.host)
-    server = NodeServer(keys.user, session)
+    server, gone = NodeServer(keys.user, session), list[str]()
+    threading.Thread(target=_look, args=(session, over, gone), daemon=True).start()
     try:
         transport.start_server(server=server)
-        while transport.is_active() and not is_over():
+        while transport.is_active() and not over.is_set():
             channel = transport.accept(ACCEPT)
             if channel is not None:
                 server.opened(channel)
@@ -178,5 +186,17 @@ def serve(wire: Any, keys: Keys, session: NodeSession, is_over: Callable[[], boo
         why = str(error) or "it accepts no key of this job, or speaks no SSH"
         raise DeployError(f"the SSH client has ended the connection: {why}") from error
     finally:
+        over.set()
+        transport.close()  # first: a host that does not answer keeps commands from hanging up
         server.close()
-        transport.close()
+    if gone:
+        raise DeployError(gone[0], "connect again: that leads to where the node is then")
+
+
+def _look(session: NodeSession, over: threading.Event, gone: list[str]) -> None:
+    """End it once the node has gone. Of a dead host its connection says nothing, and clients ask only this process."""
+    while not over.wait(LOOK):
+        problem = session.gone()
+        if problem is not None:
+            gone.append(problem)
+            over.set()

@@ -33,5 +33,9 @@ class Stdio:
         return os.write(self._writes, data)
 
     def close(self) -> None:
-        """Send nothing more."""
+        """Send nothing more, and let the client see that, whatever this process still does."""
         self._closed = True
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for handle in (self._reads, self._writes):  # whose numbers nobody else may get
+            os.dup2(nothing, handle)
+        os.close(nothing)

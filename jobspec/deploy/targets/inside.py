@@ -11,7 +11,7 @@ from jobctl.jobspec.deploy.apply.deployer import BLACKOUT, FaultTarget
 from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.host.scripts import SCRIPTS, python
 from jobctl.jobspec.deploy.model.container import SeenContainer
-from jobctl.jobspec.deploy.model.errors import DeployError, HostError, NothingToEnter
+from jobctl.jobspec.deploy.model.errors import UNHEARD, DeployError, HostError, NothingToEnter
 from jobctl.jobspec.deploy.model.host_state import control_of
 from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.model.untrusted import objects
@@ -36,6 +36,7 @@ class ContainerSession:
     """A node's container, entered by the host's own `docker exec`, with a terminal of the host's where one is asked for."""
 
     def __init__(self, fleet: HostFleet, node: int) -> None:
+        self._node = node
         self._host_job, self._container = _running(fleet, node)
         self._home = home_of(node, control_of(fleet.seen), fleet.plan)
         nodes = fleet.plan.nodes if fleet.plan else ()
@@ -60,6 +61,16 @@ class ContainerSession:
     def dial(self, port: int) -> Any:
         """Connect to a port of the host, whose network the container has."""
         return open_port(self._host_job.transport, self._home, port)
+
+    def gone(self) -> str | None:
+        """Ask the engine whether the container runs, and so whether the connection to the host is there at all."""
+        ask = [*self._host_job.docker, "inspect", "--type=container", "-f", "{{.State.Running}}", self._container.id]
+        try:
+            told = self._host_job.transport.run(ask)
+        except HostError as error:
+            return error.message if error.code in UNHEARD - {"silent"} else None
+        runs = told.out.strip() != b"false" and b"no such" not in told.err.lower()
+        return None if runs else f"the container of node {self._node} on {self._host_job.host.name} has ended"
 
 
 class _Exec:

@@ -32,3 +32,6 @@ class ProcessSession:
             return open_port(HOST, self._address, port)
         except PortClosed:
             return open_port(HOST, LOOPBACK, port)
+
+    def gone(self) -> None:
+        """Never: what is here are a directory and an environment."""

@@ -129,10 +129,11 @@ class ProcessCommand:
         return code if code >= 0 else 128 - code
 
     def close(self) -> None:
-        """Hang up: end what goes on in its session."""
+        """Hang up: end what goes on at its terminal. Without one, what it has left running in the background goes on."""
         if self._process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGHUP)
+                end = os.kill if self._master is None else os.killpg
+                end(self._process.pid, signal.SIGHUP)
 
 
 def _read(file: object) -> bytes:
