@@ -13,8 +13,8 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from functools import partial
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -244,11 +244,7 @@ def follows(jobs: Jobs, log: Path) -> float:
     """Forward a port of node 1, whose host does not answer for a while, and which moves; return how long it took then."""
     second, third = (host.address for host in jobs.fleet.hosts[1:])
     (port,) = free_ports(1)
-    with log.open("w") as file, jobs.popen("forward", f"{port}:1:{PORT}", stderr=file) as forward:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    log = tmp_path / "log"
-    config = tmp_path / "config"
+    config = log.with_name("config")
     config.write_text(jobs.ok("ssh-config"))
     idle = ["ssh", "-F", str(config), "-N", NODE_1]
     with (
@@ -266,9 +262,6 @@ def follows(jobs: Jobs, log: Path) -> float:
             (jobs.checkpoints / "fail-1").touch()
             eventually(lambda: jobs.all_train(after=1))
             took = seconds_until(port, third)
-            begun = time.monotonic()
-            eventually(lambda: said_at(port) == third)
-            assert time.monotonic() - begun < AFTER_A_MOVE
             assert "error: the container of node 1 on h2 has ended\n" in client.communicate(timeout=120)[1]
         finally:
             client.terminate()

@@ -38,6 +38,10 @@ _STUCK = (
     ("PartitionTimeLimit", "its time limit is above the partition's: lower `slurm.time`"),
     ("PartitionNodeLimit", "it asks for more nodes than the partition gives one job: lower `nodes`"),
     ("PartitionDown", "its partition is down: choose another `slurm.partition`, or wait until it is up"),
+    ("QOSNotAllowed", "its partition does not take that QOS: change `slurm.qos` or `slurm.partition`"),
+    ("AccountNotAllowed", "its partition does not take that account: change `slurm.account` or `slurm.partition`"),
+    ("PerJob", "a limit of the account or QOS for one job is lower: ask for less, or change `slurm.qos`"),
+    ("WallDuration", "a limit of the account or QOS for one job is lower: lower `slurm.time`"),
     ("PartitionInactive", "its partition takes no jobs now: choose another `slurm.partition`"),
     ("ReqNodeNotAvail", "nodes that it needs are down, drained or reserved: `sinfo -R` says why"),
     ("DOWN, DRAINED", "`sinfo -R` says why nodes are down or drained"),
@@ -48,7 +52,10 @@ _STUCK = (
     ("Dependency", "it waits for its allocation before this one to end"),
 )
 # Those that only a person ends.
-_HELD = ("JobHeld", "launch failed", "PartitionTimeLimit", "PartitionNodeLimit", "Invalid", "BadConstraints")
+_HELD = (
+    *("JobHeld", "launch failed", "PartitionTimeLimit", "PartitionNodeLimit", "Invalid", "BadConstraints"),
+    *("NotAllowed", "PerJob", "WallDuration"),
+)
 
 
 def observed_job(look: SlurmLook, plan: Plan | None) -> Observed:
@@ -75,7 +82,7 @@ def _slurm(entry: QueueEntry | None) -> SlurmState | None:
     if entry is None:
         return None
     fields = (entry.state, entry.reason, entry.expected_start if entry.waits else None, entry.nodes, entry.time_left)
-    return SlurmState(number_in(entry.job_id) or 0, *fields)
+    return SlurmState(number_in(entry.job_id) or 0, *fields, entry.place.number if entry.place else None)
 
 
 def _control(look: SlurmLook, reports: Iterable[Json]) -> Control:
@@ -161,11 +168,13 @@ def _result(look: SlurmLook) -> tuple[Phase, str | None] | None:
 
 
 def waiting_words(entry: QueueEntry) -> str:
-    """Say why a job waits, when it is expected to start, and what helps where waiting does not."""
-    when = ""
+    """Say why a job waits, where it stands, when it is expected to start, and what helps where waiting does not."""
+    place = when = ""
+    if entry.place is not None:
+        place = f"; it is number {entry.place.number} of {entry.place.count} that wait for partition `{entry.place.partition}`"
     if entry.expected_start:
         when = time.strftime("; expected to start at %Y-%m-%d %H:%M:%S", time.localtime(entry.expected_start))
-    return _why_it_waits(entry) + when
+    return _why_it_waits(entry) + place + when
 
 
 def _why_it_waits(entry: QueueEntry) -> str:
