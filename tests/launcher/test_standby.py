@@ -146,6 +146,11 @@ def begin_again(node: Any, **order: Any) -> dict[str, Any]:
     os.kill(node.report()["processes"][-1]["pid"], signal.SIGKILL)
     node.until("failed", 1)
     node.order(2, **order)
+    return begun_again(node)
+
+
+def begun_again(node: Any) -> dict[str, Any]:
+    """Return the report of generation 2 likewise."""
 
     def begun() -> dict[str, Any] | None:
         report: dict[str, Any] = node.report()
@@ -320,6 +325,16 @@ def test_nothing_waits_for_a_job_that_is_over(standby: Any, command: str) -> Non
     standby.order(1, command)
     standby.until("stopped")
     promptly(lambda: waiting(standby) == {})
+
+
+def test_what_waits_is_kept_where_a_change_of_the_job_follows(standby: Any) -> None:
+    """`scale` and `up` stop the processes first, where they replace or remove launchers."""
+    terms = {"restarts": 9, "rules": [], "ports": [20000, 29999], "failures": []}
+    begin(standby)
+    standby.order(1, "stop", pause=1, autonomy={**terms, "base": {"number": 1, "id": "demo-1"}})
+    assert standby.until("stopped")["standby"] == {"state": "ready", "reason": None}
+    standby.order(2)
+    assert begun_again(standby)["start"] == {"standby": True, "cold_because": None}
 
 
 def children(pid: int) -> list[int]:
