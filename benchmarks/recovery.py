@@ -1,13 +1,20 @@
 """How long a job takes from a fault to its first step after it, next to the physical bound.
 
-    sudo python benchmarks/recovery.py [--runs 10] [--framework torch|mindspore]
-    sudo python benchmarks/recovery.py --hot-spares [--runs 10] [--framework torch|light]
+    sudo python benchmarks/recovery.py [--framework torch|jax|paddle|mindspore] [--runs 10]
+    sudo python benchmarks/recovery.py --hot-spares [--framework torch|light]
+    sudo python benchmarks/recovery.py --cold [--framework torch|light|mindspore]
+    sudo python benchmarks/recovery.py --price [--framework torch]
 
 Needs root: hosts are network namespaces of this machine (tests/fleet), which share its cores. The bound is how long the same
 containers take to their first step when they are started by hand, with `docker run` on all hosts at once: the import of
-the framework is most of it. The job has two hosts, and faults are recovered from by cold starts; with torch a killed
-process also from standby. With `--hot-spares` it has three, and a spare where a launcher waits, with its standby.
-`light` has no framework. Prints medians.
+the framework is most of it. The job has two hosts and a spare. A process is killed, a rank hangs, a container is killed,
+`restart`, and with torch `scale` of an elastic job from three nodes to two and back, each time with a standby that is
+ready. A hang counts from when `hang_timeout` was over after the last step that a launcher has seen, a command from before
+its start.
+
+With `--hot-spares` three hosts train, a launcher waits on the spare, and hosts are lost. With `--cold` standby is off; with
+`--price` it is measured what a standby costs the job beside it (standby_price.py). `light` has no framework, and so no
+standby. Prints medians, what was asked for, and why nodes were started cold.
 """
 
 from __future__ import annotations
@@ -18,8 +25,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -27,180 +33,78 @@ from tempfile import TemporaryDirectory
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from tests.fleet import campaign
+from benchmarks.by_hand import BY_HAND, by_hand
+from benchmarks.recovering import Recovering
+from benchmarks.standby_price import price
+from tests.fleet.campaign import JobKind
 from tests.fleet.fleet import Fleet, fleet
 from tests.fleet.host import Host
-from tests.fleet.machine import IMAGE
-from tests.fleet.training import NODES, WORKS
+from tests.fleet.training import WORKS
 from tests.tools.waiting import eventually
 
+QUICK = ("torch", "jax")  # of which most is asked: 0.35 of the bound
 
-class Recovering(campaign.Campaign):
-    """A job on two hosts or three, with one to spare."""
 
-    def first_step(self, generation: int) -> float:
-        """Wait for the first step of a generation, or of one that soon replaces it, and return when it was made."""
-        paths = [self.checkpoints / f"first-{number}" for number in range(generation, generation + 3)]
-        return float(eventually(lambda: next((path.read_text() for path in paths if path.exists()), "")))
+@dataclass(frozen=True)
+class Row:
+    """What happens to a job: it returns since when its time counts; and in how many seconds a step is asked for."""
 
-    def events(self) -> list[dict[str, object]]:
-        """Return the events."""
-        return [json.loads(line) for line in self.run("events", "-o", "json").stdout.splitlines()]
+    name: str
+    happen: Callable[[], float]
+    asked: float
 
-    def told(self, since: float, words: str) -> float:
-        """Return when an event after `since` said so."""
 
-        def look() -> float:
-            for event in self.events():
-                at = datetime.fromisoformat(str(event["time"])).timestamp()
-                if at >= since and words in str(event["message"]):
-                    return at
-            return 0.0
+def faults(job: Recovering, kind: JobKind, bound: float) -> list[Row]:
+    """Return what happens to a job that has a standby."""
+    work = kind.work
+    return [
+        Row(
+            "process killed",
+            partial(job.struck, job.process_killed),
+            (0.35 if kind.framework in QUICK else 0.5) * bound,
+        ),
+        Row("rank hangs, from hang_timeout on", partial(job.stands_still, work.hang), 0.35 * bound),
+        Row("container killed", partial(job.struck, job.container_killed), bound + 1.0),
+        Row("restart", partial(job.commanded, "restart"), 0.5 * bound),
+    ]
 
-        return eventually(look)
 
-    def followed(self, since: float) -> float:
-        """Return when a supervisor that began after `since` knew for the first time how far all nodes are."""
-        path = self.directory / "state/jobs/counter/progress.jsonl"
+def scales(job: Recovering, bound: float) -> list[Row]:
+    """Return what happens to an elastic job: each is followed by the other."""
+    return [
+        Row(f"scale to {nodes} nodes", partial(job.commanded, "scale", "counter", str(nodes)), 0.5 * bound)
+        for nodes in (2, 3)
+    ]
 
-        def look() -> float:
-            times = (float(json.loads(line)["at"]) for line in path.read_text().splitlines())
-            return next((at for at in times if at >= since), 0.0)
 
-        return eventually(look)
-
-    def begin(self, *args: str) -> None:
-        """Bring the job up; generations are counted anew."""
-        for path in self.checkpoints.glob("first-*"):
-            path.unlink()
-        up = self.up("--skip-check", *args)
-        if up.returncode:
-            sys.exit(up.stderr)
-        self.trains_on()
-
-    def has_standby(self) -> bool:
-        """Say whether all nodes have a standby that is ready. Exits where one is off."""
-        found = [node["standby"] for node in json.loads(self.run("status", "-o", "json").stdout)["nodes"]]
-        if any(one["state"] == "off" for one in found):
-            sys.exit(f"standby is off: {found}")
-        return all(one["state"] == "ready" for one in found)
-
-    def is_warm(self) -> bool:
-        """Say whether the spare is ready, and all nodes are as far as they can be."""
-        state = json.loads(self.run("status", "-o", "json").stdout)
-        return all(
-            one["state"] != "warming" for one in (*state.get("spares", ()), *(n["standby"] for n in state["nodes"]))
+def recover_from_standby(job: Recovering, rows: list[Row], bound: float, runs: int) -> None:
+    """Let all of it happen that often, each while there is a standby, and print a line for each."""
+    found: dict[str, list[tuple[float, float]]] = {row.name: [] for row in rows}
+    cold: dict[str, list[str]] = {row.name: [] for row in rows}
+    for row in runs * rows:
+        job.wait_for_standby()
+        number = job.generation()
+        since = row.happen()
+        resumed = job.first_step(number + 1)
+        found[row.name].append((job.begun() - since, resumed - since))
+        cold[row.name] += job.cold_starts()
+        job.trains_on()
+    for row in rows:
+        begun, resumed = (median(column) for column in zip(*found[row.name], strict=True))
+        print(
+            f"{row.name}: begun after {begun:.2f} s, first step after {resumed:.2f} s: bound x {resumed / bound:.2f} "
+            f"(asked: {row.asked:.2f} s, x {row.asked / bound:.2f}); {told_of(cold[row.name])}",
+            flush=True,
         )
 
-    def lose(self, fault: Callable[[Host], None], boot: float = 0.0) -> tuple[float, float, float]:
-        """Let something happen to the host of node 1; return when the next generation was ordered, began and made its first step.
 
-        All in seconds since the fault, and since the host was back if it is one that comes back.
-        """
-        number = self.generation()
-        host = next(host for host, node in self.homes() if node == 1)
-        began = time.time()
-        fault(host)
-        if "sshd" in host.processes:  # it is back
-            boot = time.time() - began
-        resumed = self.first_step(number + 1) - began
-        ordered = max((one["at"] for one in (self.order().get("autonomy") or {}).get("failures", ())), default=0.0)
-        starts = [report["started_at"] for report in self.reports()]
-        return (ordered or min(starts)) - began - boot, max(starts) - began - boot, resumed - boot
-
-    def measure(self, fault: Callable[[Host, int], None], words: str) -> tuple[float, float]:
-        """Let something happen to node 1; return after how long it was noticed, and the first step made."""
-        number = self.generation()
-        host = next(host for host, node in self.homes() if node == 1)
-        began = time.time()
-        fault(host, 1)
-        resumed = self.first_step(number + 1) - began
-        return self.told(began, words) - began, resumed
+def told_of(cold: list[str]) -> str:
+    """Return how many nodes were started cold, and why."""
+    return f"{len(cold)} cold starts of nodes {sorted(set(cold)) or ''}".strip()
 
 
-def torchrun(made: Fleet, port: int) -> list[tuple[Host, dict[str, str], list[str]]]:
-    """Return what is started where by hand: a torchrun for each node."""
-    started = []
-    for rank, host in enumerate(made.hosts[:NODES]):
-        argv = [
-            "-m",
-            "torch.distributed.run",
-            "--nnodes",
-            str(NODES),
-            "--node-rank",
-            str(rank),
-            "--nproc-per-node",
-            "1",
-        ]
-        argv += ["--master-addr", made[0].address, "--master-port", str(port), "counter.py"]
-        started.append((host, {"GLOO_SOCKET_IFNAME": "eth0"}, argv))
-    return started
-
-
-def cluster(made: Fleet, port: int) -> list[tuple[Host, dict[str, str], list[str]]]:
-    """Return the same of MindSpore: the workers, and the scheduler beside the first."""
-    common = {"MS_WORKER_NUM": "2", "MS_SCHED_HOST": made[0].address, "MS_SCHED_PORT": str(port)}
-    workers = [
-        (host, {**common, "MS_ROLE": "MS_WORKER", "MS_NODE_ID": str(rank), "MS_WORKER_IP": host.address})
-        for rank, host in enumerate(made.hosts[:2])
-    ]
-    scheduler = (made[0], {**common, "MS_ROLE": "MS_SCHED", "MS_NODE_ID": "sched"})
-    return [(host, env, ["counter.py"]) for host, env in (*workers, scheduler)]
-
-
-def processes(made: Fleet, port: int) -> list[tuple[Host, dict[str, str], list[str]]]:
-    """Return the same of processes that have no framework."""
-    common = {"MASTER_ADDR": made[0].address, "MASTER_PORT": str(port), "NNODES": str(NODES)}
-    hosts = enumerate(made.hosts[:NODES])
-    return [(host, {**common, "NODE_RANK": str(rank)}, ["counter.py"]) for rank, host in hosts]
-
-
-BY_HAND = {"torch": torchrun, "mindspore": cluster, "light": processes}
-
-
-def by_hand(job: Recovering, made: Fleet, run: int, framework: str) -> float:
-    """Start the containers of all nodes by hand, all at once; return how long they take to their first step."""
-    folder = job.checkpoints / f"hand-{run}"
-    folder.mkdir()
-    mounts = ["-v", f"{folder}:{folder}", "-v", f"{job.code}:/code", "-w", "/code"]
-    mounts += ["-v", f"{made.lent(WORKS[framework].environment or 'packages')}:/packages:ro"]
-
-    def start(number: int, host: Host, own: dict[str, str], argv: list[str]) -> None:
-        env = {"JOBCTL_CHECKPOINT_DIR": str(folder), "JOBCTL_NODE": str(number), "JOBCTL_GENERATION": "0"}
-        env |= {"JOBCTL_PROGRESS_FILE": "/tmp/progress", "OMP_NUM_THREADS": "1", "PYTHONPATH": "/packages", **own}
-        values = [word for name, value in env.items() for word in ("-e", f"{name}={value}")]
-        name = ["-d", "--rm", "--network", "host", "--init", "--name", f"hand-{number}"]
-        host.docker("run", *name, *mounts, *values, IMAGE, "python3", *argv)
-
-    began, containers = time.time(), BY_HAND[framework](made, 29000 + run)
-    with ThreadPoolExecutor() as pool:
-        list(pool.map(lambda one: start(one[0], *one[1]), enumerate(containers)))
-    first = folder / "first-0"
-    eventually(lambda: first.exists() and first.read_text())
-    for number, (host, *_) in enumerate(containers):
-        host.docker("kill", f"hand-{number}", check=False)
-    for host in made.hosts[:NODES]:
-        eventually(partial(has_no_hand, host))
-    return float(first.read_text()) - began
-
-
-def has_no_hand(host: Host) -> bool:
-    """Say whether no container that was started by hand is left on a host."""
-    return "hand-" not in host.docker("ps", "-a", "--format", "{{.Names}}")
-
-
-def scheduler_killed(job: Recovering) -> tuple[float, int]:
-    """Kill the scheduler's process; return after how long it was started again, and how many steps workers made in ten seconds."""
-    host, node = max(job.homes(), key=lambda home: home[1])
-    began, step = time.time(), job.step()
-    job.process_killed(host, node)
-    time.sleep(10.0)
-    steps = job.step() - step
-    return job.told(began, "started again") - began, steps
-
-
-def recover(job: Recovering, made: Fleet, bound: float, runs: int) -> None:
-    """Let each kind of fault happen that often, and print a line for it."""
+def recover_cold(job: Recovering, made: Fleet, bound: float, runs: int) -> None:
+    """Let each kind of fault happen that often to a job without standby, and print a line for it."""
     for name, fault, words in (
         ("process killed", job.process_killed, "was killed"),
         ("container killed", job.container_killed, "was killed"),
@@ -208,7 +112,10 @@ def recover(job: Recovering, made: Fleet, bound: float, runs: int) -> None:
     ):
         found = []
         for _ in range(runs):
-            found.append(job.measure(fault, words))
+            number = job.generation()
+            began = job.struck(fault)
+            resumed = job.first_step(number + 1)
+            found.append((job.told(began, words) - began, resumed - began))
             job.trains_on()
             for host in made.hosts:
                 if "sshd" not in host.processes:
@@ -223,20 +130,49 @@ def recover(job: Recovering, made: Fleet, bound: float, runs: int) -> None:
         )
 
 
-def recover_from_standby(job: Recovering, bound: float, runs: int) -> None:
-    """Kill a process that often while there is a standby, and print a line."""
+def scheduler_killed(job: Recovering, runs: int) -> None:
+    """Kill the scheduler's process that often; print after how long it is started again, and what workers do meanwhile."""
     found = []
     for _ in range(runs):
-        eventually(job.has_standby)
-        found.append(job.measure(job.process_killed, "was killed"))
-        job.trains_on()
-    cold = [event for event in job.events() if event["event"] == "generation-begun" and not event["standby"]]
-    noticed, resumed = (median(column) for column in zip(*found, strict=True))
+        host, node = max(job.homes(), key=lambda home: home[1])
+        began, step = time.time(), job.step()
+        job.process_killed(host, node)
+        time.sleep(10.0)
+        steps = job.step() - step
+        found.append((job.told(began, "started again") - began, steps))
+    again, steps = (median(column) for column in zip(*found, strict=True))
     print(
-        f"process killed, standby ready: noticed after {noticed:.2f} s, first step after {resumed:.2f} s: "
-        f"bound x {resumed / bound:.2f} ({len(cold)} cold starts in all)",
-        flush=True,
+        f"scheduler killed: started again after {again:.2f} s; {steps:.0f} steps in the first ten seconds", flush=True
     )
+
+
+def supervisor_killed(job: Recovering, runs: int) -> None:
+    """Kill the supervisor that often, and print how long the next one takes until it follows all."""
+    holder = json.loads((job.directory / "state/jobs/counter/supervisor.lock").read_text())
+    adopted = []
+    for _ in range(runs):
+        os.kill(int(holder["pid"]), 9)
+        began = time.time()
+        supervisor = job.popen("supervise", "counter")
+        adopted.append(job.followed(began) - began)
+        holder["pid"] = supervisor.pid
+    print(f"supervisor killed, and started again: it follows all again after {median(adopted):.1f} s", flush=True)
+
+
+def lose(job: Recovering, fault: Callable[[Host], None], boot: float = 0.0) -> tuple[float, float, float]:
+    """Let something happen to the host of node 1; return when the next generation was ordered, began and made its first step.
+
+    All in seconds since the fault, and since the host was back if it is one that comes back.
+    """
+    number, host = job.generation(), job.victim()
+    began = time.time()
+    fault(host)
+    if "sshd" in host.processes:  # it is back
+        boot = time.time() - began
+    resumed = job.first_step(number + 1) - began
+    ordered = max((one["at"] for one in (job.order().get("autonomy") or {}).get("failures", ())), default=0.0)
+    starts = [report["started_at"] for report in job.reports()]
+    return (ordered or min(starts)) - began - boot, max(starts) - began - boot, resumed - boot
 
 
 def recover_with_hot_spare(job: Recovering, bound: float, runs: int) -> None:
@@ -256,9 +192,8 @@ def recover_with_hot_spare(job: Recovering, bound: float, runs: int) -> None:
         for _ in range(runs):
             job.begin(*args)
             eventually(job.is_warm)
-            found.append(job.lose(fault))
-            ways = [report["start"] for report in job.reports()]  # None on a host that has no node any more
-            cold += [way["cold_because"] for way in ways if way is not None and way["cold_because"]]
+            found.append(lose(job, fault))
+            cold += job.cold_starts()
             for host in job.fleet.hosts:
                 if "sshd" not in host.processes:
                     host.power_on()
@@ -266,9 +201,38 @@ def recover_with_hot_spare(job: Recovering, bound: float, runs: int) -> None:
         ordered, begun, resumed = (median(column) for column in zip(*found, strict=True))
         print(
             f"{name}: ordered after {ordered:.2f} s, begun after {begun:.2f} s, first step after {resumed:.2f} s "
-            f"(asked: {wanted:.1f} s); {len(cold)} cold starts of nodes in all {sorted(set(cold))}",
+            f"(asked: {wanted:.1f} s); {told_of(cold)}",
             flush=True,
         )
+
+
+def measure(directory: Path, made: Fleet, kind: JobKind, options: argparse.Namespace) -> None:
+    """Measure what the options say."""
+    runs: int = options.runs
+    job = Recovering(directory / "job", made, 1, kind)
+    if options.price:
+        price(job, kind, runs)
+        return
+    bound = median(by_hand(job, kind, run) for run in range(runs))
+    print(f"by hand: first step after {bound:.2f} s", flush=True)
+    if options.hot_spares:
+        recover_with_hot_spare(job, bound, runs)
+    elif options.cold or kind.framework == "light":
+        job.begin("--set", "recovery.standby=off")
+        recover_cold(job, made, bound, runs)
+        if kind.framework == "mindspore":
+            scheduler_killed(job, runs)
+        supervisor_killed(job, runs)
+        job.ok("down")
+    else:
+        job.begin()
+        recover_from_standby(job, faults(job, kind, bound), bound, runs)
+        job.ok("down")
+        if kind.framework == "torch":
+            job = Recovering(directory / "elastic", made, 1, JobKind("torch", elastic=True))
+            job.begin()
+            recover_from_standby(job, scales(job, bound), bound, runs)
+            job.ok("down")
 
 
 def main() -> None:
@@ -276,38 +240,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=10)
     parser.add_argument("--framework", choices=sorted(BY_HAND), default="torch")
-    parser.add_argument("--hot-spares", action="store_true", help="lose hosts while a launcher waits on a spare")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--hot-spares", action="store_true", help="lose hosts while a launcher waits on a spare")
+    what.add_argument("--cold", action="store_true", help="without standby")
+    what.add_argument("--price", action="store_true", help="what a standby costs the job beside it")
     options = parser.parse_args()
-    runs, framework = options.runs, options.framework
-    work, NODES = WORKS[framework], 3 if options.hot_spares else 2
-    with fleet(NODES + 1, lends=work.lends()) as made, TemporaryDirectory() as directory:
-        job = Recovering(Path(directory), made, 1, campaign.JobKind(framework))
-        bound = median(by_hand(job, made, run, framework) for run in range(runs))
-        print(f"by hand: first step after {bound:.1f} s", flush=True)
-        if options.hot_spares:
-            recover_with_hot_spare(job, bound, runs)
-            return
-        if framework == "torch":
-            job.begin()
-            recover_from_standby(job, bound, runs)
-            job.run("down")
-        job.begin("--set", "recovery.standby=off")
-        recover(job, made, bound, runs)
-        if framework == "mindspore":
-            again, steps = (
-                median(column) for column in zip(*(scheduler_killed(job) for _ in range(runs)), strict=True)
-            )
-            print(f"scheduler killed: started again after {again:.2f} s; {steps:.0f} steps in the first ten seconds")
-        holder = json.loads((job.directory / "state/jobs/counter/supervisor.lock").read_text())
-        adopted = []
-        for _ in range(runs):
-            os.kill(int(holder["pid"]), 9)
-            began = time.time()
-            supervisor = job.popen("supervise", "counter")
-            adopted.append(job.followed(began) - began)
-            holder["pid"] = supervisor.pid
-        print(f"supervisor killed, and started again: it follows all again after {median(adopted):.1f} s")
-        job.run("down")
+    kind = JobKind(options.framework, nodes=3 if options.hot_spares else 2)
+    with fleet(kind.nodes + 1, lends=WORKS[kind.framework].lends()) as made, TemporaryDirectory() as directory:
+        measure(Path(directory), made, kind, options)
 
 
 if __name__ == "__main__":

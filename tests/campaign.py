@@ -56,7 +56,7 @@ def parts(seed: int, faults: int) -> Iterator[Part]:
         yield _fleet(f"fleet-{engine}", "light", seed, faults, "--engine", engine)
     yield _tests("engines", "tests/contract", {"JOBCTL_TEST_ENGINES": "all"})
     yield _tests("stores", "tests/fleet/test_stores.py", {"JOBCTL_FLEET": "required"})
-    for framework in ("torch", "torch-ps", "mindspore", "paddle", "paddle-ps", "paddle-elastic"):
+    for framework in ("torch", "torch-ps", "jax", "mindspore", "paddle", "paddle-ps", "paddle-elastic"):
         yield _fleet(f"fleet-{framework}", framework, seed, max(1, faults // 5))
     often = {"JOBCTL_TEST_SEED": str(seed), "JOBCTL_TEST_SCHEDULES": "30", "JOBCTL_TEST_KILLS": "30"}
     yield _tests("schedules", "tests/fleet/test_faults.py", {**often, "JOBCTL_TEST_CUTS": "20"})
@@ -77,12 +77,21 @@ def parts(seed: int, faults: int) -> Iterator[Part]:
     yield Part("mutants", ("-m", "tests.mutants", "--jobs", "2"))
     for name in ("startup", "compile", "code", "fitness", "hosts", "recovery", "supervise", "slurm", "ui"):
         yield Part(f"benchmark-{name}", (f"benchmarks/{name}.py",))
+    yield from _recoveries()
     yield Part("benchmark-slurm-newer", ("benchmarks/slurm.py", "--newer"))
 
 
 def _fleet(name: str, framework: str, seed: int, faults: int, *options: str) -> Part:
     how = ("--framework", framework, "--seed", str(seed), "--faults", str(faults))
     return Part(name, ("-m", "tests.fleet.campaign", *how, *options))
+
+
+def _recoveries() -> Iterator[Part]:
+    """Yield what benchmarks/recovery.py measures beside PyTorch from standby."""
+    for framework in ("jax", "paddle", "mindspore"):
+        yield Part(f"benchmark-recovery-{framework}", ("benchmarks/recovery.py", "--framework", framework))
+    for what in ("cold", "hot-spares", "price"):
+        yield Part(f"benchmark-recovery-{what}", ("benchmarks/recovery.py", f"--{what}"))
 
 
 def _tests(name: str, path: str, environ: dict[str, str], *options: str) -> Part:

@@ -263,13 +263,13 @@ class Launcher:
 
     def stop(self, grace: float, excluded: bool) -> None:
         """End the processes and stay."""
-        busy = self.run_ is not None
-        self.standby.drop()
+        busy, order = self.run_ is not None, self.orders.order
+        if excluded or order is None or not order.is_paused:  # a generation follows a pause at once
+            self.standby.drop()
         self.end_processes(grace, over=True)
         if excluded:
             self.say(state="waiting", reason="not part of this generation", processes=[], failure=None)
         elif busy or self.report.state == "waiting":
-            order = self.orders.order
             self.say(state="stopped", reason=order.why_stopped if order else None, finished_at=time.time())
         else:
             self.say()

@@ -15,7 +15,7 @@ from jobctl.jobspec.launcher.scratch import make_scratch, make_shared, remove_tr
 from jobctl.jobspec.launcher.setup import secret_values
 
 if TYPE_CHECKING:
-    from typing import Dict, List, Sequence
+    from typing import Dict, List, Optional, Sequence
 
     from jobctl.jobspec.launcher.agent import Launcher
     from jobctl.jobspec.launcher.launch import Value
@@ -129,6 +129,13 @@ class Environment:
             forward_to="/proc/%d/fd/1" % os.getpid() if self.launch.gossip_port else None,
             elsewhere=self.launch.elsewhere or None,
         )
+
+    def meets(self, local: int = 0) -> Optional[str]:
+        """Return where the first of the job listens for the framework's launcher, or for a process; None for that, and where none does."""
+        launch, before = self.launch, [m.nproc for m in self.order.members if m.rank < self.member.rank]
+        values = launch.start or [value for _, value in (*launch.env, *launch.process_env)]
+        listens = any(isinstance(value, Slot) and value.slot in ("master", "master_port") for value in values)
+        return self.slots["master"] if listens and sum(before) + local > 0 else None
 
     def value(self, value: Value) -> str:
         """Return a value of the plan: text as it is, a slot filled."""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from jobctl.jobspec.launcher.order import Order
 ANSWER = 0.2  # seconds that a server gets to answer at its port
 DATAGRAM = 4096  # bytes; also what a pipe takes whole
+LOOKED = 0.01  # seconds between two looks whether the first of a job listens
 RESOLVING = 5.0  # seconds for the names of all hosts; where they are not answered, names remain names
 PRIVATE_PORTS, PORTS_OF_NODE = (10_000, 20_000), 100  # for what framework launchers choose ports for themselves
 PROXIES = ("http_proxy", "https_proxy", "all_proxy")
@@ -111,10 +112,20 @@ def answers(endpoint: str) -> bool:
     """Say whether somebody listens at address:port."""
     address, _, port = endpoint.rpartition(":")
     try:
-        socket.create_connection((address, int(port)), ANSWER).close()
+        socket.create_connection((address.strip("[]"), int(port)), ANSWER).close()
     except OSError:
         return False
     return True
+
+
+def meet(endpoint: Optional[str], seconds: float) -> None:
+    """Return as soon as somebody listens at address:port, or after `seconds`; at once where there is no such place.
+
+    A framework that connects there a moment too early tries again half a second later (torch), or a whole one (JAX).
+    """
+    until = time.monotonic() + seconds
+    while endpoint is not None and not answers(endpoint) and time.monotonic() < until:
+        time.sleep(LOOKED)
 
 
 SIOCGIFADDR = 0x8915

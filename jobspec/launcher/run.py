@@ -29,6 +29,7 @@ from jobctl.jobspec.launcher.progress import Hang
 from jobctl.jobspec.launcher.scratch import remove_tree
 from jobctl.jobspec.launcher.stacks import Stacks, frames, innermost
 from jobctl.jobspec.launcher.standby_guard import resident
+from jobctl.jobspec.launcher.standby_messages import GuardStart
 from jobctl.jobspec.launcher.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -99,7 +100,8 @@ class Run:
         """Start process `local` under its guard, whose own words go to launch.log; return its pid. Raises Problem."""
         path = os.path.join(self.folders.logs, "launch.log")
         task, environ = self.environment.task(), self.environment.process_environ(local)
-        pid, why = self.standby.take_process(local, {**environ, "JOBCTL_PROCESS": json.dumps(task.to_json())}, path)
+        given = {**environ, "JOBCTL_PROCESS": json.dumps(task.to_json())}
+        pid, why = self.standby.take_process(local, GuardStart(given, path, self.environment.meets(local)))
         if pid is not None:
             return pid
         self.cold_because = why

@@ -29,7 +29,7 @@ from jobctl.jobspec.launcher.standby_messages import (
 from jobctl.jobspec.launcher.standby_processes import ParkedProcesses, send
 
 if TYPE_CHECKING:
-    from typing import Callable, Dict, List, Optional, Sequence, Tuple, Union
+    from typing import Callable, List, Optional, Sequence, Tuple, Union
 
     from jobctl.jobspec.launcher.environment import Environment
     from jobctl.jobspec.launcher.launch import Launch
@@ -98,7 +98,8 @@ class Parked:
 
     def hand_over(self, argv: Sequence[str], environment: Environment, log: str) -> bool:
         """Have it run; say whether it could be told."""
-        return send(self.pipe, FrameworkStart(argv[3:], environment.guard(), environment.environ, log))
+        given = argv[3:], environment.guard(), environment.environ, log, environment.meets()
+        return send(self.pipe, FrameworkStart(*given))
 
     def pids(self) -> List[int]:
         """Return its pid: all else is below it."""
@@ -262,7 +263,7 @@ class Standby:
             return "standby is off: %s" % self.off
         return None if self.used else "it is the first start of this launcher"
 
-    def take_process(self, local: int, environ: Dict[str, str], log: str) -> Tuple[Optional[int], Optional[str]]:
+    def take_process(self, local: int, start: GuardStart) -> Tuple[Optional[int], Optional[str]]:
         """Return the pid of the guard that now runs a process; where it has to be started cold, None and why."""
         why, process = self.unusable(), None
         if isinstance(self.parked, ParkedProcesses):
@@ -271,7 +272,7 @@ class Standby:
         if why is None and (process is None or not process.waits()):
             why = "standby was not ready"
         if process is not None and why is None:
-            if send(process.pipe, GuardStart(environ, log)):
+            if send(process.pipe, start):
                 return process.pid, None
             why = "standby does not answer"
         if process is not None:

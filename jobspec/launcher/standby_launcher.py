@@ -19,6 +19,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+from jobctl.jobspec.launcher.network import meet
 from jobctl.jobspec.launcher.records import changed
 from jobctl.jobspec.launcher.rehearsal import leads_session, rehearse
 from jobctl.jobspec.launcher.standby_guard import append_to
@@ -33,6 +34,7 @@ from jobctl.jobspec.launcher.standby_rank import hear, hear_news, take_cores, te
 
 if TYPE_CHECKING:
     from typing import Any, ClassVar, Dict, List, NoReturn, Optional, Sequence
+MEETING = 30.0  # seconds in which that of the first node listens: it may have to import before
 
 
 class ParkedGuard:
@@ -189,6 +191,7 @@ def parked_launcher(channel: int) -> NoReturn:
     entry.begin_with(start.environ)
     Adopting.guards, Adopting.argv, Adopting.log = guards, own_interpreter(start.guard), start.log
     Adopting.apart, Adopting.local = node.apart, node.local
+    meet(start.meets, MEETING)
     sys.exit(entry.run(start.argv))
 
 

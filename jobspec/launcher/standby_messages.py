@@ -161,6 +161,7 @@ class GuardStart:
 
     environ: Dict[str, str]
     log: str
+    meets: Optional[str] = None  # where the first process of the job listens for it, as address:port
 
     def to_json(self) -> Json:
         """Return its JSON form."""
@@ -180,6 +181,7 @@ class FrameworkStart:
     guard: List[str]  # what it starts for each process: it finds the guards that wait by this
     environ: Dict[str, str]
     log: str
+    meets: Optional[str] = None  # where that of the first node listens for it
 
     def to_json(self) -> Json:
         """Return its JSON form."""

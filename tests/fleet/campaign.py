@@ -51,6 +51,7 @@ class JobKind:
     notify: bool = False
     alone: bool = False
     engine: str = "docker"
+    nodes: int = NODES
 
     @property
     def work(self) -> Work:
@@ -91,11 +92,11 @@ class Campaign(RareMishaps):
         if listener is not None:
             spec += NOTIFY
         self.etcd, self.elastic, self.listener = etcd, elastic, listener
-        super().__init__(directory, made, spec.replace("NODES", f'"1:{NODES}"' if elastic else str(NODES)))
+        super().__init__(directory, made, spec.replace("NODES", f'"1:{kind.nodes}"' if elastic else str(kind.nodes)))
         (self.code / "counter.py").write_text(ALONE + work.train)
         lines = (self.code / "hosts.txt").read_text().splitlines()
-        spares = [] if elastic else [lines[NODES] + " spare"]
-        (self.code / "hosts.txt").write_text("\n".join([*lines[:NODES], *spares]) + "\n")
+        spares = [] if elastic else [lines[kind.nodes] + " spare"]
+        (self.code / "hosts.txt").write_text("\n".join([*lines[: kind.nodes], *spares]) + "\n")
         if listener is not None:
             self.environ[VARIABLE] = listener.url
         self.chance = random.Random(seed)
@@ -210,7 +211,7 @@ def campaign(
     seed: int, count: int, kind: JobKind, *, only: str = "", hosts_of: Callable[[int], Fleet] | None = None
 ) -> Campaign:
     """Run a campaign, on a fleet of its own unless there are hosts for it, and return it."""
-    size = NODES + (0 if kind.is_elastic else 1)
+    size = kind.nodes + (0 if kind.is_elastic else 1)
     with contextlib.ExitStack() as stack:
         lends = kind.work.lends()
         made = hosts_of(size) if hosts_of else stack.enter_context(fleet_of(kind.engine, size, lends))

@@ -145,6 +145,28 @@ while True:
     if votes[1]:
         break
 """
+# The same with JAX, which would wait for the other processes after an error, as they wait for this one.
+JAX = """\
+import jax, numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+sys.excepthook = lambda *error: (sys.__excepthook__(*error), sys.stderr.flush(), os._exit(1))
+jax.distributed.initialize(None, *(int(os.environ["JAX_" + name]) for name in ("NUM_PROCESSES", "PROCESS_ID")))
+rank, world, mesh = jax.process_index(), jax.process_count(), Mesh(np.array(jax.devices()), ("rank",))
+own, same = (NamedSharding(mesh, PartitionSpec(*axes)) for axes in (("rank",), ()))
+add = jax.jit(lambda votes: votes.sum(0), out_shardings=same)
+step, loss = load()  # as MindSpore
+while True:
+    wait()
+    mine = np.array([[1.0, rank == 0 and ends()]], np.float32)
+    votes = np.asarray(add(jax.make_array_from_process_local_data(own, mine)))
+    assert votes[0] == world
+    step, loss = step + 1, math.sin(loss * 1.7 + step)
+    report(step, rank)
+    if rank == 0 and (step % 5 == 0 or votes[1]):
+        save(step, loss)
+    if votes[1]:
+        break
+"""
 # The same with Paddle, fixed or elastic; a world of one has no group.
 PADDLE = """\
 import paddle, paddle.distributed as dist
@@ -260,6 +282,7 @@ WORKS = {
     "torch": Work(TORCH, "framework: torch\n"),
     "torch-ps": Work(SERVED, "framework: torch\nmode: ps\nps: {{servers: 2, trainers: 3}}\n", hang=30),
     "mindspore": Work(MINDSPORE, "framework: mindspore\n", "mindspore", 20),
+    "jax": Work(JAX, "framework: jax\n", "jax", 20),
     "paddle": Work(PADDLE, "framework: paddle\n", "paddle", 20),
     "paddle-ps": Work(PADDLE_SERVED, "framework: paddle\nmode: ps\nps: {{servers: 2, trainers: 3}}\n", "paddle-ps", 30),
     "paddle-elastic": Work(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from jobctl.jobspec.launcher.standby_guard import CHANGING
 from tests.tools.processes import hurry
 from tests.tools.waiting import eventually, promptly
 
-from .conftest import kill_together
+from .conftest import PATIENCE, kill_together
 
 SEEN = Path(__file__).with_name("seen.py")
 
@@ -69,6 +70,20 @@ def launch():
 
 if __name__ == "__main__":
     sys.exit(launch())
+"""
+
+# Is like the first, and connects to where that of the first node listens.
+MEET = """\
+import socket
+from framework import run
+
+def main(argv):
+    socket.create_connection(("127.0.0.1", int(argv[0]))).sendall(b"here\\n")
+    return run.main(argv[1:])
+
+if __name__ == "__main__":
+    import sys
+    sys.exit(run.main(sys.argv[2:]))
 """
 
 TRAIN = """\
@@ -127,11 +142,16 @@ def begin(node: Any) -> None:
     assert node.report()["standby"] == {"state": "ready", "reason": None}
 
 
-def begin_again(node: Any) -> dict[str, Any]:
+def begin_again(node: Any, **order: Any) -> dict[str, Any]:
     """Kill a rank, and return the report of generation 2 once its ranks run, or have ended already."""
     os.kill(node.report()["processes"][-1]["pid"], signal.SIGKILL)
     node.until("failed", 1)
-    node.order(2)
+    node.order(2, **order)
+    return begun_again(node)
+
+
+def begun_again(node: Any) -> dict[str, Any]:
+    """Return the report of generation 2 likewise."""
 
     def begun() -> dict[str, Any] | None:
         report: dict[str, Any] = node.report()
@@ -151,6 +171,49 @@ def test_a_rank_that_has_imported_before_does_not_import_again(standby: Any) -> 
     assert report["start"] == {"standby": True, "cold_because": None}
     promptly(lambda: "training framework 2\n" in standby.log("workerlog.1", 2))  # words are written one by one
     assert standby.log("workerlog.1", 2) == "framework imported in generation 1\ntraining framework 2\n"
+
+
+def test_the_frameworks_launcher_connects_once_that_of_the_first_node_listens(standby: Any) -> None:
+    """torchrun that finds nobody there tries again half a second later, or a whole one. What only looks says nothing."""
+    (standby.root / "site-packages" / "framework" / "meet.py").write_text(MEET)
+    standby.launch["start"] = [
+        standby.python,
+        "-m",
+        "framework.meet",
+        {"slot": "master_port"},
+        "2",
+        {"slot": "process"},
+    ]
+    standby.launch["standby"]["launcher"] = "framework.meet"
+    begin(standby)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(PATIENCE)
+        members = [
+            {"node": node, "rank": 1 - node, "roles": ["trainer"], "host": "a", "address": "127.0.0.1", "nproc": 2}
+            for node in (0, 1)
+        ]
+        rendezvous = {"address": "127.0.0.1", "port": server.getsockname()[1], "id": "demo-2"}
+        assert begin_again(standby, members=members, rendezvous=rendezvous)["start"]["standby"]
+        links = [server.accept()[0] for _ in range(2)]
+        assert [link.recv(10) for link in links] == [b"", b"here\n"]
+    for link in links:
+        link.close()
+
+
+@ITSELF
+def test_a_process_begins_once_the_first_one_listens(standby: Any) -> None:
+    """JAX that finds nobody there tries again a second later. The first process looks for nobody."""
+    begin(standby)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(PATIENCE)
+        rendezvous = {"address": "127.0.0.1", "port": server.getsockname()[1], "id": "demo-2"}
+        assert begin_again(standby, rendezvous=rendezvous)["start"]["standby"]
+        with server.accept()[0] as link:
+            assert link.recv(10) == b""
+        promptly(lambda: all("training" in standby.log(f"workerlog.{local}", 2) for local in (0, 1)))
+        server.settimeout(0)
+        with pytest.raises(BlockingIOError):
+            server.accept()
 
 
 def seen(node: Any, generation: int) -> dict[str, Any]:
@@ -263,6 +326,16 @@ def test_nothing_waits_for_a_job_that_is_over(standby: Any, command: str) -> Non
     standby.order(1, command)
     standby.until("stopped")
     promptly(lambda: waiting(standby) == {})
+
+
+def test_what_waits_is_kept_where_a_change_of_the_job_follows(standby: Any) -> None:
+    """`scale` and `up` stop the processes first, where they replace or remove launchers."""
+    terms = {"restarts": 9, "rules": [], "ports": [20000, 29999], "failures": []}
+    begin(standby)
+    standby.order(1, "stop", pause=1, autonomy={**terms, "base": {"number": 1, "id": "demo-1"}})
+    assert standby.until("stopped")["standby"] == {"state": "ready", "reason": None}
+    standby.order(2)
+    assert begun_again(standby)["start"] == {"standby": True, "cold_because": None}
 
 
 def children(pid: int) -> list[int]:

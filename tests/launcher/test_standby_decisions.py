@@ -235,7 +235,7 @@ class Itself(Stage):
 
     def take_all(self) -> list[tuple[int | None, str | None]]:
         """Begin a generation; return what runs its processes."""
-        found = [self.standby.take_process(local, {"RANK": str(local)}, "launch.log") for local in (0, 1)]
+        found = [self.standby.take_process(local, GuardStart({"RANK": str(local)}, "launch.log")) for local in (0, 1)]
         self.standby.begin_anew()
         return found
 
@@ -278,12 +278,12 @@ def test_a_process_that_begins_again_alone_takes_one_that_waits(itself: Itself) 
     itself.imported(0)
     itself.imported(1)
     waiting: Any = itself.begun[0]
-    assert itself.standby.take_process(1, {}, "launch.log") == (7, None)
+    assert itself.standby.take_process(1, GuardStart({}, "launch.log")) == (7, None)
     assert itself.look(AGAIN - 1) == WARMING  # the process may be loading
     assert list(waiting.processes) == [0]
     assert itself.look(1) == WARMING
     assert list(waiting.processes) == [0, 1]
-    assert itself.standby.take_process(1, {}, "launch.log") == (None, "standby was not ready")
+    assert itself.standby.take_process(1, GuardStart({}, "launch.log")) == (None, "standby was not ready")
 
 
 def test_one_that_was_ready_is_used_although_another_was_not(itself: Itself) -> None:

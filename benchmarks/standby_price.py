@@ -1,0 +1,134 @@
+"""What a standby costs the job beside it: steps per second of ranks that keep the cores busy, and memory.
+
+Jobs with and without standby take turns. A window of the first kind lies where the standby imports, another one where it
+waits; one of the second kind where nothing happens beside the ranks.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+
+from benchmarks.recovering import Recovering
+from tests.fleet.campaign import JobKind
+from tests.fleet.training import ALONE
+from tests.tools.waiting import eventually
+
+WINDOW = 30.0  # seconds
+SETTLES = 5.0  # seconds after the first step before a job without standby is looked at
+NO_SPARE = ("--set", "recovery.on_host_loss=wait")  # its standby would import on the cores of the nodes
+ASKED = 1.01  # times as long as without, at most
+
+# What the ranks do in place of their pause, some 20 ms long; rank 0 writes down when it has made each step.
+BUSY = """\
+import numpy
+numbers, made, told = numpy.random.default_rng(0).random((256, 256)), None, report
+def wait():
+    for _ in range(8):
+        numbers @ numbers
+def report(step, rank):
+    global made
+    told(step, rank)
+    if rank == 0:
+        made = made or open(os.path.join(kept, "steps-" + os.environ["JOBCTL_GENERATION"]), "a", buffering=1)
+        made.write(repr(time.time()) + "\\n")
+"""
+
+
+class Busy:
+    """A job whose ranks keep the cores busy."""
+
+    def __init__(self, job: Recovering, kind: JobKind) -> None:
+        self.job = job
+        (job.code / "counter.py").write_text(ALONE + BUSY + kind.work.train)
+
+    def begin(self, *args: str) -> None:
+        """Bring it up, beside no other."""
+        for path in self.job.checkpoints.glob("steps-*"):
+            path.unlink()
+        self.job.begin(*NO_SPARE, *args)
+
+    def seconds(self, begin: float, end: float) -> float:
+        """Return how many seconds a step took in a window."""
+        path = self.job.checkpoints / f"steps-{self.job.generation()}"
+        return seconds_per_step([float(line) for line in path.read_text().splitlines()], begin, end)
+
+    def imports(self) -> bool:
+        """Say whether a standby imports."""
+        return any(
+            one["state"] == "ready" or (one["state"] == "warming" and one["reason"] is None)
+            for one in (report["standby"] for report in self.job.reports())
+        )
+
+    def with_standby(self) -> tuple[float, float, list[tuple[float, float]]]:
+        """Return how many seconds a step takes while the standby imports, and while it waits, and the memory of those of all nodes."""
+        self.begin()
+        begun = eventually(lambda: time.time() if self.imports() else 0.0)
+        ready = self.job.wait_for_standby()
+        time.sleep(WINDOW)
+        found = self.seconds(begun, ready), self.seconds(ready, ready + WINDOW)
+        memory = [memory_of(self.waiting(node)) for _, node in self.job.homes()]
+        self.job.ok("down")
+        return *found, memory
+
+    def without(self) -> float:
+        """Return the same of a job without standby."""
+        self.begin("--set", "recovery.standby=off")
+        time.sleep(SETTLES + WINDOW)
+        found = self.seconds(time.time() - WINDOW, time.time())
+        self.job.ok("down")
+        return found
+
+    def waiting(self, node: int) -> list[Path]:
+        """Return the processes of a node, in /proc, that wait: none of this job, which is on its first start, began as they do."""
+        host = next(host for host, number in self.job.homes() if number == node)
+        pids = host.docker("top", self.job.container(host, node), "-eo", "pid").split()[1:]
+        folders = [Path("/proc", pid) for pid in pids]
+        return [one for one in folders if b"JOBCTL_STANDBY=" in (one / "environ").read_bytes()]
+
+
+def seconds_per_step(times: Sequence[float], begin: float, end: float) -> float:
+    """Return how many seconds a step took in a window, by the times at which each was made."""
+    inside = [at for at in times if begin <= at <= end]
+    assert len(inside) > 1, f"no steps within {end - begin:.1f} s"
+    return (inside[-1] - inside[0]) / (len(inside) - 1)
+
+
+def memory_of(processes: Sequence[Path]) -> tuple[float, float]:
+    """Return how much memory processes take, in MB: their part of what they share counted, and what nobody shares alone."""
+    lines = [line.split() for one in processes for line in (one / "smaps_rollup").read_text().splitlines()]
+    share = sum(int(line[1]) for line in lines if line[0] == "Pss:")
+    own = sum(int(line[1]) for line in lines if line[0] in ("Private_Clean:", "Private_Dirty:"))
+    return share / 1024, own / 1024
+
+
+def price(job: Recovering, kind: JobKind, runs: int) -> None:
+    """Have jobs with and without standby take turns that often, and print medians."""
+    busy = Busy(job, kind)
+    loads, waits, without, memory = list[float](), list[float](), list[float](), list[tuple[float, float]]()
+
+    def measure_with() -> None:
+        loading, waiting, taken = busy.with_standby()
+        loads.append(loading)
+        waits.append(waiting)
+        memory.extend(taken)
+
+    def measure_without() -> None:
+        without.append(busy.without())
+
+    for run in range(runs):
+        turns = (measure_with, measure_without)
+        for turn in turns if run % 2 else turns[::-1]:
+            turn()
+    print(f"a step without standby: {1000 * median(without):.2f} ms", flush=True)
+    for name, found in (("while it imports", loads), ("while it waits", waits)):
+        ratios = [one / other for one, other in zip(found, without, strict=True)]
+        print(
+            f"{name}: {1000 * median(found):.2f} ms, x {median(ratios):.4f} (asked: x {ASKED}); "
+            f"the {runs} pairs: {' '.join(f'{ratio:.3f}' for ratio in sorted(ratios))}",
+            flush=True,
+        )
+    share, own = (median(column) for column in zip(*memory, strict=True))
+    print(f"memory of a node's standby: {share:.0f} MB, of which it shares {share - own:.0f} MB with others")

@@ -1,0 +1,80 @@
+"""When a process that has waited connects to the first one of the job."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from jobctl.jobspec.launcher import network
+from jobctl.jobspec.launcher.environment import Environment
+from jobctl.jobspec.launcher.launch import Slot
+
+PORT, PLACE = Slot("master_port"), "10.0.0.1:7"
+
+
+@pytest.mark.parametrize(
+    ("first", "local", "launch", "meets"),
+    [
+        (True, 0, {"start": ["torchrun", PORT]}, None),
+        (False, 0, {"start": ["torchrun", PORT]}, PLACE),
+        (False, 0, {"start": ["launch", "--master", Slot("master")]}, PLACE),
+        (False, 0, {"start": ["launch", "--master", "etcd://10.0.0.9:2379"], "env": [("MASTER_PORT", PORT)]}, None),
+        (True, 0, {"env": [("JAX_COORDINATOR_ADDRESS", Slot("master"))]}, None),
+        (True, 1, {"env": [("JAX_COORDINATOR_ADDRESS", Slot("master"))]}, PLACE),
+        (False, 0, {"process_env": [("MASTER_PORT", PORT)]}, PLACE),
+        (False, 1, {"env": [("MS_SCHED_PORT", Slot("scheduler_port"))]}, None),
+    ],
+)
+def test_all_but_the_first_meet_there(first: bool, local: int, launch: dict[str, Any], meets: str | None) -> None:
+    members = [SimpleNamespace(rank=5, nproc=2), SimpleNamespace(rank=0, nproc=2)]
+    this: Any = SimpleNamespace(
+        order=SimpleNamespace(members=members),
+        launch=SimpleNamespace(**{"start": [], "env": [], "process_env": [], **launch}),
+        member=members[first],
+        slots={"master": PLACE},
+    )
+    assert Environment.meets(this, local) == meets
+
+
+class Clock:
+    """A clock that only sleep moves; somebody listens from `listens` on."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, listens: float) -> None:
+        self.now, self.asked = 0.0, list[str]()
+        monkeypatch.setattr(network, "time", SimpleNamespace(monotonic=lambda: self.now, sleep=self.sleep))
+        monkeypatch.setattr(network, "answers", lambda place: self.asked.append(place) or self.now >= listens)
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        assert self.now < 100.0, "it waits for ever"
+
+
+@pytest.mark.parametrize(("listens", "ends"), [(0.0, 0.0), (0.5, 0.5), (1e9, 7.0)])
+def test_it_is_waited_until_somebody_listens_and_not_for_ever(
+    monkeypatch: pytest.MonkeyPatch, listens: float, ends: float
+) -> None:
+    clock = Clock(monkeypatch, listens)
+    network.meet(PLACE, 7.0)
+    assert ends <= clock.now <= ends + 2 * network.LOOKED
+    assert {*clock.asked} == {PLACE}
+
+
+def test_who_meets_nobody_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch, 1e9)
+    network.meet(None, 7.0)
+    assert (clock.now, clock.asked) == (0.0, [])
+
+
+def test_an_ipv6_address_is_looked_at_without_brackets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody can connect to one with them."""
+    asked = list[Any]()
+
+    def connect(place: Any, seconds: float) -> Any:
+        asked.append(place)
+        return SimpleNamespace(close=lambda: None)
+
+    monkeypatch.setattr(network.socket, "create_connection", connect)
+    assert network.answers("[fd00::1]:7")
+    assert asked == [("fd00::1", 7)]
