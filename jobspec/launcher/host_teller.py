@@ -20,7 +20,7 @@ from jobctl.jobspec.launcher.notification import Notification
 from jobctl.jobspec.launcher.processes import boot_time, die_with_parent
 from jobctl.jobspec.launcher.story import about
 from jobctl.jobspec.launcher.telling import Telling, Webhook, WebhookLine, mentioned, told_of
-from jobctl.jobspec.launcher.webhook import WebhookAnswer, post_to
+from jobctl.jobspec.launcher.webhook import DeliveryResult, post_to
 
 if TYPE_CHECKING:
     from typing import Dict, List, Optional, Sequence, Set
@@ -59,7 +59,7 @@ class Post:
         os.set_blocking(self.out, False)
         self.until = boot_time() + 2 * SENDS_FOR
 
-    def answer(self, now: float) -> Optional[WebhookAnswer]:
+    def answer(self, now: float) -> Optional[DeliveryResult]:
         """Return what became of the message, None while that is open."""
         with contextlib.suppress(BlockingIOError):
             while True:
@@ -69,15 +69,15 @@ class Post:
                 self.said += data
         return self.end() if now > self.until else None
 
-    def end(self) -> WebhookAnswer:
+    def end(self) -> DeliveryResult:
         """Return what the process has said; one that has said nothing has not sent the message, as far as anybody knows."""
         assert self.process.stdout is not None
         self.process.stdout.close()
         self.process.poll()
         try:
-            return WebhookAnswer(**json.loads(self.said.decode()))
+            return DeliveryResult(**json.loads(self.said.decode()))
         except (ValueError, TypeError):
-            return WebhookAnswer("it was not done after %d s" % SENDS_FOR)
+            return DeliveryResult("it was not done after %d s" % SENDS_FOR)
 
 
 def send_message() -> int:
@@ -184,7 +184,7 @@ class HostTeller:
             self.posts[webhook.key] = Post(self.launcher.program or os.path.abspath(__file__), webhook, message)
             line.sends = message
         except (AttributeError, OSError) as error:  # some systems have no files in memory
-            line.note(message, WebhookAnswer("cannot start a process: %s" % error), boot_time())
+            line.note(message, DeliveryResult("cannot start a process: %s" % error), boot_time())
 
     def take_answers(self, now: float) -> None:
         """Take note of what became of messages, and write down what was told before anything else."""

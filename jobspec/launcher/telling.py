@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from jobctl.jobspec.launcher.files import Json
     from jobctl.jobspec.launcher.notification import Notification
     from jobctl.jobspec.launcher.peer_messages import PeerMessage
-    from jobctl.jobspec.launcher.webhook import WebhookAnswer
+    from jobctl.jobspec.launcher.webhook import DeliveryResult
 
 TELLS = 2  # launchers that tell: the first one, and another one what that has not told after …
 TAKES_OVER = 30.0  # seconds
@@ -81,10 +81,10 @@ class WebhookLine:
             return list(left)
         return [self.summary, *(one for one in left if one.id not in self.summary.covers)]
 
-    def note(self, message: Notification, answer: WebhookAnswer, now: float) -> bool:
+    def note(self, message: Notification, answer: DeliveryResult, now: float) -> bool:
         """Take note of what became of a message; say whether it was taken."""
         self.sends = None
-        if answer.problem is None:
+        if answer.done:
             self.pause = self.due = 0.0
             return True
         wait = min(answer.wait or 0.0, LONGEST_RETRY)

@@ -19,23 +19,32 @@ _LONGEST_WAIT = 3600.0
 
 
 @record
-class WebhookAnswer:
-    """What a webhook says to a message; deploy's DeliveryResult says what each field means."""
+class DeliveryResult:
+    """What became of a message: it was taken, or why not. `refused`: this message was, the next one may not be.
+
+    `wait` is how many seconds the other side asked to be left alone. `answer` says in words who took it. Neither that
+    nor `problem` holds a secret.
+    """
 
     problem: Optional[str] = None
     refused: bool = False
     wait: Optional[float] = None
     answer: Optional[str] = None
 
+    @property
+    def done(self) -> bool:
+        """Whether the message was taken."""
+        return self.problem is None
 
-def post_to(url: str, form: str, message: Notification) -> WebhookAnswer:
+
+def post_to(url: str, form: str, message: Notification) -> DeliveryResult:
     """Tell the webhook at `url` in the format `form`; it has taken the message if it answers with 2xx."""
     import urllib.request
     from http.client import HTTPException, InvalidURL
     from urllib.error import HTTPError, URLError
 
     if not is_url(url):  # urllib would open files, too
-        return WebhookAnswer("its URL does not begin with http:// or https://", refused=True)
+        return DeliveryResult("its URL does not begin with http:// or https://", refused=True)
     body, headers = payload(form, message)
     try:
         url, login = without_login(url)
@@ -43,18 +52,18 @@ def post_to(url: str, form: str, message: Notification) -> WebhookAnswer:
         request = urllib.request.Request(url, data=body, headers=headers, method="POST")
         with url_opener().open(request, timeout=WEBHOOK_TIMEOUT) as answer:
             answer.read(1 << 16)
-            return WebhookAnswer(answer="it answered %s" % words_of_status(answer.status))
+            return DeliveryResult(answer="it answered %s" % words_of_status(answer.status))
     except HTTPError as error:
         with error:
             return answered_with(error.code, error.headers)
     except (InvalidURL, ValueError):
-        return WebhookAnswer("its URL is not valid", refused=True)
+        return DeliveryResult("its URL is not valid", refused=True)
     except URLError as error:
         if isinstance(error.reason, str):  # `no host given`
-            return WebhookAnswer("its URL is not valid", refused=True)
-        return WebhookAnswer(words_of_problem(error.reason))
+            return DeliveryResult("its URL is not valid", refused=True)
+        return DeliveryResult(words_of_problem(error.reason))
     except (OSError, HTTPException) as error:
-        return WebhookAnswer(words_of_problem(error))
+        return DeliveryResult(words_of_problem(error))
 
 
 def is_url(text: str) -> bool:
@@ -98,13 +107,13 @@ def words_of_status(code: int) -> str:
         return str(code)
 
 
-def answered_with(code: int, headers: Any) -> WebhookAnswer:
+def answered_with(code: int, headers: Any) -> DeliveryResult:
     """Return what an answer that is not 2xx means."""
     asked = (headers.get("Retry-After") if headers else None) or ""
     wait = min(float(asked), _LONGEST_WAIT) if asked.isdecimal() and asked.isascii() else None
     remedy = "; redirects are not followed: use the URL where it leads" if 300 <= code < 400 else ""
     problem = "it answered %s%s" % (words_of_status(code), remedy)
-    return WebhookAnswer(problem, refused=code < 500 and code not in _LATER, wait=wait)
+    return DeliveryResult(problem, refused=code < 500 and code not in _LATER, wait=wait)
 
 
 def words_of_problem(error: object) -> str:

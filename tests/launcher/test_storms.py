@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jobctl.jobspec.launcher.notification import Notification
 from jobctl.jobspec.launcher.telling import MENTIONED, WebhookLine, mentioned
-from jobctl.jobspec.launcher.webhook import WebhookAnswer
+from jobctl.jobspec.launcher.webhook import DeliveryResult
 
 HOOK = "webhook HOOK (slack)"
 
@@ -15,9 +15,9 @@ def message(number: int, kind: str = "recovered") -> Notification:
 
 def test_a_message_that_is_refused_delays_no_other() -> None:
     line, left = WebhookLine(), [message(0), message(1)]
-    assert not line.note(left[0], WebhookAnswer("it answered 400", refused=True), 100.0)
+    assert not line.note(left[0], DeliveryResult("it answered 400", refused=True), 100.0)
     assert [line.next_of(left, 9, now) for now in (100.0, 101.0)] == [left[1], left[0]]
-    line.note(left[1], WebhookAnswer("it answered 429", wait=40.0), 100.0)
+    line.note(left[1], DeliveryResult("it answered 429", wait=40.0), 100.0)
     assert line.due == 140.0
 
 
@@ -29,7 +29,7 @@ def test_a_summary_stays_the_same_until_it_is_taken_and_covers_nothing_that_othe
     assert summary is not None
     assert (summary.event, summary.covers, summary.nodes) == ("summary", ("id0", "id1", "id2"), (0, 1, 2))
     assert summary.text == "3 events in a short time: 3 recovered. The last one: text 2"
-    line.note(summary, WebhookAnswer("Connection refused"), 160.0)
+    line.note(summary, DeliveryResult("Connection refused"), 160.0)
     left.append(message(3))
     assert line.next_of(left, 1, 170.0) == summary
     again = line.next_of(left[1:], 1, 180.0)

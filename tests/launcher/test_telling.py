@@ -24,11 +24,11 @@ from jobctl.jobspec.launcher.telling import (
     readable,
     told_of,
 )
-from jobctl.jobspec.launcher.webhook import WebhookAnswer
+from jobctl.jobspec.launcher.webhook import DeliveryResult
 
 ALL = frozenset({"failed", "recovered", "hang", "waiting", "succeeded"})
 HOOK = Webhook("webhook HOOK (slack)", ALL, "https://hooks.example.com/very-secret", "slack")
-TAKEN, AWAY = WebhookAnswer(answer="it answered 200 OK"), WebhookAnswer("Connection refused")
+TAKEN, AWAY = DeliveryResult(answer="it answered 200 OK"), DeliveryResult("Connection refused")
 WALL = 1_000_000.0  # the time of day at 0 by `boot_time`
 BEGAN = 5.0
 

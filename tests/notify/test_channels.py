@@ -33,7 +33,7 @@ def post(server: Webhook, form: str) -> DeliveryResult:
 
 
 def test_json(server: Webhook) -> None:
-    assert post(server, "json") == DeliveryResult()
+    assert post(server, "json") == DeliveryResult(answer="it answered 200 OK")
     ((path, headers, body),) = server.got
     assert path == "/hook/very-secret"
     assert headers["Content-Type"] == "application/json; charset=utf-8"
@@ -76,7 +76,7 @@ def test_ntfy_gets_text_and_headers(server: Webhook) -> None:
 @pytest.mark.parametrize(
     ("answer", "delivery"),
     [
-        ((204, {}), DeliveryResult()),
+        ((204, {}), DeliveryResult(answer="it answered 204 No Content")),
         ((404, {}), DeliveryResult("it answered 404 Not Found", refused=True)),
         ((500, {}), DeliveryResult("it answered 500 Internal Server Error")),
         ((429, {"Retry-After": "7"}), DeliveryResult("it answered 429 Too Many Requests", wait=7.0)),
@@ -123,7 +123,7 @@ def test_https_needs_a_certificate_that_is_trusted(server: Webhook) -> None:
 
 def test_user_and_password_of_a_url_are_a_login(server: Webhook) -> None:
     url = server.url.replace("http://", "http://ann:p%40ss@")
-    assert send(Channel("w", frozenset(), "webhook", {"url": url}), MESSAGE) == DeliveryResult()
+    assert send(Channel("w", frozenset(), "webhook", {"url": url}), MESSAGE).done
     ((path, headers, _),) = server.got
     assert (path, headers["Authorization"]) == ("/hook/very-secret", "Basic YW5uOnBAc3M=")
     assert headers["Host"] == f"127.0.0.1:{server.server_address[1]}"
@@ -172,7 +172,7 @@ def test_what_is_no_webhook_is_named(says: bytes, problem: str) -> None:
 def test_a_command_is_told_on_its_stdin(tmp_path: Path) -> None:
     script = 'cat > "$1"; echo "$JOBCTL_JOB $JOBCTL_NOTIFY_EVENT $JOBCTL_NOTIFY_ID $PWD" >> "$1"'
     how = {"argv": ["sh", "-c", script, "page", str(tmp_path / "got")], "directory": str(tmp_path)}
-    assert send(Channel("c", frozenset(), "command", how), MESSAGE) == DeliveryResult()
+    assert send(Channel("c", frozenset(), "command", how), MESSAGE) == DeliveryResult(answer="`sh` ended with code 0")
     body, _, environ = (tmp_path / "got").read_text().rpartition("}")
     assert json.loads(f"{body}}}")["text"] == MESSAGE.text
     assert environ.split() == ["demo", "failed", "0123abcd", str(tmp_path)]
@@ -195,7 +195,7 @@ def test_sendmail_gets_a_whole_mail(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     how = {"to": ["ann@example.com", "bob"], "sender": "jobs@example.com", "smtp": None}
-    assert send(Channel("m", frozenset(), "email", how), MESSAGE) == DeliveryResult()
+    assert send(Channel("m", frozenset(), "email", how), MESSAGE).done
     assert (tmp_path / "argv").read_text().split() == ["-t", "-i"]
     mail = message_from_bytes((tmp_path / "mail").read_bytes())
     assert {name: mail[name] for name in ("To", "From", "Subject", "Message-ID")} == {
@@ -245,7 +245,7 @@ def mail_by(smtp: Any, **more: object) -> DeliveryResult:
 
 
 def test_a_mail_server_takes_a_mail(smtp: Any) -> None:
-    assert mail_by(smtp) == DeliveryResult()
+    assert mail_by(smtp) == DeliveryResult(answer="127.0.0.1 took it")
     assert b"Subject: [jobctl] demo failed" in smtp.got[0]
     assert b"rcpt TO:<ann@example.com>\r\n" in smtp.said
 

@@ -10,5 +10,4 @@ from jobctl.jobspec.launcher.webhook import post_to
 
 def post(how: dict[str, Any], message: Notification) -> DeliveryResult:
     """Tell the webhook; it has taken the message if it answers with 2xx."""
-    answer = post_to(str(how["url"]), str(how.get("format", "json")), message)
-    return DeliveryResult(answer.problem, answer.refused, answer.wait, answer.answer)
+    return post_to(str(how["url"]), str(how.get("format", "json")), message)

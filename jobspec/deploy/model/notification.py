@@ -7,6 +7,7 @@ from typing import Any
 
 from jobctl.jobspec.deploy.model.untrusted import Json, as_moment, as_number, as_text, texts
 from jobctl.jobspec.launcher.notification import Notification as Notification
+from jobctl.jobspec.launcher.webhook import DeliveryResult as DeliveryResult
 from jobctl.jobspec.records import dataclass
 
 
@@ -56,22 +57,3 @@ class Channel:
         if key is None or kind not in ("webhook", "command", "email") or not isinstance(how, dict):
             return None
         return cls(key, frozenset(texts(data.get("on"))), kind, how)
-
-
-@dataclass(frozen=True, slots=True)
-class DeliveryResult:
-    """What became of a message: it was taken, or why not. `refused`: this message was, the next one may not be.
-
-    `wait` is how many seconds the other side asked to be left alone. `answer` says in words who took it. Neither that
-    nor `problem` holds a secret.
-    """
-
-    problem: str | None = None
-    refused: bool = False
-    wait: float | None = None
-    answer: str | None = field(default=None, compare=False)
-
-    @property
-    def done(self) -> bool:
-        """Whether the message was taken."""
-        return self.problem is None
