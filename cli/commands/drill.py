@@ -21,7 +21,7 @@ def drill(
     job: Job = None,
     hosts: Hosts = None,
     container: Annotated[
-        bool, typer.Option("--container", help="Kill the node's container (on local, its launcher), not a process.")
+        bool, typer.Option("--container", help="Kill the node's container (on local and slurm, its launcher).")
     ] = False,
     host: Annotated[bool, typer.Option("--host", help="Play that the node's host is lost, for a while.")] = False,
     node: Node = None,
@@ -39,7 +39,7 @@ def drill(
 
     Example: jobctl drill my-job --container --node 1
     """
-    from jobctl.jobspec.operations.lifecycle.drill import DrillFailed, fault_words, plan_drill, run_drill
+    from jobctl.jobspec.operations.lifecycle.drill import DrillFailed, plan_drill, run_drill
     from jobctl.jobspec.operations.lifecycle.open import running_job
     from jobctl.jobspec.operations.resolve.job import Reached
     from jobctl.views.drill import show_drill
@@ -48,7 +48,7 @@ def drill(
     deployer = running_job(job, Reached(hosts, ssh_config, accept_new)).breakable()
     fault = plan_drill(deployer, "host" if host else "container" if container else "process", node)
     if not yes:
-        _confirm(deployer, fault_words(fault.victim, fault.node, fault.host)[0])
+        _confirm(deployer, fault.words[0])
     try:
         drill = run_drill(deployer, fault, duration(timeout))
     except DrillFailed as failed:
@@ -57,7 +57,7 @@ def drill(
     if output is Format.json:
         console.out_json({"job": deployer.job.name, **asdict(drill)})
     else:
-        show_drill(drill)
+        show_drill(fault, drill)
     if drill.continued is False:
         raise typer.Exit(1)
 

@@ -5,18 +5,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from jobctl import console
-from jobctl.jobspec.operations.lifecycle.drill import fault_words
 
 if TYPE_CHECKING:
-    from jobctl.jobspec.operations.lifecycle.drill import Drill
+    from jobctl.jobspec.operations.lifecycle.drill import Drill, Fault, Witness
+
+_SAW_IT: dict[Witness | None, str] = {
+    "supervisor": "the supervisor saw it",
+    "launchers": "the launchers saw it",
+    "allocation": "the coordinator of the allocation saw it",
+}
 
 
-def show_drill(drill: Drill) -> None:
-    """Print how the job recovered."""
+def show_drill(fault: Fault, drill: Drill) -> None:
+    """Print what was broken, and how the job recovered."""
     at = f" at step {drill.before}" if drill.before is not None else ""
-    console.out(f"{fault_words(drill.victim, drill.node, drill.host)[1]}{at}, in generation {drill.generation}")
+    console.out(f"{fault.words[1]}{at}, in generation {drill.generation}")
     rows = [
-        ("detected", drill.seconds.detected, "the supervisor saw it"),
+        ("detected", drill.seconds.detected, _SAW_IT.get(drill.detected_by, "")),
         ("stopped", drill.seconds.stopped, "what was left had ended, and the next generation began"),
         ("running", drill.seconds.running, "all nodes run again"),
         ("training", drill.seconds.training, f"first step seen: {drill.after}"),

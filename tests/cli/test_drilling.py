@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,13 +10,15 @@ from typing import Any
 
 import pytest
 
+from jobctl.jobspec.deploy.apply.deployer import FaultTarget
 from jobctl.jobspec.deploy.model.control import Control, Ledger
 from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode, ObservedProcess
 from jobctl.jobspec.deploy.store import events
 from jobctl.jobspec.operations.errors import Refused
 from jobctl.jobspec.operations.lifecycle import drill
-from jobctl.jobspec.operations.lifecycle.drill import Drill, plan_drill, run_drill
+from jobctl.jobspec.operations.lifecycle.drill import Drill, Fault, Times, Witness, plan_drill, run_drill
 from jobctl.jobspec.plan.generation import Generation, Member, RendezvousPoint
+from jobctl.views.drill import show_drill
 
 
 def node(index: int, pid: int, step: int | None, **changes: Any) -> ObservedNode:
@@ -66,11 +69,14 @@ GENERATION = [
 ]
 
 
-class Told:
-    """A deployer that tells a story, whose last look it repeats a few times."""
+FAILURE = ({"event": "failure"},)
 
-    def __init__(self, story: list[Observed], directory: Path) -> None:
-        self.story, self.looks, self.struck = story, 0, False
+
+class Told:
+    """A deployer that tells a story, whose last look it repeats a few times. `signs`: events after the blow, as they are kept."""
+
+    def __init__(self, story: list[Observed], directory: Path, signs: Sequence[Mapping[str, Any]] = FAILURE) -> None:
+        self.story, self.looks, self.struck, self.signs = story, 0, False, signs
         self.job = SimpleNamespace(name="job", events=directory / "events.jsonl")
         self.plan, self.interval = None, 0.0
 
@@ -82,7 +88,9 @@ class Told:
 
     def inject_fault(self, node: int, what: str) -> None:
         self.struck = True
-        events.record(self.job.events, drill.time.time(), "failure", f"node {node} failed")
+        for sign in self.signs:
+            about = {name: value for name, value in sign.items() if name != "event"}
+            events.record(self.job.events, drill.time.time(), sign["event"], f"about node {node}", **about)
 
     def events(self) -> events.EventFile:
         return events.EventFile(self.job.events)
@@ -129,3 +137,61 @@ def test_it_waits_for_a_process_to_kill(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(drill, "pause", lambda seconds: None)
     fault = plan_drill(told, "process", "1")  # type: ignore[arg-type]
     assert (fault.observed, told.looks) == (BEFORE, 2)
+
+
+# What is kept of a fault in an allocation of Slurm's: launchers do not name themselves, the coordinator does.
+BY_LAUNCHERS = (*FAILURE, {"event": "generation", "by": "launchers"})
+BY_COORDINATOR = ({"event": "host-lost", "by": "allocation"}, *BY_LAUNCHERS)
+
+
+@pytest.mark.parametrize(
+    ("supervised", "signs", "witness"),
+    [
+        (True, FAILURE, "supervisor"),
+        (None, BY_LAUNCHERS, "launchers"),
+        (None, BY_COORDINATOR, "allocation"),
+        (None, [{"event": "waiting", "by": "allocation"}], "allocation"),
+        (None, [{"event": "process-restarted"}], "launchers"),
+        (None, [{"event": "allocation", "by": "allocation"}, {"event": "host-lost"}], None),
+    ],
+)
+def test_it_tells_who_saw_the_fault(
+    supervised: bool | None,
+    signs: Sequence[Mapping[str, Any]],
+    witness: str | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told = Told([replace(one, supervised=supervised) for one in GENERATION], tmp_path, signs)
+    monkeypatch.setattr(drill, "TOLD", 0.0)
+    done = drilled(told, monkeypatch)
+    assert (done.detected_by, done.seconds.detected is None) == (witness, witness is None)
+
+
+@pytest.mark.parametrize(
+    ("witness", "words"),
+    [
+        ("supervisor", "the supervisor saw it"),
+        ("launchers", "the launchers saw it"),
+        ("allocation", "the coordinator of the allocation saw it"),
+    ],
+)
+def test_it_says_who_saw_the_fault(witness: Witness, words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    done = Drill("process", 1, "h1", 1, None, None, Times(0.25, 0.5, 1.0), None, witness)
+    show_drill(Fault("process", 1, "h1", BEFORE), done)
+    said = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["detected", "0.25", "s", *words.split()] in said
+
+
+@pytest.mark.parametrize(
+    ("victim", "container", "words"),
+    [
+        ("process", "c", "kills a process of node 1 on h1"),
+        ("container", "c", "kills the container of node 1 on h1"),
+        ("container", None, "kills the launcher of node 1 on h1"),  # on this machine, and in Slurm
+        ("host", None, "plays that h1 with node 1 is lost"),
+    ],
+)
+def test_it_says_what_it_breaks(victim: FaultTarget, container: str | None, words: str) -> None:
+    fault = Fault(victim, 1, "h1", look(node(0, 71, 500), node(1, 71, 500, container=container)))
+    assert fault.words == (words, words.replace("kills", "killed").replace("plays", "played"))

@@ -27,7 +27,8 @@ def test_the_job_goes_on(running: Any) -> None:
         seconds = report.pop("seconds")
         before, after, continued = report.pop("before"), report.pop("after"), report.pop("continued")
         # Where nobody has looked for a second, it cannot be told from the steps alone; but never that it began anew.
-        assert report == {"job": "counter", "victim": victim, "node": 0, "host": "localhost", "generation": number}
+        about = {"job": "counter", "victim": victim, "node": 0, "host": "localhost", "generation": number}
+        assert report == {**about, "detected_by": "supervisor"}
         assert (done.returncode, before >= 120, after >= 120, continued is not False) == (0, True, True, True)
         assert 0 <= seconds["detected"] <= seconds["stopped"] <= seconds["running"] <= seconds["training"]
         state = running.status()

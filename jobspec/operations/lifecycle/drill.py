@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from jobctl.jobspec.deploy.apply.clock import pause
 from jobctl.jobspec.operations.errors import JobFailed, Refused
@@ -20,6 +20,11 @@ REPORTED = 0.3  # seconds until a step that was made is reported
 BEGINS = 20.0  # seconds in which a node that runs has started its processes
 TOLD = 10.0  # seconds in which the supervisor writes down what it has done
 
+Witness = Literal["supervisor", "launchers", "allocation"]  # the last is the coordinator of an allocation of Slurm's
+# What tells that something is broken; of the others only where the coordinator tells it.
+_SIGNS = ("failure", "process-restarted")
+_SIGNS_OF_MACHINES = ("host-lost", "host-failed", "waiting")
+
 
 class DrillFailed(JobFailed):
     """The job ended, as `observed`, instead of going on."""
@@ -31,9 +36,9 @@ class DrillFailed(JobFailed):
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Seconds from the fault until the supervisor saw it, the next generation began, all nodes ran, and a step was made.
+    """Seconds from the fault until somebody saw it, the next generation began, all nodes ran, and a step was made.
 
-    None where that could not be seen: without events of the supervisor here, without a step counter.
+    None where that could not be seen: without events here, without a step counter.
     """
 
     detected: float | None = None
@@ -44,7 +49,10 @@ class Times:
 
 @dataclass(frozen=True, slots=True)
 class Drill:
-    """What was broken, and what came of it. `before` and `after` are steps; `continued`: whether from a checkpoint."""
+    """What was broken, and what came of it. `before` and `after` are steps; `continued`: whether from a checkpoint.
+
+    `detected_by` is who saw it first, None if nobody has told.
+    """
 
     victim: FaultTarget
     node: int
@@ -54,6 +62,7 @@ class Drill:
     after: int | None
     seconds: Times
     continued: bool | None
+    detected_by: Witness | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +74,22 @@ class Fault:
     host: str
     observed: Observed
 
+    @property
+    def _thing(self) -> str:
+        """What is killed. Nodes on this machine, and in Slurm, tell no container: their launchers are killed."""
+        if self.victim == "process":
+            return "a process"
+        node = self.observed.node(self.node)
+        return "the launcher" if node is None or node.container is None else "the container"
 
-def fault_words(victim: FaultTarget, node: int, host: str) -> tuple[str, str]:
-    """Say what a drill does, and what it did."""
-    if victim == "host":
-        return f"plays that {host} with node {node} is lost", f"played that {host} with node {node} is lost"
-    what = f"{'a process' if victim == 'process' else 'the container'} of node {node} on {host}"
-    return f"kills {what}", f"killed {what}"
+    @property
+    def words(self) -> tuple[str, str]:
+        """What the drill does, and what it did."""
+        if self.victim == "host":
+            what = f"that {self.host} with node {self.node} is lost"
+            return f"plays {what}", f"played {what}"
+        what = f"{self._thing} of node {self.node} on {self.host}"
+        return f"kills {what}", f"killed {what}"
 
 
 def plan_drill(deployer: Breakable, victim: FaultTarget, node: str | None) -> Fault:
@@ -103,14 +121,16 @@ def run_drill(deployer: Breakable, fault: Fault, seconds: float) -> Drill:
     deployer.inject_fault(node, fault.victim)
     back = _recovery(deployer, _Before(number, node, _life(observed, node), before is not None), deadline)
     told = _told(deployer, offset, begins=back.generation > number)
+    sign = _sign(told, struck)
     times = Times(
-        _first(told, ("failure", "process-restarted"), struck),
+        None if sign is None else round(sign["time"] - struck, 2),
         _first(told, ("generation",), struck),
         round(back.running - struck, 2),
         round(back.seen - struck, 2) if back.step is not None else None,
     )
     continued = _continued(before, back.step, rate * (back.gap + REPORTED))
-    return Drill(fault.victim, node, fault.host, number, before, back.step, times, continued)
+    witness = None if sign is None else _witness(sign, observed)
+    return Drill(fault.victim, node, fault.host, number, before, back.step, times, continued, witness)
 
 
 def _has_process(observed: Observed, number: int) -> bool:
@@ -137,7 +157,7 @@ def _fit(deployer: Breakable) -> Observed:
 
 
 def _told(deployer: Breakable, offset: int, *, begins: bool) -> list[dict[str, Any]]:
-    """Return what the supervisor has told since; one that has told of the failure tells of the generation, too.
+    """Return what was told since; who has told of the failure tells of the generation, too.
 
     Unless none `begins`.
     """
@@ -245,6 +265,19 @@ def _rate(observed: Observed) -> float:
     began = min((node.started_at for node in observed.members if node.started_at), default=None)
     step = _step(observed)
     return 0.0 if began is None or step is None else 4 * step / max(1.0, time.time() - began)
+
+
+def _sign(told: list[dict[str, Any]], since: float) -> dict[str, Any] | None:
+    """Return the first event that tells of the fault."""
+    signs = (e for e in told if e["event"] in (_SIGNS_OF_MACHINES if e.get("by") == "allocation" else _SIGNS))
+    return min((e for e in signs if e["time"] >= since), key=lambda event: event["time"], default=None)
+
+
+def _witness(sign: dict[str, Any], observed: Observed) -> Witness:
+    """Return who told of a fault. Where a job has a supervisor, that does; in an allocation of Slurm's there is none."""
+    if observed.supervised:
+        return "supervisor"
+    return "allocation" if sign.get("by") == "allocation" else "launchers"
 
 
 def _first(told: list[dict[str, Any]], kinds: tuple[str, ...], since: float) -> float | None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from jobctl.jobspec.deploy.model.finding import Finding
     from jobctl.jobspec.deploy.store.jobdir import JobDir
     from jobctl.jobspec.operations.lifecycle.base import JobOnTarget
-    from jobctl.jobspec.operations.lifecycle.drill import Drill
+    from jobctl.jobspec.operations.lifecycle.drill import Drill, Fault
     from jobctl.jobspec.spec.diagnostics import Diagnostic
     from jobctl.jobspec.spec.source import Source
 
@@ -216,14 +216,13 @@ def _stop_words(name: str, job: JobOnTarget) -> str:
 
 
 def _drill_words(name: str, job: JobOnTarget, wish: Wish) -> str:
-    from jobctl.jobspec.operations.lifecycle.drill import fault_words, plan_drill
+    from jobctl.jobspec.operations.lifecycle.drill import plan_drill
 
     deployer = job.breakable()
     fault = plan_drill(deployer, _victim(wish), wish.node)
     plan = deployer.plan
     cost = f"one of the {plan.recovery.max_restarts} restarts of `recovery.max_restarts`" if plan else "a restart"
-    what = fault_words(fault.victim, fault.node, fault.host)[0]
-    return f"This {what} of job `{name}`, and costs the work since its last checkpoint and {cost}."
+    return f"This {fault.words[0]} of job `{name}`, and costs the work since its last checkpoint and {cost}."
 
 
 def _victim(wish: Wish) -> FaultTarget:
@@ -244,7 +243,8 @@ def _perform(wish: Wish, listener: _Listener) -> str:
         if wish.verb == "restart":
             return _restart(name, job, listener)
         deployer = job.breakable()
-        return _drilled(run_drill(deployer, plan_drill(deployer, _victim(wish), wish.node), DRILL))
+        fault = plan_drill(deployer, _victim(wish), wish.node)
+        return _drilled(fault, run_drill(deployer, fault, DRILL))
 
 
 def _restart(name: str, job: JobOnTarget, listener: _Listener) -> str:
@@ -271,14 +271,13 @@ def _told(failures: Mapping[str, DeployError]) -> str:
     return "; ".join(error.message for error in failures.values()) or "no host could do its part"
 
 
-def _drilled(drill: Drill) -> str:
+def _drilled(fault: Fault, drill: Drill) -> str:
     from jobctl.jobspec.operations.errors import JobFailed
-    from jobctl.jobspec.operations.lifecycle.drill import fault_words
 
     seconds = drill.seconds
     times = (("noticed", seconds.detected), ("running", seconds.running), ("training", seconds.training))
     after = ", ".join(f"{what} after {at:.1f} s" for what, at in times if at is not None)
-    what = f"{fault_words(drill.victim, drill.node, drill.host)[1]}: {after}"
+    what = f"{fault.words[1]}: {after}"
     if drill.continued is False:
         raise JobFailed(f"{what}; training began from the beginning", "see `jobctl drill`")
     return f"{what}; it went on from its checkpoint" if drill.continued else what
