@@ -201,6 +201,9 @@ def test_a_batch_script_that_writes_no_more_is_not_believed() -> None:
         ("PartitionDown", "its partition is down"),
         ("Nodes required for job are DOWN, DRAINED or reserved", "`sinfo -R`"),
         ("BeginTime", "two minutes later"),
+        ("QOSMaxWallDurationPerJobLimit", "a limit of the account or QOS for one job"),
+        ("AssocMaxNodePerJobLimit", "a limit of the account or QOS for one job"),
+        ("AccountNotAllowed", "`slurm.account`"),
     ],
 )
 def test_a_reason_that_nobody_understands_is_explained(reason: str, remedy: str) -> None:

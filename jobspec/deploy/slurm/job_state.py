@@ -38,6 +38,10 @@ _STUCK = (
     ("PartitionTimeLimit", "its time limit is above the partition's: lower `slurm.time`"),
     ("PartitionNodeLimit", "it asks for more nodes than the partition gives one job: lower `nodes`"),
     ("PartitionDown", "its partition is down: choose another `slurm.partition`, or wait until it is up"),
+    ("QOSNotAllowed", "its partition does not take that QOS: change `slurm.qos` or `slurm.partition`"),
+    ("AccountNotAllowed", "its partition does not take that account: change `slurm.account` or `slurm.partition`"),
+    ("PerJob", "a limit of the account or QOS for one job is lower: ask for less, or change `slurm.qos`"),
+    ("WallDuration", "a limit of the account or QOS for one job is lower: lower `slurm.time`"),
     ("PartitionInactive", "its partition takes no jobs now: choose another `slurm.partition`"),
     ("ReqNodeNotAvail", "nodes that it needs are down, drained or reserved: `sinfo -R` says why"),
     ("DOWN, DRAINED", "`sinfo -R` says why nodes are down or drained"),
@@ -48,7 +52,10 @@ _STUCK = (
     ("Dependency", "it waits for its allocation before this one to end"),
 )
 # Those that only a person ends.
-_HELD = ("JobHeld", "launch failed", "PartitionTimeLimit", "PartitionNodeLimit", "Invalid", "BadConstraints")
+_HELD = (
+    *("JobHeld", "launch failed", "PartitionTimeLimit", "PartitionNodeLimit", "Invalid", "BadConstraints"),
+    *("NotAllowed", "PerJob", "WallDuration"),
+)
 
 
 def observed_job(look: SlurmLook, plan: Plan | None) -> Observed:
