@@ -11,7 +11,7 @@ import pytest
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.inventory import Inventory
 from jobctl.jobspec.deploy.slurm.allocation import SlurmAllocation
-from jobctl.jobspec.deploy.slurm.queue import QueueEntry, SlurmLook
+from jobctl.jobspec.deploy.slurm.queue import QueueEntry, QueuePlace, SlurmLook
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.spec.hosts import Host
 
@@ -23,8 +23,8 @@ class PlayedAllocation(SlurmAllocation):
 
     def __init__(self, directory: Path, entry: QueueEntry | None, *, problem: str | None = None) -> None:
         super().__init__(JobDir(directory / "jobs" / "tiny"), Inventory((Host("localhost"),)), str(directory))
-        self.entry, self.problem, self.asked = entry, problem, list[bool]()
-        told: Any = SimpleNamespace(look=self.answer, name="login")
+        self.entry, self.problem, self.asked, self.placed = entry, problem, list[bool](), list[str]()
+        told: Any = SimpleNamespace(look=self.answer, place=self.place, name="login")
         self.login = told
 
     def answer(self, *, ask: bool) -> SlurmLook:
@@ -34,6 +34,12 @@ class PlayedAllocation(SlurmAllocation):
         if not ask:
             return found
         return SlurmLook("7", 101.0, self.entry, self.problem, asked=True, files=found.files, there=True)
+
+    def place(self, job_id: str) -> QueuePlace:
+        self.placed.append(job_id)
+        if len(self.placed) > 1:
+            raise HostError("login", "unreachable", "the connection is lost")
+        return QueuePlace(3, 9, "gpu")
 
 
 @pytest.mark.parametrize(
@@ -61,3 +67,24 @@ def test_what_runs_is_not_changed_while_slurm_is_silent(tmp_path: Path) -> None:
     allocation.observe()
     with pytest.raises(HostError, match="Unable to contact slurm controller"):
         allocation.refuse_silent()
+
+
+def test_where_a_job_stands_in_the_queue_is_asked_seldom_and_may_stay_unknown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [1000.0]
+    monkeypatch.setattr("jobctl.jobspec.deploy.slurm.allocation.time.monotonic", lambda: now[0])
+    allocation = PlayedAllocation(tmp_path, QueueEntry("7", "PENDING", "Priority"))
+
+    def position() -> int | None:
+        slurm = allocation.observe().slurm
+        return slurm.position if slurm is not None else None
+
+    assert [position() for _ in range(5)] == [3] * 5
+    assert allocation.placed == ["7"]
+    now[0] += 16.0
+    assert [position() for _ in range(5)] == [None] * 5
+    assert allocation.placed == ["7", "7"]
+    allocation.entry = QueueEntry("7", "RUNNING")
+    now[0] += 16.0
+    assert (position(), len(allocation.placed)) == (None, 2)

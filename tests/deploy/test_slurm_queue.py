@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from jobctl.jobspec.deploy.slurm.job_state import observed_job
-from jobctl.jobspec.deploy.slurm.queue import read_look
+from jobctl.jobspec.deploy.slurm.queue import QueuePlace, read_look, read_place
 from jobctl.jobspec.plan.generation import first_generation
 from jobctl.jobspec.render.payload import control_json
 from tests.render.plans import planned
@@ -65,6 +65,42 @@ def test_a_job_in_the_queue_says_why_it_waits() -> None:
     assert verdict(held)[1] == (
         "job 7 waits in Slurm's queue (JobHeldUser: it is held: `scontrol release` lets it go on)"
     )
+
+
+# What the script `place` prints: number, priority, partition, reason.
+WAITING = """\
+3|4294901757|gpu|Resources
+12_[1-9]|4294901750|gpu|Priority
+7|4294901750|gpu|Priority
+8|4294901750|gpu|Priority
+2|0|gpu|JobHeldUser
+5|4294901759|gpu|Dependency
+6|4294901759|gpu|BeginTime
+"""
+
+
+@pytest.mark.parametrize(
+    ("said", "place"),
+    [
+        (WAITING, QueuePlace(2, 4, "gpu")),
+        (WAITING.replace("|4294901757|", "|9|"), QueuePlace(1, 4, "gpu")),
+        (WAITING.replace("7|4294901750|gpu|Priority", "7|4294901750|gpu|BeginTime"), None),
+        ("7|N/A|gpu|Priority\n", None),
+        ("", None),
+    ],
+)
+def test_a_job_stands_among_those_that_wait_for_its_partition(said: str, place: QueuePlace | None) -> None:
+    """By priority, and then by age; those that Slurm does not consider yet do not count."""
+    assert read_place(said, "7") == place
+
+
+def test_a_place_in_the_queue_is_told() -> None:
+    seen = look((PENDING.replace("Resources", "Priority").replace(str(NOW + 60), "N/A"), 0))
+    placed = observed_job(replace(seen, entry=replace(seen.entry, place=QueuePlace(2, 4, "gpu"))), None)
+    words = "job 7 waits in Slurm's queue (Priority); it is number 2 of 4 that wait for partition `gpu`"
+    assert placed.verdict == ("pending", words)
+    assert placed.slurm is not None
+    assert placed.slurm.position == 2
 
 
 def test_a_job_that_runs_has_nodes_and_time_left() -> None:

@@ -7,6 +7,8 @@ import subprocess
 import time
 from pathlib import Path
 
+import pytest
+
 from jobctl.jobspec.deploy.slurm.queue import read_look
 from jobctl.jobspec.deploy.slurm.scripts import SCRIPTS
 
@@ -97,3 +99,38 @@ def test_what_a_killed_command_has_left_goes_unless_it_may_run_or_wait(tmp_path:
     assert not (tools / "ended").exists()
     assert looked("all", f"{ends}; {killed}") == {".look-tiny.dddd", "tiny"}
     assert (tools / "ended").read_text() == "8\n"  # its `srun` was killed, and nobody else would end it
+
+
+WAITING = {
+    "squeue": 'case "$*" in *--jobs*7*) echo gpu ;; *--partition*gpu*) echo "7|12|gpu|Priority" ;; esac',
+    "scontrol": "printf 'PluginDir = /usr/lib\\nPrivateData = none\\n'",
+}
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({}, "7|12|gpu|Priority\n"),
+        ({"scontrol": "echo 'PrivateData = accounts,jobs'"}, ""),  # there would be the user's own jobs only
+        ({"squeue": "echo gpu,cpu"}, ""),
+        ({"squeue": "exit 0"}, ""),
+    ],
+)
+def test_the_place_in_a_queue_is_asked_where_it_can_be_known(
+    changed: dict[str, str], said: str, tmp_path: Path
+) -> None:
+    for name, script in {**WAITING, **changed}.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / name).chmod(0o755)
+    environ = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run(SCRIPTS.argv("place", "7"), env=environ, capture_output=True, text=True, check=True)
+    assert done.stdout == said
+
+
+def test_a_place_that_slurm_does_not_tell_is_an_error(tmp_path: Path) -> None:
+    for name, script in {**WAITING, "scontrol": "exit 1"}.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / name).chmod(0o755)
+    environ = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run(SCRIPTS.argv("place", "7"), env=environ, capture_output=True, check=False)
+    assert (done.returncode, done.stdout) == (1, b"")

@@ -7,7 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class SlurmState:
-    """A job as Slurm has it: `nodes` in Slurm's own writing, `expected_start` since the epoch, `time_left` in seconds."""
+    """A job as Slurm has it: `nodes` in Slurm's own writing, `expected_start` since the epoch, `time_left` in seconds.
+
+    `position` is its number among those that wait for the same partition, None if it does not wait or nobody knows.
+    """
 
     job_id: int
     state: str
@@ -15,3 +18,4 @@ class SlurmState:
     expected_start: float | None
     nodes: str | None
     time_left: float | None
+    position: int | None = None

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -31,7 +31,7 @@ from jobctl.jobspec.deploy.slurm.login import LoginNode
 from jobctl.jobspec.deploy.slurm.looking import Looking, look_around
 from jobctl.jobspec.deploy.slurm.ports import AllocationPorts
 from jobctl.jobspec.deploy.slurm.preflight import preflight
-from jobctl.jobspec.deploy.slurm.queue import SlurmLook
+from jobctl.jobspec.deploy.slurm.queue import QueuePlace, SlurmLook
 from jobctl.jobspec.deploy.store.archive import free_folder
 from jobctl.jobspec.deploy.store.events import Events
 from jobctl.jobspec.deploy.store.jobdir import JobDir
@@ -58,6 +58,7 @@ class SlurmAllocation:
         self._failures: dict[str, DeployError] = {}
         self._look: SlurmLook | None = None
         self._asked = 0.0
+        self._placed: tuple[str, float, QueuePlace | None] = ("", 0.0, None)  # of which job, when, and where it stood
 
     @property
     def failures(self) -> Failures:
@@ -129,7 +130,20 @@ class SlurmAllocation:
             nothing = Observed(NOTHING, (), None, {self.login.name: error.message})
             raise AllUnreachable(self._failures, nothing, "") from error
         self._failures = {}
-        return observed_job(look, self.plan)
+        return observed_job(self._with_place(look), self.plan)
+
+    def _with_place(self, look: SlurmLook) -> SlurmLook:
+        """Return a look that has the place of a job that waits: Slurm is asked for it less often, as it lists all that wait."""
+        entry = look.entry
+        if entry is None or not entry.waits:
+            return look
+        job_id, at, place = self._placed
+        if job_id != entry.job_id or time.monotonic() - at > ASK:
+            place = None
+            with suppress(HostError):
+                place = self.login.place(entry.job_id)
+            self._placed = entry.job_id, time.monotonic(), place
+        return replace(look, entry=replace(entry, place=place))
 
     # Changing.
 

@@ -82,7 +82,7 @@ def _slurm(entry: QueueEntry | None) -> SlurmState | None:
     if entry is None:
         return None
     fields = (entry.state, entry.reason, entry.expected_start if entry.waits else None, entry.nodes, entry.time_left)
-    return SlurmState(number_in(entry.job_id) or 0, *fields)
+    return SlurmState(number_in(entry.job_id) or 0, *fields, entry.place.number if entry.place else None)
 
 
 def _control(look: SlurmLook, reports: Iterable[Json]) -> Control:
@@ -168,11 +168,13 @@ def _result(look: SlurmLook) -> tuple[Phase, str | None] | None:
 
 
 def waiting_words(entry: QueueEntry) -> str:
-    """Say why a job waits, when it is expected to start, and what helps where waiting does not."""
-    when = ""
+    """Say why a job waits, where it stands, when it is expected to start, and what helps where waiting does not."""
+    place = when = ""
+    if entry.place is not None:
+        place = f"; it is number {entry.place.number} of {entry.place.count} that wait for partition `{entry.place.partition}`"
     if entry.expected_start:
         when = time.strftime("; expected to start at %Y-%m-%d %H:%M:%S", time.localtime(entry.expected_start))
-    return _why_it_waits(entry) + when
+    return _why_it_waits(entry) + place + when
 
 
 def _why_it_waits(entry: QueueEntry) -> str:

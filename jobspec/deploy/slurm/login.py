@@ -11,7 +11,7 @@ from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.inventory import Inventory
 from jobctl.jobspec.deploy.model.untrusted import Json, parse_object
 from jobctl.jobspec.deploy.slurm.problems import slurm_error
-from jobctl.jobspec.deploy.slurm.queue import SlurmLook, read_look
+from jobctl.jobspec.deploy.slurm.queue import QueuePlace, SlurmLook, read_look, read_place
 from jobctl.jobspec.deploy.slurm.scripts import SCRIPTS
 from jobctl.jobspec.deploy.targets.gathering import LARGEST
 from jobctl.jobspec.deploy.targets.host_fleet import transport_to
@@ -40,6 +40,11 @@ class LoginNode:
         """Read the job's files, and with `ask` what Slurm says of it."""
         argv = SCRIPTS.argv("look", self.work, self.job, "all" if ask else "files")
         return read_look(checked(self.transport, argv, "look at the job"), self.mark)
+
+    def place(self, job_id: str) -> QueuePlace | None:
+        """Return the place of a job that waits in the queue, None if Slurm does not tell."""
+        result = self.transport.run(SCRIPTS.argv("place", job_id))
+        return read_place(result.out.decode("utf-8", "replace"), job_id) if result.code == 0 else None
 
     def submit(self, hidden: Iterable[str]) -> tuple[str, bool]:
         """Have Slurm run the batch script, unless it has the job; return its number, and whether it is new.

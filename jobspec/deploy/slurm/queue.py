@@ -20,6 +20,19 @@ RUNNING = frozenset(
 NOT_KNOWN = "Invalid job id"  # how scontrol says that it has forgotten a job, or never had it
 
 
+# Reasons of jobs that Slurm does not consider yet.
+_NOT_YET = ("BeginTime", "Dependency", "JobHeld", "Reservation")
+
+
+@dataclass(frozen=True, slots=True)
+class QueuePlace:
+    """The place of a job among those that wait for the same partition: `number` 1 has the highest priority."""
+
+    number: int
+    count: int
+    partition: str
+
+
 @dataclass(frozen=True, slots=True)
 class QueueEntry:
     """A job as Slurm has it. `expected_start` is in seconds since the epoch, `time_left` in seconds; None: nobody knows."""
@@ -31,6 +44,7 @@ class QueueEntry:
     nodes: str | None = None
     time_left: float | None = None
     exit_code: str | None = None
+    place: QueuePlace | None = None
 
     @property
     def waits(self) -> bool:
@@ -111,6 +125,21 @@ def read_look(said: bytes, mark: str) -> SlurmLook:
         return look
     entry, problem = _entry(parts, mark)
     return replace(look, entry=entry, problem=problem, asked=True)
+
+
+def read_place(said: str, job_id: str) -> QueuePlace | None:
+    """Return the place of a job in the queue by what the script `place` has printed, None if that does not tell.
+
+    Of equal priority, Slurm takes the job first that was submitted first. Jobs that it does not consider yet do not count.
+    """
+    rows = [row for line in said.splitlines() if len(row := line.split("|", 3)) == 4 and row[1].isdigit()]
+    waiting = [row for row in rows if not row[3].startswith(_NOT_YET)]
+    order = sorted(waiting, key=lambda row: (-int(row[1]), number_in(row[0].partition("_")[0]) or 0))
+    numbers = {row[0]: (number, row[2]) for number, row in enumerate(order, 1)}
+    if job_id not in numbers:
+        return None
+    number, partition = numbers[job_id]
+    return QueuePlace(number, len(order), partition)
 
 
 def _parts(text: str) -> dict[str, tuple[str, int]]:

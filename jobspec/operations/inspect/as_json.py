@@ -57,6 +57,7 @@ def _slurm(state: SlurmState) -> dict[str, Any]:
         "job_id": state.job_id,
         "state": state.state,
         "reason": state.reason,
+        "position": state.position,
         "expected_start": timestamp(state.expected_start),
         "nodes": state.nodes,
         "time_left": state.time_left,
