@@ -7,6 +7,7 @@ namespace of its own, so that no address of it is anybody else's. All see this m
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import shutil
 import signal
@@ -14,6 +15,7 @@ import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from tests.tools.processes import by_age
 
@@ -42,7 +44,7 @@ SchedulerParameters=batch_sched_delay=0,sched_interval=1,bf_interval=1,defer_bat
 SelectType=select/cons_tres
 ReturnToService=2
 MpiDefault=none
-SlurmdTimeout=6
+SlurmdTimeout={slurmd_timeout}
 SlurmdParameters=config_overrides
 InactiveLimit=0
 KillWait=10
@@ -67,11 +69,16 @@ def missing() -> str | None:
     return f"there is no {', '.join(lacking)} here ({hint})" if lacking else None
 
 
-# Has the programs of another root file system, and of this machine what it shares: /tmp, with the cluster and the jobs.
+# Has the programs of another root file system, and of this machine what it shares: /tmp, with the cluster and the jobs, and
+# the folders that it is lent.
 _ROOT = (
-    'mount --bind "$5" "$5" && for place in proc dev sys tmp; do mount --rbind "/$place" "$5/$place" || exit; done && '
-    'mount --bind "$1" "$5/etc/hosts" && cd "$5" && pivot_root . . && umount --lazy .'
+    'hosts="$1" && root="$5" && shift 5 && mount --bind "$root" "$root" && '
+    'for place in proc dev sys tmp; do mount --rbind "/$place" "$root/$place" || exit; done && '
+    'mount -t tmpfs none "$root/run" && for place do mkdir -p "$root$place" && mount --bind "$place" "$root$place" && '
+    'mount -o remount,bind,ro "$root$place" || exit; done && '
+    'mount --bind "$hosts" "$root/etc/hosts" && cd "$root" && pivot_root . . && umount --lazy .'
 )
+_numbers = itertools.count()  # of clusters
 
 
 class Machine:
@@ -107,7 +114,7 @@ class Machine:
                 # Not `ip netns exec`, which mounts another /sys: slurmd looks for its cgroups there.
                 *("nsenter", f"--net=/run/netns/{self.space}", "unshare", "--uts", "--mount", "--pid", "--fork"),
                 *("--kill-child", "--mount-proc", "sh", "-c", script, "sh", str(hosts), self.name),
-                *(str(own), str(containers), str(self.cluster.root or "/")),
+                *(str(own), str(containers), str(self.cluster.root or "/"), *map(str, self.cluster.lent)),
             ],
             stdout=subprocess.PIPE,
             stdin=subprocess.DEVNULL,
@@ -181,12 +188,21 @@ class Machine:
 class Slurm:
     """A controller `ctl` and nodes s1 to sN. `bin` has Slurm's commands, as on a login node.
 
-    The programs are this machine's, or those of the file system at `root`.
+    The programs are this machine's, or those of the file system at `root`, which is `lent` folders of this machine.
     """
 
-    def __init__(self, directory: Path, size: int = 4, *, min_job_age: int = 300, root: Path | None = None) -> None:
-        self.dir, self.root = directory, root
-        self.id = f"sl{os.getpid()}{'n' if root else ''}"
+    def __init__(
+        self,
+        directory: Path,
+        size: int = 4,
+        *,
+        min_job_age: int = 300,
+        root: Path | None = None,
+        lent: Sequence[Path] = (),
+        slurmd_timeout: int = 6,
+    ) -> None:
+        self.dir, self.root, self.lent = directory, root, tuple(lent)
+        self.id = f"sl{os.getpid()}n{next(_numbers)}"
         self.switch = f"{self.id}switch"
         self.ctl = Machine(self, "ctl", 100)
         self.nodes = [Machine(self, f"s{number}", number) for number in range(1, size + 1)]
@@ -195,7 +211,7 @@ class Slurm:
         self.environ = {**os.environ, "SLURM_CONF": str(self.conf)}
         self.munged: subprocess.Popen[bytes] | None = None
         self.controller: subprocess.Popen[bytes] | None = None
-        self.min_job_age = min_job_age
+        self.seconds = {"min_job_age": min_job_age, "slurmd_timeout": slurmd_timeout}
 
     def start(self) -> None:
         """Start all of it, and return once a node is idle."""
@@ -204,7 +220,7 @@ class Slurm:
         machines = [self.ctl, *self.nodes]
         for node in self.nodes:
             (self.dir / "spool" / node.name).mkdir()
-        self.conf.write_text(_CONF.format(dir=self.dir, size=len(self.nodes), min_job_age=self.min_job_age))
+        self.conf.write_text(_CONF.format(dir=self.dir, size=len(self.nodes), **self.seconds))
         if self.root is not None:
             (self.dir / "cgroup.conf").write_text("CgroupPlugin=disabled\n")  # as before, processes have none
         lines = ["127.0.0.1 localhost", *(f"{machine.address} {machine.name}" for machine in machines)]
@@ -252,6 +268,12 @@ class Slurm:
             os.kill(pid, signal.SIGTERM)
         assert self.controller is not None
         self.controller.wait()
+
+    def lacks(self, program: str) -> str | None:
+        """Say that its machines do not have a program, None if they do."""
+        places = [f"{self.root}/usr/{name}" for name in ("bin", "sbin")] if self.root else None
+        found = shutil.which(program, path=os.pathsep.join(places) if places else None)
+        return None if found else f"there is no {program} {f'in {self.root}' if self.root else 'here'}"
 
     def run(self, *argv: str, check: bool = True) -> str:
         """Run one of Slurm's commands and return what it prints."""
@@ -318,9 +340,9 @@ def wait_for(holds: object, what: str, seconds: float = READY) -> None:
 
 
 @contextlib.contextmanager
-def slurm(directory: Path, size: int = 4, root: Path | None = None) -> Iterator[Slurm]:
+def slurm(directory: Path, size: int = 4, root: Path | None = None, **more: Any) -> Iterator[Slurm]:
     """A Slurm for the length of the block."""
-    made = Slurm(directory, size, root=root)
+    made = Slurm(directory, size, root=root, **more)
     try:
         made.start()
         yield made

@@ -21,12 +21,12 @@ from tests.tools import commands
 from tests.tools.ports import free_ports
 
 from .cluster import Slurm, missing, sh, slurm, wait_for
-from .newer import missing_newer, newer_root
+from .newer import MORE, SLURM, Programs, lent, newer_root
 
 # Counts steps as a light rank, with a loss of them: node 0 writes them down, and waits until all others of its generation
-# have followed. Says where it began, and ends at `last`. A node that runs twice at a time says so.
+# have followed. Says where it began, and ends at `last`. A node that runs twice at a time says so, and one that is told to end.
 _RANK = """\
-import fcntl, math, os, sys, time
+import fcntl, math, os, signal, sys, time
 folder, last = os.environ["JOBCTL_CHECKPOINT_DIR"], int(sys.argv[1])
 path, node = os.path.join(folder, "step"), os.environ["JOBCTL_NODE"]
 def read():
@@ -37,6 +37,10 @@ def read():
 alone = open(os.path.join(folder, "node-" + node), "w")
 try: fcntl.flock(alone, fcntl.LOCK_EX | fcntl.LOCK_NB)
 except BlockingIOError: open(os.path.join(folder, "twice"), "w").close()
+def end(number, frame):
+    open(os.path.join(folder, "told-%s-%s" % (os.environ["JOBCTL_GENERATION"], node)), "w").close()
+    sys.exit(143)
+signal.signal(signal.SIGTERM, end)
 step, loss = read()
 print("node", node, "with", os.environ.get("TOKEN"), "in", os.path.basename(os.path.dirname(os.getcwd())), flush=True)
 print("node", node, "from step", step, "generation", os.environ["JOBCTL_GENERATION"], flush=True)
@@ -80,9 +84,7 @@ PATIENCE = 300.0  # seconds for a command, which Slurm's daemons may keep waitin
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
     """Four nodes, for all tests of a worker: they begin with no job."""
-    problem = missing()
-    if problem:
-        (pytest.fail if os.environ.get("JOBCTL_FLEET") == "required" else pytest.skip)(problem)
+    need(missing())
     with slurm(tmp_path_factory.mktemp("slurm") / "cluster") as made:
         yield made
 
@@ -90,20 +92,38 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
 @pytest.fixture(scope="session")
 def newer_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
     """The same of Slurm 24.11."""
-    problem = missing() or missing_newer()
-    if problem:
-        (pytest.fail if os.environ.get("JOBCTL_FLEET") == "required" else pytest.skip)(problem)
-    with slurm(tmp_path_factory.mktemp("slurm") / "newer", root=newer_root()) as made:
+    yield from _newer(tmp_path_factory, SLURM)
+
+
+@pytest.fixture(scope="session")
+def fuller_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
+    """The same of Slurm 24.11 with podman, and with the Pythons of the tests.
+
+    Slurm waits for a machine without a cable for as long as it takes to start a framework without that machine.
+    """
+    yield from _newer(tmp_path_factory, MORE, slurmd_timeout=120)
+
+
+def _newer(folders: pytest.TempPathFactory, programs: Programs, **more: Any) -> Iterator[Slurm]:
+    need(missing() or programs.missing())
+    with slurm(folders.mktemp("slurm") / "newer", root=newer_root(programs), lent=lent(), **more) as made:
         yield made
 
 
-def versions(newer: pytest.MarkDecorator) -> pytest.MarkDecorator:
-    """Have a test run on both versions; `newer` marks it on 24.11."""
-    clusters = ["cluster", pytest.param("newer_cluster", marks=newer)]
+def need(problem: str | None) -> None:
+    """Skip, or fail where it is required, if something is missing."""
+    if problem is not None:
+        (pytest.fail if os.environ.get("JOBCTL_FLEET") == "required" else pytest.skip)(problem)
+
+
+def versions(newer: pytest.MarkDecorator | None = None, cluster: str = "newer_cluster") -> pytest.MarkDecorator:
+    """Have a test run on both versions; `newer` marks it on 24.11, whose machines are those of `cluster`."""
+    clusters = ["cluster", pytest.param(cluster, marks=() if newer is None else newer)]
     return pytest.mark.parametrize("jobs", clusters, ids=["22.05", "24.11"], indirect=True)
 
 
 BOTH = versions(pytest.mark.long)
+FULLER = "fuller_cluster"  # for tests with frameworks or containers
 
 
 @dataclass
@@ -119,6 +139,15 @@ class SlurmJobs:
     def python(self) -> str:
         """The Python of ranks: another root file system has one of its own."""
         return "python3" if self.cluster.root else sys.executable
+
+    def use(self, python: Path) -> None:
+        """Have the job run with this interpreter, which has a framework; skip where the machines do not have it."""
+        if self.cluster.root and not any(folder in python.parents for folder in self.cluster.lent):
+            pytest.skip(f"machines of Debian 13 cannot be lent {python}, which belongs to this machine's system")
+        # The job gets this environment. Certificates of this machine are not there; with them, Paddle's launchers do not meet.
+        for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"):
+            self.environ.pop(name, None)
+        self.environ.update(PATH=f"{python.parent}:{self.environ['PATH']}", OMP_NUM_THREADS="1")
 
     def write(self, last: int = ENDLESS, *, spec: dict[str, Any] | None = None, **slurm: Any) -> None:
         """Write the spec of a job of two nodes that counts to `last`; `spec` are further keys, None removes one."""
@@ -196,6 +225,11 @@ class SlurmJobs:
         path = self.work / "slurm.out"
         said = path.read_text() if path.exists() else ""
         return [(int(node), int(g)) for node, g in re.findall(r"node (\d) from step \d+ generation (\d+)", said)]
+
+    def told_to_end(self) -> list[tuple[int, int]]:
+        """Return generation and node of each rank that got SIGTERM, and had the time to write that down."""
+        names = [path.name.split("-") for path in (self.directory / "checkpoints").glob("told-*")]
+        return sorted((int(generation), int(node)) for _, generation, node in names)
 
     def jobs(self) -> list[str]:
         """Return the jobs of this name that Slurm has, by their numbers."""

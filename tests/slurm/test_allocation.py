@@ -14,14 +14,16 @@ import pytest
 
 from .cluster import wait_for
 from .conftest import BOTH, SlurmJobs, versions
+from .lies import SILENT, lying
 
 
 @BOTH
 def test_a_job_lives_and_leaves_nothing(jobs: SlurmJobs, request: pytest.FixtureRequest) -> None:
-    version = request.node.callspec.id
-    assert jobs.cluster.run("sinfo", "--version").startswith(f"slurm-wlm {version}.")
+    assert jobs.cluster.run("sinfo", "--version").startswith(f"slurm-wlm {request.node.callspec.id}.")
     jobs.write()
     jobs.ok("check", "--target", "slurm")
+    assert jobs.run("plan", "--target", "slurm").returncode == 10
+    jobs.ok("render", "--target", "slurm", "--out", "rendered")
     jobs.ok("up", "--target", "slurm")
     state = jobs.running()
     assert (state["phase"], state["target"], state["generation"]) == ("running", "slurm", 1)
@@ -30,8 +32,10 @@ def test_a_job_lives_and_leaves_nothing(jobs: SlurmJobs, request: pytest.Fixture
     assert state["slurm"]["state"] == "RUNNING"
     assert [node["host"] for node in state["nodes"]] == ["s1", "s2"]
 
+    check_rendered(jobs, jobs.directory / "rendered")
     assert "nothing to do" in jobs.run("up").stderr
-    assert jobs.jobs() == [str(first)]
+    assert (jobs.run("plan").returncode, jobs.jobs()) == (0, [str(first)])
+    assert [one["job"] for one in json.loads(jobs.ok("list", "-o", "json"))] == [jobs.name]
     said = jobs.ok("exec", "--node", "1", "--", "sh", "-c", 'echo "$(hostname) $NODE_RANK $MASTER_ADDR"; pwd')
     assert said.splitlines() == ["s2 1 10.9.0.1", str(jobs.directory)]
     assert jobs.run("exec", "--node", "1", "--", "no-such-command").returncode == 127
@@ -48,10 +52,20 @@ def test_a_job_lives_and_leaves_nothing(jobs: SlurmJobs, request: pytest.Fixture
     assert f"from step {last} generation 2" in jobs.ok("logs")
     assert [e["event"] for e in map(json.loads, jobs.ok("events", "-o", "json").splitlines())][-1] == "succeeded"
     assert "nothing to do" in jobs.run("up").stderr
+    jobs.ok("pull", jobs.name, "pulled")
+    assert f"at {last + 40}" in "".join(path.read_text() for path in (jobs.directory / "pulled").rglob("*.0"))
 
     jobs.ok("down")
     assert not (jobs.directory / ".jobctl").exists()
     assert [pid for node in jobs.cluster.nodes for pid in node.processes("rank.py")] == []
+
+
+def check_rendered(jobs: SlurmJobs, folder: Path) -> None:
+    """Check that what `render` has written is, byte for byte, what the nodes and Slurm have."""
+    rendered = {path.name: path.read_bytes() for path in folder.glob("[!.]*")}
+    assert rendered == {name: (jobs.work / name).read_bytes() for name in rendered}
+    (job,) = jobs.jobs()
+    assert jobs.cluster.run("scontrol", "write", "batch_script", job, "-") == rendered["job.sbatch"].decode()
 
 
 @BOTH
@@ -65,6 +79,7 @@ def test_ranks_launchers_and_machines_that_fail_are_replaced_in_the_same_allocat
 
     drilled = json.loads(jobs.ok("drill", "--yes", "--node", "1", "-o", "json"))
     assert (drilled["victim"], drilled["host"], drilled["continued"] is not False) == ("process", "s2", True)
+    assert drilled["detected_by"] == "launchers"
     assert drilled["seconds"]["stopped"] < drilled["seconds"]["training"]
     wait_for(lambda: len(jobs.begun()) == 4 and max(jobs.begun())[1] == 2, "generation 2")
 
@@ -107,23 +122,22 @@ def test_a_job_waits_in_the_queue_and_is_never_submitted_twice(jobs: SlurmJobs, 
     state = jobs.until(lambda state: state["slurm"]["reason"] == "Resources", "a reason")
     assert state["phase"] == "pending"
     assert f"job {job} waits in Slurm's queue (Resources)" in state["reason"]
+    later = jobs.cluster.run("sbatch", "--parsable", "-N4", "--output=/dev/null", "--wrap", "true")
+    jobs.cluster.run("scontrol", "update", f"JobId={later.strip()}", "Priority=4294967000")
+    state = jobs.until(lambda state: state["slurm"]["position"] == 2, "a place in the queue behind the later job")
+    assert "it is number 2 of 2 that wait for partition `all`" in state["reason"]
+    jobs.cluster.run("scancel", later.strip())
 
     # A queue that is empty by mistake, and one that does not answer.
-    lies = tmp_path / "lies"
-    lies.mkdir()
-    honest = jobs.environ["PATH"]
-    jobs.environ["PATH"] = f"{lies}:{honest}"
-    for script in ("exit 0", "echo slurm_load_jobs error: Unable to contact slurm controller >&2; exit 1"):
-        (lies / "squeue").write_text(f"#!/bin/sh\n{script}\n")
-        (lies / "squeue").chmod(0o755)
+    for answer in ("exit 0", SILENT):
+        lying(jobs, tmp_path / "lies", squeue=answer)
         assert jobs.status()["phase"] == "pending"
-    (lies / "scontrol").write_text((lies / "squeue").read_text())
-    (lies / "scontrol").chmod(0o755)
+    lying(jobs, tmp_path / "lies", squeue=SILENT, scontrol=SILENT)
     silent = jobs.run("status", "-o", "json")
     assert (silent.returncode, json.loads(silent.stdout)["phase"]) == (3, "unknown")
     assert jobs.run("up").returncode == 3
     assert jobs.run("down").returncode == 3
-    jobs.environ["PATH"] = honest
+    lying(jobs, tmp_path / "lies")
     assert jobs.jobs() == [job]
 
     jobs.cluster.run("scancel", other.strip())
@@ -163,10 +177,24 @@ def test_a_job_over_ssh_brings_code_and_secrets_and_goes_on_in_a_chain_of_jobs(
     assert list(shared.iterdir()) == []
 
 
+@versions(pytest.mark.release("tests/slurm/test_allocation.py::test_what_slurm_refuses_is_said_with_the_remedy[22.05]"))
 def test_what_slurm_refuses_is_said_with_the_remedy(jobs: SlurmJobs) -> None:
-    for block, code in (({"partition": "nowhere"}, "slurm-partition"), ({"spares": 7}, "slurm-nodes")):
+    """Without accounting, it takes any account and QOS."""
+    refused = {
+        "slurm-partition": [{"partition": "nowhere"}],
+        "slurm-nodes": [{"spares": 7}, {"options": ["--nodelist=s99"]}],
+        "slurm-constraint": [{"constraint": "a100"}],
+        "slurm-gres": [{"gres": "gpu:8"}],
+        "slurm-reservation": [{"reservation": "tuesday"}],
+        "slurm-time": [{"partition": "brief", "time": "2h"}],
+        "slurm-option": [{"options": ["--no-such-option=1"]}, {"options": ["--licenses=matlab"]}],
+    }
+    for code, block in [(code, block) for code, blocks in refused.items() for block in blocks]:
         jobs.write(**block)
-        done = jobs.run("up", "--target", "slurm", "-o", "json")
-        told = json.loads(done.stdout)
-        assert (done.returncode, told["failed_hosts"][0]["code"]) == (3, code), done.stdout + done.stderr
+        done = jobs.run("check", "--target", "slurm", "-o", "json")
+        assert (done.returncode, done.stdout.count(f'"{code}"')) == (3, 1), (block, done.stdout + done.stderr)
+    done = jobs.run("up", "--target", "slurm", "-o", "json")
+    assert (done.returncode, json.loads(done.stdout)["failed_hosts"][0]["code"]) == (3, "slurm-option"), done.stdout
+    jobs.write(spec={"resources": {"cpus": 900}})
+    assert "look at `slurm`, `devices` and `resources`" in jobs.run("check", "--target", "slurm").stderr
     assert jobs.jobs() == []

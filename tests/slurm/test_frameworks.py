@@ -8,10 +8,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.tools import mindsporescripts, paddlescripts
 from tests.tools.frameworks import python_of
 
-from .conftest import SlurmJobs
+from .conftest import FULLER, SlurmJobs, versions
 
 
 def train(jobs: SlurmJobs, python: Path, script: str, **spec: Any) -> list[str]:
@@ -20,8 +22,7 @@ def train(jobs: SlurmJobs, python: Path, script: str, **spec: Any) -> list[str]:
     whole = {"name": jobs.name, "script": "train.py", "nodes": 2, "slurm": {"exclusive": False}, **spec}
     whole["recovery"] = {"standby": "off"}  # nothing is started twice
     (jobs.directory / "job.yaml").write_text(json.dumps(whole))
-    # The job gets this environment: its `python3` is the one that has the framework.
-    jobs.environ.update(PATH=f"{python.parent}:{jobs.environ['PATH']}", OMP_NUM_THREADS="1")
+    jobs.use(python)
     jobs.ok("up", "--target", "slurm")
     jobs.ok("wait", "--timeout", "200s")
     said = jobs.ok("logs").splitlines()
@@ -29,6 +30,7 @@ def train(jobs: SlurmJobs, python: Path, script: str, **spec: Any) -> list[str]:
     return said
 
 
+@versions(pytest.mark.release("tests/slurm/test_frameworks.py::test_torch[22.05]"), FULLER)
 def test_torch(jobs: SlurmJobs) -> None:
     script = (
         "import os, torch, torch.distributed as dist\n"
@@ -42,6 +44,12 @@ def test_torch(jobs: SlurmJobs) -> None:
     assert sorted(re.findall(r"sum (\d) of (\d) on (\w+)", "\n".join(said))) == [("3", "2", "s1"), ("3", "2", "s2")]
 
 
+@versions(
+    pytest.mark.release(
+        "tests/slurm/test_frameworks.py::test_mindspore_has_one_scheduler_which_shares_a_machine_with_a_worker[22.05]"
+    ),
+    FULLER,
+)
 def test_mindspore_has_one_scheduler_which_shares_a_machine_with_a_worker(jobs: SlurmJobs) -> None:
     env = {"STEPS": "5", "DELAY": "0"}
     checkpoint = str(jobs.directory / "checkpoints")
@@ -51,7 +59,32 @@ def test_mindspore_has_one_scheduler_which_shares_a_machine_with_a_worker(jobs: 
     assert len([line for line in said if "final" in line]) == 2
 
 
+@versions(pytest.mark.release("tests/slurm/test_frameworks.py::test_parameter_servers_of_paddle[22.05]"), FULLER)
 def test_parameter_servers_of_paddle(jobs: SlurmJobs) -> None:
     spec = {"mode": "ps", "ps": {"servers": 1, "trainers": 2}, "env": {"STEPS": "5", "DELAY": "0"}}
     said = train(jobs, python_of("paddle-ps"), paddlescripts.SERVED, framework="paddle", **spec)
     assert sorted(re.findall(r"final (\d) (\d)", "\n".join(said))) == [("0", "2"), ("1", "2")]
+
+
+@pytest.mark.release("tests/slurm/test_frameworks.py::test_torch")
+@versions(cluster=FULLER)
+def test_collective_paddle(jobs: SlurmJobs) -> None:
+    spec = {"env": {"STEPS": "5", "DELAY": "0"}, "checkpoint": str(jobs.directory / "checkpoints")}
+    said = train(jobs, python_of("paddle"), paddlescripts.COLLECTIVE, framework="paddle", **spec)
+    assert sorted(re.findall(r"final (\d) (\d) (\d)", "\n".join(said))) == [("0", "2", "5"), ("1", "2", "5")]
+
+
+@pytest.mark.release("tests/slurm/test_frameworks.py::test_torch")
+@versions(cluster=FULLER)
+def test_jax_asks_jobctl_and_not_slurm_who_takes_part(jobs: SlurmJobs) -> None:
+    """It would find Slurm's variables, which are those of the allocation with its spares."""
+    script = (
+        "import os, jax, jax.numpy as jnp\n"
+        "from jax.experimental.multihost_utils import process_allgather\n"
+        "rank, world = int(os.environ['JAX_PROCESS_ID']), int(os.environ['JAX_NUM_PROCESSES'])\n"
+        "jax.distributed.initialize(num_processes=world, process_id=rank)\n"
+        "total = int(process_allgather(jnp.ones(1) + rank).sum())\n"
+        "print('sum', total, 'of', jax.process_count(), 'on', os.uname().nodename, flush=True)\n"
+    )
+    said = train(jobs, python_of("jax"), script, framework="jax", slurm={"exclusive": False, "spares": 1})
+    assert sorted(re.findall(r"sum (\d) of (\d) on (\w+)", "\n".join(said))) == [("3", "2", "s1"), ("3", "2", "s2")]

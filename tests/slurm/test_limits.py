@@ -46,12 +46,38 @@ def test_time_limits_in_a_row_leave_loss_and_logs_as_they_would_be_without(
     jobs.goes_on()
     state = jobs.running()
     assert (state["generation"], state["slurm"]["job_id"]) == (1 + times, int(job))
+    ends_whole(jobs, 1 + times)
+
+
+def ends_whole(jobs: SlurmJobs, generations: int) -> None:
+    """Stop a job that has had so many generations: its loss is as if it had had one, and its logs have each step.
+
+    All of its ranks had the time to save.
+    """
     jobs.ok("stop")
+    assert jobs.told_to_end() == [(generation, node) for generation in range(1, 1 + generations) for node in (0, 1)]
     jobs.check_steps()
     told = {int(step) for step in re.findall(r"at (\d+)", jobs.ok("logs"))}
     assert set(range(1, jobs.step + 1)) <= told
-    assert sorted(generation for _, generation in jobs.begun()) == sorted([*range(1, 2 + times)] * 2)
+    assert sorted(generation for _, generation in jobs.begun()) == sorted([*range(1, 1 + generations)] * 2)
     jobs.ok("down")
+
+
+@pytest.mark.release(
+    "tests/slurm/test_limits.py::test_time_limits_in_a_row_leave_loss_and_logs_as_they_would_be_without"
+)
+@versions()
+def test_five_limits_of_slurms_own_in_a_row_leave_loss_and_logs_as_they_would_be_without(jobs: SlurmJobs) -> None:
+    """Slurm knows no limit below a minute: it warns after half of that."""
+    jobs.write(requeue="chain", partition="brief", time="1m")
+    jobs.ok("up", "--target", "slurm")
+    seen = [jobs.jobs()[-1]]
+    for generation in range(1, 7):
+        wait_for(lambda number=generation: len(jobs.begun()) == 2 * number, f"generation {generation}")
+        jobs.goes_on()
+        seen.append(str(jobs.running()["slurm"]["job_id"]))
+    assert len({*seen}) == 6
+    ends_whole(jobs, 6)
 
 
 @versions(
@@ -105,7 +131,7 @@ def test_a_job_goes_on_after_another_one_has_pushed_it_out(jobs: SlurmJobs) -> N
         *("sbatch", "--parsable", "-p", "urgent", "--exclusive", "-N4", "-o", "/dev/null", "--wrap", "sleep 600")
     ).strip()
     state = jobs.until(lambda state: state["phase"] == "pending", "a job that waits again")
-    assert state["slurm"]["job_id"] == job
+    assert (state["slurm"]["job_id"], jobs.told_to_end()) == (job, [(1, 0), (1, 1)])
     jobs.cluster.run("scancel", urgent)
     again(jobs, "requeue", 2)
     jobs.goes_on()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -20,7 +21,7 @@ from tests.tools import mindsporescripts, paddlescripts
 from tests.tools.frameworks import python_of
 
 from .cluster import Machine, wait_for
-from .conftest import BOTH, HOST_TIMEOUT, SlurmJobs
+from .conftest import BOTH, FULLER, HOST_TIMEOUT, SlurmJobs, versions
 
 LATE = 3.0  # seconds that jobctl may take beside the lease and the start of the processes
 PATIENCE = 120.0
@@ -70,9 +71,7 @@ def test_a_rank_a_launcher_and_a_machine_are_replaced_within_lease_and_start(job
     jobs.ok("up", "--target", "slurm")
     training = Training(jobs, lambda: jobs.step)
     training.goes_on()
-    events = [json.loads(line) for line in (jobs.work / "run" / "events.jsonl").read_text().splitlines()]
-    (placed,) = [event["time"] for event in events if event["event"] == "placed"]
-    bound = begun(jobs) - placed
+    bound = begun(jobs) - placed(jobs)
     s2, seconds, began = jobs.cluster.nodes[1], dict[str, float](), list[float]()
 
     def strike(word: str) -> None:
@@ -97,24 +96,30 @@ def failures_of(jobs: SlurmJobs) -> list[NodeFailure]:
     return [NodeFailure.from_json(failure) for failure in order["autonomy"]["failures"]]
 
 
+def placed(jobs: SlurmJobs) -> float:
+    """Return when the nodes of the job got their machines, in its only allocation."""
+    events = [json.loads(line) for line in (jobs.work / "run" / "events.jsonl").read_text().splitlines()]
+    (at,) = [event["time"] for event in events if event["event"] == "placed"]
+    return float(at)
+
+
 def begun(jobs: SlurmJobs) -> float:
     """Return when the last of the ranks has begun: each opens a file of its own."""
     return max(path.stat().st_mtime for path in (jobs.directory / "checkpoints").glob("node-?"))
 
 
-def torch_job(jobs: SlurmJobs, **spec: Any) -> Training:
+def torch_job(jobs: SlurmJobs, standby: str = "off", **spec: Any) -> Training:
     """Bring up a job of PyTorch whose loss depends on its steps alone."""
     folder = jobs.directory / "checkpoints"
     (jobs.directory / "train.py").write_text(ALONE + TORCH)
     whole = {"name": jobs.name, "framework": "torch", "script": "train.py", "checkpoint": str(folder), **spec}
-    whole["recovery"] = {"host_timeout": HOST_TIMEOUT, "max_restarts": 20, "standby": "off"}
+    whole["recovery"] = {"host_timeout": HOST_TIMEOUT, "max_restarts": 20, "standby": standby}
     (jobs.directory / "job.yaml").write_text(json.dumps(whole))
     return up(jobs, Path(sys.executable), folder / "checkpoint")
 
 
 def up(jobs: SlurmJobs, python: Path, kept: Path) -> Training:
-    # The job gets this environment: its `python3` is the one that has the framework.
-    jobs.environ.update(PATH=f"{python.parent}:{jobs.environ['PATH']}", OMP_NUM_THREADS="1")
+    jobs.use(python)
     jobs.ok("up", "--target", "slurm")
     training = Training(jobs, lambda: int(kept.read_text().split()[0]) if kept.exists() else 0)
     training.goes_on()
@@ -131,7 +136,22 @@ def torch_ends(jobs: SlurmJobs) -> None:
     jobs.ok("down")
 
 
+def stands_by(jobs: SlurmJobs, state: dict[str, Any]) -> bool:
+    """Say whether all nodes stand by. Processes that prepare that yield to all others: a busy machine never lets them."""
+    for pid in [pid for machine in jobs.cluster.nodes for pid in machine.processes("parked")]:
+        with contextlib.suppress(OSError):
+            Path(f"/proc/{pid}/autogroup").write_text("0")
+            os.sched_setscheduler(pid, os.SCHED_OTHER, os.sched_param(0))
+    return {node["standby"]["state"] for node in state["nodes"]} == {"ready"}
+
+
 @pytest.mark.long
+@versions(
+    pytest.mark.release(
+        "tests/slurm/test_recovery.py::test_torch_trains_on_after_a_rank_a_launcher_and_a_machine_have_gone[22.05]"
+    ),
+    FULLER,
+)
 def test_torch_trains_on_after_a_rank_a_launcher_and_a_machine_have_gone(jobs: SlurmJobs) -> None:
     s2 = jobs.cluster.nodes[1]
     training = torch_job(jobs, nodes=2, slurm={"exclusive": False, "spares": 1})
@@ -144,9 +164,29 @@ def test_torch_trains_on_after_a_rank_a_launcher_and_a_machine_have_gone(jobs: S
 
 
 @pytest.mark.release(
+    "tests/slurm/test_recovery.py::test_torch_trains_on_after_a_rank_a_launcher_and_a_machine_have_gone"
+)
+@versions(cluster=FULLER)
+def test_torch_that_stands_by_trains_again_without_another_start(jobs: SlurmJobs) -> None:
+    """That a process was killed is known at once, and what begins has imported PyTorch already."""
+    training = torch_job(jobs, "auto", nodes=2, slurm={"exclusive": False})
+    jobs.until(lambda state: stands_by(jobs, state), "processes that stand by")
+    began = time.time()
+    assert json.loads(jobs.ok("drill", "--yes", "--node", "1", "-o", "json"))["detected_by"] == "launchers"
+    training.goes_on()
+    first = [float((jobs.directory / "checkpoints" / f"first-{number}").read_text()) for number in (1, 2)]
+    assert first[1] - began < first[0] - placed(jobs)
+    events = [json.loads(line) for line in jobs.ok("events", "-o", "json").splitlines()]
+    ways = [(event["generation"], event["standby"]) for event in events if event["event"] == "generation-begun"]
+    assert ways == [(1, False), (2, True)]
+    torch_ends(jobs)
+
+
+@pytest.mark.release(
     "tests/slurm/test_recovery.py::test_torch_trains_on_after_a_rank_a_launcher_and_a_machine_have_gone",
     "tests/slurm/test_shapes.py::test_an_elastic_job_takes_the_machines_there_are_and_goes_on_with_fewer",
 )
+@versions(cluster=FULLER)
 def test_elastic_torch_goes_on_with_fewer_machines_and_grows_again(jobs: SlurmJobs) -> None:
     s3 = jobs.cluster.nodes[2]
     training = torch_job(jobs, nodes="1:3", slurm={"exclusive": False})
@@ -164,6 +204,7 @@ def test_elastic_torch_goes_on_with_fewer_machines_and_grows_again(jobs: SlurmJo
     "tests/slurm/test_recovery.py::test_torch_trains_on_after_a_rank_a_launcher_and_a_machine_have_gone",
     "tests/slurm/test_frameworks.py::test_mindspore_has_one_scheduler_which_shares_a_machine_with_a_worker",
 )
+@versions(cluster=FULLER)
 def test_mindspore_trains_on_after_a_worker_a_launcher_and_a_machine_have_gone(jobs: SlurmJobs) -> None:
     folder, s2 = jobs.directory / "checkpoints", jobs.cluster.nodes[1]
     (jobs.directory / "train.py").write_text(mindsporescripts.COLLECTIVE)
@@ -186,6 +227,7 @@ def test_mindspore_trains_on_after_a_worker_a_launcher_and_a_machine_have_gone(j
     "tests/slurm/test_shapes.py::test_servers_and_trainers_share_the_machines_of_an_allocation",
     "tests/slurm/test_frameworks.py::test_parameter_servers_of_paddle",
 )
+@versions(cluster=FULLER)
 def test_parameter_servers_of_paddle_train_on_after_a_server_a_launcher_and_a_machine_have_gone(
     jobs: SlurmJobs,
 ) -> None:
@@ -200,8 +242,7 @@ def test_parameter_servers_of_paddle_train_on_after_a_server_a_launcher_and_a_ma
     }
     spec["recovery"] = {"host_timeout": HOST_TIMEOUT, "max_restarts": 20, "standby": "off"}
     (jobs.directory / "job.yaml").write_text(json.dumps({**spec, "slurm": {"exclusive": False, "spares": 1}}))
-    python = python_of("paddle-ps")
-    jobs.environ.update(PATH=f"{python.parent}:{jobs.environ['PATH']}", OMP_NUM_THREADS="1")
+    jobs.use(python_of("paddle-ps"))
     jobs.ok("up", "--target", "slurm")
     training = Training(jobs, lambda: progress(jobs))
     training.goes_on()
