@@ -21,65 +21,25 @@ import pytest
 from tests.tools.waiting import eventually
 
 from .editors import BOOTSTRAP, EMACS, NODE, VIM, clients, program, through_socks
-from .fleet import Fleet, fleet
-from .jobs import SPEC, Jobs
+from .jobs import Jobs
+from .moving_port import PORT, behind_a_jump_host, said_at, serving_job
 
-PORT = 6006  # each host has a network of its own
 FIRST_BYTE, AFTER_A_MOVE = 1.0, 4.0  # seconds; on a machine that does nothing else 0.05, and 1.0 of promised 2.0
 MEGABYTE = 1 << 20
 
-# Tells everybody who connects at which address its node is, and fails when told to.
-SERVER = f"""\
-import os, socket, sys
-node, kept = os.environ["JOBCTL_NODE"], os.environ["JOBCTL_CHECKPOINT_DIR"]
-listener = socket.create_server(("127.0.0.1", {PORT}))
-listener.settimeout(0.05)
-while True:
-    if os.path.exists(os.path.join(kept, "fail-" + node)):
-        os.unlink(os.path.join(kept, "fail-" + node))
-        sys.exit(9)
-    try:
-        connection, _ = listener.accept()
-    except TimeoutError:
-        continue
-    connection.sendall(socket.gethostbyname(socket.gethostname()).encode())
-    connection.close()
-"""
 NODE_1 = NODE  # as SSH clients call it
-RULES = "recovery: {{rules: [{{exit: 9, do: exclude_host}}]}}\n"
 
 
 @pytest.fixture(scope="module")
-def hosts(can_have_fleet: None) -> Iterator[Fleet]:
-    """Three hosts, of which only the first can be reached from here."""
-    with fleet(3) as made:
-        for host in made.hosts[1:]:
-            host.kill_sshd()
-            host.behind = host.hidden
-            host.start_sshd()
-        made.write_ssh_config()
-        yield made
-
-
-@pytest.fixture(scope="module")
-def jobs(hosts: Fleet, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jobs]:
+def jobs(can_have_fleet: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jobs]:
     """A job that runs on the first two hosts; the third is a spare."""
-    made = Jobs(tmp_path_factory.mktemp("job"), hosts, SPEC + RULES)
-    (made.code / "counter.py").write_text(SERVER)
-    lines = (made.code / "hosts.txt").read_text().splitlines()
-    (made.code / "hosts.txt").write_text("\n".join([*lines[:2], f"{lines[2]} spare"]) + "\n")
-    up = made.up()
-    assert up.returncode == 0, up.stderr
-    yield made
-    down = made.run("down", *made.where)
-    assert (down.returncode, made.containers(), made.files()) == (0, [[], [], []], []), down.stderr
-
-
-def said_at(port: int) -> str:
-    """Return what the node behind a port tells, nothing where none answers."""
-    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 30) as connection:
-        return connection.recv(100).decode()
-    return ""
+    with behind_a_jump_host() as hosts:
+        made = serving_job(tmp_path_factory.mktemp("job"), hosts)
+        up = made.up()
+        assert up.returncode == 0, up.stderr
+        yield made
+        down = made.run("down", *made.where)
+        assert (down.returncode, made.containers(), made.files()) == (0, [[], [], []], []), down.stderr
 
 
 def test_ssh_clients_are_inside_of_a_node(jobs: Jobs, tmp_path: Path) -> None:
@@ -134,7 +94,12 @@ def window(jobs: Jobs, config: Path, *options: str) -> Iterator[tuple[int, int]]
 def repeated(proxy: int, host: str, port: int, data: bytes) -> bytes:
     """Return what the editor's server says to `data`."""
     with through_socks(proxy, host, port) as connection, ThreadPoolExecutor() as pool:
-        pool.submit(lambda: (connection.sendall(data), connection.shutdown(socket.SHUT_WR)))
+
+        def send() -> None:
+            connection.sendall(data)
+            connection.shutdown(socket.SHUT_WR)
+
+        pool.submit(send)
         return b"".join(iter(lambda: connection.recv(65536), b""))
 
 
@@ -212,19 +177,26 @@ def sleeps(jobs: Jobs) -> bool:
     return "sleep 777" in jobs.fleet[0].docker("top", container)
 
 
+@contextlib.contextmanager
+def idle_client(jobs: Jobs, config: Path) -> Iterator[subprocess.Popen[str]]:
+    """Yield an SSH client that is connected to node 1, and has no session that would end with the node."""
+    config.write_text(jobs.ok("ssh-config"))
+    argv = ["ssh", "-v", "-F", str(config), "-N", NODE_1]
+    with subprocess.Popen(argv, env=jobs.environ, stderr=subprocess.PIPE, text=True) as client:
+        assert client.stderr is not None
+        try:
+            assert any("Entering interactive session" in line for line in client.stderr)
+            yield client
+        finally:
+            client.terminate()
+
+
 def test_a_forwarded_port_follows_its_node(jobs: Jobs, tmp_path: Path) -> None:
     second, third = (host.address for host in jobs.fleet.hosts[1:])
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     log = tmp_path / "log"
-    config = tmp_path / "config"
-    config.write_text(jobs.ok("ssh-config"))
-    idle = ["ssh", "-F", str(config), "-N", NODE_1]
-    with (
-        log.open("w") as file,
-        jobs.popen("forward", f"{port}:1:{PORT}", stderr=file) as forward,
-        subprocess.Popen(idle, env=jobs.environ, stderr=subprocess.PIPE, text=True) as client,
-    ):
+    with log.open("w") as file, jobs.popen("forward", f"{port}:1:{PORT}", stderr=file) as forward:
         try:
             eventually(lambda: said_at(port) == second)
             jobs.fleet[1].kill_sshd()
@@ -234,14 +206,14 @@ def test_a_forwarded_port_follows_its_node(jobs: Jobs, tmp_path: Path) -> None:
             begun = time.monotonic()
             assert said_at(port) == second
             assert time.monotonic() - begun < FIRST_BYTE
-            (jobs.checkpoints / "fail-1").touch()
-            eventually(lambda: jobs.all_train(after=1))
-            begun = time.monotonic()
-            eventually(lambda: said_at(port) == third)
-            assert time.monotonic() - begun < AFTER_A_MOVE
-            assert "error: the container of node 1 on h2 has ended\n" in client.communicate(timeout=120)[1]
+            with idle_client(jobs, tmp_path / "config") as client:
+                (jobs.checkpoints / "fail-1").touch()
+                eventually(lambda: jobs.all_train(after=1))
+                begun = time.monotonic()
+                eventually(lambda: said_at(port) == third)
+                assert time.monotonic() - begun < AFTER_A_MOVE
+                assert "error: the container of node 1 on h2 has ended\n" in client.communicate(timeout=120)[1]
         finally:
-            client.terminate()
             forward.send_signal(signal.SIGINT)
         assert forward.wait(60) == 130
     told = log.read_text().splitlines()
