@@ -75,7 +75,7 @@ def parts(seed: int, faults: int) -> Iterator[Part]:
     required = {"JOBCTL_FLEET": "required", "JOBCTL_FRAMEWORKS": "required"}
     yield _tests("variants", "tests", required, "--release", "-n", "4", "--dist", "loadfile")
     yield Part("mutants", ("-m", "tests.mutants", "--jobs", "2"))
-    for name in ("startup", "compile", "code", "fitness", "hosts", "recovery", "supervise", "slurm", "ui"):
+    for name in ("startup", "compile", "code", "fitness", "forward", "hosts", "recovery", "supervise", "slurm", "ui"):
         yield Part(f"benchmark-{name}", (f"benchmarks/{name}.py",))
     yield from _recoveries()
     yield Part("benchmark-slurm-newer", ("benchmarks/slurm.py", "--newer"))

@@ -11,7 +11,6 @@ import signal
 import socket
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -23,79 +22,32 @@ from tests.tools.ports import free_ports
 from tests.tools.waiting import eventually
 
 from .editors import BOOTSTRAP, EMACS, NODE, VIM, clients, program, through_socks
-from .fleet import Fleet, fleet
 from .host import Host
-from .jobs import SPEC, Jobs
+from .jobs import Jobs
+from .moving_port import PORT, behind_a_jump_host, said_at, serving_job
 
-PORT = 6006  # each host has a network of its own
-FIRST_BYTE, AFTER_A_MOVE = 1.0, 4.0  # seconds; on a machine that does nothing else 0.05, and 1.0 of promised 2.0
-TRIES = 4  # of which one has to be in time: a machine that others use may stand still in any of them
 MEGABYTE = 1 << 20
 
-# Tells everybody who connects at which address its node is, and fails when told to.
-SERVER = f"""\
-import os, socket, sys
-node, kept = os.environ["JOBCTL_NODE"], os.environ["JOBCTL_CHECKPOINT_DIR"]
-listener = socket.create_server(("127.0.0.1", {PORT}))
-listener.settimeout(0.05)
-while True:
-    if os.path.exists(os.path.join(kept, "fail-" + node)):
-        os.unlink(os.path.join(kept, "fail-" + node))
-        sys.exit(9)
-    try:
-        connection, _ = listener.accept()
-    except TimeoutError:
-        continue
-    connection.sendall(socket.gethostbyname(socket.gethostname()).encode())
-    connection.close()
-"""
 NODE_1 = NODE  # as SSH clients call it
-RULES = "recovery: {{rules: [{{exit: 9, do: exclude_host}}]}}\n"
 
 
 @pytest.fixture(scope="module")
-def hosts(can_have_fleet: None) -> Iterator[Fleet]:
-    """Three hosts, of which only the first can be reached from here."""
-    with fleet(3) as made:
-        for host in made.hosts[1:]:
-            host.kill_sshd()
-            host.behind = host.hidden
-            host.start_sshd()
-        made.write_ssh_config()
-        yield made
-
-
-@pytest.fixture(scope="module")
-def jobs(hosts: Fleet, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jobs]:
+def jobs(can_have_fleet: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jobs]:
     """A job that runs on the first two hosts; the third is a spare."""
-    made = Jobs(tmp_path_factory.mktemp("job"), hosts, SPEC + RULES)
-    (made.code / "counter.py").write_text(SERVER)
-    lines = (made.code / "hosts.txt").read_text().splitlines()
-    (made.code / "hosts.txt").write_text("\n".join([*lines[:2], f"{lines[2]} spare"]) + "\n")
-    bring_up(made)
-    yield made
-    down = made.run("down", *made.where)
-    assert (down.returncode, made.containers(), made.files()) == (0, [[], [], []], []), down.stderr
-
-
-def bring_up(jobs: Jobs) -> None:
-    """Bring the job up, and wait until its nodes can be asked."""
-    up = jobs.up()
-    assert up.returncode == 0, up.stderr
-    for host in jobs.fleet.hosts[:2]:
-        eventually(partial(listens, host))
+    with behind_a_jump_host() as hosts:
+        made = serving_job(tmp_path_factory.mktemp("job"), hosts)
+        up = made.up()
+        assert up.returncode == 0, up.stderr
+        for host in hosts.hosts[:2]:
+            eventually(partial(listens, host))
+        yield made
+        down = made.run("down", *made.where)
+        assert (down.returncode, made.containers(), made.files()) == (0, [[], [], []], []), down.stderr
 
 
 def listens(host: Host) -> bool:
     """Say whether a node on a host can be asked."""
     return f":{PORT} " in host.run("ss", "-ltn")
-
-
-def said_at(port: int) -> str:
-    """Return what the node behind a port tells, nothing where none answers."""
-    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 30) as connection:
-        return connection.recv(100).decode()
-    return ""
 
 
 def test_ssh_clients_are_inside_of_a_node(jobs: Jobs, tmp_path: Path) -> None:
@@ -150,7 +102,12 @@ def window(jobs: Jobs, config: Path, *options: str) -> Iterator[tuple[int, int]]
 def repeated(proxy: int, host: str, port: int, data: bytes) -> bytes:
     """Return what the editor's server says to `data`."""
     with through_socks(proxy, host, port) as connection, ThreadPoolExecutor() as pool:
-        pool.submit(lambda: (connection.sendall(data), connection.shutdown(socket.SHUT_WR)))
+
+        def send() -> None:
+            connection.sendall(data)
+            connection.shutdown(socket.SHUT_WR)
+
+        pool.submit(send)
         return b"".join(iter(lambda: connection.recv(65536), b""))
 
 
@@ -231,50 +188,40 @@ def sleeps(jobs: Jobs) -> bool:
     return "sleep 777" in jobs.fleet[0].docker("top", container)
 
 
-def test_a_forwarded_port_follows_its_node(jobs: Jobs, tmp_path: Path) -> None:
-    seconds = [follows(jobs, tmp_path / "log")]
-    while seconds[-1] > AFTER_A_MOVE and len(seconds) < TRIES:
-        jobs.ok("down")
-        bring_up(jobs)
-        seconds.append(follows(jobs, tmp_path / "log"))
-    assert min(seconds) <= AFTER_A_MOVE, seconds
-
-
-def follows(jobs: Jobs, log: Path) -> float:
-    """Forward a port of node 1, whose host does not answer for a while, and which moves; return how long it took then."""
-    second, third = (host.address for host in jobs.fleet.hosts[1:])
-    (port,) = free_ports(1)
-    config = log.with_name("config")
+@contextlib.contextmanager
+def idle_client(jobs: Jobs, config: Path) -> Iterator[subprocess.Popen[str]]:
+    """Yield an SSH client that is connected to node 1, and has no session that would end with the node."""
     config.write_text(jobs.ok("ssh-config"))
-    idle = ["ssh", "-F", str(config), "-N", NODE_1]
-    with (
-        log.open("w") as file,
-        jobs.popen("forward", f"{port}:1:{PORT}", stderr=file) as forward,
-        subprocess.Popen(idle, env=jobs.environ, stderr=subprocess.PIPE, text=True) as client,
-    ):
+    argv = ["ssh", "-v", "-F", str(config), "-N", NODE_1]
+    with subprocess.Popen(argv, env=jobs.environ, stderr=subprocess.PIPE, text=True) as client:
+        assert client.stderr is not None
+        try:
+            assert any("Entering interactive session" in line for line in client.stderr)
+            yield client
+        finally:
+            client.terminate()
+
+
+def test_a_forwarded_port_follows_its_node(jobs: Jobs, tmp_path: Path) -> None:
+    """How soon: benchmarks/forward.py."""
+    second, third = (host.address for host in jobs.fleet.hosts[1:])
+    (port,), log = free_ports(1), tmp_path / "log"
+    with log.open("w") as file, jobs.popen("forward", f"{port}:1:{PORT}", stderr=file) as forward:
         try:
             eventually(lambda: said_at(port) == second)
             jobs.fleet[1].kill_sshd()
             eventually(lambda: "; trying again" in log.read_text())
             jobs.fleet[1].start_sshd()
             eventually(lambda: "h2 answers again" in log.read_text())
-            assert min(seconds_until(port, second) for _ in range(TRIES)) < FIRST_BYTE
-            (jobs.checkpoints / "fail-1").touch()
-            eventually(lambda: jobs.all_train(after=1))
-            took = seconds_until(port, third)
-            assert "error: the container of node 1 on h2 has ended\n" in client.communicate(timeout=120)[1]
+            assert said_at(port) == second
+            with idle_client(jobs, tmp_path / "config") as client:
+                (jobs.checkpoints / "fail-1").touch()
+                eventually(lambda: jobs.all_train(after=1))
+                eventually(lambda: said_at(port) == third)
+                assert "error: the container of node 1 on h2 has ended\n" in client.communicate(timeout=120)[1]
         finally:
-            client.terminate()
             forward.send_signal(signal.SIGINT)
         assert forward.wait(60) == 130
     told = log.read_text().splitlines()
     assert told[0] == f"127.0.0.1:{port} -> port {PORT} of node 1 on h2"
     assert f"node 1 is on h3 now: 127.0.0.1:{port} leads there" in told
-    return took
-
-
-def seconds_until(port: int, address: str) -> float:
-    """Return after how long the node behind a port tells that it is at an address."""
-    begun = time.monotonic()
-    eventually(lambda: said_at(port) == address)
-    return time.monotonic() - begun
