@@ -26,10 +26,8 @@ LASTING = 60.0  # seconds for which launchers have waited before people are told
 HEARD = 2.5 * TICK  # seconds after which a launcher counts as not heard
 # Of these, supervisors have the same.
 FIRST_RETRY, LONGEST_RETRY = 1.0, 300.0  # seconds before what was not taken is tried again, at first and at last
-MENTIONED, LATELY = (
-    8,
-    64,
-)  # messages that launchers have told: those that one tick mentions, and that ticks mention in turn
+MENTIONED = 8  # messages that launchers have told, which one tick mentions
+LATELY = 64  # the last of them, which ticks mention in turn
 
 
 @record
