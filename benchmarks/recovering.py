@@ -23,7 +23,7 @@ class Recovering(campaign.Campaign):
     """A job on some hosts, with one to spare unless it is elastic. Times are seconds since the epoch."""
 
     def begin(self, *args: str) -> None:
-        """Bring the job up; generations are counted anew."""
+        """Bring the job up; its generations begin with 1 again."""
         for path in self.checkpoints.glob("first-*"):
             path.unlink()
         up = self.up(*args)

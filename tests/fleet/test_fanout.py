@@ -69,7 +69,7 @@ def test_a_look_again_is_three_questions_to_a_host(
             sent.clear()
             return source.text().count("\njobctl_host_load{")
 
-        # In two looks connections are made. A host that stands still is left out of a look, and is asked anew.
+        # In two looks connections are made. A host that stands still is left out of a look, and is asked again.
         eventually(lambda: [hosts_seen() for _ in range(3)] == [SIZE] * 3)
         assert SIZE * 3 <= len(sent) <= SIZE * 4
     finally:
