@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from jobctl.jobspec.frameworks.base import Programs, Role, Seat, Start, no_standby, served, standby
 from jobctl.jobspec.frameworks.paddle_problems import RULES, installed
 from jobctl.jobspec.frameworks.paddle_variables import DECIDED as _DECIDED
-from jobctl.jobspec.frameworks.paddle_variables import INSTEAD
+from jobctl.jobspec.frameworks.paddle_variables import ETCD_CLIENT, INSTEAD, OLD_PROGRAMS, STORE, usual
 from jobctl.jobspec.plan.recovery import Rule
 from jobctl.jobspec.plan.types import Need, Slot, Value
 from jobctl.jobspec.records import dataclass
@@ -100,7 +100,12 @@ class Paddle:
         elastic = seat.etcd is not None
         return Start(
             argv=_launch(spec, seat),
-            env=(("PORT_RANGE", Slot("port_range")), *(_etcd_client(spec) if elastic else ()), *_own(spec)),
+            env=(
+                ("PORT_RANGE", Slot("port_range")),
+                *usual(spec, STORE),
+                *(usual(spec, ETCD_CLIENT) if elastic else ()),
+                *_own(spec),
+            ),
             interface_env=_INTERFACE_ENV + _INTERFACE_ENV_OF.get(spec.devices.kind, ()),
             log_name="workerlog",
             rank_env=("PADDLE_TRAINER_ID", "PADDLE_RANK_IN_NODE"),
@@ -120,8 +125,9 @@ class Paddle:
         """Return what a pod runs: in mode `ps` the script, otherwise the launcher, which reads its place from variables."""
         # Nothing is scrubbed there, so the user's own variables arrive as they are.
         if spec.ps is not None:
-            return Start(_together(spec, spec.ps, seat), _old_programs(spec), _INTERFACE_ENV, "workerlog")
-        env = (*_elastic(spec, seat.etcd), *_etcd_client(spec)) if seat.etcd else ()
+            return Start(_together(spec, spec.ps, seat), usual(spec, OLD_PROGRAMS), _INTERFACE_ENV, "workerlog")
+        elastic = (*_elastic(spec, seat.etcd), *usual(spec, ETCD_CLIENT)) if seat.etcd else ()
+        env = (*usual(spec, STORE), *elastic)
         # Without --devices it takes all that the pod has.
         processes = () if seat.devices else ("--nproc_per_node", str(seat.nproc))
         argv = (seat.python, "-m", "paddle.distributed.launch", *processes, Slot("process_script"))
@@ -162,6 +168,7 @@ def _trainers(spec: Spec, seat: Seat) -> Start:
             *_COLLECTIVE_ENV,
             *(() if seat.devices else (("PADDLE_DISTRI_BACKEND", "gloo"),)),
             *(_old_elastic(spec, seat.etcd) if seat.etcd else ()),
+            *usual(spec, STORE),
             *_own(spec),
         ),
         interface_env=_INTERFACE_ENV + _INTERFACE_ENV_OF.get(spec.devices.kind, ()),
@@ -249,12 +256,6 @@ def _elastic(spec: Spec, etcd: str) -> tuple[tuple[str, Value], ...]:
     )
 
 
-def _etcd_client(spec: Spec) -> tuple[tuple[str, Value], ...]:
-    # The generated code of etcd3 0.12 is too old for today's protobuf in C++.
-    name = "PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION"
-    return () if name in spec.env else ((name, "python"),)
-
-
 def _role(spec: Spec, ps: Ps, seat: Seat) -> Start:
     server = seat.role == "server"
     role = "PSERVER" if server else "TRAINER"
@@ -264,7 +265,7 @@ def _role(spec: Spec, ps: Ps, seat: Seat) -> Start:
             *_PS_ENV,
             *_GLOO[ps.gloo],
             *((name, role) for name in _ROLE_ENV),
-            *_old_programs(spec),
+            *usual(spec, OLD_PROGRAMS),
             *_own(spec),
         ),
         interface_env=_INTERFACE_ENV,
@@ -316,12 +317,6 @@ def _selected(spec: Spec, seat: Seat) -> tuple[tuple[str, Value], ...]:
     # Trainer i takes the i-th device that the node sees. To a Paddle that was built for DCUs they are GPUs.
     kind = "gpu" if spec.devices.kind == "dcu" else spec.devices.kind
     return ((f"FLAGS_selected_{kind}s", Slot("local_rank")),) if seat.devices else ()
-
-
-def _old_programs(spec: Spec) -> tuple[tuple[str, Value], ...]:
-    # Programs of parameter servers are of the old kind, which Paddle 3 reads only where its new one is switched off.
-    name = "FLAGS_enable_pir_api"
-    return () if name in spec.env else ((name, "0"),)
 
 
 def _own(spec: Spec) -> tuple[tuple[str, Value], ...]:

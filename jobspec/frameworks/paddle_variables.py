@@ -1,6 +1,27 @@
-"""Variables that tell a process of Paddle who it is: jobctl decides them, whatever a spec's `env` says."""
+"""Variables of Paddle: those that jobctl decides, whatever a spec's `env` says, and those that `env` may set otherwise."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from jobctl.jobspec.spec.model import Spec
+
+# From 3.1 on rank 0 serves Paddle's store by libuv, in a thread that it leaves running while it ends. When another rank's
+# connection closes in that moment, the thread aborts (SIGABRT in `LibUVClient::readCallback`, seen with 3.3.1), and a job
+# that has trained to its end counts as failed. The server of older versions, which is still there, ends with the process
+# (paddle/phi/core/distributed/store/tcp_store.cc, `MasterDaemon`).
+STORE = ("FLAGS_tcp_store_using_libuv", "0")
+# Programs of parameter servers are of the old kind, which Paddle 3 reads only where its new one is switched off.
+OLD_PROGRAMS = ("FLAGS_enable_pir_api", "0")
+# The generated code of etcd3 0.12 is too old for today's protobuf in C++.
+ETCD_CLIENT = ("PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION", "python")
+
+
+def usual(spec: Spec, variable: tuple[str, str]) -> tuple[tuple[str, str], ...]:
+    """Return the variable with its value, or nothing where the spec's `env` gives it another one."""
+    return () if variable[0] in spec.env else (variable,)
+
 
 # With what in a spec or a hosts file says the same, None where nothing has to. Anything else of a spec's `env` that begins
 # with PADDLE_ is the user's own.

@@ -14,7 +14,7 @@ import pytest
 from jobctl.jobspec.deploy.store.processes import start_ticks
 from tests.tools.etcd import etcd
 from tests.tools.frameworks import Name, python_of
-from tests.tools.paddlescripts import COLLECTIVE, SERVED
+from tests.tools.paddlescripts import COLLECTIVE, ENDING, SERVED
 
 SPEC = """\
 name: {name}
@@ -107,6 +107,17 @@ def test_collective_ends_the_same_whatever_dies(start: Any, eventually: Any) -> 
 
 
 PS = "mode: ps\nps: {servers: 1, trainers: 3}\n"
+
+
+@pytest.mark.long
+def test_a_rank_that_ends_while_rank_0_does_makes_nothing_fail(start: Any) -> None:
+    """Rank 0 serves the store that the other is connected to; by libuv it aborts (SIGABRT)."""
+    jobs = start("paddle", ENDING, "recovery: {max_restarts: 0}\n", steps=0, delay=0.0)
+    os.mkfifo(jobs.directory / "checkpoints" / "pipe")
+    (jobs.directory / "checkpoints" / "here").touch()
+    jobs.ok("up", "--set=devices=cpu:1", COLD, UNCHECKED)
+    assert jobs.run("wait", "--timeout", "200s", timeout=240).returncode == 0, jobs.ok("logs")
+    assert not (jobs.directory / "checkpoints" / "here").exists()
 
 
 @pytest.mark.long

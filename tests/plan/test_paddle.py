@@ -17,6 +17,7 @@ from jobctl.jobspec.spec.load import load_text
 
 BASE = "name: job\nframework: paddle\nscript: train.py\nimage: img\n"
 PS = "mode: ps\nps: {servers: 2, trainers: 4}\nnodes: 3\n"
+STORE = ("FLAGS_tcp_store_using_libuv", "0")
 
 
 def make(text: str = "", hosts: str = "", placement: Any = None, devices: Any = None) -> Plan:
@@ -62,6 +63,7 @@ def test_on_this_machine_processes_are_shown_their_share_of_the_devices() -> Non
     one, other = make("nodes: 2\ndevices: npu:2\n", devices={"localhost": 4}).nodes
     assert one.launch.env == (
         ("PORT_RANGE", Slot("port_range")),
+        STORE,
         ("ASCEND_RT_VISIBLE_DEVICES", "0,1"),
         ("NPU_VISIBLE_DEVICES", "0,1"),
     )
@@ -70,7 +72,9 @@ def test_on_this_machine_processes_are_shown_their_share_of_the_devices() -> Non
 
 def test_variables_that_jobctl_decides_are_not_passed_on_and_the_users_own_are() -> None:
     (node,) = make("env: {PADDLE_NNODES: '7', PADDLE_HOME: /models, POD_IP: 10.0.0.9}\n").nodes
-    assert node.launch.env == (("PORT_RANGE", Slot("port_range")), ("PADDLE_HOME", "/models"))
+    assert node.launch.env == (("PORT_RANGE", Slot("port_range")), STORE, ("PADDLE_HOME", "/models"))
+    (node,) = make("env: {FLAGS_tcp_store_using_libuv: '1'}\n").nodes
+    assert node.launch.env == (("PORT_RANGE", Slot("port_range")),)
     assert {"PADDLE_*", "POD_IP", "MASTER_ADDR", "MASTER_PORT", "TRAINING_ROLE"} <= set(node.launch.scrub)
 
 
@@ -304,6 +308,7 @@ def old(*more: tuple[str, object]) -> tuple[tuple[str, object], ...]:
         ("PADDLE_TRAINERS", Slot("trainer_count")),
         ("PADDLE_CURRENT_IP", Slot("address")),
         *more,
+        STORE,
     )
 
 

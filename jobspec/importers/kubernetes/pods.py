@@ -21,6 +21,9 @@ _NO_COMMAND = ("python3", "train.py")
 # What a pod is told of its place: jobctl tells each process its own.
 _TOLD = ("POD_IP", "POD_NAME")
 
+# What jobctl sets by itself (frameworks/paddle_variables.py), so that a spec need not.
+_SET_ANYHOW = {("FLAGS_tcp_store_using_libuv", "0")}
+
 # Which resource is which kind of devices; those that are not the kind's usual one are said in the spec.
 _DEVICES = {
     "nvidia.com/gpu": "gpu",
@@ -175,7 +178,7 @@ def _variables(draft: Draft, container: Document) -> Iterator[tuple[str, str]]:
             draft.drop(name, "its value is in the cluster: say it in `env`")
         elif "$(" in (value := str(variable.get("value") or "")).replace("$$", ""):
             draft.drop(f"{name}={value}", "what Kubernetes fills in is not known here")
-        else:
+        elif (name, value) not in _SET_ANYHOW:
             yield name, value.replace("$$", "$")
     for one in container.get("envFrom") or ():
         one.settle()
