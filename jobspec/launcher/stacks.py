@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from jobctl.jobspec.launcher.control import log_of
 from jobctl.jobspec.launcher.files import TAIL_CHARACTERS, since, size_of
 from jobctl.jobspec.launcher.peer_messages import StacksMessage
-from jobctl.jobspec.launcher.processes import _TGKILL, caught_signals
+from jobctl.jobspec.launcher.processes import _TGKILL, caught_signals, proc_stat
 
 if TYPE_CHECKING:
     from typing import Callable, Dict, List, Optional
@@ -96,12 +96,18 @@ class Stacks:
         return False
 
     def wait(self, before: Dict[int, int]) -> None:
-        """Keep what processes print into their logs behind what was there `before`."""
+        """Keep what processes print into their logs behind what was there `before`.
+
+        One that has ended prints no more: what handles SIGABRT may be Paddle, which tells of its C++ code alone.
+        """
         deadline = time.monotonic() + STACKS
         texts: Dict[int, str] = {}
         while time.monotonic() < deadline:
+            ended = [local for local in before if (proc_stat(self.running[local]) or "Z")[0] in "ZX"]
             texts = {local: since(self.logs[local], start) for local, start in before.items()}
-            if all(innermost(text) is not None for text in texts.values()) or not self.pause(0.02):
+            if all(local in ended or innermost(text) is not None for local, text in texts.items()):
+                break
+            if not self.pause(0.02):
                 break
         for local, text in texts.items():
             if text.strip():

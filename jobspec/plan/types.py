@@ -95,7 +95,7 @@ class Devices:
 
 @dataclass(frozen=True, slots=True)
 class Ulimit:
-    """A resource limit of a container, -1 for unlimited. `optional`: the engine's own where it may not set this one."""
+    """A resource limit of a container, -1 for unlimited. `optional`: its host may set another one, that its engine allows."""
 
     name: str
     soft: int

@@ -210,4 +210,7 @@ def _ulimits(spec: Spec) -> tuple[types.Ulimit, ...]:
     # Drivers pin memory and RDMA registers it: at Docker's default of 64 KiB that fails.
     if spec.devices.kind != "cpu" or any(path.startswith("/dev/infiniband") for path in spec.container.devices):
         limits.setdefault("memlock", types.Ulimit("memlock", -1, -1, optional=True))
+    # A standby imports when nobody else runs, and must leave that policy again; the host raises this where it may.
+    if spec.recovery.standby is not None and spec.command is None:
+        limits.setdefault("nice", types.Ulimit("nice", 0, 0, optional=True))
     return tuple(limits[name] for name in sorted(limits))

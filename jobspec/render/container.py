@@ -116,7 +116,7 @@ def wants_rdma(container: Container) -> bool:
 def limits(container: Container) -> tuple[tuple[str, int | str, int | str], ...]:
     """Return name, soft and hard value of each limit, as shells and Compose files read them.
 
-    Whether an engine may set an optional one, only its host knows: the process that starts the container there says so.
+    Whether an engine may raise an optional one, only its host knows: the process that starts the container there says so.
     """
     return tuple((limit.name, *_limit(limit)) for limit in container.ulimits)
 

@@ -133,7 +133,8 @@ def _docker(plan: Plan) -> Iterator[Words]:
     for group in container.groups(given):
         yield "--group-add", group
     for limit in given.ulimits:
-        yield "--ulimit", f"{limit.name}={limit.soft}:{limit.hard}"
+        if limit.soft or not limit.optional:
+            yield "--ulimit", f"{limit.name}={limit.soft}:{limit.hard}"
     for name, value in (("--memory", given.memory), ("--cpus", given.cpus)):
         if value is not None:
             yield name, str(value)

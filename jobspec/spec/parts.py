@@ -317,7 +317,7 @@ class Resources(Part):
     )
     ulimits: dict[Annotated[str, AfterValidator(_ulimit)], Limit] = Field(
         default_factory=dict,
-        description="Limits by name. Default: those of the engine; `memlock` is unlimited where devices or RDMA need it and the engine allows it.",
+        description="Limits by name. Default: those of the engine; `memlock` is unlimited where devices or RDMA need it and the engine allows it, and `nice` lets a standby return to the usual priority.",
         examples=[{"nofile": 65535}],
     )
 

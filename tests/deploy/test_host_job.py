@@ -28,20 +28,24 @@ def usual(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Engine:
-    """A host whose engine may not lift the limit `kind`, and refuses containers that ask for it."""
+    """A host whose engine may not raise the limits `kinds`, by the kernel's numbers, and refuses containers that ask for it."""
 
     host = "h1"
 
-    def __init__(self, kind: int) -> None:
-        self.kind, self.asked = kind, [""]
+    def __init__(self, *kinds: int) -> None:
+        self.kinds, self.asked = kinds, list[list[str]]()
 
     def run(self, argv: Sequence[str], stdin: bytes = b"", *, timeout: float = 0.0) -> Result:
         del stdin, timeout
-        given = [word.removeprefix("JOBCTL_MEMLOCK=") for word in argv if word.startswith("JOBCTL_MEMLOCK=")]
-        asked = given[0] if given else argv[argv.index(SCRIPTS.text("compose")) + 3]
+        words = argv[argv.index(SCRIPTS.text("compose")) + 3].split() if SCRIPTS.text("compose") in argv else argv
+        asked = [word for word in words if word.startswith(("JOBCTL_MEMLOCK=", "JOBCTL_NICE="))]
         self.asked.append(asked)
-        lowered = self.kind == 8 and asked
-        return Result(0, b"", b"") if lowered else Result(125, b"", REFUSED % self.kind)
+        raised = {7, *([] if "JOBCTL_MEMLOCK=65536" in asked else [8]), *([13] if "JOBCTL_NICE=20" in asked else [])}
+        refused = [kind for kind in self.kinds if kind in raised]
+        return Result(125, b"", REFUSED % refused[0]) if refused else Result(0, b"", b"")
+
+
+MEMLOCK, NICE = "JOBCTL_MEMLOCK=65536", "JOBCTL_NICE=20"
 
 
 def host_job(engine: Engine, target: Any, monkeypatch: pytest.MonkeyPatch) -> tuple[HostJob, list[object]]:
@@ -58,17 +62,33 @@ def test_locked_memory_is_left_alone_where_the_engine_may_not_lift_it(
     engine = Engine(8)
     made, ended = host_job(engine, target, monkeypatch)
     made.start(1)
-    assert (engine.asked[1:], ended) == (["", "65536"], [1])  # what could not run is removed before
+    assert (engine.asked, ended) == ([[NICE], [MEMLOCK, NICE]], [1])  # what could not run is removed before
     made.start(2)
-    assert engine.asked[3:] == ["65536"]  # it is known by now
+    assert engine.asked[2:] == [[MEMLOCK, NICE]]  # it is known by now
     assert made.starter.run_script(b"docker run").code == 0
+
+
+@pytest.mark.parametrize("target", ["compose", "ssh"])
+def test_each_limit_that_the_engine_may_not_raise_is_left_alone(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = Engine(13, 8)
+    made, ended = host_job(engine, target, monkeypatch)
+    made.start(1)
+    assert (engine.asked, ended) == ([[NICE], [], [MEMLOCK]], [1, 1])
+
+
+def test_a_rootless_engine_is_not_asked_for_what_it_may_not_raise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(HostEngine, "kind", lambda engine: EngineKind("podman", "5.4.2", "podman", rootless=True))
+    engine = Engine(13)
+    made, _ = host_job(engine, "compose", monkeypatch)
+    made.start(1)
+    assert engine.asked == [[]]
 
 
 def test_a_container_that_only_looks_starts_too(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = Engine(8)
     made, _ = host_job(engine, "ssh", monkeypatch)
     assert made.starter.run_script(b"docker run").code == 0
-    assert engine.asked[1:] == ["", "65536"]
+    assert engine.asked == [[NICE], [MEMLOCK, NICE]]
 
 
 def test_other_limits_are_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,7 +96,7 @@ def test_other_limits_are_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
     made, ended = host_job(engine, "ssh", monkeypatch)
     with pytest.raises(HostError) as caught:
         made.start(1)
-    assert (caught.value.code, len(engine.asked), ended) == ("ulimit-refused", 2, [])
+    assert (caught.value.code, len(engine.asked), ended) == ("ulimit-refused", 1, [])
 
 
 @pytest.mark.parametrize("target", ["compose", "ssh"])

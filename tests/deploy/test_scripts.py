@@ -133,7 +133,7 @@ def test_compose_files_are_told_of_the_host_in_a_file() -> None:
             SCRIPTS.text("compose"),
             "sh",
             f"{folder}/env",
-            "65536",
+            "JOBCTL_MEMLOCK=65536 JOBCTL_NICE=20",
             "",
             "env",
             "-i",
@@ -142,7 +142,7 @@ def test_compose_files_are_told_of_the_host_in_a_file() -> None:
         ]
         done = subprocess.run(argv, cwd="/", capture_output=True, text=True, check=True, **other)
     lines = [line for line in done.stdout.splitlines() if "INFINIBAND" not in line]
-    assert lines == [f"JOBCTL_USER={user}", "JOBCTL_MEMLOCK=65536"]
+    assert lines == [f"JOBCTL_USER={user}", "JOBCTL_MEMLOCK=65536", "JOBCTL_NICE=20"]
 
 
 @pytest.mark.parametrize(

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
+import subprocess
 import threading
 from collections.abc import Iterator
-from typing import Any
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from jobctl.jobspec.launcher.stacks import Stacks
 from tests.tools.waiting import promptly
 
 from .conftest import PATIENCE, STALL
+
+if TYPE_CHECKING:
+    from jobctl.jobspec.launcher.run import Run
 
 BEGUN, HELD, WRITTEN = 1, 2, 3
 
@@ -117,6 +125,25 @@ def test_what_dies_of_being_asked_is_asked_once_all_nodes_hold_theirs_still(node
     assert report["processes"][0]["stack"][0].startswith(f'File "{node.dir.parent}/script-0.py", line 7')
     peer.reaches(WRITTEN)
     assert node.until("failed")["failure"]["kind"] == "hang"
+
+
+def test_nobody_waits_for_the_stack_of_one_that_died_of_being_asked(tmp_path: Path) -> None:
+    """Paddle handles SIGABRT itself: it prints where its C++ code is, and ends."""
+    kept: dict[int, str] = {}
+    with subprocess.Popen(["true"]) as process:
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        run = SimpleNamespace(
+            look=lambda: None,
+            stacks={},
+            processes=[SimpleNamespace(local_rank=0, pid=process.pid, state="running")],
+            folders=SimpleNamespace(logs=str(tmp_path)),
+            launch=SimpleNamespace(log_name="workerlog"),
+            keep_stack=kept.__setitem__,
+        )
+        stacks = Stacks(cast("Run", run), lambda seconds: pytest.fail("it waits"))
+        Path(stacks.logs[0]).write_text("C++ Traceback (most recent call last)\n")
+        stacks.wait({0: 0})
+    assert kept == {0: "C++ Traceback (most recent call last)\n"}
 
 
 def test_a_node_that_is_asked_joins(node: Any, peer: Peer) -> None:

@@ -22,13 +22,27 @@ from .made import make
 )
 def test_memory_may_be_locked_where_devices_need_it(text: str, limits: list[tuple[str, int, bool]]) -> None:
     (node,) = make(text, "a slots=1\n").nodes
-    assert [(u.name, u.soft, u.optional) for u in node.container.ulimits] == limits
+    assert [(u.name, u.soft, u.optional) for u in node.container.ulimits if u.name != "nice"] == limits
+
+
+@pytest.mark.parametrize(
+    ("text", "limits"),
+    [
+        ("", [(0, True)]),
+        ("resources: {ulimits: {nice: 30}}\n", [(30, False)]),
+        ("recovery: {standby: 'off'}\n", []),
+    ],
+)
+def test_hosts_may_raise_how_far_a_standby_goes_back(text: str, limits: list[tuple[int, bool]]) -> None:
+    """It leaves SCHED_IDLE when it is wanted, which takes that limit, or a privilege."""
+    (node,) = make(text, "a slots=1\n").nodes
+    assert [(u.soft, u.optional) for u in node.container.ulimits if u.name == "nice"] == limits
 
 
 def test_limits_mounts_and_labels() -> None:
     text = (
         "volumes: ['/data:/data:ro', 'cache:/cache']\ncheckpoint: /ckpt\nenv: {B: 2, A: 0755}\n"
-        "resources: {shm_size: 16g, memory: 8g, cpus: 4, ulimits: {nofile: 65536}}\ncode: src\n"
+        "resources: {shm_size: 16g, memory: 8g, cpus: 4, ulimits: {nofile: 65536}}\ncode: src\nrecovery: {standby: 'off'}\n"
     )
     (node,) = make(text, "a\n").nodes
     box = node.container

@@ -13,8 +13,13 @@ from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.transport.base import Result, Transport
 from jobctl.jobspec.spec.targets import traits_of
 
-LEAST_MEMLOCK = 65536  # bytes, which every engine may give
-_NO_MEMLOCK = re.compile(rb"rlimit type 8\b|RLIMIT_MEMLOCK")  # in the words of runc, and of crun
+# How runc, and crun, name a limit that the engine may not raise, and what artefacts get for it then.
+_REFUSED: dict[str, tuple[re.Pattern[bytes], str]] = {
+    "JOBCTL_MEMLOCK": (re.compile(rb"rlimit type 8\b|RLIMIT_MEMLOCK"), "65536"),  # bytes, which every engine may give
+    "JOBCTL_NICE": (re.compile(rb"rlimit type 13\b|RLIMIT_NICE"), ""),
+}
+# A process may leave SCHED_IDLE, and go back to the nice value 0 (that is 20 - 20), without a privilege (setrlimit(2)).
+_BACK_TO_USUAL = "20"
 STARTING = 600.0  # seconds of silence that starting a container may take
 
 
@@ -23,7 +28,7 @@ class ContainerStarter:
 
     def __init__(self, transport: Transport, target: Literal["compose", "ssh"], engine: Engine) -> None:
         self.transport, self.target, self.engine = transport, target, engine
-        self._memlock = ""  # bytes, where its engine may not lift the limit
+        self._refused: set[str] = set()  # of _REFUSED
 
     def start(
         self, work: PurePosixPath, name: str, report: PurePosixPath | None = None, image: str | None = None
@@ -36,15 +41,22 @@ class ContainerStarter:
         wait = argv if report is None else SCRIPTS.argv("start", str(report), *argv)
         return self.transport.run(wait, other, timeout=STARTING)
 
-    def lowers_memlock(self, result: Result) -> bool:
-        """Say whether a container did not start since the engine may not lift its limit on locked memory; lower that.
+    def lowers_limit(self, result: Result) -> bool:
+        """Say whether a container did not start since the engine may not raise a limit that jobctl asks for; ask no more.
 
         Rootless engines may not, nor those without CAP_SYS_RESOURCE.
         """
-        refused = result.code != 0 and _NO_MEMLOCK.search(result.err) is not None and not self._memlock
-        if refused:
-            self._memlock = str(LEAST_MEMLOCK)
-        return refused
+        if result.code == 0:
+            return False
+        named = {name for name, (words, _) in _REFUSED.items() if words.search(result.err)} - self._refused
+        self._refused |= named
+        return bool(named)
+
+    def _limits(self) -> list[str]:
+        """Return what limits artefacts get instead of their own, as NAME=VALUE."""
+        raised = {} if self.engine.kind().rootless else {"JOBCTL_NICE": _BACK_TO_USUAL}
+        refused = {name: _REFUSED[name][1] for name in self._refused}
+        return [f"{name}={value}" for name, value in sorted({**raised, **refused}.items()) if value]
 
     def _command(self, work: PurePosixPath, name: str, image: str | None) -> tuple[list[str], bytes]:
         """Return the command that starts what is called `name` in artefacts, and what it reads."""
@@ -61,14 +73,14 @@ class ContainerStarter:
             files += ["-f", "-"]
             other = json.dumps({"services": {name: keys}}).encode()
         words = [*self.engine.command, "compose", *files, "up", "-d", "--no-recreate", "--quiet-pull", name]
-        return SCRIPTS.argv("compose", given, self._memlock, kind.login, *words), other
+        return SCRIPTS.argv("compose", given, " ".join(self._limits()), kind.login, *words), other
 
     def _variables(self) -> list[str]:
         """Return what jobctl's scripts ask of the host, as words for `env`: how to call `docker`, and what its engine needs."""
         kind = self.engine.kind()
         return [
             f"JOBCTL_DOCKER={' '.join(self.engine.command)}",
-            f"JOBCTL_MEMLOCK={self._memlock}",
+            *self._limits(),
             *(f"JOBCTL_SECURITY={option}" for option in kind.security_options),
             *([f"JOBCTL_USER={kind.login}"] if kind.login else []),
         ]
@@ -84,8 +96,9 @@ class ContainerStarter:
 
     def run_script(self, script: bytes, timeout: float = STARTING) -> Result:
         """Run a shell script there whose `docker` is the host's."""
-        result = self.transport.run(self.script_argv(script), timeout=timeout)
-        return self.transport.run(self.script_argv(script), timeout=timeout) if self.lowers_memlock(result) else result
+        while self.lowers_limit(result := self.transport.run(self.script_argv(script), timeout=timeout)):
+            pass
+        return result
 
     def interact_script(self, script: bytes) -> int:
         """Run a shell script there whose `docker` is the host's, with the terminal; return its exit code."""

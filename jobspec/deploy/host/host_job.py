@@ -245,9 +245,8 @@ class HostJob:
 
     def _start(self, name: str, what: str, image: str | None, end: Callable[[], None]) -> None:
         how = self.work, name, self.work / name / "report.json", image
-        if self.starter.lowers_memlock(result := self.starter.start(*how)):
+        while self.starter.lowers_limit(result := self.starter.start(*how)):
             end()  # it was made, and cannot run
-            result = self.starter.start(*how)
         if result.code != 0:
             raise self.starter.error(what, result)
 

@@ -1,13 +1,13 @@
 #!/bin/sh
-# Runs `docker compose …` ($4 and on), with what its files ask of the host in the file $1, as sudo passes no variables on; $2 is the
-# limit on locked memory, if it has to be lowered; $3 is who logs in here, UID:GID, where the engine calls them otherwise. Prints
-# what Compose prints.
+# Runs `docker compose …` ($4 and on), with what its files ask of the host in the file $1, as sudo passes no variables on. $2
+# are limits of containers, as NAME=VALUE with spaces between; $3 is who logs in here, UID:GID, where the engine calls them
+# otherwise. Prints what Compose prints.
 # Docker's own CLI would start the plugin twice, to ask what it is and to run it: three big programs, and more than half of
 # the time. So the plugin is run as the program that it also is, found where the CLI looks for it, unless `docker` is Podman
 # or somebody's script, which may mean anything. Podman (`podman --url URL compose …`) has no Compose of its own.
 {
   echo "JOBCTL_USER=${3:-$(id -u):$(id -g)}"
-  [ -z "$2" ] || echo "JOBCTL_MEMLOCK=$2"
+  for limit in $2; do echo "$limit"; done
   [ ! -d /dev/infiniband ] || echo JOBCTL_INFINIBAND=/dev/infiniband
 } > "$1" || exit
 shift 3

@@ -37,6 +37,7 @@ set -- \
   --device /dev/devmm_svm \
   --device /dev/hisi_hdc \
   --ulimit "memlock=${JOBCTL_MEMLOCK:--1}:${JOBCTL_MEMLOCK:--1}" \
+  --ulimit "nice=${JOBCTL_NICE:-0}:${JOBCTL_NICE:-0}" \
   --shm-size 68719476736 \
   --log-driver json-file \
   --log-opt max-file=3 \
@@ -48,12 +49,12 @@ set -- \
 
 docker() { command ${JOBCTL_DOCKER:-docker} "$@"; } # jobctl sets it where the engine is reached in another way, or is Podman
 name=jobctl-lenet-0
-spec=58dba3f135a41611aece5670da7bb22a4a5470e41436bd658efc78cdee840457
+spec=2e7d3a8e3fa1508729d5823c1e525454ed8f6ce066588b440a0f8a052cb3d9ca
 found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
 case $found in
 none)
   mkdir -p -- "$dir/"node-0
-  docker run --detach ${JOBCTL_SECURITY:+--security-opt "$JOBCTL_SECURITY"} --label jobctl.version=1.0 --label jobctl.spec=58dba3f135a41611aece5670da7bb22a4a5470e41436bd658efc78cdee840457 "$@"
+  docker run --detach ${JOBCTL_SECURITY:+--security-opt "$JOBCTL_SECURITY"} --label jobctl.version=1.0 --label jobctl.spec=2e7d3a8e3fa1508729d5823c1e525454ed8f6ce066588b440a0f8a052cb3d9ca "$@"
   ;;
 "$spec") docker start -- "$name" ;;
 *)

@@ -26,6 +26,7 @@ set -- \
   --entrypoint '' \
   --mount type=bind,source=/mnt/lenet,target=/mnt/lenet \
   --ulimit "memlock=${JOBCTL_MEMLOCK:--1}:${JOBCTL_MEMLOCK:--1}" \
+  --ulimit "nice=${JOBCTL_NICE:-0}:${JOBCTL_NICE:-0}" \
   --shm-size 68719476736 \
   --log-driver json-file \
   --log-opt max-file=3 \
@@ -36,12 +37,12 @@ set -- \
 
 docker() { command ${JOBCTL_DOCKER:-docker} "$@"; } # jobctl sets it where the engine is reached in another way, or is Podman
 name=jobctl-lenet-2
-spec=fba6a16635015315ff1973e70b0adb324355bdb72c883017c191c67d6ceb822f
+spec=0c195c0d8c96db6ea3b8f5a53c266bb57a02febca249a2f092f6e58481279e82
 found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
 case $found in
 none)
   mkdir -p -- "$dir/"node-2
-  docker run --detach ${JOBCTL_SECURITY:+--security-opt "$JOBCTL_SECURITY"} --label jobctl.version=1.0 --label jobctl.spec=fba6a16635015315ff1973e70b0adb324355bdb72c883017c191c67d6ceb822f "$@"
+  docker run --detach ${JOBCTL_SECURITY:+--security-opt "$JOBCTL_SECURITY"} --label jobctl.version=1.0 --label jobctl.spec=0c195c0d8c96db6ea3b8f5a53c266bb57a02febca249a2f092f6e58481279e82 "$@"
   ;;
 "$spec") docker start -- "$name" ;;
 *)

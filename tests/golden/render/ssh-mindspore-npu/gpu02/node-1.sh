@@ -37,6 +37,7 @@ set -- \
   --device /dev/devmm_svm \
   --device /dev/hisi_hdc \
   --ulimit "memlock=${JOBCTL_MEMLOCK:--1}:${JOBCTL_MEMLOCK:--1}" \
+  --ulimit "nice=${JOBCTL_NICE:-0}:${JOBCTL_NICE:-0}" \
   --shm-size 68719476736 \
   --log-driver json-file \
   --log-opt max-file=3 \
@@ -48,12 +49,12 @@ set -- \
 
 docker() { command ${JOBCTL_DOCKER:-docker} "$@"; } # jobctl sets it where the engine is reached in another way, or is Podman
 name=jobctl-lenet-1
-spec=95b5c9830c88d10f6a2a053f4c9d8c15e0a905647082e7b4bcb578a0c0096ceb
+spec=ad8c6e1ae8c07fc69a32c09b108859b5bc8731a07bb6762597f4882ba6f1ed92
 found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
 case $found in
 none)
   mkdir -p -- "$dir/"node-1
-  docker run --detach ${JOBCTL_SECURITY:+--security-opt "$JOBCTL_SECURITY"} --label jobctl.version=1.0 --label jobctl.spec=95b5c9830c88d10f6a2a053f4c9d8c15e0a905647082e7b4bcb578a0c0096ceb "$@"
+  docker run --detach ${JOBCTL_SECURITY:+--security-opt "$JOBCTL_SECURITY"} --label jobctl.version=1.0 --label jobctl.spec=ad8c6e1ae8c07fc69a32c09b108859b5bc8731a07bb6762597f4882ba6f1ed92 "$@"
   ;;
 "$spec") docker start -- "$name" ;;
 *)

@@ -29,6 +29,7 @@ set -- \
   --mount type=bind,source=/mnt/resnet,target=/mnt/resnet \
   --gpus '"device=0,1"' \
   --ulimit "memlock=${JOBCTL_MEMLOCK:--1}:${JOBCTL_MEMLOCK:--1}" \
+  --ulimit "nice=${JOBCTL_NICE:-0}:${JOBCTL_NICE:-0}" \
   --shm-size 68719476736 \
   --log-driver json-file \
   --log-opt max-file=3 \
@@ -41,12 +42,12 @@ set -- \
 
 docker() { command ${JOBCTL_DOCKER:-docker} "$@"; } # jobctl sets it where the engine is reached in another way, or is Podman
 name=jobctl-resnet-0
-spec=ba9f6d3357b316c5e0e3f2e1915c12f7e9ceb7fc66c286cd5edb74c2f1a5fedc
+spec=433b7fd21c0dacd7f705037d9df82713a50628d17bbcae1b6a058ade5c6fe837
 found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
 case $found in
 none)
   mkdir -p -- "$dir/"node-0
-  docker run --detach ${JOBCTL_SECURITY:+--security-opt "$JOBCTL_SECURITY"} --label jobctl.version=1.0 --label jobctl.spec=ba9f6d3357b316c5e0e3f2e1915c12f7e9ceb7fc66c286cd5edb74c2f1a5fedc "$@"
+  docker run --detach ${JOBCTL_SECURITY:+--security-opt "$JOBCTL_SECURITY"} --label jobctl.version=1.0 --label jobctl.spec=433b7fd21c0dacd7f705037d9df82713a50628d17bbcae1b6a058ade5c6fe837 "$@"
   ;;
 "$spec") docker start -- "$name" ;;
 *)

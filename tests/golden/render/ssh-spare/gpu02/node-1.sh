@@ -29,6 +29,7 @@ set -- \
   --mount type=bind,source=/mnt/resnet,target=/mnt/resnet \
   --gpus '"device=0,1"' \
   --ulimit "memlock=${JOBCTL_MEMLOCK:--1}:${JOBCTL_MEMLOCK:--1}" \
+  --ulimit "nice=${JOBCTL_NICE:-0}:${JOBCTL_NICE:-0}" \
   --shm-size 68719476736 \
   --log-driver json-file \
   --log-opt max-file=3 \
@@ -41,12 +42,12 @@ set -- \
 
 docker() { command ${JOBCTL_DOCKER:-docker} "$@"; } # jobctl sets it where the engine is reached in another way, or is Podman
 name=jobctl-resnet-1
-spec=5d9def896308357575ab6a66abe61785a00170b69ce25d4ff6e68bc840636067
+spec=21a77504dd89570e8e7b7cef0e94530d6d112af0b091a3911c988284799dd5ac
 found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
 case $found in
 none)
   mkdir -p -- "$dir/"node-1
-  docker run --detach ${JOBCTL_SECURITY:+--security-opt "$JOBCTL_SECURITY"} --label jobctl.version=1.0 --label jobctl.spec=5d9def896308357575ab6a66abe61785a00170b69ce25d4ff6e68bc840636067 "$@"
+  docker run --detach ${JOBCTL_SECURITY:+--security-opt "$JOBCTL_SECURITY"} --label jobctl.version=1.0 --label jobctl.spec=21a77504dd89570e8e7b7cef0e94530d6d112af0b091a3911c988284799dd5ac "$@"
   ;;
 "$spec") docker start -- "$name" ;;
 *)

@@ -31,6 +31,7 @@ set -- \
   --mount type=bind,source=/mnt/resnet,target=/mnt/resnet \
   --gpus '"device=0,1"' \
   --ulimit "memlock=${JOBCTL_MEMLOCK:--1}:${JOBCTL_MEMLOCK:--1}" \
+  --ulimit "nice=${JOBCTL_NICE:-0}:${JOBCTL_NICE:-0}" \
   --shm-size 68719476736 \
   --log-driver json-file \
   --log-opt max-file=3 \
@@ -43,12 +44,12 @@ set -- \
 
 docker() { command ${JOBCTL_DOCKER:-docker} "$@"; } # jobctl sets it where the engine is reached in another way, or is Podman
 name=jobctl-resnet-spare
-spec=1252f1c07bcfd9e13416bb6137de38511385c18ccf091666014c79263405f0b0
+spec=843458d381809a4093098f51e9af92651343e982672d573bb1a4fa6205d00156
 found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
 case $found in
 none)
   mkdir -p -- "$dir/"spare
-  docker run --detach ${JOBCTL_SECURITY:+--security-opt "$JOBCTL_SECURITY"} --label jobctl.version=1.0 --label jobctl.spec=1252f1c07bcfd9e13416bb6137de38511385c18ccf091666014c79263405f0b0 "$@"
+  docker run --detach ${JOBCTL_SECURITY:+--security-opt "$JOBCTL_SECURITY"} --label jobctl.version=1.0 --label jobctl.spec=843458d381809a4093098f51e9af92651343e982672d573bb1a4fa6205d00156 "$@"
   ;;
 "$spec") docker start -- "$name" ;;
 *)
