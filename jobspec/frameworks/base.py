@@ -140,11 +140,18 @@ def served(spec: Spec) -> tuple[Role, ...]:
     return (Role("trainer", spec.ps.trainers), Role("server", spec.ps.servers)) if spec.ps else ALIKE
 
 
-def standby(spec: Spec, *groups: tuple[str, ...], launcher: str = "", changing: tuple[str, ...] = ()) -> Standby | None:
+def standby(
+    spec: Spec,
+    *groups: tuple[str, ...],
+    launcher: str = "",
+    changing: tuple[str, ...] = (),
+    meets: tuple[str, ...] = (),
+) -> Standby | None:
     """Return what waits for the next generation; None where the user's command starts who knows what.
 
     The first of `groups` are the modules of the framework, the further ones what else it imports unless the spec says that.
     `changing` are its variables that differ from one generation to the next: nothing may read them while it is imported.
+    `meets` are those in which its launcher tells a process where rank 0 listens, and which rank the process is.
     """
     if spec.script is None and spec.module is None:
         return None
@@ -152,7 +159,7 @@ def standby(spec: Spec, *groups: tuple[str, ...], launcher: str = "", changing: 
     if wanted is None:
         return Standby((), "", "`recovery.standby` is off")
     further = groups[1:] if wanted.modules is None else tuple((name,) for name in wanted.modules)
-    return Standby((groups[0], *further), launcher, changing=changing)
+    return Standby((groups[0], *further), launcher, changing=changing, meets=meets)
 
 
 def no_standby(spec: Spec, why: str) -> Standby | None:

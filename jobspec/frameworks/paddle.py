@@ -73,6 +73,7 @@ _CHANGING = (
     *("PADDLE_NNODES", "PADDLE_GLOO_FS_PATH", "PADDLE_LOG_DIR", "PADDLE_BACKUP_ENV_PATH", "POD_IP", "POD_NAME"),
     *("COLLECTIVE_MASTER_IP", "PORT_RANGE"),
 )
+_MEETS = ("PADDLE_MASTER", "PADDLE_TRAINER_ID")
 _BY_ITSELF = "a process that Paddle's launcher does not start has not been tried from standby"
 _ELASTIC = "Paddle's elastic launcher goes on with processes of its own"
 
@@ -118,7 +119,7 @@ class Paddle:
             stall=_STALL if elastic else None,
             standby=no_standby(spec, _ELASTIC)
             if elastic
-            else standby(spec, _IMPORTS, launcher=_LAUNCHER, changing=_CHANGING),
+            else standby(spec, _IMPORTS, launcher=_LAUNCHER, changing=_CHANGING, meets=_MEETS),
         )
 
     def under(self, spec: Spec, seat: Seat, operator: str) -> Start:

@@ -51,13 +51,15 @@ class EtcdSettings:
 class StandbyTerms:
     """What a standby imports, in groups, and the module of the framework's launcher; `off` is why there is none.
 
-    `changing` are the framework's variables that differ from one generation to the next.
+    `changing` are the framework's variables that differ from one generation to the next. `meets` are those in which its
+    launcher tells a process where rank 0 listens, and which rank the process is.
     """
 
     imports: Sequence[Sequence[str]]
     launcher: str
     off: str = ""
     changing: Sequence[str] = ()
+    meets: Sequence[str] = ()
 
 
 @record

@@ -113,7 +113,7 @@ def answers(endpoint: str) -> bool:
     address, _, port = endpoint.rpartition(":")
     try:
         socket.create_connection((address.strip("[]"), int(port)), ANSWER).close()
-    except OSError:
+    except (OSError, ValueError):
         return False
     return True
 
@@ -121,7 +121,8 @@ def answers(endpoint: str) -> bool:
 def meet(endpoint: Optional[str], seconds: float) -> None:
     """Return as soon as somebody listens at address:port, or after `seconds`; at once where there is no such place.
 
-    A framework that connects there a moment too early tries again half a second later (torch), or a whole one (JAX).
+    A framework that connects there a moment too early tries again half a second later (torch), a whole one (JAX), or
+    three (Paddle's store).
     """
     until = time.monotonic() + seconds
     while endpoint is not None and not answers(endpoint) and time.monotonic() < until:

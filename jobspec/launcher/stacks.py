@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from jobctl.jobspec.launcher.control import log_of
 from jobctl.jobspec.launcher.files import TAIL_CHARACTERS, since, size_of
 from jobctl.jobspec.launcher.peer_messages import StacksMessage
-from jobctl.jobspec.launcher.processes import _TGKILL, caught_signals, proc_stat
+from jobctl.jobspec.launcher.processes import _TGKILL, caught_signals
 
 if TYPE_CHECKING:
     from typing import Callable, Dict, List, Optional
@@ -95,6 +95,12 @@ class Stacks:
             return True
         return False
 
+    def ended(self) -> List[int]:
+        """Return the processes whose output is complete: their guards have written down the end, or are gone too."""
+        self.run.look()
+        over = [p for p in self.run.processes if p.state != "running" or not (p.is_alive() or p.has_guard())]
+        return [process.local_rank for process in over]
+
     def wait(self, before: Dict[int, int]) -> None:
         """Keep what processes print into their logs behind what was there `before`.
 
@@ -103,7 +109,7 @@ class Stacks:
         deadline = time.monotonic() + STACKS
         texts: Dict[int, str] = {}
         while time.monotonic() < deadline:
-            ended = [local for local in before if (proc_stat(self.running[local]) or "Z")[0] in "ZX"]
+            ended = self.ended()
             texts = {local: since(self.logs[local], start) for local, start in before.items()}
             if all(local in ended or innermost(text) is not None for local, text in texts.items()):
                 break

@@ -71,7 +71,7 @@ class Parked:
         self.ticks = start_ticks(self.pid)
         guard = [*environment.shim()[:-1], "parked"]
         names = (wanted.launcher, environment.rank_names[1])
-        how = (wanted.imports, apart, *names, trial, wanted.changing)
+        how = (wanted.imports, apart, *names, trial, wanted.changing, wanted.meets)
         node = NodePreparation(environs, guard, launch.command, hook, *how)
         self.pipe.send(node.to_json())
 

@@ -53,9 +53,9 @@ class ParkedGuard:
         )
         theirs.close()
 
-    def hand_over(self, environ: Dict[str, str], log: str) -> None:
+    def hand_over(self, environ: Dict[str, str], log: str, meets: Optional[str]) -> None:
         """Tell it its task. Raises OSError."""
-        self.channel.sendall(json.dumps(GuardStart(environ, log).to_json()).encode() + b"\n")
+        self.channel.sendall(json.dumps(GuardStart(environ, log, meets).to_json()).encode() + b"\n")
         self.channel.close()
         self.process.returncode = 0  # from now on another object waits for it: this one must not
 
@@ -66,6 +66,7 @@ class Adopting(subprocess.Popen):  # type: ignore[type-arg]
     guards: ClassVar[Dict[str, ParkedGuard]] = {}  # by local rank, once they may be used
     argv: ClassVar[List[str]] = []  # what starts a guard
     local = "LOCAL_RANK"  # the variable that has the local rank
+    meets: ClassVar[Sequence[str]] = ()  # the variables with where rank 0 listens, and with the rank
     apart = False
     log = ""
 
@@ -90,10 +91,16 @@ class Adopting(subprocess.Popen):  # type: ignore[type-arg]
             return None
         return guard
 
+    def rank_0(self) -> Optional[str]:
+        """Return where rank 0 listens for this one; None for rank 0, and where the framework's launcher does not tell."""
+        if not self.meets or self.wanted.get(self.meets[1]) == "0":
+            return None
+        return self.wanted.get(self.meets[0])
+
     def _execute_child(self, *args: Any) -> None:
         if self.waiting is not None:
             try:
-                self.waiting.hand_over(self.wanted, self.output)
+                self.waiting.hand_over(self.wanted, self.output, self.rank_0())
             except OSError:
                 self.waiting.process.kill()  # and what is below it with it
                 self.waiting.process.wait()
@@ -190,7 +197,7 @@ def parked_launcher(channel: int) -> NoReturn:
     append_to(start.log)
     entry.begin_with(start.environ)
     Adopting.guards, Adopting.argv, Adopting.log = guards, own_interpreter(start.guard), start.log
-    Adopting.apart, Adopting.local = node.apart, node.local
+    Adopting.apart, Adopting.local, Adopting.meets = node.apart, node.local, node.meets
     meet(start.meets, MEETING)
     sys.exit(entry.run(start.argv))
 

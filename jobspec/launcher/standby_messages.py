@@ -85,6 +85,7 @@ class NodePreparation:
     local: str = "LOCAL_RANK"  # the variable that has the local rank
     trial: Optional[Trial] = None
     changing: Sequence[str] = ()  # as a GuardPreparation has them
+    meets: Sequence[str] = ()  # the variables with where rank 0 listens, and with the rank
 
     def to_json(self) -> Json:
         """Return its JSON form."""
@@ -161,7 +162,7 @@ class GuardStart:
 
     environ: Dict[str, str]
     log: str
-    meets: Optional[str] = None  # where the first process of the job listens for it, as address:port
+    meets: Optional[str] = None  # where rank 0 of the job listens for it, as address:port
 
     def to_json(self) -> Json:
         """Return its JSON form."""

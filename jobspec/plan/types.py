@@ -131,14 +131,15 @@ class Standby:
     """What waits beside a generation for the next one to start: see launcher/standby.py.
 
     `imports` are modules in groups, each of which is given to a script as a whole; `launcher` is the module of the
-    framework's launcher, whose `main` takes its arguments. `off` is why there is none. `changing` are the framework's
-    variables that differ from one generation to the next, or from one node to the other.
+    framework's launcher, whose `main` takes its arguments. `off` is why there is none. `changing` are the variables that
+    differ between generations or nodes, `meets` those with the address:port at which rank 0 listens, and with the rank.
     """
 
     imports: tuple[tuple[str, ...], ...]
     launcher: str
     off: str = ""
     changing: tuple[str, ...] = ()
+    meets: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

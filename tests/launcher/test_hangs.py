@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import socket
-import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +13,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from jobctl.jobspec.launcher.process_record import ProcessRecord
+from jobctl.jobspec.launcher.processes import start_ticks
 from jobctl.jobspec.launcher.stacks import Stacks
 from tests.tools.waiting import promptly
 
@@ -130,19 +131,26 @@ def test_what_dies_of_being_asked_is_asked_once_all_nodes_hold_theirs_still(node
 def test_nobody_waits_for_the_stack_of_one_that_died_of_being_asked(tmp_path: Path) -> None:
     """Paddle handles SIGABRT itself: it prints where its C++ code is, and ends."""
     kept: dict[int, str] = {}
-    with subprocess.Popen(["true"]) as process:
-        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-        run = SimpleNamespace(
-            look=lambda: None,
-            stacks={},
-            processes=[SimpleNamespace(local_rank=0, pid=process.pid, state="running")],
-            folders=SimpleNamespace(logs=str(tmp_path)),
-            launch=SimpleNamespace(log_name="workerlog"),
-            keep_stack=kept.__setitem__,
-        )
-        stacks = Stacks(cast("Run", run), lambda seconds: pytest.fail("it waits"))
+    process = ProcessRecord(0, state="running", pid=os.getpid(), start_ticks=start_ticks(os.getpid()))
+    run = SimpleNamespace(
+        look=lambda: None,
+        stacks={},
+        processes=[process],
+        folders=SimpleNamespace(logs=str(tmp_path)),
+        launch=SimpleNamespace(log_name="workerlog"),
+        keep_stack=kept.__setitem__,
+    )
+
+    def pause(seconds: float) -> bool:
+        """Have its guard write its last words, then its end; nobody waits after that."""
+        assert process.state == "running", "it waits"
         Path(stacks.logs[0]).write_text("C++ Traceback (most recent call last)\n")
-        stacks.wait({0: 0})
+        process.state = "failed"
+        return True
+
+    stacks = Stacks(cast("Run", run), pause)
+    Path(stacks.logs[0]).touch()
+    stacks.wait({0: 0})
     assert kept == {0: "C++ Traceback (most recent call last)\n"}
 
 

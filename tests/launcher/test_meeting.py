@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from jobctl.jobspec.launcher import network
 from jobctl.jobspec.launcher.environment import Environment
 from jobctl.jobspec.launcher.launch import Slot
+from jobctl.jobspec.launcher.standby_launcher import Adopting
 
 PORT, PLACE = Slot("master_port"), "10.0.0.1:7"
 
@@ -36,6 +38,29 @@ def test_all_but_the_first_meet_there(first: bool, local: int, launch: dict[str,
         slots={"master": PLACE},
     )
     assert Environment.meets(this, local) == meets
+
+
+@pytest.mark.parametrize(
+    ("meets", "environ", "place"),
+    [
+        (("STORE", "ID"), {"STORE": PLACE, "ID": "1"}, PLACE),
+        (("STORE", "ID"), {"STORE": PLACE, "ID": "0"}, None),
+        (("STORE", "ID"), {"ID": "1"}, None),
+        ((), {"STORE": PLACE, "ID": "1"}, None),
+    ],
+)
+def test_a_rank_is_told_where_rank_0_listens(
+    monkeypatch: pytest.MonkeyPatch, meets: tuple[str, ...], environ: dict[str, str], place: str | None
+) -> None:
+    told = list[str | None]()
+    guard = SimpleNamespace(
+        hand_over=lambda environ, log, meets: told.append(meets), process=SimpleNamespace(pid=os.getpid())
+    )
+    monkeypatch.setattr(Adopting, "guards", {"3": guard})
+    monkeypatch.setattr(Adopting, "argv", ["guard", "process"])
+    monkeypatch.setattr(Adopting, "meets", meets)
+    Adopting(["guard", "process"], env={"LOCAL_RANK": "3", **environ}).returncode = 0
+    assert told == [place]
 
 
 class Clock:

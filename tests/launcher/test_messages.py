@@ -133,7 +133,15 @@ MOVED = Order.from_json(control_file(AFTER_A_MOVE))
         SessionReport(at=1.0, agreed="demo-2", gone={1: 3.5}, ttl=32.0, order=ORDER),
         SessionReport(None, None, {}, 32.0, "no etcd", True, gossip=NEWS),
         NodePreparation(
-            [{"RANK": "0"}], ["guard"], ["train"], "/hook", [["torch"]], True, "torch.run", changing=["RUN"]
+            [{"RANK": "0"}],
+            ["guard"],
+            ["train"],
+            "/h",
+            [["torch"]],
+            True,
+            "torch.run",
+            changing=["RUN"],
+            meets=["STORE", "ID"],
         ),
         NodePreparation(
             [],
@@ -145,6 +153,7 @@ MOVED = Order.from_json(control_file(AFTER_A_MOVE))
             "torch.run",
             "LOCAL_RANK",
             Trial(["-n"], ["shim"], 2),
+            [],
             [],
         ),
         TrialOutcome([{"RANK": "0"}], True),

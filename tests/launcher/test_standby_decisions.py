@@ -343,8 +343,8 @@ def test_a_guard_that_waits_prints_where_the_frameworks_launcher_wants_it(
 ) -> None:
     """Paddle's launcher opens a log for each process, and makes it lead a session by a function."""
     guard: Any = SimpleNamespace(channel=SimpleNamespace(close=lambda: None), process=SimpleNamespace(pid=7))
-    told = list[tuple[dict[str, str], str]]()
-    guard.hand_over = lambda environ, log: told.append((environ, log))
+    told = list[tuple[dict[str, str], str, str | None]]()
+    guard.hand_over = lambda environ, log, meets: told.append((environ, log, meets))
     monkeypatch.setattr(Adopting, "guards", {"1": guard})
     monkeypatch.setattr(Adopting, "argv", ["guard", "process"])
     monkeypatch.setattr(Adopting, "local", "PADDLE_RANK_IN_NODE")
@@ -353,4 +353,4 @@ def test_a_guard_that_waits_prints_where_the_frameworks_launcher_wants_it(
     with (tmp_path / "workerlog.1").open("a") as log:
         started = Adopting(["guard", "process"], env=environ, stdout=log, stderr=log, preexec_fn=os.setsid)
     started.returncode = 0
-    assert (started.pid, told) == (7, [(environ, str(tmp_path / "workerlog.1"))])
+    assert (started.pid, told) == (7, [(environ, str(tmp_path / "workerlog.1"), None)])

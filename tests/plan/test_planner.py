@@ -118,6 +118,7 @@ def without_variables(standby: Standby | None) -> Standby | None:
 
 
 PADDLE, MINDSPORE = (("paddle",),), (("mindspore",),)
+STORE = ("PADDLE_MASTER", "PADDLE_TRAINER_ID")
 NOT_TRIED = Standby((), "", "a process that Paddle's launcher does not start has not been tried from standby")
 
 
@@ -125,7 +126,7 @@ NOT_TRIED = Standby((), "", "a process that Paddle's launcher does not start has
     ("text", "standby"),
     [
         ("framework: jax", Standby((("jax",),), "")),
-        ("framework: paddle", Standby(PADDLE, "paddle.distributed.launch.main:launch")),
+        ("framework: paddle", Standby(PADDLE, "paddle.distributed.launch.main:launch", meets=STORE)),
         ("framework: paddle\npaddle: {launcher: legacy}", NOT_TRIED),
         ("framework: paddle\nmode: ps\nps: {servers: 1, trainers: 1}", NOT_TRIED),
         ("framework: mindspore", Standby(MINDSPORE, "")),

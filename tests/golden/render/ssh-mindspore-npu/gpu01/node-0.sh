@@ -43,18 +43,18 @@ set -- \
   --log-opt max-file=3 \
   --log-opt max-size=10m \
   --workdir /workspace \
-  --env 'JOBCTL_LAUNCH={"node":0,"host":"gpu01","role":"trainer","nproc":2,"start":["python3","-m","mindspore.parallel.cluster.run","--worker_num",{"slot":"trainer_count"},"--local_worker_num","2","--node_rank",{"slot":"node_rank"},"--master_addr",{"slot":"scheduler_address"},"--master_port",{"slot":"scheduler_port"},"--cluster_time_out","600","--join","True","--log_dir",{"slot":"scratch"},"python3",{"slot":"process_script"}],"command":["python3","-u","train.py"],"env":[["JOBCTL_CHECKPOINT_KEEP","2"],["MS_ROLE","MS_WORKER"],["MS_WORKER_NUM",{"slot":"trainer_count"}],["MS_SCHED_HOST",{"slot":"scheduler_address"}],["MS_SCHED_PORT",{"slot":"scheduler_port"}],["MS_TOPO_TIMEOUT","600"],["MS_HEARTBEAT_RETRY_TIMEOUT","600"],["MS_NODE_TIMEOUT","31536000"],["MS_WORKER_IP",{"slot":"address"}],["HCCL_IF_IP",{"slot":"address"}]],"log_name":"workerlog","devices":["npu:0","npu:1"],"setup":[],"secrets":[],"workdir":"/workspace","interface":null,"interface_env":["HCCL_SOCKET_IFNAME"],"stop_grace":45.0,"hang_timeout":null,"rank_env":["RANK_ID","DEVICE_ID"],"scrub":["MS_ROLE","MS_NODE_ID","MS_WORKER_NUM","MS_SERVER_NUM","MS_SCHED_HOST","MS_SCHED_PORT","MS_WORKER_IP","MS_ENABLE_RECOVERY","MS_RECOVERY_PATH","RANK_ID","RANK_SIZE","RANK_TABLE_FILE","DEVICE_ID"],"process_env":[["MS_NODE_ID",{"slot":"rank"}],["RANK_ID",{"slot":"rank"}],["RANK_SIZE",{"slot":"trainer_count"}],["DEVICE_ID",{"slot":"local_rank"}]],"apart":true,"elsewhere":["MS_ROLE","MS_SCHED"],"standby":{"imports":[],"launcher":"","off":"msrun starts its processes in a way of its own","changing":[]}}' \
+  --env 'JOBCTL_LAUNCH={"node":0,"host":"gpu01","role":"trainer","nproc":2,"start":["python3","-m","mindspore.parallel.cluster.run","--worker_num",{"slot":"trainer_count"},"--local_worker_num","2","--node_rank",{"slot":"node_rank"},"--master_addr",{"slot":"scheduler_address"},"--master_port",{"slot":"scheduler_port"},"--cluster_time_out","600","--join","True","--log_dir",{"slot":"scratch"},"python3",{"slot":"process_script"}],"command":["python3","-u","train.py"],"env":[["JOBCTL_CHECKPOINT_KEEP","2"],["MS_ROLE","MS_WORKER"],["MS_WORKER_NUM",{"slot":"trainer_count"}],["MS_SCHED_HOST",{"slot":"scheduler_address"}],["MS_SCHED_PORT",{"slot":"scheduler_port"}],["MS_TOPO_TIMEOUT","600"],["MS_HEARTBEAT_RETRY_TIMEOUT","600"],["MS_NODE_TIMEOUT","31536000"],["MS_WORKER_IP",{"slot":"address"}],["HCCL_IF_IP",{"slot":"address"}]],"log_name":"workerlog","devices":["npu:0","npu:1"],"setup":[],"secrets":[],"workdir":"/workspace","interface":null,"interface_env":["HCCL_SOCKET_IFNAME"],"stop_grace":45.0,"hang_timeout":null,"rank_env":["RANK_ID","DEVICE_ID"],"scrub":["MS_ROLE","MS_NODE_ID","MS_WORKER_NUM","MS_SERVER_NUM","MS_SCHED_HOST","MS_SCHED_PORT","MS_WORKER_IP","MS_ENABLE_RECOVERY","MS_RECOVERY_PATH","RANK_ID","RANK_SIZE","RANK_TABLE_FILE","DEVICE_ID"],"process_env":[["MS_NODE_ID",{"slot":"rank"}],["RANK_ID",{"slot":"rank"}],["RANK_SIZE",{"slot":"trainer_count"}],["DEVICE_ID",{"slot":"local_rank"}]],"apart":true,"elsewhere":["MS_ROLE","MS_SCHED"],"standby":{"imports":[],"launcher":"","off":"msrun starts its processes in a way of its own","changing":[],"meets":[]}}' \
   -- "${JOBCTL_IMAGE:-$image}" python3 /jobctl/launcher.py --control /jobctl/run/control.json --dir /jobctl/node
 [ ! -d /dev/infiniband ] || set -- --device /dev/infiniband "$@"
 
 docker() { command ${JOBCTL_DOCKER:-docker} "$@"; } # jobctl sets it where the engine is reached in another way, or is Podman
 name=jobctl-lenet-0
-spec=2e7d3a8e3fa1508729d5823c1e525454ed8f6ce066588b440a0f8a052cb3d9ca
+spec=6cc5d91cbae4536b0491bbb57c39a6cd6a8ec3dc93e5047db10ba6dcbf5aa19d
 found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
 case $found in
 none)
   mkdir -p -- "$dir/"node-0
-  docker run --detach ${JOBCTL_SECURITY:+--security-opt "$JOBCTL_SECURITY"} --label jobctl.version=1.0 --label jobctl.spec=2e7d3a8e3fa1508729d5823c1e525454ed8f6ce066588b440a0f8a052cb3d9ca "$@"
+  docker run --detach ${JOBCTL_SECURITY:+--security-opt "$JOBCTL_SECURITY"} --label jobctl.version=1.0 --label jobctl.spec=6cc5d91cbae4536b0491bbb57c39a6cd6a8ec3dc93e5047db10ba6dcbf5aa19d "$@"
   ;;
 "$spec") docker start -- "$name" ;;
 *)
