@@ -191,6 +191,23 @@ def socket_of(environ: dict[str, str], *argv: str) -> str:
     return next((line for line in lines if line.startswith("/")), "")
 
 
+def clients_of(environ: dict[str, str], *argv: str) -> list[str]:
+    """Return which clients are found on a host, and the socket, whatever its processes may do."""
+    return [line for line in said(environ, SCRIPTS.text("socket"), *argv).splitlines() if line != "limits"]
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "told"),
+    [("000001ffffffffff", True), ("000001fffeffffff", False), ("00000000a80425fb", False), ("0000000001000000", True)],
+)
+def test_a_host_tells_whether_it_may_raise_limits(
+    environ: dict[str, str], tmp_path: Path, capabilities: str, told: bool
+) -> None:
+    (tmp_path / "status").write_text(f"Name:\tinit\nCapEff:\t0000000001000000\nCapBnd:\t{capabilities}\n")
+    script = SCRIPTS.text("socket").replace("/proc/1/status", str(tmp_path / "status"))
+    assert ("limits" in said(environ, script).splitlines()) == told
+
+
 def test_only_docker_knows_where_the_engine_is(environ: dict[str, str]) -> None:
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(f"{environ['HOME']}/socket")
@@ -199,7 +216,7 @@ def test_only_docker_knows_where_the_engine_is(environ: dict[str, str]) -> None:
         script_instead(environ, "docker")
         assert socket_of(there) == ""
         (Path(environ["HOME"]) / "bin" / "docker").unlink()
-        assert said(there | {"PATH": f"{environ['HOME']}/bin"}, SCRIPTS.text("socket")) == ""
+        assert clients_of(there | {"PATH": f"{environ['HOME']}/bin"}) == []
 
 
 def test_docker_that_is_a_link_to_podman_is_podmans_business(environ: dict[str, str]) -> None:
@@ -211,9 +228,9 @@ def test_docker_that_is_a_link_to_podman_is_podmans_business(environ: dict[str, 
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(f"{environ['HOME']}/socket")
         url = f"unix://{environ['HOME']}/socket"
-        assert said(environ | {"DOCKER_HOST": url}, SCRIPTS.text("socket")) == "podman"
-        assert said(environ | {"CONTAINER_HOST": url}, SCRIPTS.text("socket")) == f"podman\n{environ['HOME']}/socket"
-        assert said(environ, SCRIPTS.text("socket"), url) == f"podman\n{environ['HOME']}/socket"
+        assert clients_of(environ | {"DOCKER_HOST": url}) == ["podman"]
+        assert clients_of(environ | {"CONTAINER_HOST": url}) == ["podman", f"{environ['HOME']}/socket"]
+        assert clients_of(environ, url) == ["podman", f"{environ['HOME']}/socket"]
     assert composes(environ, "docker", "compose", "up") == "compose up"
 
 

@@ -54,7 +54,7 @@ class ContainerStarter:
 
     def _limits(self) -> list[str]:
         """Return what limits artefacts get instead of their own, as NAME=VALUE."""
-        raised = {} if self.engine.kind().rootless else {"JOBCTL_NICE": _BACK_TO_USUAL}
+        raised = {"JOBCTL_NICE": _BACK_TO_USUAL} if self.engine.raises_limits() else {}
         refused = {name: _REFUSED[name][1] for name in self._refused}
         return [f"{name}={value}" for name, value in sorted({**raised, **refused}.items()) if value]
 

@@ -81,6 +81,14 @@ class Engine:
                 self._kind = engine_kind(self.answer(client.info(), dict))
         return self._kind
 
+    def raises_limits(self) -> bool:
+        """Say whether it may raise limits of its containers. Raises HostError.
+
+        A rootless engine may not, nor one on a host where nobody may, as in a container.
+        """
+        rootless = self.kind().rootless
+        return not rootless and self._place is not None and self._place.limits
+
     @contextmanager
     def asked(self, refused: Callable[[str], HostError] | None = None) -> Iterator[Any]:
         """Yield the SDK's client; what goes wrong on the way to the engine becomes a HostError, a bug in jobctl does not.
@@ -173,7 +181,9 @@ class Engine:
         lines = result.out.decode("utf-8", "replace").splitlines()
         socket = next((line for line in reversed(lines) if line.startswith("/")), "")
         # With sudo, who logs in may not use it.
-        return _Place("docker" in lines, "podman" in lines, "" if self._setting == "sudo" else socket)
+        return _Place(
+            "docker" in lines, "podman" in lines, "" if self._setting == "sudo" else socket, "limits" in lines
+        )
 
     def _hear(self, server: str | None) -> None:
         self._speaks = speaks(server) or self._speaks
@@ -181,11 +191,12 @@ class Engine:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Which clients a host has, and where its engine listens: nothing if only a client knows."""
+    """Which clients a host has, and where its engine listens: nothing if only a client knows; whether it may raise limits."""
 
     docker: bool
     podman: bool
     socket: str
+    limits: bool
 
 
 @lru_cache
