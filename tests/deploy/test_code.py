@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from jobctl.jobspec.deploy.host.send_code import Package, archive_of, pack_code
-from jobctl.jobspec.deploy.model.errors import DeployError
+from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.store import code as code_module
 from jobctl.jobspec.deploy.store.code import GENERATOR, File, code_hash, digest_of, note_pulled, select
 from jobctl.jobspec.deploy.store.ignore import Patterns
@@ -270,6 +270,53 @@ def test_only_what_changed_is_sent_again(root: Path, tmp_path: Path, monkeypatch
         "mode.py": 0o600,
         "train.py": 0o644,
     }
+
+
+def test_what_is_written_into_one_version_stays_out_of_another(root: Path, tmp_path: Path) -> None:
+    """Containers write where the code is, and processes of two versions may run while `up` replaces them."""
+    put(root, "lib/same.py", "same\n")
+    first = send(planned(root), tmp_path / "host")
+    (first / "lib").chmod(0o2770)  # as a container has left it
+    put(root, "train.py", "print(2)\n")
+    second = send(planned(root), tmp_path / "host")
+    (first / "lib/same.py").write_text("of the first\n")
+    (first / "lib/same.py").chmod(0o600)
+    assert (second / "lib/same.py").read_text() == "same\n"
+    (second / "lib/same.py").write_text("of the second\n")
+    assert (first / "lib/same.py").read_text() == "of the first\n"
+    assert [(second / name).stat().st_mode & 0o7777 for name in ("lib", "lib/same.py")] == [0o755, 0o644]
+
+
+def test_a_file_that_is_gone_by_then_is_not_left_out(root: Path, tmp_path: Path) -> None:
+    """Something in a container removes it after jobctl has looked which files are there."""
+    put(root, "same.py")
+    first = send(planned(root), tmp_path / "host")
+    put(root, "train.py", "print(2)\n")
+    package, host = pack_code(planned(root, version="2")), host_job(tmp_path / "host")
+    assert package is not None
+    there = package.look(host)
+    (first / "same.py").unlink()
+    with pytest.raises(HostError, match=r"same\.py"):
+        package.send(host, there)
+    assert not (tmp_path / "host" / "code" / "2").exists()
+    package.send(host)
+    assert {path.name for path in (tmp_path / "host" / "code" / "2").iterdir()} == {"same.py", "train.py"}
+
+
+def test_what_runs_keeps_its_version_however_often_another_one_is_prepared(root: Path, tmp_path: Path) -> None:
+    work = tmp_path / "host"
+    first = send(planned(root), work)
+    (work / "compose.yaml").write_text(f"      source: ./code/{first.name}\n")
+    versions = [first]
+    for number in (2, 3, 4):
+        put(root, "train.py", f"print({number})\n")
+        versions.append(send(planned(root), work))
+    assert [path.exists() for path in versions] == [True, False, True, True]
+    (work / "compose.yaml").unlink()
+    (work / "node-0.sh").write_text(f"  source=$work/code/{versions[3].name}\n")
+    put(root, "train.py", "print(5)\n")
+    versions.append(send(planned(root), work))
+    assert [path.exists() for path in versions] == [False, False, False, True, True]
 
 
 def test_a_file_that_shrinks_while_it_is_sent_is_an_error(root: Path, tmp_path: Path) -> None:

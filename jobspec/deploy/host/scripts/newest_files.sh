@@ -5,4 +5,4 @@
 base=$(ls -t | head -n 1); [ -n "$base" ] && cd -- "$base" || exit 0
 printf '%s\n' "$base"
 find . -type f -exec sha256sum -- {} + 2>/dev/null
-find . -type f -exec stat -c '%a %n' {} + 2>/dev/null; :
+find . -type f -printf '%m %p\n' 2>/dev/null; :
