@@ -6,6 +6,7 @@ import base64
 import io
 import json
 import os
+import shutil
 import tarfile
 from dataclasses import replace
 from hashlib import sha256
@@ -285,6 +286,33 @@ def test_what_is_written_into_one_version_stays_out_of_another(root: Path, tmp_p
     (second / "lib/same.py").write_text("of the second\n")
     assert (first / "lib/same.py").read_text() == "of the first\n"
     assert [(second / name).stat().st_mode & 0o7777 for name in ("lib", "lib/same.py")] == [0o755, 0o644]
+
+
+@pytest.mark.parametrize("tool", ["openssl", "openssl that fails", "sha256sum"])
+def test_what_is_the_same_is_found_with_what_the_host_has(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tool: str
+) -> None:
+    """A name with a line feed that looks like the digest of another file speaks for that one nowhere."""
+    tools, used = tmp_path / "bin", tmp_path / "used"
+    tools.mkdir()
+    for name in ("sh", "ls", "head", "find", "sha256sum", "touch"):
+        (tools / name).symlink_to(shutil.which(name) or name)
+    if tool != "sha256sum":
+        real = f'exec {shutil.which("openssl")} "$@"' if tool == "openssl" else "exit 1"
+        put(tools, "openssl", f"#!/bin/sh\n: > {used}\n{real}\n", 0o755)
+    put(root, "a b/same.py", "same\n")
+    there = send(planned(root), tmp_path / "host")
+    put(root, "train.py", "print(2)\n")
+    digest = sha256(b"print(2)\n").hexdigest()
+    for between in ("  ", " *"):
+        put(there, f"a\n{digest}{between}./train.py")
+    package = pack_code(planned(root, version="2"))
+    assert package is not None
+    monkeypatch.setenv("PATH", str(tools))
+    seen = package.look(host_job(tmp_path / "host"))
+    assert seen is not None
+    assert seen.same == {b"a b/same.py"}
+    assert used.exists() == (tool != "sha256sum")
 
 
 def test_a_file_that_is_gone_by_then_is_not_left_out(root: Path, tmp_path: Path) -> None:
