@@ -11,7 +11,7 @@ load and unpack nothing (tests/fleet/loading.py), and the registry is a file tha
 
 For each way it prints seconds, how many times the seconds of the first count of hosts that is, and how many times what is missing on
 a host has left this machine; then how busy the cores were while jobctl worked. Where that is near 100 %, they are the limit, and not
-the links. Exits 1 if jobctl lets more than 1.02 of it leave this machine, and 50 kB for each host (sshd, the program that hands on),
+the links. Exits 1 if jobctl lets more than 1.02 of it leave this machine, and 25 kB for each host (sshd, the program that hands on),
 or takes more than 1.5 times as long for up to 16 hosts as for the first count (with `--base` 1.3 times), or twice as long for more.
 """
 
@@ -56,7 +56,7 @@ storage: {{filesystem: {{rootdirectory: {store}}}}}
 http: {{addr: "{address}"}}
 log: {{level: error}}
 """
-MAX_BYTES, PER_HOST = 1.02, 50_000  # times what is missing that may leave this machine, and bytes for each host
+MAX_BYTES, PER_HOST = 1.02, 25_000  # times what is missing that may leave this machine, and bytes for each host
 MANY, MAX_TIME, MAX_TIME_CHANGED, MAX_TIME_MANY = (
     16,
     1.5,

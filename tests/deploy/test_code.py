@@ -6,6 +6,7 @@ import base64
 import io
 import json
 import os
+import shutil
 import tarfile
 from dataclasses import replace
 from hashlib import sha256
@@ -16,7 +17,7 @@ from typing import Any
 import pytest
 
 from jobctl.jobspec.deploy.host.send_code import Package, archive_of, pack_code
-from jobctl.jobspec.deploy.model.errors import DeployError
+from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.store import code as code_module
 from jobctl.jobspec.deploy.store.code import GENERATOR, File, code_hash, digest_of, note_pulled, select
 from jobctl.jobspec.deploy.store.ignore import Patterns
@@ -270,6 +271,80 @@ def test_only_what_changed_is_sent_again(root: Path, tmp_path: Path, monkeypatch
         "mode.py": 0o600,
         "train.py": 0o644,
     }
+
+
+def test_what_is_written_into_one_version_stays_out_of_another(root: Path, tmp_path: Path) -> None:
+    """Containers write where the code is, and processes of two versions may run while `up` replaces them."""
+    put(root, "lib/same.py", "same\n")
+    first = send(planned(root), tmp_path / "host")
+    (first / "lib").chmod(0o2770)  # as a container has left it
+    put(root, "train.py", "print(2)\n")
+    second = send(planned(root), tmp_path / "host")
+    (first / "lib/same.py").write_text("of the first\n")
+    (first / "lib/same.py").chmod(0o600)
+    assert (second / "lib/same.py").read_text() == "same\n"
+    (second / "lib/same.py").write_text("of the second\n")
+    assert (first / "lib/same.py").read_text() == "of the first\n"
+    assert [(second / name).stat().st_mode & 0o7777 for name in ("lib", "lib/same.py")] == [0o755, 0o644]
+
+
+@pytest.mark.parametrize("tool", ["openssl", "openssl that fails", "sha256sum"])
+def test_what_is_the_same_is_found_with_what_the_host_has(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tool: str
+) -> None:
+    """A name with a line feed that looks like the digest of another file speaks for that one nowhere."""
+    tools, used = tmp_path / "bin", tmp_path / "used"
+    tools.mkdir()
+    for name in ("sh", "ls", "head", "find", "sha256sum", "touch"):
+        (tools / name).symlink_to(shutil.which(name) or name)
+    if tool != "sha256sum":
+        real = f'exec {shutil.which("openssl")} "$@"' if tool == "openssl" else "exit 1"
+        put(tools, "openssl", f"#!/bin/sh\n: > {used}\n{real}\n", 0o755)
+    put(root, "a b/same.py", "same\n")
+    there = send(planned(root), tmp_path / "host")
+    put(root, "train.py", "print(2)\n")
+    digest = sha256(b"print(2)\n").hexdigest()
+    for between in ("  ", " *"):
+        put(there, f"a\n{digest}{between}./train.py")
+    package = pack_code(planned(root, version="2"))
+    assert package is not None
+    monkeypatch.setenv("PATH", str(tools))
+    seen = package.look(host_job(tmp_path / "host"))
+    assert seen is not None
+    assert seen.same == {b"a b/same.py"}
+    assert used.exists() == (tool != "sha256sum")
+
+
+def test_a_file_that_is_gone_by_then_is_not_left_out(root: Path, tmp_path: Path) -> None:
+    """Something in a container removes it after jobctl has looked which files are there."""
+    put(root, "same.py")
+    first = send(planned(root), tmp_path / "host")
+    put(root, "train.py", "print(2)\n")
+    package, host = pack_code(planned(root, version="2")), host_job(tmp_path / "host")
+    assert package is not None
+    there = package.look(host)
+    (first / "same.py").unlink()
+    with pytest.raises(HostError, match=r"same\.py"):
+        package.send(host, there)
+    assert not (tmp_path / "host" / "code" / "2").exists()
+    package.send(host)
+    assert {path.name for path in (tmp_path / "host" / "code" / "2").iterdir()} == {"same.py", "train.py"}
+
+
+def test_what_runs_keeps_its_version_however_often_another_one_is_prepared(root: Path, tmp_path: Path) -> None:
+    work = tmp_path / "host"
+    first = send(planned(root), work)
+    (work / "compose.yaml").write_text(f"      source: ./code/{first.name}\n")
+    versions = [first]
+    for number in (2, 3, 4):
+        put(root, "train.py", f"print({number})\n")
+        versions.append(send(planned(root), work))
+    assert [path.exists() for path in versions] == [True, False, True, True]
+    (work / "compose.yaml").unlink()
+    (work / "node-0.sh").write_text(f"  source=$work/code/{versions[3].name}\n")
+    put(root, "train.py", "print(5)\n")
+    versions.append(send(planned(root), work))
+    assert [path.exists() for path in versions] == [False, False, False, True, True]
 
 
 def test_a_file_that_shrinks_while_it_is_sent_is_an_error(root: Path, tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ class Cluster:
             "layers_of": lambda engine, image: self.having[engine.name],
             "layers_there": lambda engine: [self.below.get(engine.name, ())],
             "can_be_used": lambda job, image: True,
-            "give_name": lambda engine, image, layers: None,
+            "give_name": lambda engine, image, layers: self.having[engine.name],
             "bytes_missing": lambda engine, image, layers, shared: 50_000_000 if shared else 5_000_000_000,
             "check_room": self._room,
             "name_to_save": lambda engine, image: image,

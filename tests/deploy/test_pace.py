@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,7 +13,6 @@ from jobctl.jobspec.deploy.host.chain import Chain
 from jobctl.jobspec.deploy.host.handing_on import HandingOn
 from jobctl.jobspec.deploy.host.pace import Pace
 from jobctl.jobspec.deploy.host.scripts import HAND_ON, joined
-from jobctl.jobspec.deploy.transport.local import LocalTransport
 
 from .handing import Played
 
@@ -73,21 +71,15 @@ def test_other_hosts_do_not_wait_for_a_slow_one(tmp_path: Path, monkeypatch: pyt
     for name, value in {"LOOK": 0.3, "LAG": 2 * MB, "FIRST": MB}.items():
         monkeypatch.setattr(pace, name, value)
     quicker = joined(*HAND_ON).replace("BEAT = 1.0", "BEAT = 0.2")
-    monkeypatch.setattr(handing_on, "joined", lambda *names: quicker)
-    monkeypatch.setattr(handing_on, "packed", lambda text: text)
-    start = LocalTransport.start
 
     # The slow one makes the last of its way once another one is there, or after a minute: whatever else is slow here.
+    slow = f"{str(tmp_path / 'h3')!r} in self.order.get('load', ())"
     behind = f"self.window.end > {30 * MB} and not os.path.exists({str(tmp_path / 'h4 loads')!r})"
     late = 'time.monotonic() < self.__dict__.setdefault("late", time.monotonic() + 60)'
-    slowly = f"        time.sleep(0.05)\n        while {behind} and {late}:\n            time.sleep(0.05)\n"
-
-    def slow(transport: LocalTransport, argv: list[str], terminal: Any = None) -> Any:
-        taking = "    def _put(self, frame: Frame) -> None:\n"
-        wait = slowly if transport.host == "h3" else "        time.sleep(0.005)\n"
-        return start(transport, [part.replace(taking, taking + wait) for part in argv], terminal)
-
-    monkeypatch.setattr(LocalTransport, "start", slow)
+    wait = f"        time.sleep(0.05 if {slow} else 0.005)\n        while {slow} and {behind} and {late}:\n            time.sleep(0.05)\n"
+    taking = "    def _put(self, frame: Frame) -> None:\n"
+    assert quicker.count(taking) == 1
+    monkeypatch.setattr(handing_on, "joined", lambda *names: quicker.replace(taking, taking + wait))
     over = list[str]()
 
     def tell(name: str, text: str) -> None:

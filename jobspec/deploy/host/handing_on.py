@@ -19,7 +19,7 @@ from dataclasses import field
 from jobctl.jobspec.deploy.host.chain import Chain, Link
 from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.host.pace import Pace
-from jobctl.jobspec.deploy.host.scripts import HAND_ON, SCRIPTS, joined, packed
+from jobctl.jobspec.deploy.host.scripts import HAND_ON, SCRIPTS, holding, joined, packed, taking
 from jobctl.jobspec.deploy.host.scripts.frames import PIECE, Frame, Window, feed, fill, sealed
 from jobctl.jobspec.deploy.host.transfer_progress import TransferProgress
 from jobctl.jobspec.deploy.model.errors import DeployError
@@ -29,8 +29,8 @@ from jobctl.jobspec.deploy.transport.fanout import fan_out
 from jobctl.jobspec.records import dataclass
 
 READY = 15.0  # seconds in which a host begins to take part
-SILENT = 12.0  # seconds without a word of a host, which speaks twice a second, after which it is lost
-BEAT = 5.0  # seconds between two words to a host
+SILENT = 12.0  # seconds without a word of a host, which speaks every three at least, after which it is lost
+BEAT = 30.0  # seconds between two words to a host, which waits four times as long for one
 STUCK = 600.0  # seconds without a byte after which a host is lost: engines may take long before they save anything
 ARRIVING = "arriving"  # the folder of a host's own where parts of images are kept, until they are whole
 LOADS = 3600.0  # seconds in which an engine makes of the archive what it needs
@@ -102,7 +102,7 @@ class HandingOn:
         self._chain = Chain(source.name, list(host_jobs))
         self._window = Window(waits=True)  # of what this machine feeds hosts with
         self._pace = Pace()
-        self._beaten = 0.0
+        self._beaten = time.monotonic()
         self._left: set[str] = set()
         self._cuts: dict[str, str] = {}  # why hosts could not go on the last time
         self.lost: dict[str, str] = {}  # why hosts do not have it
@@ -131,7 +131,8 @@ class HandingOn:
     def _start(self) -> None:
         """Start the program on all hosts that take part."""
         jobs = {**self.host_jobs, **({self.source.name: self.source.host_job} if self.source.host_job else {})}
-        started = fan_out(jobs, lambda name: self._start_on(jobs[name]))
+        program = packed(joined(*HAND_ON))
+        started = fan_out(jobs, lambda name: self._start_on(jobs[name], program))
         self._hosts = {host.name: host for host in started.done.values()}
         for host in self._hosts.values():
             threading.Thread(target=self._listen, args=(host,), daemon=True).start()
@@ -147,10 +148,9 @@ class HandingOn:
         """Return those that take part still."""
         return [host for host in self._hosts.values() if host.name not in self._chain.lost]
 
-    def _start_on(self, job: HostJob) -> HandingHost:
+    def _start_on(self, job: HostJob, program: bytes) -> HandingHost:
         order: dict[str, object] = {"key": self._key.hex(), "addr": job.host.address}
-        program, container = packed(joined(*HAND_ON)), ""
-        argv = ["python3", "-c", program]
+        argv, first, container = ["python3", "-c", taking(program)], program, ""
         if job is not self.source.host_job:
             load, before = self.source.load(job)
             order |= {"load": load, "before": before.hex(), "size": self.source.size}
@@ -162,13 +162,14 @@ class HandingOn:
             if self.source.python and job.transport.run(["python3", "-c", ""]).code != 0:
                 order["save"], container = None, f"jobctl-{job.job}-hand-on"
                 self._remove(job, container)  # left by a command that was killed
-                how = (container, job.job, self.source.save[-1], self.source.python, program)
+                how = (container, job.job, self.source.save[-1], self.source.python, holding(program))
+                first = b""
                 argv = SCRIPTS.argv("hand_out", *how, *job.docker)
         command = job.transport.start(argv)
         made = HandingHost(job.host.name, job.tell, command, job.host.address, container)
         made.progress = TransferProgress(job.tell, "", self.source.size)
         with contextlib.suppress(OSError, EOFError):  # what it says tells why
-            command.send(json.dumps(order).encode() + b"\n")
+            command.send(first + json.dumps(order).encode() + b"\n")
         return made
 
     def _listen(self, host: HandingHost) -> None:

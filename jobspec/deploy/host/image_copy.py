@@ -123,20 +123,22 @@ def layers_of(engine: Engine, image: str) -> tuple[str, ...] | None:
     return texts((data.get("RootFS") or {}).get("Layers"))
 
 
-def give_name(engine: Engine, image: str, layers: Sequence[str]) -> None:
+def give_name(engine: Engine, image: str, layers: Sequence[str]) -> tuple[str, ...] | None:
     """Give an image with these layers its name, where the engine has just loaded it under the one that Podman has for it.
 
     What no registry has bears the name `localhost/…` there. Podman finds it by the short name too, Docker Engine does not.
+    Return the layers of what bears the name then, None if nothing does.
     """
     from docker.utils import parse_repository_tag
 
-    other = f"{PODMANS}{image}"
-    if layers_of(engine, image) is not None or layers_of(engine, other) != tuple(layers):
-        return
+    other, found = f"{PODMANS}{image}", layers_of(engine, image)
+    if found is not None or layers_of(engine, other) != tuple(layers):
+        return found
     repository, tag = parse_repository_tag(image)
     with engine.asked() as client:
         client.tag(other, repository, tag or "latest")
         client.remove_image(other)  # the name only: the image has another one
+    return layers_of(engine, image)
 
 
 def layers_there(engine: Engine) -> list[tuple[str, ...]]:
@@ -169,8 +171,8 @@ def _copy(name: str, source: Engine, host_job: HostJob, image: str) -> None:
     check_room(host_job, image, bytes_missing(source, image, layers, shared))
     for left_out in dict.fromkeys((shared, frozenset[str]())):  # an engine that has lost a layer gets all of them
         error = _load(name, source, host_job, image, left_out)
-        give_name(host_job.engine, image, layers)
-        if error is None and layers_of(host_job.engine, image) == layers and can_be_used(host_job, image):
+        found = give_name(host_job.engine, image, layers)
+        if error is None and found == layers and can_be_used(host_job, image):
             return
     message = f"cannot load image `{image}` from {name}: {error or 'it arrived incomplete'}"
     raise HostError(host_job.host.name, "image-not-loaded", message, f"try `docker save {image}` on {name}")

@@ -199,8 +199,7 @@ class ImageSpread:
     def _verify(self, image: str, layers: Sequence[str], host: str) -> None:
         """Take note that a host has the image; take the name away again from one that lacks a part of it."""
         job = self._jobs[host]
-        give_name(job.engine, image, layers)
-        found = layers_of(job.engine, image)
+        found = give_name(job.engine, image, layers)
         if found == tuple(layers) and can_be_used(job, image):
             self._sources.received(image, job)
             if self._sources.is_current(image):

@@ -78,11 +78,11 @@ def pieces_of(path: Path, start: int, size: int) -> Iterator[bytes]:
 
 
 def parse_listing(text: bytes) -> dict[bytes, tuple[int, str]]:
-    """Return path to kind and digest from what sha256sum and stat printed; names that they escape are left out."""
+    """Return path to kind and digest from what sha256sum (or openssl) and find printed; names that they escape are left out."""
     digests: dict[bytes, str] = {}
     kinds: dict[bytes, int] = {}
     for line in text.splitlines():
-        if len(line) > 68 and line[64:68] == b"  ./":
+        if len(line) > 68 and line[64:68] in (b"  ./", b" *./"):
             digests[line[68:]] = line[:64].decode("ascii", "replace")
         mode, space, name = line.partition(b" ./")
         if space and len(mode) <= 4 and mode.isdigit():

@@ -51,6 +51,7 @@ HANGS_ALONE = 300.0  # the same, where others do not wait: an engine may unpack 
 LOCKED = 10.0  # seconds in which a program of an earlier transfer, which was cut off, lets go of the file
 MANY = 1 << 22  # pieces of an archive
 ALONE = 120.0  # seconds without an order or a byte after which it ends
+SPEAKS = 3  # beats after which it says again how far it is, if that is nothing new
 
 
 class Relay:
@@ -70,6 +71,8 @@ class Relay:
         self._loads: int | None = None  # the engine's number among those that take frames
         self._took = time.monotonic()  # when the engine took something, or had nothing to take
         self._ends = threading.Event()
+        self._told: dict[str, object] = {}  # how far it was when it said so last
+        self._unsaid = 0  # beats since then
 
     def tell(self, **words: object) -> None:
         """Print something; end if nobody reads it."""
@@ -97,8 +100,8 @@ class Relay:
             *([] if work == self._read else [self._follow]),
         ):
             threading.Thread(target=task, daemon=True).start()
-        while not self._ends.wait(BEAT / 2):
-            self.tell(at=self.window.end, over=self.window.over, got=self.got)
+        while not self._ends.wait(BEAT):
+            self._speak()
             if time.monotonic() - self.heard > ALONE:
                 self.end()
             if not self.window.is_stuck(self._loads):
@@ -109,6 +112,14 @@ class Relay:
             ):
                 self._child.kill()
         self.end()
+
+    def _speak(self) -> None:
+        """Say how far it is. Each word costs the user's machine an answer, so what is not new is not said at each beat."""
+        now: dict[str, object] = {"at": self.window.end, "over": self.window.over, "got": self.got}
+        self._unsaid += 1
+        if now != self._told or self._unsaid == SPEAKS:
+            self._told, self._unsaid = now, 0
+            self.tell(**now)
 
     def _look(self) -> None:
         """Look at what an earlier transfer has left."""

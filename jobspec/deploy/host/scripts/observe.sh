@@ -8,5 +8,6 @@ set -- . run/*.json node-*/report.json spare/report.json
 for node in spare/ node-*/; do set -- "$@" "$node"; done
 tar --no-recursion -cf - -- "$@" 2>/dev/null
 stat -f -c 'room %b %f %a %c %d' . >&2 2>/dev/null; [ ! -w / ] || echo 'room of root' >&2
-[ ! -s "$own/supervisor.lock" ] || flock -n "$own/supervisor.lock" true 2>/dev/null || exit 76  # SUPERVISED in work_reader.py
+# SUPERVISED in work_reader.py
+[ ! -s "$own/supervisor.lock" ] || flock -n "$own/supervisor.lock" true 2>/dev/null || exit 76
 :

@@ -1,16 +1,20 @@
 #!/bin/sh
 # Makes version $2 below $1 from files of version $3, named by the first $4 bytes of stdin, and the tar behind them of $5
 # bytes; or, after $6 bytes of digests that sha256sum checks, more tars of any size. It has its name when it is whole. Older
-# versions than $3 are removed: nothing runs from them any more. Of the other arguments $7 are folders to make, the rest
+# versions than $3 are removed, but for one that an artefact names: it may run. Of the other arguments $7 are folders to make, the rest
 # files that version $3 may have written, and this one keeps. Prints nothing.
 set -eu; umask 022
 top=$1 version=$2 base=$3 names=$4 size=$5 sums=$6 folders=$7; shift 7
 mkdir -p -- "$top"; cd -- "$top"
 new=$(mktemp -d "$top/../.code.XXXXXX"); trap 'rm -rf -- "$new"' EXIT
 mkdir "$new/files"
-head -c "$names" > "$new/names"; head -c "$sums" > "$new/sums"; cat > "$new/tar"
+head -c "$names" > "$new/names"; [ "$sums" -eq 0 ] || head -c "$sums" > "$new/sums"; cat > "$new/tar"
 [ "$sums" -gt 0 ] || [ "$(wc -c < "$new/tar")" -eq "$size" ] || { echo "the connection broke off" >&2; exit 1; }
-[ "$names" -eq 0 ] || tar -C "$base" --null --no-recursion -T "$new/names" -cf - | tar -xpf - -C "$new/files"
+# Copies, not second names: containers write here, and what runs from the other version has to keep its own.
+if [ "$names" -gt 0 ]; then
+  (cd -- "$base" && xargs -r0 cp -fP --preserve=mode,timestamps --reflink=auto --parents -t "$new/files" -- < "$new/names")
+  find "$new/files" -type d -exec chmod 00755 {} +
+fi
 if [ "$sums" -eq 0 ]; then tar -xpf "$new/tar" -C "$new/files"; else
   tar -ixpf "$new/tar" -C "$new/files"
   (cd "$new/files" && sha256sum --quiet -c ../sums) >&2 || { echo "it differs from what was sent first" >&2; exit 1; }
@@ -26,5 +30,6 @@ done
 mv -f -- "$new/results" "$top/../.results"
 touch "$new/files"; mv -T -- "$new/files" "$top/$version"
 for old in *; do
-  case $old in "$version"|"$base") ;; *) rm -rf -- "$old" 2>/dev/null || : ;; esac
+  case $old in "$version"|"$base") continue ;; esac
+  grep -qs -- "code/$old" ../compose.yaml ../*.sh || rm -rf -- "$old" 2>/dev/null || :
 done
