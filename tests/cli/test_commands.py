@@ -86,6 +86,7 @@ def test_plan_explains_what_each_process_is_given(jobctl: Any, request: pytest.F
             127,
             "error: no-such-program: not found on the node's PATH",
         ),
+        (("logs", "--node", "-1"), 2, "error: the job has no node `-1`"),
         (("pull",), 2, "error: job `small` has left nothing to fetch"),
         (("logs", "small", "--since", "yesterday"), 2, "error: `yesterday` is not a time"),
         (("down", "--timeout", "soon"), 2, "error: `soon` is not a duration"),
@@ -105,6 +106,9 @@ def test_plan_explains_what_each_process_is_given(jobctl: Any, request: pytest.F
             2,
             "error: hosts.txt: `--on` and `--exclude` leave no host",
         ),
+        (("scale", "\u00b2"), 2, "error: `scale` takes a job and a number of nodes"),
+        (("scale", "0"), 2, "error: `scale` takes a job and a number of nodes"),
+        (("scale", "9" * 5000), 2, "error: `scale` takes a job and a number of nodes"),
         (("up", "--set", "nodes"), 2, "error: `nodes` is not a valid override [bad-override]"),
         (("init", "x", "--framework", "tensorflow"), 2, "error: unknown framework `tensorflow`"),
     ],
@@ -114,6 +118,11 @@ def test_bad_usage(jobctl: Any, argv: tuple[str, ...], code: int, first: str) ->
     (Path("state") / "jobs" / "small").mkdir(parents=True)
     ran = jobctl(*argv)
     assert (ran.code, ran.out, ran.err.splitlines()[:1]) == (code, "", [first])
+
+
+def test_no_rank_is_below_zero(jobctl: Any) -> None:
+    ran = jobctl("logs", "--rank", "-1", "-o", "json")
+    assert (ran.code, "'--rank'" in json.loads(ran.out)["error"]["message"]) == (2, True)
 
 
 def test_a_job_that_is_not_known_may_run_on_hosts(jobctl: Any) -> None:
