@@ -114,6 +114,13 @@ def test_code_that_is_large_is_a_warning_that_names_the_largest_files(jobctl: An
     assert json.loads(jobctl("validate", "-o", "json").out)["diagnostics"] == []  # nothing is sent
 
 
+def test_code_is_where_the_spec_says_if_its_target_is_its_source(jobctl: Any, tmp_path: Path) -> None:
+    (tmp_path / "code").mkdir()
+    for source, target, codes in (("code", f"{tmp_path}/code/", []), ("code", "/workspace", ["not-mounted"])):
+        ran = jobctl("validate", "--set", f"code.source={source}", "--set", f"code.target={target}", "-o", "json")
+        assert [found["code"] for found in json.loads(ran.out)["diagnostics"]] == codes
+
+
 def test_a_directory_is_no_spec(jobctl: Any, tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     ran = jobctl("validate", "folder", "-o", "json")
