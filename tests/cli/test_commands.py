@@ -177,6 +177,21 @@ def test_a_cluster_that_is_named_counts_for_a_job_that_is_up_on_hosts(
         assert (ran.code, f"error: {message}" in ran.err.splitlines()) == (2, True), (argv, ran.err)
 
 
+@pytest.mark.parametrize("options", [(), ("--hosts", "hosts.txt")])
+def test_what_is_rendered_is_for_where_the_job_runs(jobctl: Any, options: tuple[str, ...]) -> None:
+    """As `up` would start it: on its hosts, and on its target if a hosts file alone is named."""
+    Path("hosts.txt").write_text("one nodes=2\n")
+    about = Path("state") / "jobs" / "small" / "job.json"
+    about.parent.mkdir(parents=True)
+    about.write_text(json.dumps({"target": "ssh", "hosts": str(Path("hosts.txt").resolve())}))
+    assert jobctl("render", "--set", "image=x", "--out", "out", *options).code == 0
+    assert Path("out/one/node-0.sh").exists()
+    codes = [one["code"] for one in json.loads(jobctl("validate", "-o", "json", *options).out)["diagnostics"]]
+    assert codes == ["image-missing"]
+    assert jobctl("render", "--target", "local", "--out", "here").code == 0
+    assert Path("here/localhost/node-0.sh").exists()
+
+
 def test_options_of_a_cluster_and_of_hosts_do_not_mix(jobctl: Any) -> None:
     Path("hosts.txt").write_text("one\n")
     ran = jobctl("up", "--namespace", "ml", "--hosts", "hosts.txt")
