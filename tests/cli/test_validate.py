@@ -152,6 +152,18 @@ def test_init_writes_what_validates(jobctl: Any) -> None:
         assert jobctl("validate", f"{framework}/job.yaml", "--hosts", hosts).code == 0
 
 
+@pytest.mark.parametrize("home", ["a: b #c", "a$b", "${HOME}", "é'\"\\"])
+def test_init_writes_what_validates_wherever_home_is(
+    jobctl: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: str
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / home))
+    jobctl("init", "new")
+    Path("new", "train.py").write_text("")
+    ran = jobctl("plan", "new/job.yaml", "--explain", "-o", "json")
+    name = json.loads(ran.out)["job"]
+    assert json.loads(ran.out)["checkpoint"]["dir"] == str(tmp_path / home / "checkpoints" / name)
+
+
 def test_init_never_replaces_a_file(jobctl: Any) -> None:
     ran = jobctl("init", ".")
     assert (ran.code, Path("job.yaml").read_text()) == (2, SPEC)
