@@ -75,7 +75,7 @@ def _in_containers(spec: Spec, source: Source, where: _Where) -> list[Diagnostic
 
 
 def _in_cluster(spec: Spec, source: Source, where: _Where) -> list[Diagnostic]:
-    gloo = told(lambda: _gloo(spec, source)) if operator_of(spec) == "none" else []  # an operator sees to it
+    gloo = told(lambda: _gloo(spec, source) if operator_of(spec) == "none" else ())  # an operator sees to it
     found = _in_containers(spec, source, where) + apply(KUBERNETES, spec, source)
     found += _all(lambda: _claims(spec, source), lambda: check_told(spec, source), lambda: _native(spec, source))
     return found + gloo + told(lambda: _fitness(spec, source, where.target))
