@@ -84,6 +84,7 @@ def test_a_path_in_what_is_printed_is_quoted_for_a_shell(jobctl: Any) -> None:
         (("scale", "\u00b2"), 2, "error: `scale` takes a job and a number of nodes"),
         (("scale", "0"), 2, "error: `scale` takes a job and a number of nodes"),
         (("scale", "9" * 5000), 2, "error: `scale` takes a job and a number of nodes"),
+        (("ui", "--listen", "9" * 5000), 2, f"error: `{'9' * 5000}` is not an address to listen on"),
         (("up", "--set", "nodes"), 2, "error: `nodes` is not a valid override [bad-override]"),
         (("init", "x", "--framework", "tensorflow"), 2, "error: unknown framework `tensorflow`"),
     ],
