@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
@@ -49,11 +50,9 @@ def data(
     from jobctl.jobspec.operations.inspect.data import DataHosts, choose
     from jobctl.jobspec.operations.resolve.job import Reached
 
-    if hosts is None:
-        raise Failed("`data` looks at hosts, and none are named", 2, "name them: `--hosts hosts.txt`")
     if names and action is Action.list:
         raise Failed("`data list` shows all data of the hosts", 2, "leave the names out")
-    there = DataHosts(hosts, Reached(ssh_config=ssh_config, accept_new=accept_new))
+    there = DataHosts(hosts or _default_hosts(), Reached(ssh_config=ssh_config, accept_new=accept_new))
     found = there.list()
     if action is Action.remove:
         chosen = choose(found, names or ())
@@ -63,6 +62,17 @@ def data(
         _show(type(found)(done.hosts, {**found.failed, **done.failed}), output, "removed nothing", "removed")
     else:
         _show(found, output, "these hosts keep no data", None)
+
+
+def _default_hosts() -> Path:
+    """Return the user's default hosts file, and say that it counts. Ends with 2 if there is none."""
+    from jobctl.jobspec.operations.resolve.settings import default_hosts
+
+    default = default_hosts()
+    if default.value is None:
+        raise Failed("`data` looks at hosts, and none are named", 2, "name them: `--hosts hosts.txt`")
+    console.say(f"hosts: {default.value} (default, from {default.place})")
+    return default.value
 
 
 def _confirm(chosen: Mapping[str, Sequence[KeptData]]) -> None:

@@ -29,7 +29,8 @@ def logs(
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job ends.")] = False,
     node: Node = None,
     rank: Annotated[
-        Optional[int], typer.Option("--rank", metavar="R", help="One global rank.", show_default=False)  # noqa: UP045
+        Optional[int],  # noqa: UP045
+        typer.Option("--rank", metavar="R", min=0, help="One global rank.", show_default=False),
     ] = None,
     generation: Annotated[
         Optional[int],  # noqa: UP045

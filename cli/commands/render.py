@@ -33,7 +33,7 @@ def render(
 
     Example: jobctl render job.yaml --hosts hosts.txt --target compose --out rendered
     """
-    from jobctl.jobspec.operations.resolve.job import Where, compile_job, with_defaults
+    from jobctl.jobspec.operations.resolve.job import Where, as_started, compile_job
     from jobctl.jobspec.operations.resolve.planning import plan_of, ssh_options
     from jobctl.jobspec.plan.generation import first_generation
     from jobctl.jobspec.render.artefact import render
@@ -43,7 +43,7 @@ def render(
     from jobctl.views.reporter import Terminal
 
     ssh_options(ssh_config, accept_new=False, known=None)
-    where = with_defaults(job, Where(target_name(target), hosts, on, exclude))
+    where = as_started(job, Where(target_name(target), hosts, on, exclude))
     compiled = compile_job(job, overrides, where, Terminal())
     plan = plan_of(compiled)
     try:

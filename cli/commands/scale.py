@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
 import typer
@@ -41,6 +42,6 @@ def scale(
 
 def _job_and_count(arguments: list[str]) -> tuple[str | None, int]:
     *job, count = arguments
-    if len(job) > 1 or not count.isdigit() or int(count) < 1:
+    if len(job) > 1 or not re.fullmatch("0*[1-9][0-9]{0,8}", count):
         raise Failed("`scale` takes a job and a number of nodes", 2, "for example `jobctl scale my-job 3`")
     return (job[0] if job else None), int(count)

@@ -48,6 +48,9 @@ def ui(
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     with closing(open_ui(parse_address(listen), actions, new_token=new_token)) as server:
         console.say(f"open {server.url}")
+        if not sys.stdout.isatty():  # a program reads it
+            console.out(server.url)
+            console.deliver()
         try:
             server.serve_forever()
         finally:

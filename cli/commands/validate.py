@@ -35,12 +35,12 @@ def validate(
     """
     from jobctl.jobspec.operations.resolve.build import say_not_built
     from jobctl.jobspec.operations.resolve.code import say_left_out, selection
-    from jobctl.jobspec.operations.resolve.job import Where, check, say_default_hosts, say_unused_hosts, with_defaults
+    from jobctl.jobspec.operations.resolve.job import Where, as_started, check, say_default_hosts, say_unused_hosts
     from jobctl.views.diagnostics import show_diagnostics
     from jobctl.views.reporter import Terminal
 
     reporter = Terminal(output)
-    where = with_defaults(job, Where(target_name(target), hosts, on, exclude))
+    where = as_started(job, Where(target_name(target), hosts, on, exclude))
     say_default_hosts(where, reporter)
     checked = check(job, overrides, where)
     code = checked.code or selection(checked.loaded, checked.files[0], where.hosts)

@@ -29,7 +29,7 @@ def explain_plan(plan: Plan) -> None:
     for role in dict.fromkeys(node.role for node in plan.nodes):
         node = roles[role]
         console.out(f"\nenv of every {role if len(roles) > 1 else 'node'}:")
-        for name, value in _environment(node).items():
+        for name, value in {**_environment(node), **own_variables(plan, generation, node)}.items():
             console.out(f"  {name}={_shown(value)}")
         if node.launch.start:
             words = (word.partition("\n") for word in map(_shown, node.launch.start))
@@ -49,6 +49,19 @@ def _environment(node: Node) -> dict[str, Value]:
     # Elsewhere the framework's own launcher numbers them.
     ranks = {} if launch.start else dict(zip(launch.rank_env, (Slot("rank"), Slot("local_rank")), strict=True))
     return {**interface, **passed, **dict(launch.env), **secrets, **ranks, **dict(launch.process_env)}
+
+
+def own_variables(plan: Plan, generation: Generation, node: Node) -> dict[str, Value]:
+    """Return the variables of jobctl's own: in a pod of an operator there are those alone that are the same in all."""
+    alike = {"JOBCTL_JOB": generation.job, "JOBCTL_RUN_ID": generation.run_id, "JOBCTL_ROLE": node.role}
+    if generation.checkpoint_dir:
+        alike["JOBCTL_CHECKPOINT_DIR"] = generation.checkpoint_dir
+    if plan.cluster is not None and plan.cluster.operator != "none":
+        return dict(alike)
+    nodes = str(len(generation.members))
+    single = ("JOBCTL_NODE", "JOBCTL_ROLE_RANK", "JOBCTL_GENERATION", "JOBCTL_PROGRESS_FILE")
+    shown = {name: f"<{name.removeprefix('JOBCTL_').lower()}>" for name in single}
+    return {**alike, "JOBCTL_NODES": nodes, **shown}
 
 
 def _shown(value: Value) -> str:

@@ -15,9 +15,6 @@ import pytest
 from jobctl.main import COMMANDS
 from tests.cli.conftest import SPEC
 
-# Renewed with --update-golden.
-EXPLAINED = Path(__file__).parents[1] / "golden" / "cli" / "env-of-every-server.txt"
-
 
 @pytest.mark.parametrize("closed", [">&-", "<&- >&- 2>&-"])
 def test_closed_streams_change_nothing(closed: str, tmp_path: Path) -> None:
@@ -42,28 +39,6 @@ def test_a_path_in_what_is_printed_is_quoted_for_a_shell(jobctl: Any) -> None:
     assert "--hosts 'my job/hosts.txt' uses it" in jobctl("validate", "my job/job.yaml").err
 
 
-def test_plan_explains_the_whole_job(jobctl: Any) -> None:
-    ran = jobctl("plan", "--explain")
-    assert (ran.code, ran.out.splitlines()[-1]) == (10, "supervise small: no supervisor runs")
-    assert "0     trainer  localhost  127.0.0.2  0      cpu:0" in ran.out
-    assert "1     trainer  localhost  127.0.0.3  1      cpu:0" in ran.out
-    document = json.loads(jobctl("plan", "--explain", "-o", "json").out)
-    assert [node["host"]["address"] for node in document["nodes"]] == ["127.0.0.2", "127.0.0.3"]
-
-
-def test_plan_explains_what_each_process_is_given(jobctl: Any, request: pytest.FixtureRequest) -> None:
-    """Each variable once, and of the spec's own only those that the launcher lets through."""
-    env = "env: {HTTP_PROXY: 'http://p:1', PADDLE_WITH_GLOO: '2', FLAGS_selected_gpus: '7', MASTER_ADDR: x, NCCL_DEBUG: INFO}"
-    ps = "mode: ps\nps: {servers: 1, trainers: 1}\ndevices: {kind: gpu, ids: '3'}\n"
-    Path("job.yaml").write_text(f"name: wide\nframework: paddle\nscript: train.py\n{ps}{env}\n")
-    lines = jobctl("plan", "--explain").out.splitlines()
-    server = lines.index("env of every server:")
-    found = "\n".join(lines[server + 1 : lines.index("each process runs:")]) + "\n"
-    if request.config.getoption("--update-golden"):
-        EXPLAINED.write_text(found)
-    assert found == EXPLAINED.read_text()
-
-
 @pytest.mark.parametrize(
     ("argv", "code", "first"),
     [
@@ -86,6 +61,7 @@ def test_plan_explains_what_each_process_is_given(jobctl: Any, request: pytest.F
             127,
             "error: no-such-program: not found on the node's PATH",
         ),
+        (("logs", "--node", "-1"), 2, "error: the job has no node `-1`"),
         (("pull",), 2, "error: job `small` has left nothing to fetch"),
         (("logs", "small", "--since", "yesterday"), 2, "error: `yesterday` is not a time"),
         (("down", "--timeout", "soon"), 2, "error: `soon` is not a duration"),
@@ -105,6 +81,10 @@ def test_plan_explains_what_each_process_is_given(jobctl: Any, request: pytest.F
             2,
             "error: hosts.txt: `--on` and `--exclude` leave no host",
         ),
+        (("scale", "\u00b2"), 2, "error: `scale` takes a job and a number of nodes"),
+        (("scale", "0"), 2, "error: `scale` takes a job and a number of nodes"),
+        (("scale", "9" * 5000), 2, "error: `scale` takes a job and a number of nodes"),
+        (("ui", "--listen", "9" * 5000), 2, f"error: `{'9' * 5000}` is not an address to listen on"),
         (("up", "--set", "nodes"), 2, "error: `nodes` is not a valid override [bad-override]"),
         (("init", "x", "--framework", "tensorflow"), 2, "error: unknown framework `tensorflow`"),
     ],
@@ -114,6 +94,11 @@ def test_bad_usage(jobctl: Any, argv: tuple[str, ...], code: int, first: str) ->
     (Path("state") / "jobs" / "small").mkdir(parents=True)
     ran = jobctl(*argv)
     assert (ran.code, ran.out, ran.err.splitlines()[:1]) == (code, "", [first])
+
+
+def test_no_rank_is_below_zero(jobctl: Any) -> None:
+    ran = jobctl("logs", "--rank", "-1", "-o", "json")
+    assert (ran.code, "'--rank'" in json.loads(ran.out)["error"]["message"]) == (2, True)
 
 
 def test_a_job_that_is_not_known_may_run_on_hosts(jobctl: Any) -> None:
@@ -166,6 +151,21 @@ def test_a_cluster_that_is_named_counts_for_a_job_that_is_up_on_hosts(
     for argv, message in told.items():
         ran = jobctl(*argv, "--set", "image=x")
         assert (ran.code, f"error: {message}" in ran.err.splitlines()) == (2, True), (argv, ran.err)
+
+
+@pytest.mark.parametrize("options", [(), ("--hosts", "hosts.txt")])
+def test_what_is_rendered_is_for_where_the_job_runs(jobctl: Any, options: tuple[str, ...]) -> None:
+    """As `up` would start it: on its hosts, and on its target if a hosts file alone is named."""
+    Path("hosts.txt").write_text("one nodes=2\n")
+    about = Path("state") / "jobs" / "small" / "job.json"
+    about.parent.mkdir(parents=True)
+    about.write_text(json.dumps({"target": "ssh", "hosts": str(Path("hosts.txt").resolve())}))
+    assert jobctl("render", "--set", "image=x", "--out", "out", *options).code == 0
+    assert Path("out/one/node-0.sh").exists()
+    codes = [one["code"] for one in json.loads(jobctl("validate", "-o", "json", *options).out)["diagnostics"]]
+    assert codes == ["image-missing"]
+    assert jobctl("render", "--target", "local", "--out", "here").code == 0
+    assert Path("here/localhost/node-0.sh").exists()
 
 
 def test_options_of_a_cluster_and_of_hosts_do_not_mix(jobctl: Any) -> None:

@@ -85,6 +85,18 @@ def test_commands_say_that_default_hosts_are_used(jobctl: Any, home: Path) -> No
     assert jobctl("validate", "--target", "local").err == "job.yaml: valid\n"
 
 
+def test_data_is_looked_for_on_the_default_hosts(jobctl: Any, home: Path) -> None:
+    (home / "cluster.txt").write_text("127.0.0.1:1\n")
+    (home / "config.yaml").write_text("hosts: cluster.txt\n")
+    ran = jobctl("data", "list", "-o", "json")
+    said = f"hosts: {home}/cluster.txt (default, from {home}/config.yaml:1)"
+    failed = [(one["host"], one["code"]) for one in json.loads(ran.out)["failed_hosts"]]
+    assert (ran.code, ran.err.splitlines()[0], failed) == (3, said, [("127.0.0.1", "connection-refused")])
+    (home / "config.yaml").unlink()
+    ran = jobctl("data", "list")
+    assert (ran.code, ran.err.splitlines()[0]) == (2, "error: `data` looks at hosts, and none are named")
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

@@ -114,6 +114,13 @@ def test_code_that_is_large_is_a_warning_that_names_the_largest_files(jobctl: An
     assert json.loads(jobctl("validate", "-o", "json").out)["diagnostics"] == []  # nothing is sent
 
 
+def test_code_is_where_the_spec_says_if_its_target_is_its_source(jobctl: Any, tmp_path: Path) -> None:
+    (tmp_path / "code").mkdir()
+    for source, target, codes in (("code", f"{tmp_path}/code/", []), ("code", "/workspace", ["not-mounted"])):
+        ran = jobctl("validate", "--set", f"code.source={source}", "--set", f"code.target={target}", "-o", "json")
+        assert [found["code"] for found in json.loads(ran.out)["diagnostics"]] == codes
+
+
 def test_a_directory_is_no_spec(jobctl: Any, tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     ran = jobctl("validate", "folder", "-o", "json")
@@ -143,6 +150,18 @@ def test_init_writes_what_validates(jobctl: Any) -> None:
         assert jobctl("validate", f"{framework}/job.yaml").code == 0
         hosts = f"{framework}/hosts.txt"
         assert jobctl("validate", f"{framework}/job.yaml", "--hosts", hosts).code == 0
+
+
+@pytest.mark.parametrize("home", ["a: b #c", "a$b", "${HOME}", "é'\"\\"])
+def test_init_writes_what_validates_wherever_home_is(
+    jobctl: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: str
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / home))
+    jobctl("init", "new")
+    Path("new", "train.py").write_text("")
+    ran = jobctl("plan", "new/job.yaml", "--explain", "-o", "json")
+    name = json.loads(ran.out)["job"]
+    assert json.loads(ran.out)["checkpoint"]["dir"] == str(tmp_path / home / "checkpoints" / name)
 
 
 def test_init_never_replaces_a_file(jobctl: Any) -> None:

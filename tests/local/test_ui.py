@@ -39,6 +39,12 @@ def test_the_page_shows_a_job(jobs: Jobs, eventually: Callable[..., Any]) -> Non
     jobs.ok("down")
 
 
+def test_a_program_reads_the_address_alone(jobs: Jobs) -> None:
+    with ui(jobs) as (url, server):
+        assert server.stdout is not None
+        assert server.stdout.readline() == f"{url}\n"
+
+
 def _with_story(client: UiClient, eventually: Callable[..., Any]) -> dict[str, Any]:
     """Return the job once its story has been told, for which no look waits."""
     found: dict[str, Any] = eventually(

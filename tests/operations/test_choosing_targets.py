@@ -57,9 +57,13 @@ def test_options_that_disagree_are_refused(where: Where, message: str) -> None:
         (Where(target="compose"), "slurm", "compose"),
         (Where(), "compose", None),
         (Where(), "local", None),
+        (Where(hosts=HOSTS), "ssh", "ssh"),
+        (Where(hosts=HOSTS, target="compose"), "ssh", "compose"),
+        (Where(hosts=HOSTS), "slurm", None),
+        (Where(hosts=HOSTS), "local", None),
     ],
 )
-def test_a_job_that_is_up_keeps_the_target_that_chooses_its_nodes(
+def test_a_job_that_is_up_keeps_its_target_where_options_allow_that(
     where: Where, recorded: str, target: str | None
 ) -> None:
     assert where_recorded(where, recorded).target == target

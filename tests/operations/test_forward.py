@@ -45,7 +45,7 @@ def test_what_is_not_understood(text: str, message: str) -> None:
     assert error.value.message == message
 
 
-@pytest.mark.parametrize("job", ["resnet", "job.yaml", "./1.yaml", "2024/job.yaml"])
+@pytest.mark.parametrize("job", ["resnet", "job.yaml", "1.yaml", "./1.yaml", "2024/job.yaml"])
 def test_a_job_is_not_taken_for_a_port(job: str) -> None:
     assert not is_port_forward(job)
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from jobctl.jobspec.importers.names import fitted
+from jobctl.jobspec.importers.write import scalar
 from jobctl.jobspec.operations.errors import Refused
 from jobctl.jobspec.operations.user import home, user_name
 from jobctl.jobspec.spec.frameworks import FRAMEWORKS, FrameworkName, is_framework
@@ -62,7 +63,8 @@ def _spec(directory: Path, framework: FrameworkName) -> str:
     checkpoint = (home() or directory.resolve()) / "checkpoints" / name
     traits = FRAMEWORKS[framework]
     elastic = f"{' ' * 16}# {traits.elastic}" if traits.elastic else ""
-    return _SPEC.format(name=name, framework=framework, about=traits.starts, checkpoint=checkpoint, elastic=elastic)
+    written = scalar(str(checkpoint).replace("$", "$$"))
+    return _SPEC.format(name=name, framework=framework, about=traits.starts, checkpoint=written, elastic=elastic)
 
 
 def job_name(directory: str, user: str) -> str:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from jobctl.jobspec.operations.reporter import Reporter
     from jobctl.jobspec.plan.types import Plan
 
-_FORWARD = re.compile(r"(?P<local>[0-9]+)(?::(?P<node>[^:]+)(?::(?P<port>[0-9]+))?)?")
+_FORWARD = re.compile(r"(?P<local>[0-9]{1,9})(?::(?P<node>[^:]+)(?::(?P<port>[0-9]{1,9}))?)?")
 FORM = "write PORT, PORT:NODE or PORT:NODE:PORT, for example `6006`, `6006:1` or `16006:1:6006`"
 
 
@@ -32,8 +32,8 @@ class PortForward:
 
 
 def is_port_forward(text: str) -> bool:
-    """Say whether a word is meant as PORT[:NODE[:PORT]], and not as a job: names of jobs begin with a letter."""
-    return text[:1].isdigit() and "/" not in text
+    """Say whether a word is meant as PORT[:NODE[:PORT]], and not as a job: names begin with a letter, files have a dot or slash."""
+    return text[:1].isdigit() and not {"/", "."} & set(text)
 
 
 def parse_port_forward(text: str) -> PortForward:

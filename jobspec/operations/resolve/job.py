@@ -124,9 +124,10 @@ class Where:
 def as_started(job: str | None, where: Where) -> Where:
     """Return `where`, filled in for a job that is up: its hosts and target are what it was started with.
 
-    For a job that is not known here, the user's own default counts.
+    Options count more: a hosts file alone leaves the job its target. For a job that is not known here, the user's own default
+    counts.
     """
-    if where.hosts is not None or not may_take_hosts(where.target):
+    if not may_take_hosts(where.target) or (where.hosts is not None and where.target is not None):
         return where
     name = job if job is not None and not is_spec_file(job) else _name_in(spec_path(job))
     about = (job_of_name(name).about() or {}) if name else {}
@@ -134,7 +135,7 @@ def as_started(job: str | None, where: Where) -> Where:
         return with_defaults(job, where)
     if about.get("target"):
         where = where_recorded(where, about["target"])
-    if not about.get("hosts") or (where.target is None and names_cluster(where)):
+    if where.hosts is not None or not about.get("hosts") or (where.target is None and names_cluster(where)):
         return where
     if not Path(about["hosts"]).is_file():
         raise Refused(

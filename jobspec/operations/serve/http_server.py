@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socket import AF_INET6, SO_REUSEADDR, SOL_SOCKET
 from typing import Any
@@ -16,7 +17,7 @@ def parse_address(text: str) -> tuple[str, int]:
     """Return address and port of `ADDR:PORT`, `:PORT` or `PORT`; without an address, that of loopback. Raises Refused."""
     host, _, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
-    if not port.isascii() or not port.isdecimal() or int(port) > 65535:
+    if not re.fullmatch("[0-9]{1,5}", port) or int(port) > 65535:
         raise Refused(f"`{text}` is not an address to listen on", "write `127.0.0.1:PORT`, or a port alone")
     return host or LOOPBACK, int(port)
 

@@ -42,10 +42,14 @@ def choose_target(where: Where) -> TargetName:
 
 
 def where_recorded(where: Where, recorded: str) -> Where:
-    """Return `where` with the target that a job was started on, if that chooses its nodes and no option says otherwise."""
+    """Return `where` with the target that a job was started on, if that goes with the options and none says otherwise.
+
+    It chooses its nodes, or takes the hosts file that an option names.
+    """
     traits = traits_of(recorded)
     elsewhere = names_cluster(where) and not traits.takes_context
-    if where.target is not None or not traits.chooses_nodes or elsewhere:
+    fits = traits.chooses_nodes if where.hosts is None else traits.takes_hosts
+    if where.target is not None or not fits or elsewhere:
         return where
     return replace(where, target=cast(TargetName, recorded))
 

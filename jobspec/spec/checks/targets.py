@@ -16,6 +16,7 @@ from jobctl.jobspec.spec.checks.notify import check_from_hosts, check_told
 from jobctl.jobspec.spec.checks.rules import apply, operator_of
 from jobctl.jobspec.spec.checks.slurm import RULES as SLURM
 from jobctl.jobspec.spec.checks.slurm import in_container
+from jobctl.jobspec.spec.checks.unmounted import check_local_code, check_local_paths, check_node_paths
 from jobctl.jobspec.spec.cluster_names import OBJECT_HINT, is_object
 from jobctl.jobspec.spec.diagnostics import Diagnostic
 from jobctl.jobspec.spec.hosts import Host
@@ -54,8 +55,8 @@ class _Where:
 def _on_this_machine(spec: Spec, source: Source, where: _Where) -> list[Diagnostic]:
     return _all(
         lambda: _processes(spec, source),
-        lambda: _unmounted(spec, source, where.directory),
-        lambda: _code_target(spec, source),
+        lambda: check_local_paths(spec, source, where.directory),
+        lambda: check_local_code(spec, source, where.directory),
         lambda: _local_script(spec, source, where.directory),
         lambda: check_from_hosts(spec, source),
         lambda: _fitness(spec, source, where.target),
@@ -74,7 +75,7 @@ def _in_containers(spec: Spec, source: Source, where: _Where) -> list[Diagnostic
 
 
 def _in_cluster(spec: Spec, source: Source, where: _Where) -> list[Diagnostic]:
-    gloo = told(lambda: _gloo(spec, source)) if operator_of(spec) == "none" else []  # an operator sees to it
+    gloo = told(lambda: _gloo(spec, source) if operator_of(spec) == "none" else ())  # an operator sees to it
     found = _in_containers(spec, source, where) + apply(KUBERNETES, spec, source)
     found += _all(lambda: _claims(spec, source), lambda: check_told(spec, source), lambda: _native(spec, source))
     return found + gloo + told(lambda: _fitness(spec, source, where.target))
@@ -114,7 +115,7 @@ def _in_allocation(spec: Spec, source: Source, where: _Where) -> list[Diagnostic
     return apply(SLURM, spec, source) + _all(
         lambda: _gloo(spec, source),
         lambda: _native(spec, source),
-        lambda: _image(spec, source, where.target) if in_container(spec) else _nothing_mounted(spec, source),
+        lambda: _image(spec, source, where.target) if in_container(spec) else check_node_paths(spec, source),
         lambda: _relative_volumes(spec, source) if in_container(spec) else (),
         lambda: _script_not_sent(spec, source, where.directory) if _sends(spec) else (),
         lambda: _outputs_not_kept(spec, source) if _sends(spec) else (),
@@ -135,20 +136,6 @@ def _sends(spec: Spec) -> bool:
     return in_container(spec) or (spec.slurm is not None and spec.slurm.login is not None)
 
 
-# In an allocation, without containers.
-
-
-def _nothing_mounted(spec: Spec, source: Source) -> Iterator[Diagnostic]:
-    hint = "name paths of the nodes in the script's arguments"
-    for number, volume in enumerate(spec.volumes):
-        if volume.source != volume.target:
-            message = f"processes on the nodes see `{volume.source}`, not `{volume.target}`"
-            yield Diagnostic("warning", "not-mounted", message, source.value_span(("volumes", number, "source")), hint)
-    if spec.code is not None and source.has(("code", "target")):
-        message = "processes on the nodes find the code in their working directory, not at this path"
-        yield Diagnostic("warning", "not-mounted", message, source.value_span(("code", "target")), hint)
-
-
 # On this machine.
 
 
@@ -161,26 +148,6 @@ def _processes(spec: Spec, source: Source) -> Iterator[Diagnostic]:
         wheres: tuple[tuple[str, ...], ...] = (("ps", "trainers"), ("nodes",))
         where = next((where for where in wheres if source.has(where)), ("devices",))
         yield Diagnostic("warning", "more-processes-than-cores", message, source.value_span(where))
-
-
-def _unmounted(spec: Spec, source: Source, directory: Path) -> Iterator[Diagnostic]:
-    for number, volume in enumerate(spec.volumes):
-        if volume.kind != "bind" or not volume.source:
-            continue
-        span = source.value_span(("volumes", number, "source"))
-        path = os.path.normpath(directory / volume.source)
-        if not os.path.exists(path):
-            message = f"there is no `{volume.source}` on this machine"
-            yield Diagnostic("warning", "file-not-found", message, span, "nothing is created in its place")
-        if path != volume.target:
-            message = f"target `local` mounts nothing: processes see `{volume.source}`, not `{volume.target}`"
-            yield Diagnostic("warning", "not-mounted", message, span)
-
-
-def _code_target(spec: Spec, source: Source) -> Iterator[Diagnostic]:
-    if spec.code is not None and source.has(("code", "target")):
-        message = f"target `local` mounts nothing: the code is at `{spec.code.source}`, not `{spec.code.target}`"
-        yield Diagnostic("warning", "not-mounted", message, source.value_span(("code", "target")))
 
 
 def _local_script(spec: Spec, source: Source, directory: Path) -> Iterator[Diagnostic]:
