@@ -10,7 +10,7 @@ fast memory is counts as the same in any case, as it is the same memory.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from statistics import median
 from typing import Any
@@ -19,6 +19,7 @@ from jobctl.jobspec.deploy.model.untrusted import Json
 from jobctl.jobspec.records import dataclass
 
 ROUNDS_DIGEST = ("sha256", b"jobctl", b"fitness", 5000)  # what the probe computes in `compute`
+SURE, ALIKE = 3, 0.05  # samples of a host that differ by no more than this part of them: it is not chance
 # Below what is usual on a machine, down to which a host's core counts as fast as any other.
 NOISE: Mapping[str, float] = {"all cores": 0.25, "memory of the host": 1.0}
 
@@ -53,6 +54,11 @@ class Sample:
         waited = max(0.0, self.wall * self.workers - self.cpu)
         return min(self.workers * self.cpu / (self.cpu + min(waited, self.idle)), max(self.cores, 0.01))
 
+    @property
+    def ran(self) -> bool:
+        """Whether the host ran on all cores all the time, which none with less than nine tenths of them does."""
+        return self.cpu > self.wall * self.workers * (1 - ALIKE)
+
 
 @dataclass
 class SharedCores:
@@ -69,13 +75,33 @@ class SharedCores:
         """
         for host, sample in samples.items():
             self.seen.setdefault(host, []).append(sample)
-        own = {host: median(sample.by_core for sample in seen) for host, seen in self.seen.items()}
+        own = self._by_core()
         usual = median(own.values())
         return {
-            host: median(sample.share for sample in seen)
-            * (usual if own[host] > usual * (1 - self.noise) else own[host])
+            host: _share(seen) * (usual if own[host] > usual * (1 - self.noise) else own[host])
             for host, seen in self.seen.items()
         }
+
+    def steady(self, host: str) -> bool:
+        """Say whether more samples of a host would say nothing else: it ran on all cores, or had the same share of them often.
+
+        Where its cores themselves look slow, more samples may still say that they are not.
+        """
+        seen = self.seen.get(host, ())
+        shares = [sample.share for sample in seen][-SURE:]
+        alike = len(shares) == SURE and min(shares) > max(shares) * (1 - ALIKE)
+        if not alike and not any(sample.ran for sample in seen):
+            return False
+        own = self._by_core()
+        return own[host] > median(own.values()) * (1 - self.noise)
+
+    def _by_core(self) -> dict[str, float]:
+        return {host: median(sample.by_core for sample in seen) for host, seen in self.seen.items()}
+
+
+def _share(seen: Sequence[Sample]) -> float:
+    """Return the usual share of several samples, or that of those in which the host ran on all cores: that was no luck."""
+    return median([sample.share for sample in seen if sample.ran] or [sample.share for sample in seen])
 
 
 def sample_of(data: Mapping[str, Any]) -> Sample:
