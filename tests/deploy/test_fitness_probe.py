@@ -110,6 +110,20 @@ def test_a_device_by_pytorch(session: ProbeSession) -> None:
     assert (one["device"], one["right"], one["gemm"] > 0, one["memory"] > 0) == ("cpu", True, True, True)
 
 
+def test_a_task_may_take_longer_than_the_probe_waits_for_the_next() -> None:
+    """A framework may take ten minutes to add up or to compile; without a task, the probe ends after five."""
+    source = probe_source().replace("SILENCE = 300 ", "SILENCE = 1 ")
+    assert source != probe_source()
+    session = ProbeSession("a", LocalTransport().dial([sys.executable, "-c", source, "token"]), "token")
+    program = "import time\ndef measure(task):\n    time.sleep(1.5)\n    return {'slept': True}\n"
+    assert session.ask("devices", 60, program=program)["slept"] is True
+    with pytest.raises(HostError, match=r"no answer within 0\.2 s"):
+        session.ask("devices", 0.2, program=program.replace("1.5", "600"))
+    session.channel.settimeout(60)
+    assert session.channel.recv(1) == b""  # it has ended, since nobody waits for it any more
+    session.close()
+
+
 def test_an_image_without_pytorch_says_so() -> None:
     argv = [sys.executable, "-S", "-I", "-c", probe_source(), "token"]  # no site-packages
     task = json.dumps({"do": "devices", "program": text_of(Programs().devices)})

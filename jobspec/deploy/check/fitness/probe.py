@@ -28,7 +28,7 @@ from typing import Any, Callable, Dict, List
 from jobctl.jobspec.deploy.check.fitness.network_probe import NETWORK_TASKS, in_threads, waited
 
 Json = Dict[str, Any]
-SILENCE = 300  # seconds without a task after which jobctl is gone
+SILENCE = 300  # seconds without a task after which jobctl is gone, beside those that it waits for the task
 ROUNDS = 5000  # of PBKDF2 in one step, some milliseconds
 BUFFER = 16 << 20  # bytes that a step copies: more than most caches of one core
 COPIERS = 8  # processes that copy at the same time, at most
@@ -335,8 +335,8 @@ TASKS: Dict[str, Callable[[Json], Json]] = {
 def main() -> None:
     """Do tasks until there are no more."""
     for line in iter(sys.stdin.readline, ""):
-        signal.alarm(SILENCE)
         task: Json = json.loads(line)
+        signal.alarm(SILENCE + int(task.get("patience", 0)))
         try:
             said = TASKS[task["do"]](task)
         except Exception as error:
