@@ -118,7 +118,12 @@ def sample_of(data: Mapping[str, Any]) -> Sample:
 
 def device_values(said: Json) -> dict[str, dict[str, float]]:
     """Return what a probe measured of devices, by metric and device; "" is all of the host."""
-    names = {"gemm": "matrix products", "memory": "memory of the device", "copy": "copies to the device"}
+    names = {
+        "gemm": "matrix products",
+        "memory": "memory of the device",
+        "copy": "copies to the device",
+        "back": "copies from the device",
+    }
     found: dict[str, dict[str, float]] = {}
     for one in said["devices"]:
         for key, metric in names.items():
