@@ -10,7 +10,7 @@ import pytest
 
 from jobctl.jobspec.deploy.check.fitness.effort import EFFORTS
 from jobctl.jobspec.deploy.check.fitness.findings import findings_of
-from jobctl.jobspec.deploy.check.fitness.rounds import Doubts, measure_in_rounds
+from jobctl.jobspec.deploy.check.fitness.rounds import FAR, Doubts, measure_in_rounds
 from jobctl.jobspec.deploy.check.fitness.samples import (
     NOISE,
     Sample,
@@ -210,6 +210,23 @@ def test_storage_without_the_wait_for_a_core() -> None:
     said = {"bytes": 32 << 20, "write_seconds": 0.3, "write_waited": 0.1}
     assert round(storage_speed(said, "write", shared=False)) == 112
     assert round(storage_speed(said, "write", shared=True)) == 168
+
+
+def test_a_host_that_did_not_wait_for_a_core_has_no_slow_disk_by_that() -> None:
+    """At a load of 16 most hosts waited almost all the time while the disk went on: 5600 MB/s, and 560 for who did not."""
+    waited, ran = (
+        {
+            "bytes": 32 << 20,
+            "write_seconds": 0.06,
+            "write_waited": seconds,
+            "read_seconds": 0.06,
+            "read_waited": seconds,
+        }
+        for seconds in (0.059, 0.0)
+    )
+    for what, metric in (("write", METRIC["writing"]), ("read", METRIC["reading"])):
+        share = storage_speed(ran, what, shared=True) / storage_speed(waited, what, shared=True)
+        assert share > (1 - metric.tolerance) / FAR  # so that more comparisons may clear it
 
 
 def test_a_transfer_without_the_wait_for_a_core() -> None:

@@ -22,7 +22,7 @@ from jobctl.jobspec.deploy.check.fitness.verdicts import METRIC, METRICS, PastVa
 from jobctl.jobspec.records import dataclass
 
 SURE = 3  # comparisons of two hosts in one round from which on they count
-FAR, FEW = 3.0, 2  # times below what is too slow, and comparisons from which on that is certain
+FAR = 3.0  # times below what is too slow: as often as that, it is certain
 OF_ALL = frozenset(
     metric.name for metric in METRICS if not metric.once
 )  # what each round of hosts of their own measures
@@ -114,7 +114,7 @@ class _Seen:
         if METRIC[name].by_core:
             return self.steady(name, host)
         shares = self.shares.get((name, host), [])
-        return len(shares) >= FEW and max(shares) < (1 - METRIC[name].tolerance) / FAR
+        return len(shares) >= SURE and max(shares) < (1 - METRIC[name].tolerance) / FAR
 
     def references(self, doubted: Doubts) -> dict[str, frozenset[str]]:
         """Return which hosts are measured with doubtful ones of their machine, and what: the fastest of it."""

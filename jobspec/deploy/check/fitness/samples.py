@@ -20,6 +20,7 @@ from jobctl.jobspec.records import dataclass
 
 ROUNDS_DIGEST = ("sha256", b"jobctl", b"fitness", 5000)  # what the probe computes in `compute`
 SURE, ALIKE = 3, 0.05  # samples of a host that differ by no more than this part of them: it is not chance
+MOST = 5  # times that a disk may look faster for the wait for a core, which is less than what is certain (rounds.py)
 # Below what is usual on a machine, down to which a host's core counts as fast as any other.
 NOISE: Mapping[str, float] = {"all cores": 0.25, "memory of the host": 1.0}
 
@@ -135,10 +136,14 @@ def device_values(said: Json) -> dict[str, dict[str, float]]:
 
 
 def storage_speed(said: Json, what: str, *, shared: bool) -> float:
-    """Return how many MB a second were read or written; where cores are shared, without the wait for one of them."""
+    """Return how many MB a second were read or written; where cores are shared, without the wait for one of them.
+
+    The disk may have worked during that wait, so it is not left out whole: a host that waited would look ten times as fast
+    as one that did not.
+    """
     took = float(said[f"{what}_seconds"])
     if shared:
-        took = max(took / 10, took - float(said[f"{what}_waited"]))
+        took = max(took / MOST, took - float(said[f"{what}_waited"]))
     return float(said["bytes"]) / 1e6 / max(took, 1e-6)
 
 
