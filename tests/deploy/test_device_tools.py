@@ -1,7 +1,9 @@
 """What the tools of drivers say of devices.
 
 The texts are as these tools print them, as recorded by others, with some values changed. That of `nvidia-smi` is of an
-H100 with driver 590 (github.com/utkuozdemir/nvidia_gpu_exporter, internal/captures); its second device was added by hand.
+H100 with driver 590 (github.com/utkuozdemir/nvidia_gpu_exporter, internal/captures), that of `rocm-smi --showrasinfo` of an
+MI50 (arkprojects.space/wiki/AMD_GFX906). That of `npu-smi info -t ecc` is as the documentation and the source of Ascend's
+driver have it. Second devices and errors were added by hand.
 """
 
 from __future__ import annotations
@@ -81,6 +83,62 @@ def test_npu() -> None:
     assert {one.broken for one in found} == {()}
 
 
+ERRORS = {"rocm-smi": TEXTS / "rocm-smi-ras.txt", "npu-smi": TEXTS / "npu-smi-ecc.txt"}  # what else they are asked
+
+
+@pytest.mark.parametrize("tool", ERRORS)
+@pytest.mark.parametrize("errors", ["", "x", "NPU ID : 0\nChip ID : x", "GPU[0]: RAS INFO\nUMC ENABLED 1"])
+def test_memory_without_errors(tool: str, errors: str) -> None:
+    """Corrected errors, errors of a device's whole life, isolated pages, and numbers of blocks that are off are none."""
+    assert {one.broken for one in device_states({**told(tool), "errors": ERRORS[tool].read_text()})} == {()}
+    assert device_states({**told(tool), "errors": errors}) == device_states(told(tool))
+
+
+BITS, PAGES = "HBM Double Bit Error Count               : ", "HBM Double Bit Next-Isolated Pages Count : "
+
+
+@pytest.mark.parametrize(
+    ("tool", "old", "new", "device", "said"),
+    [
+        (
+            "rocm-smi",
+            "UMC        ENABLED                  0                    0",
+            "UMC ENABLED 0 2",
+            0,
+            "in its block UMC",
+        ),
+        (
+            "rocm-smi",
+            "5                    0",
+            "5 1",
+            1,
+            "has had 1 errors that ECC could not correct, in its block GFX",
+        ),
+        ("npu-smi", f"{BITS}0", f"{BITS}2", 0, "has had 2 memory errors that ECC could not correct"),
+        ("npu-smi", f"{PAGES}4294967295", f"{PAGES}1", 1, "waits for a reset, to isolate bad pages of its memory"),
+        (
+            "npu-smi",
+            f"{PAGES}0\n\tNPU",
+            f"{PAGES}64\n\tNPU",
+            2,
+            "waits for a reset, to isolate bad pages of its memory",
+        ),
+        (
+            "npu-smi",
+            "Double-bit Error Count                   : 0",
+            "Double-bit Error Count : 9",
+            3,
+            "has had 9 memory",
+        ),
+    ],
+)
+def test_memory_with_errors(tool: str, old: str, new: str, device: int, said: str) -> None:
+    text = ERRORS[tool].read_text()
+    assert old in text
+    found = device_states({**told(tool), "errors": text.replace(old, new, 1)})
+    assert {number: said in one.broken[0] for number, one in enumerate(found) if one.broken} == {device: True}
+
+
 @pytest.mark.parametrize("tool", ["nvidia-smi", "rocm-smi", "npu-smi", "xpu-smi"])
 @pytest.mark.parametrize("text", ["", "x", "{", "[]", '{"card0": 1, "system": 2}', "| 0 |\n| 1 |", "1, 2, 3"])
 def test_other_words_are_no_devices(tool: str, text: str) -> None:
@@ -118,11 +176,13 @@ def test_a_host_whose_devices_differ(tool: str, old: str, new: str, verdict: str
 
 
 def play(tool: str, directory: Path, *, code: int = 0, refuses: str = "no word") -> None:
-    """Put a tool there that prints its text, and keeps its arguments; it fails on those that have a word in them."""
+    """Put a tool there that prints its texts, and keeps its arguments; it fails on those that have a word in them."""
     path = directory / tool
     kept, text = json.dumps(str(directory / f"{tool}.args")), (TEXTS / f"{tool}.txt").read_text()
+    errors = ERRORS[tool].read_text() if tool in ERRORS else ""
     asked = "' '.join(sys.argv[1:])"
-    lines = (f"#!{sys.executable}", "import sys", f"open({kept}, 'w').write({asked})", f"print({text!r})")
+    printed = f"print({errors!r} if '-t ecc' in {asked} or 'ras' in {asked} else {text!r})"
+    lines = (f"#!{sys.executable}", "import sys", f"open({kept}, 'a').write({asked} + '\\n')", printed)
     path.write_text("\n".join((*lines, f"sys.exit(2 if {refuses!r} in {asked} else {code})")) + "\n")
     path.chmod(0o755)
 
@@ -135,13 +195,16 @@ def test_the_probe_asks_the_tool_that_is_there(kind: str, tool: str, tmp_path: P
     play(tool, tmp_path)
     said = probe.inventory({"kind": kind})["driver"]
     assert (said["tool"], len(device_states(said))) == (tool, {"npu-smi": 4}.get(tool, 2))
-    asked = (tmp_path / f"{tool}.args").read_text()
+    asked = (tmp_path / f"{tool}.args").read_text().splitlines()
     wanted = {
         "rocm-smi": "--showmeminfo vram",
         "npu-smi": "info",
         "nvidia-smi": "--query-gpu=index,name,driver_version",
     }
-    assert wanted[tool] in asked
+    assert wanted[tool] in asked[0]
+    errors = {"rocm-smi": ["--showrasinfo all"], "npu-smi": [f"info -t ecc -i {npu}" for npu in (0, 4, 8)]}
+    assert sorted(asked[1:]) == errors.get(tool, [])
+    assert ("Double Bit" in said["errors"], "RAS INFO" in said["errors"]) == (tool == "npu-smi", tool == "rocm-smi")
 
 
 def test_a_driver_that_knows_no_rows_of_memory_is_asked_again_without_them(tmp_path: Path, monkeypatch: Any) -> None:
@@ -149,7 +212,8 @@ def test_a_driver_that_knows_no_rows_of_memory_is_asked_again_without_them(tmp_p
     play("nvidia-smi", tmp_path, refuses="remapped_rows.pending")
     found = device_states(probe.driver("gpu"))
     assert len(found) == 2
-    assert "remapped" not in (tmp_path / "nvidia-smi.args").read_text()
+    asked = (tmp_path / "nvidia-smi.args").read_text().splitlines()
+    assert ["remapped" in one for one in asked] == [True, False]
 
 
 def test_a_tool_that_fails_leaves_it_to_the_next(tmp_path: Path, monkeypatch: Any) -> None:

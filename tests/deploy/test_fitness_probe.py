@@ -20,7 +20,7 @@ import pytest
 from jobctl.jobspec.deploy.check.fitness import probe
 from jobctl.jobspec.deploy.check.fitness.host_values import DIGEST
 from jobctl.jobspec.deploy.check.fitness.measure import FitnessCheck
-from jobctl.jobspec.deploy.check.fitness.samples import sample_of
+from jobctl.jobspec.deploy.check.fitness.samples import device_values, sample_of
 from jobctl.jobspec.deploy.check.fitness.session import ProbeSession, probe_source
 from jobctl.jobspec.deploy.check.survey import CheckedHost
 from jobctl.jobspec.deploy.host import facts
@@ -28,7 +28,7 @@ from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.transport.local import LocalTransport
 from jobctl.jobspec.frameworks.base import Programs
-from jobctl.jobspec.frameworks.programs import text_of
+from jobctl.jobspec.frameworks.programs import text_of, torch_devices
 from jobctl.jobspec.spec.hosts import parse_hosts
 
 
@@ -108,6 +108,31 @@ def test_a_device_by_pytorch(session: ProbeSession) -> None:
     assert said["missing"] is None, said
     (one,) = said["devices"]
     assert (one["device"], one["right"], one["gemm"] > 0, one["memory"] > 0) == ("cpu", True, True, True)
+
+
+def test_a_task_may_take_longer_than_the_probe_waits_for_the_next() -> None:
+    """A framework may take ten minutes to add up or to compile; without a task, the probe ends after five."""
+    source = probe_source().replace("SILENCE = 300 ", "SILENCE = 1 ")
+    assert source != probe_source()
+    session = ProbeSession("a", LocalTransport().dial([sys.executable, "-c", source, "token"]), "token")
+    program = "import time\ndef measure(task):\n    time.sleep(1.5)\n    return {'slept': True}\n"
+    assert session.ask("devices", 60, program=program)["slept"] is True
+    with pytest.raises(HostError, match=r"no answer within 0\.2 s"):
+        session.ask("devices", 0.2, program=program.replace("1.5", "600"))
+    session.channel.settimeout(60)
+    assert session.channel.recv(1) == b""  # it has ended, since nobody waits for it any more
+    session.close()
+
+
+def test_copies_are_measured_in_both_directions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The processor takes the place of a device by another of its names; nothing can pin memory for it."""
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(torch_devices, "BUFFER", 1 << 12)
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: tensor)
+    found = torch_devices.device_speeds(torch, "cpu:0", 64, 0.01)
+    assert {key: found[key] > 0 for key in ("copy", "back")} == {"copy": True, "back": True}
+    values = device_values({"devices": [{"device": "cuda:0", "copy": 55.0, "back": 52.0}]})
+    assert values == {"copies to the device": {"cuda:0": 55.0}, "copies from the device": {"cuda:0": 52.0}}
 
 
 def test_an_image_without_pytorch_says_so() -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from jobctl.jobspec.deploy.check.fitness import probe
 from jobctl.jobspec.deploy.check.fitness.inventory import compare
 
 SMI = {
@@ -65,3 +68,20 @@ def test_a_device_that_no_job_should_use() -> None:
         ("error", "device 1 has had 3 memory errors that ECC could not correct"),
         ("error", "device 0 waits for a reset, to retire pages of its memory"),
     ]
+
+
+def test_a_port_for_rdma_that_has_half_of_its_lanes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the kernel has it: a cable or a transceiver that is half dead leaves a port two of its four lanes."""
+    said = {}
+    for host, rate in {"a": "200 Gb/sec (4X HDR)", "b": "200 Gb/sec (4X HDR)", "c": "100 Gb/sec (2X HDR)"}.items():
+        port = tmp_path / host / "mlx5_0/ports/1"
+        port.mkdir(parents=True)
+        (port / "state").write_text("4: ACTIVE\n")
+        (port / "rate").write_text(f"{rate}\n")
+        (tmp_path / host / "mlx5_1/ports/1").mkdir(parents=True)  # which tells nothing
+        monkeypatch.setattr(probe, "INFINIBAND", str(tmp_path / host))
+        said[host] = probe.inventory({"kind": "cpu"})
+    *others, found = compare(said)
+    assert {one.verdict for one in others} == {"ok"}
+    text = "RDMA port 1 of mlx5_0: 4: ACTIVE, 100 Gb/sec (2X HDR), and 4: ACTIVE, 200 Gb/sec (4X HDR) elsewhere"
+    assert (found.verdict, found.code, found.message) == ("warning", "differs", text)

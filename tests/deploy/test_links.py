@@ -18,6 +18,7 @@ from jobctl.jobspec.deploy.check.fitness.links import (
     measure_links,
     slow_pairs,
     steady,
+    unsure,
 )
 from jobctl.jobspec.deploy.check.fitness.sums import digest, wrong_sums
 from jobctl.jobspec.deploy.check.fitness.verdicts import (
@@ -125,6 +126,30 @@ def test_what_was_measured_three_times_with_one_result_is_not_measured_again() -
     assert not steady([slow, again, LinkTransfer(300.0, 0.0)])
     assert not steady([slow, again, LinkTransfer(500.0, 0.01)])
     assert steady([LinkTransfer(500.0, 0.01)] * 3)
+
+
+def test_of_a_slow_pair_only_the_direction_that_looks_slow_is_measured_again() -> None:
+    """Until it is slow for certain, or fast: what the other direction is changes nothing."""
+    fast, slow, lost = LinkTransfer(1e3, 0.0), LinkTransfer(500.0, 0.0), LinkTransfer(1e3, 0.01)
+    there, back = ("a", "b"), ("b", "a")
+    assert unsure({there: [slow], back: [fast]}, there, 1e3) == [there]
+    assert unsure({there: [fast], back: [slow]}, there, 1e3) == [back]
+    assert unsure({there: [slow, fast], back: [fast]}, there, 1e3) == []
+    assert unsure({there: [slow] * 2, back: [fast]}, there, 1e3) == [there]
+    assert unsure({there: [slow] * 3, back: [slow]}, there, 1e3) == []
+    assert unsure({there: [slow, slow, LinkTransfer(300.0, 0.0)], back: [fast]}, there, 1e3) == [there]
+    assert unsure({there: [lost], back: [LinkTransfer(1e3, 0.003)]}, there, 1e3) == [there, back]
+    assert unsure({there: [lost, LinkTransfer(1e3, 0.0)], back: [fast]}, there, 1e3) == [there]
+
+
+def test_a_direction_that_loses_much_three_times_is_bad_however_fast_it_is() -> None:
+    ways = {
+        ("a", "b"): [LinkTransfer(speed, 0.01) for speed in (1e3, 600.0, 800.0)],
+        ("b", "a"): [LinkTransfer(9e2, 0.01)],
+    }
+    assert unsure(ways, ("a", "b"), 1e3) == []
+    lucky = {**ways, ("a", "b"): [*ways["a", "b"][:2], LinkTransfer(800.0, 0.001)]}
+    assert unsure(lucky, ("a", "b"), 1e3) == [("a", "b"), ("b", "a")]
 
 
 def test_a_pair_has_the_best_speed_of_each_direction_and_the_usual_loss_of_the_worse() -> None:

@@ -19,6 +19,7 @@ from jobctl.jobspec.deploy.check.fitness.session import ProbeSession
 from jobctl.jobspec.deploy.check.fitness.sums import digest
 from jobctl.jobspec.deploy.check.survey import CheckedHost
 from jobctl.jobspec.deploy.host.host_job import HostJob
+from jobctl.jobspec.deploy.model.finding import Finding
 from jobctl.jobspec.deploy.model.untrusted import Json
 from jobctl.jobspec.deploy.transport.local import LocalTransport
 from jobctl.jobspec.spec.hosts import parse_hosts
@@ -46,21 +47,22 @@ class PlayedProbe(ProbeSession):
         """Tell that it is like all others."""
         return {"items": {"cores": 2.0}, "driver": {}}
 
-    def _sample(self, task: Json, speed: float) -> Json:
+    def _sample(self, task: Json, usual: float) -> Json:
+        """Return what two cores of the usual speed did, of which the host may use its share."""
         time.sleep(task["seconds"])
-        seconds = task["seconds"]
+        seconds, share = task["seconds"], self.check.cores.get(self.host, 1.0)
         return {
-            "work": speed * seconds,
+            "work": usual * share * seconds,
             "wall": seconds,
-            "cpu": 2 * seconds,
-            "idle": 0.0,
+            "cpu": 2 * share * seconds,
+            "idle": 2 * (1 - share) * seconds,
             "workers": 2,
-            "cores": 2.0,
+            "cores": 2 * share,
         }
 
     def compute(self, task: Json) -> Json:
         """Tell how fast its cores are."""
-        return {"digest": DIGEST, "sample": self._sample(task, CORES * self.check.cores.get(self.host, 1.0))}
+        return {"digest": DIGEST, "sample": self._sample(task, CORES)}
 
     def memory(self, task: Json) -> Json:
         """Tell how fast its memory is."""
@@ -68,7 +70,7 @@ class PlayedProbe(ProbeSession):
 
     def storage(self, task: Json) -> Json:
         """Tell how fast its disk is."""
-        took = task["bytes"] / 1e6 / DISK
+        took = task["bytes"] / 1e6 / DISK / self.check.disks.get(self.host, 1.0)
         time.sleep(2 * took)
         times = {"write_seconds": took, "write_waited": 0.0, "read_seconds": took, "read_waited": 0.0}
         return {"bytes": task["bytes"], "wrong": False, **times}
@@ -86,9 +88,12 @@ class PlayedProbe(ProbeSession):
 
     def send(self, task: Json) -> Json:
         """Send for as long as the other host receives."""
-        self.check.senders[self.check.by_address[task["to"]]].put(self.host)
+        receiver = self.check.by_address[task["to"]]
+        self.check.senders[receiver].put(self.host)
         time.sleep(task["seconds"])
-        return {"again": 0, "sent": 10_000, "rate": 0}
+        share = min(self.check.links.get(host, 1.0) for host in (receiver, self.host))
+        lost = max(self.check.losses.get(host, 0.0) for host in (receiver, self.host))
+        return {"again": round(10_000 * lost), "sent": 10_000, "rate": LINK * share * 1e6 / 8}
 
     def reduce(self, task: Json) -> Json:
         """Add up, rightly."""
@@ -97,7 +102,10 @@ class PlayedProbe(ProbeSession):
 
 
 class PlayedCheck(FitnessCheck):
-    """A check of so many such hosts. `cores` and `links` are shares of the usual speed, by host; `asked` counts tasks."""
+    """A check of so many such hosts. `cores` and `links` are shares of the usual speed, by host; `asked` counts tasks.
+
+    So are `disks`; `losses` are parts of what a link carries. `together`: all of them are one machine, and take turns.
+    """
 
     def __init__(self, count: int, state: Path, cores: Mapping[str, float], links: Mapping[str, float]) -> None:
         lines = [f"p{number} addr=10.0.{number // 250}.{number % 250 + 1}" for number in range(count)]
@@ -105,9 +113,17 @@ class PlayedCheck(FitnessCheck):
         seats = [CheckedHost(HostJob(host, LocalTransport(host.name), "job", "ssh"), ()) for host in hosts]
         super().__init__(None, seats, "quick", state)
         self.cores, self.links = cores, links
+        self.disks: Mapping[str, float] = {}
+        self.losses: Mapping[str, float] = {}
+        self.together = False
         self.by_address = {host.address: host.name for host in hosts}
         self.senders = {host.name: SimpleQueue[str]() for host in hosts}  # who sends to each
         self.asked: collections.Counter[tuple[str, str]] = collections.Counter()
+
+    def _compare(self) -> list[Finding]:
+        found = super()._compare()
+        self.machines = [list(self.sessions)] if self.together else self.machines
+        return found
 
     def _session(self, host: str) -> ProbeSession:
         return PlayedProbe(self, host)

@@ -73,6 +73,7 @@ def device_speeds(torch: Any, device: str, size: int, seconds: float) -> Json:
     if device != "cpu":
         host = torch.ones(BUFFER, dtype=torch.float32).pin_memory()
         found["copy"] = timed(torch, [device], seconds, lambda _: large.copy_(host, non_blocking=True)) * bits / 1e9
+        found["back"] = timed(torch, [device], seconds, lambda _: host.copy_(large, non_blocking=True)) * bits / 1e9
     return found
 
 

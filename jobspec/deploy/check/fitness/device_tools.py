@@ -24,7 +24,8 @@ def device_states(said: object) -> list[DeviceState]:
     if not isinstance(said, dict):
         return []
     read, text = _READERS.get(str(said.get("tool"))), as_text(said.get("text"))
-    return list(read(text)) if read is not None and text is not None else []
+    errors = as_text(said.get("errors")) or ""  # where another command tells of errors of memory
+    return list(read(text, errors)) if read is not None and text is not None else []
 
 
 # What nvidia-smi was asked for, in that order, by what a person calls it. Errors of memory come after these.
@@ -40,7 +41,7 @@ _NVIDIA = (
 )
 
 
-def _nvidia(text: str) -> Iterator[DeviceState]:
+def _nvidia(text: str, _: str) -> Iterator[DeviceState]:
     for line in text.splitlines():
         words = [word.strip() for word in line.split(",")]
         state = words[len(_NVIDIA) :]
@@ -61,18 +62,42 @@ def _nvidia(text: str) -> Iterator[DeviceState]:
         yield DeviceState(items, tuple(broken))
 
 
-_CARD = re.compile(r"card[0-9]{1,4}")
+_CARD = re.compile(r"card([0-9]{1,4})")
 _MIB = 1 << 20
 
 
-def _rocm(text: str) -> Iterator[DeviceState]:
+def _rocm(text: str, errors: str) -> Iterator[DeviceState]:
     """Yield the cards of rocm-smi's JSON, before which it may print warnings; keys differ between versions."""
     found = parse_object(text[text.find("{") :]) or {}
     system = found.get("system")
     driver = as_text(system.get("Driver version")) if isinstance(system, dict) else None
+    broken = _ras(errors)
     for name, card in found.items():
-        if _CARD.fullmatch(name) and isinstance(card, dict):
-            yield DeviceState({key: value for key, value in _card(card, driver).items() if value is not None})
+        match = _CARD.fullmatch(name)
+        if match and isinstance(card, dict):
+            items = {key: value for key, value in _card(card, driver).items() if value is not None}
+            yield DeviceState(items, tuple(broken.get(int(match[1]), ())))
+
+
+_RAS_GPU = re.compile(r"GPU\[([0-9]{1,4})\]\s*:\s*RAS INFO")
+_RAS_BLOCK = re.compile(r"(\w+)\s+ENABLED\s+[0-9]+\s+([0-9]+)")
+
+
+def _ras(text: str) -> dict[int, list[str]]:
+    """Return what `rocm-smi --showrasinfo` tells of errors, by GPU.
+
+    The last column is that of errors that could not be corrected, whatever its head says in some versions. Blocks that are
+    not enabled have numbers without a meaning.
+    """
+    found: dict[int, list[str]] = {}
+    broken: list[str] = []
+    for line in map(str.strip, text.splitlines()):
+        gpu, block = _RAS_GPU.fullmatch(line), _RAS_BLOCK.fullmatch(line)
+        if gpu is not None:
+            broken = found.setdefault(int(gpu[1]), [])
+        elif block is not None and int(block[2]):
+            broken.append(f"has had {int(block[2])} errors that ECC could not correct, in its block {block[1]}")
+    return found
 
 
 def _card(card: Json, driver: str | None) -> dict[str, float | str | None]:
@@ -93,31 +118,65 @@ def _first(card: Json, *keys: str) -> float | str | None:
 
 
 _VERSION = re.compile(r"\|\s*npu-smi\s+\S+\s+Version:\s*(\S+)")
-_NPU = re.compile(r"\|\s*[0-9]+\s+(?P<name>\S+)\s*\|\s*(?P<health>[A-Za-z]+)\s*\|.*[0-9]+\s*/\s*[0-9]+\s*\|")
-_CHIP = re.compile(r"\|\s*[0-9]+(?:\s+[0-9]+)?\s*\|\s*[0-9A-Fa-f:.]+\s*\|.*\|")
+_NPU = re.compile(
+    r"\|\s*(?P<number>[0-9]{1,4})\s+(?P<name>\S+)\s*\|\s*(?P<health>[A-Za-z]+)\s*\|.*[0-9]+\s*/\s*[0-9]+\s*\|"
+)
+_CHIP = re.compile(r"\|\s*(?P<chip>[0-9]{1,4})(?:\s+[0-9]+)?\s*\|\s*[0-9A-Fa-f:.]+\s*\|.*\|")
 _TOTAL = re.compile(r"[0-9]+\s*/\s*([0-9]+)")
 _BAD = ("alarm", "critical")  # beside OK, Warning and UNKNOWN, which only may differ from the other devices
 
 
-def _npu(text: str) -> Iterator[DeviceState]:
+def _npu(text: str, errors: str) -> Iterator[DeviceState]:
     """Yield the chips of `npu-smi info`: two rows of a table for each. Those with HBM tell of other memory as 0."""
     version = _VERSION.search(text)
     npu: re.Match[str] | None = None
+    broken = _of_memory(errors)
     for line in map(str.strip, text.splitlines()):
-        if npu is not None and _CHIP.fullmatch(line):
+        chip = _CHIP.fullmatch(line)
+        if npu is not None and chip is not None:
             totals = [float(total) for total in _TOTAL.findall(line)]
             health = npu["health"]
             memory = max(totals, default=0.0)
             items: dict[str, float | str] = {"model": npu["name"], "memory in MiB": memory, "health": health}
             items |= {"driver": version[1]} if version else {}
             bad = (f"has the health `{health}`, by `npu-smi`",) if health.lower() in _BAD else ()
-            yield DeviceState(items, bad)
+            yield DeviceState(items, (*bad, *broken.get((int(npu["number"]), int(chip["chip"])), ())))
             npu = None
         else:
             npu = _NPU.fullmatch(line)
 
 
-_READERS: Mapping[str, Callable[[str], Iterator[DeviceState]]] = {
+_COUNT = re.compile(
+    r"(?:(?:HBM|DDR) )?Double[ -][Bb]it (?P<what>Error|Next-Isolated Pages) Count\s*:\s*(?P<count>[0-9]{1,10})"
+)
+_ID = re.compile(r"(?P<what>NPU|Chip) ID\s*:\s*(?P<number>[0-9]{1,4})")
+_PAGES = 64  # that may wait: npu-smi subtracts numbers without a sign, and may print much more for less than none
+
+
+def _of_memory(text: str) -> dict[tuple[int, int], list[str]]:
+    """Return what `npu-smi info -t ecc` tells of each NPU and chip. The number of a chip comes last, where there is one."""
+    found: dict[tuple[int, int], list[str]] = {}
+    npu, told = 0, list[str]()
+    for line in [*map(str.strip, text.splitlines()), "NPU ID: 0"]:
+        number, count = _ID.fullmatch(line), _COUNT.fullmatch(line)
+        if number is not None and number["what"] == "NPU":
+            found.setdefault((npu, 0), []).extend(told)
+            npu, told = int(number["number"]), []
+        elif number is not None:
+            found[npu, int(number["number"])], told = told, []
+        elif count is not None:
+            told += _told(count["what"], int(count["count"]))
+    return found
+
+
+def _told(what: str, count: int) -> Iterator[str]:
+    if what == "Error" and count:
+        yield f"has had {count} memory errors that ECC could not correct"
+    elif what != "Error" and 0 < count <= _PAGES:
+        yield "waits for a reset, to isolate bad pages of its memory"
+
+
+_READERS: Mapping[str, Callable[[str, str], Iterator[DeviceState]]] = {
     "nvidia-smi": _nvidia,
     "rocm-smi": _rocm,
     "npu-smi": _npu,

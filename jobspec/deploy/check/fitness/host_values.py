@@ -9,6 +9,7 @@ from dataclasses import field
 from jobctl.jobspec.deploy.check.fitness.effort import Effort
 from jobctl.jobspec.deploy.check.fitness.samples import ROUNDS_DIGEST, Sample, device_values, sample_of, storage_speed
 from jobctl.jobspec.deploy.check.fitness.session import ProbeSession
+from jobctl.jobspec.deploy.check.fitness.verdicts import METRICS
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.model.untrusted import Json
 from jobctl.jobspec.frameworks.programs import text_of
@@ -106,7 +107,7 @@ def _devices(session: ProbeSession, task: MeasureTask, found: HostValues) -> Non
     found.values.update(device_values(said))
 
 
-OF_DEVICES = frozenset({"matrix products", "all devices together", "memory of the device", "copies to the device"})
+OF_DEVICES = frozenset(metric.name for metric in METRICS if metric.once)
 STEPS: tuple[tuple[str, frozenset[str], Callable[[ProbeSession, MeasureTask, HostValues], None]], ...] = (
     ("compute", frozenset({"all cores"}), _compute),
     ("memory", frozenset({"memory of the host"}), _memory),

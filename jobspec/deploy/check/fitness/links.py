@@ -150,6 +150,34 @@ def steady(way: Sequence[LinkTransfer]) -> bool:
     )
 
 
+def both(pair: Pair) -> tuple[Pair, Pair]:
+    """Return the two directions of a pair, by sender and receiver."""
+    return pair, (pair[1], pair[0])
+
+
+def unsure(tries: Mapping[Pair, Sequence[LinkTransfer]], pair: Pair, fastest: float) -> list[Pair]:
+    """Return the directions of a pair that deserve another look: those that look bad, until one is bad for certain.
+
+    The worse direction decides, so a pair is bad then, whatever the other one is.
+    """
+    ways = {way: tries.get(way, ()) for way in both(pair)}
+    if any(_is_bad(way, fastest) for way in ways.values()):
+        return []
+    return [one for one, way in ways.items() if _may_be_bad(way, fastest) and not steady(way)]
+
+
+def _is_bad(way: Sequence[LinkTransfer], fastest: float) -> bool:
+    """Say whether a direction was slow, or lost much, in each of so many measurements that it was not chance."""
+    slow = bool(way) and max(one.speed for one in way) < fastest * (1 - LINK_TOLERANCE)
+    return (slow and steady(way)) or (len(way) >= SURE and all(one.lost > LOSS for one in way))
+
+
+def _may_be_bad(way: Sequence[LinkTransfer], fastest: float) -> bool:
+    if not way:
+        return True
+    return max(one.speed for one in way) < fastest * (1 - LINK_TOLERANCE) or median(one.lost for one in way) > LOSS / 2
+
+
 def apart(pairs: Sequence[Pair]) -> list[list[Pair]]:
     """Return pairs in groups, in each of which no host is twice: a group is measured side by side."""
     groups: list[list[Pair]] = []

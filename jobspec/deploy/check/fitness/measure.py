@@ -77,7 +77,6 @@ class FitnessCheck:
         self.token = secrets.token_hex(4)
         self.sessions: dict[str, ProbeSession] = {}
         self.machines: list[list[str]] = []
-        self._rounds = 0
         self._cores: dict[tuple[int, str], SharedCores] = {}  # by machine and metric
         self._found: dict[tuple[str, str], Finding] = {}  # by host and check: what is wrong, beside what is slow
 
@@ -87,7 +86,8 @@ class FitnessCheck:
         try:
             self._start()
             inventory = self._compare()
-            values = dict(measure_in_rounds(self.machines, self._round, past, self.effort.rounds, self.effort.again))
+            rounds, again = self.effort.rounds, self.effort.again
+            values = dict(measure_in_rounds(self.machines, self._round, past, rounds, again, self._is_steady))
             values["link to other hosts"] = self._network()
         finally:
             fan_out(self.sessions.values(), ProbeSession.close, max(1, len(self.sessions)))
@@ -178,7 +178,6 @@ class FitnessCheck:
 
     def _round(self, groups: Sequence[Sequence[str]], doubts: Doubts | None) -> Values:
         """Measure groups of hosts side by side, and the hosts of a group in turn; all of them, or what is doubtful."""
-        self._rounds += doubts is None
         found: dict[str, dict[Place, float]] = {}
 
         def measure(group: tuple[str, ...]) -> dict[str, HostValues]:
@@ -208,6 +207,11 @@ class FitnessCheck:
                 speeds = self._cores.setdefault((number, metric), SharedCores(NOISE[metric])).speeds(samples)
             weighed[metric] = speeds
         return weighed
+
+    def _is_steady(self, metric: str, host: str) -> bool:
+        number = next(number for number, hosts in enumerate(self.machines) if host in hosts)
+        cores = self._cores.get((number, metric))
+        return cores is not None and cores.steady(host)
 
     def _network(self) -> dict[Place, float]:
         """Measure the links between hosts, and have all hosts add up numbers; return the speed of each host's best link."""
@@ -260,12 +264,12 @@ class FitnessCheck:
             self._note(Finding(host, check, "skipped", text))
 
     def _task(self, host: str, doubts: Doubts | None) -> MeasureTask:
-        """Return what is measured on a host in a round; devices only in the first, and again where one looks unfit."""
+        """Return what is measured on a host in a round: all in the first one, then what `doubts` say."""
         seat, kind = self.seats[host], _kind(self.seats[host])
         shared = any(host in hosts and len(hosts) > 1 for hosts in self.machines)
         # Frameworks use all cores by threads that wait for each other: where hosts share cores, that says nothing.
         measured = kind != "cpu" or (self.mode == "full" and not shared and bool(seat.nodes))
-        devices = kind if measured and (self._rounds == 1 or doubts) else None
+        devices = kind if measured else None
         metrics = doubts[host] if doubts else None
         return MeasureTask(
             self.effort.turn if shared else self.effort,

@@ -13,13 +13,14 @@ from jobctl.jobspec.deploy.check.fitness.links import (
     Measured,
     Pair,
     apart,
+    both,
     by_host,
     deciding,
     doubtful,
     lossy,
     measure_links,
     slow_pairs,
-    steady,
+    unsure,
 )
 from jobctl.jobspec.deploy.check.fitness.samples import transfer_speed
 from jobctl.jobspec.deploy.check.fitness.session import ProbeSession
@@ -62,34 +63,35 @@ class HostNetwork:
         self.sessions = {host: self.sessions[host] for host in listening.done}
         self.pairs = measure_links(list(self.sessions), self._round)
         for _ in range(self.effort.again):  # what looks slow may have been disturbed
-            doubted = [pair for pair in deciding(self.pairs, doubtful(self.pairs)) if not self._is_steady(pair)]
-            if not doubted:
+            fastest = max((pair.faster for pair in self.pairs.values()), default=0.0)
+            doubted = deciding(self.pairs, doubtful(self.pairs))
+            ways = {pair: found for pair in doubted if (found := unsure(self.tries, pair, fastest))}
+            if not ways:
                 break
-            for pairs in apart(doubted):
-                self.pairs.update(self._round(pairs))
+            for pairs in apart(list(ways)):
+                self.pairs.update(self._round(pairs, ways))
         return by_host(self.pairs)
 
-    def _round(self, pairs: Sequence[Pair]) -> Measured:
-        """Measure pairs side by side; those that have a crowded machine in common in turn, since they share its cores."""
+    def _round(self, pairs: Sequence[Pair], ways: Mapping[Pair, Sequence[Pair]] | None = None) -> Measured:
+        """Measure pairs side by side; those that have a crowded machine in common in turn, since they share its cores.
+
+        `ways` are the directions of each that are measured, None for both.
+        """
         turns: dict[object, list[Pair]] = {}
         for pair in pairs:
             crowded = [self.machine[host] for host in pair if self.machine[host] in self.crowded]
             turns.setdefault(crowded[0] if crowded else pair, []).append(pair)
 
         def measure(group: tuple[Pair, ...]) -> None:
-            for sender, receiver in group:
+            for sender, receiver in (way for pair in group for way in (ways[pair] if ways else both(pair))):
                 self._direction(sender, receiver)
-                self._direction(receiver, sender)
 
         fan_out(map(tuple, turns.values()), measure, AT_ONCE)
         return {pair: found for pair in pairs if (found := self._best(pair)) is not None}
 
-    def _is_steady(self, pair: Pair) -> bool:
-        return all(steady(self.tries.get(way, ())) for way in (pair, (pair[1], pair[0])))
-
     def _best(self, pair: Pair) -> LinkSpeed | None:
         """Return the best that a pair has reached in each direction; None if it could not be measured, in `failed` is why."""
-        ways = [self.tries.get(way) for way in (pair, (pair[1], pair[0]))]
+        ways = [self.tries.get(way) for way in both(pair)]
         if not ways[0] or not ways[1]:
             return None
         return LinkSpeed.of(ways[0], ways[1])

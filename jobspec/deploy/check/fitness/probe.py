@@ -28,12 +28,13 @@ from typing import Any, Callable, Dict, List
 from jobctl.jobspec.deploy.check.fitness.network_probe import NETWORK_TASKS, in_threads, waited
 
 Json = Dict[str, Any]
-SILENCE = 300  # seconds without a task after which jobctl is gone
+SILENCE = 300  # seconds without a task after which jobctl is gone, beside those that it waits for the task
 ROUNDS = 5000  # of PBKDF2 in one step, some milliseconds
 BUFFER = 16 << 20  # bytes that a step copies: more than most caches of one core
 COPIERS = 8  # processes that copy at the same time, at most
 PROGRAMS: Dict[str, Json] = {}  # that have been run here, by their text
 PIECE = 4 << 20  # bytes that are written to storage before the next look at the clock
+INFINIBAND = "/sys/class/infiniband"  # that of RoCE, too
 NVIDIA = (
     "index,name,driver_version,vbios_version,memory.total,power.limit,clocks.max.sm,pcie.link.width.current,"
     "ecc.errors.uncorrected.volatile.total,retired_pages.pending"
@@ -114,7 +115,18 @@ def inventory(task: Json) -> Json:
         speed = int(read("/sys/class/net/%s/speed" % interface(task.get("interface"), task.get("address"))))
         if speed > 0:
             found["network in Mbit/s"] = speed
+    found.update(rdma_ports())
     return {"items": found, "driver": driver(str(task.get("kind")))}
+
+
+def rdma_ports() -> Json:
+    """Return the state and the rate of each port for RDMA, by its device and number: `4: ACTIVE, 200 Gb/sec (4X HDR)`."""
+    found = {}
+    for path in glob.glob(INFINIBAND + "/*/ports/*"):
+        with contextlib.suppress(OSError):
+            what = [read("%s/%s" % (path, name)).strip() for name in ("state", "rate")]
+            found["RDMA port %s of %s" % (path.split("/")[-1], path.split("/")[-3])] = ", ".join(what)
+    return found
 
 
 def interface(name: str | None, address: str | None) -> str:
@@ -133,11 +145,38 @@ def interface(name: str | None, address: str | None) -> str:
 def driver(kind: str) -> Json:
     """Return what the first tool says that knows devices of a kind, {} where none works."""
     for argv in TOOLS.get(kind, ()):
-        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-            done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=20)
-            if done.returncode == 0 and done.stdout.strip():
-                return {"tool": argv[0], "text": done.stdout.decode("utf-8", "replace")}
+        text = printed(argv)
+        if text.strip():
+            errors = [["rocm-smi", "--showrasinfo", "all"]] if argv[0] == "rocm-smi" else []
+            if argv[0] == "npu-smi":
+                errors = [["npu-smi", "info", "-t", "ecc", "-i", number] for number in npus(text)]
+            return {"tool": argv[0], "text": text, "errors": "\n".join(side_by_side(errors))}
     return {}
+
+
+def npus(text: str) -> List[str]:
+    """Return the numbers of the NPUs of a table of `npu-smi info`."""
+    return list(dict.fromkeys(re.findall(r"^\|\s*(\d+)\s+\S+\s*\|\s*[A-Za-z]+\s*\|", text, re.M)))
+
+
+def side_by_side(every: List[List[str]]) -> List[str]:
+    """Return what several commands print."""
+    said = [""] * len(every)
+
+    def run(number: int) -> None:
+        said[number] = printed(every[number])
+
+    in_threads(len(every), run)
+    return said
+
+
+def printed(argv: List[str]) -> str:
+    """Return what a command prints, "" where it is missing, fails or does not end."""
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=20)
+        if done.returncode == 0:
+            return done.stdout.decode("utf-8", "replace")
+    return ""
 
 
 # The processor and its memory.
@@ -335,8 +374,8 @@ TASKS: Dict[str, Callable[[Json], Json]] = {
 def main() -> None:
     """Do tasks until there are no more."""
     for line in iter(sys.stdin.readline, ""):
-        signal.alarm(SILENCE)
         task: Json = json.loads(line)
+        signal.alarm(SILENCE + int(task.get("patience", 0)))
         try:
             said = TASKS[task["do"]](task)
         except Exception as error:

@@ -7,6 +7,9 @@ over all rounds, and the last one counts.
 Hosts of one machine may share more than cores, a disk for example, and are measured one after the other: what takes the
 disk away meets one of them only. So where such a host looks slow, the fastest of its machine is measured again with it,
 in the same round, and what the slow one has of the fast one's speed counts, too.
+
+These hosts wait for each other, so none of them is measured without need: those that look well again only for their cores,
+where one round may flatter a bad host if others had them; and what looks bad until it is certain.
 """
 
 from __future__ import annotations
@@ -15,13 +18,19 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import TypeAlias
 
-from jobctl.jobspec.deploy.check.fitness.verdicts import METRIC, PastValues, Place, Values, doubts
+from jobctl.jobspec.deploy.check.fitness.verdicts import METRIC, METRICS, PastValues, Place, Values, doubts
 from jobctl.jobspec.records import dataclass
 
 SURE = 3  # comparisons of two hosts in one round from which on they count
+FAR = 3.0  # times below what is too slow: as often as that, it is certain
+OF_ALL = frozenset(
+    metric.name for metric in METRICS if not metric.once
+)  # what each round of hosts of their own measures
+OF_NEIGHBOURS = frozenset({"all cores"})  # and of hosts that wait for each other
 
 Doubts: TypeAlias = Mapping[str, frozenset[str]]  # by host, the names of metrics that are measured again
 Round: TypeAlias = Callable[[Sequence[Sequence[str]], Doubts | None], Values]  # None: all metrics of all hosts
+Steady: TypeAlias = Callable[[str, str], bool]  # of a metric and a host, whether one more round would say nothing else
 
 
 def in_turns(machines: Iterable[Sequence[str]], number: int) -> list[list[str]]:
@@ -30,28 +39,28 @@ def in_turns(machines: Iterable[Sequence[str]], number: int) -> list[list[str]]:
 
 
 def measure_in_rounds(
-    machines: Sequence[Sequence[str]], measure: Round, past: PastValues, rounds: int, again: int
+    machines: Sequence[Sequence[str]],
+    measure: Round,
+    past: PastValues,
+    rounds: int,
+    again: int,
+    steady: Steady = lambda metric, host: False,
 ) -> Values:
     """Return the value of each place, of several rounds.
 
     `measure` measures groups of hosts: the groups side by side, the hosts of a group, which share one machine's cores, in
-    turn. Doubtful hosts get up to `again` more rounds, to be cleared by them.
+    turn. Doubtful hosts get up to `again` more rounds, to be cleared by them. `steady` knows of values by core.
     """
-    seen = _Seen(machines)
-    for number in range(rounds):
-        seen.keep(measure(in_turns(machines, number), None))
-    for number in range(rounds, rounds + again):
-        doubted = doubts(seen.best(), past)
-        if not doubted:
-            break
+    seen = _Seen(machines, steady)
+    seen.keep(measure(in_turns(machines, 0), None))
+    for number in range(1, rounds + again):
+        doubted = seen.open(doubts(seen.best(), past))
         references = seen.references(doubted)
-        asked = {
-            host: doubted.get(host, frozenset()) | references.get(host, frozenset())
-            for hosts in machines
-            for host in hosts
-        }
-        left = [[host for host in hosts if asked[host]] for hosts in machines]
-        found = measure(in_turns(filter(None, left), number), {host: names for host, names in asked.items() if names})
+        asked = seen.asked(number < rounds, doubted, references)
+        if not asked:
+            break
+        left = [[host for host in hosts if host in asked] for hosts in machines]
+        found = measure(in_turns(filter(None, left), number), asked)
         seen.keep(found)
         seen.compare(found, references)
     return seen.best()
@@ -62,6 +71,7 @@ class _Seen:
     """The values of all rounds so far. `shares` are those of a host's reference, in rounds in which both were measured."""
 
     machines: Sequence[Sequence[str]]
+    steady: Steady
     values: dict[str, dict[Place, list[float]]] = field(default_factory=dict)
     shares: dict[tuple[str, str], list[float]] = field(default_factory=dict)  # by metric and host
 
@@ -89,6 +99,23 @@ class _Seen:
                 found[name][host, ""] = max(found[name][host, ""], most * min(1.0, sorted(shares)[-2]))
         return found
 
+    def open(self, doubted: Doubts) -> dict[str, frozenset[str]]:
+        """Return what is doubtful, and may still be cleared."""
+        left = {
+            host: frozenset(name for name in names if not self._is_certain(name, host))
+            for host, names in doubted.items()
+        }
+        return {host: names for host, names in left.items() if names}
+
+    def _is_certain(self, name: str, host: str) -> bool:
+        """Say whether another look would change nothing; hosts of their own look again side by side, which takes no time."""
+        if len(self._neighbours(host)) < 2:
+            return False
+        if METRIC[name].by_core:
+            return self.steady(name, host)
+        shares = self.shares.get((name, host), [])
+        return len(shares) >= SURE and max(shares) < (1 - METRIC[name].tolerance) / FAR
+
     def references(self, doubted: Doubts) -> dict[str, frozenset[str]]:
         """Return which hosts are measured with doubtful ones of their machine, and what: the fastest of it."""
         best, found = self.best(), dict[str, frozenset[str]]()
@@ -99,6 +126,17 @@ class _Seen:
                     fastest = max(hosts, key=lambda other, name=name: best[name].get((other, ""), 0.0))  # type: ignore[misc]
                     found[fastest] = found.get(fastest, frozenset()) | {name}
         return found
+
+    def asked(self, whole: bool, doubted: Doubts, references: Doubts) -> dict[str, frozenset[str]]:
+        """Return what a further round measures of each host; `whole`: also of those that look well."""
+        found = {}
+        for hosts in self.machines:
+            alone = len(hosts) == 1
+            for host in hosts:
+                looks_well = OF_ALL if alone else frozenset(n for n in OF_NEIGHBOURS if not self.steady(n, host))
+                found[host] = doubted.get(host, frozenset()) | references.get(host, frozenset())
+                found[host] |= looks_well if whole else frozenset()
+        return {host: names for host, names in found.items() if names}
 
     def compare(self, found: Values, references: Doubts) -> None:
         """Keep what part of its reference's speed each host had in a round."""

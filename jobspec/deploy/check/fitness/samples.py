@@ -10,7 +10,7 @@ fast memory is counts as the same in any case, as it is the same memory.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from statistics import median
 from typing import Any
@@ -19,6 +19,8 @@ from jobctl.jobspec.deploy.model.untrusted import Json
 from jobctl.jobspec.records import dataclass
 
 ROUNDS_DIGEST = ("sha256", b"jobctl", b"fitness", 5000)  # what the probe computes in `compute`
+SURE, ALIKE = 3, 0.05  # samples of a host that differ by no more than this part of them: it is not chance
+MOST = 5  # times that a disk may look faster for the wait for a core, which is less than what is certain (rounds.py)
 # Below what is usual on a machine, down to which a host's core counts as fast as any other.
 NOISE: Mapping[str, float] = {"all cores": 0.25, "memory of the host": 1.0}
 
@@ -53,6 +55,11 @@ class Sample:
         waited = max(0.0, self.wall * self.workers - self.cpu)
         return min(self.workers * self.cpu / (self.cpu + min(waited, self.idle)), max(self.cores, 0.01))
 
+    @property
+    def ran(self) -> bool:
+        """Whether the host ran on all cores all the time, which none with less than nine tenths of them does."""
+        return self.cpu > self.wall * self.workers * (1 - ALIKE)
+
 
 @dataclass
 class SharedCores:
@@ -69,13 +76,33 @@ class SharedCores:
         """
         for host, sample in samples.items():
             self.seen.setdefault(host, []).append(sample)
-        own = {host: median(sample.by_core for sample in seen) for host, seen in self.seen.items()}
+        own = self._by_core()
         usual = median(own.values())
         return {
-            host: median(sample.share for sample in seen)
-            * (usual if own[host] > usual * (1 - self.noise) else own[host])
+            host: _share(seen) * (usual if own[host] > usual * (1 - self.noise) else own[host])
             for host, seen in self.seen.items()
         }
+
+    def steady(self, host: str) -> bool:
+        """Say whether more samples of a host would say nothing else: it ran on all cores, or had the same share of them often.
+
+        Where its cores themselves look slow, more samples may still say that they are not.
+        """
+        seen = self.seen.get(host, ())
+        shares = [sample.share for sample in seen][-SURE:]
+        alike = len(shares) == SURE and min(shares) > max(shares) * (1 - ALIKE)
+        if not alike and not any(sample.ran for sample in seen):
+            return False
+        own = self._by_core()
+        return own[host] > median(own.values()) * (1 - self.noise)
+
+    def _by_core(self) -> dict[str, float]:
+        return {host: median(sample.by_core for sample in seen) for host, seen in self.seen.items()}
+
+
+def _share(seen: Sequence[Sample]) -> float:
+    """Return the usual share of several samples, or that of those in which the host ran on all cores: that was no luck."""
+    return median([sample.share for sample in seen if sample.ran] or [sample.share for sample in seen])
 
 
 def sample_of(data: Mapping[str, Any]) -> Sample:
@@ -92,7 +119,12 @@ def sample_of(data: Mapping[str, Any]) -> Sample:
 
 def device_values(said: Json) -> dict[str, dict[str, float]]:
     """Return what a probe measured of devices, by metric and device; "" is all of the host."""
-    names = {"gemm": "matrix products", "memory": "memory of the device", "copy": "copies to the device"}
+    names = {
+        "gemm": "matrix products",
+        "memory": "memory of the device",
+        "copy": "copies to the device",
+        "back": "copies from the device",
+    }
     found: dict[str, dict[str, float]] = {}
     for one in said["devices"]:
         for key, metric in names.items():
@@ -104,10 +136,14 @@ def device_values(said: Json) -> dict[str, dict[str, float]]:
 
 
 def storage_speed(said: Json, what: str, *, shared: bool) -> float:
-    """Return how many MB a second were read or written; where cores are shared, without the wait for one of them."""
+    """Return how many MB a second were read or written; where cores are shared, without the wait for one of them.
+
+    The disk may have worked during that wait, so it is not left out whole: a host that waited would look ten times as fast
+    as one that did not.
+    """
     took = float(said[f"{what}_seconds"])
     if shared:
-        took = max(took / 10, took - float(said[f"{what}_waited"]))
+        took = max(took / MOST, took - float(said[f"{what}_waited"]))
     return float(said["bytes"]) / 1e6 / max(took, 1e-6)
 
 

@@ -58,7 +58,7 @@ class ProbeSession:
         said = b""
         try:
             with contextlib.suppress(BrokenPipeError):  # it has ended, and its last words say why
-                self.channel.sendall(json.dumps({"do": what, **task}).encode() + b"\n")
+                self.channel.sendall(json.dumps({"do": what, "patience": patience, **task}).encode() + b"\n")
             while True:
                 line = self._line()
                 found = parse_object(line)

@@ -39,15 +39,17 @@ class Metric:
     code: str
     pairwise: bool = False  # two hosts have one value together, which says nothing of either
     by_core: bool = False  # what hosts of one machine wait for its cores is left out; their values are of all rounds
+    once: bool = False  # measured in the first round, and again only where it looks unfit
 
 
 METRICS = (
     Metric("all cores", "compute", "Mround/s", 0.12, "slow-host", by_core=True),
-    Metric("matrix products", "compute", "TFLOP/s", 0.10, "slow-device"),
-    Metric("all devices together", "compute", "TFLOP/s", 0.10, "slow-host"),
+    Metric("matrix products", "compute", "TFLOP/s", 0.10, "slow-device", once=True),
+    Metric("all devices together", "compute", "TFLOP/s", 0.10, "slow-host", once=True),
     Metric("memory of the host", "memory", "GB/s", 0.25, "slow-host", by_core=True),
-    Metric("memory of the device", "memory", "GB/s", 0.10, "slow-device"),
-    Metric("copies to the device", "memory", "GB/s", 0.25, "slow-device"),
+    Metric("memory of the device", "memory", "GB/s", 0.10, "slow-device", once=True),
+    Metric("copies to the device", "memory", "GB/s", 0.25, "slow-device", once=True),
+    Metric("copies from the device", "memory", "GB/s", 0.25, "slow-device", once=True),
     Metric("writing", "storage", "MB/s", 0.50, "slow-storage"),
     Metric("reading", "storage", "MB/s", 0.70, "slow-storage"),
     Metric("link to other hosts", "link", "Mbit/s", 0.30, "slow-link", pairwise=True),
