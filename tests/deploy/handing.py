@@ -69,7 +69,7 @@ class Gated:
 
     def __init__(self, played: Played, monkeypatch: pytest.MonkeyPatch, at: int = 3_000_000) -> None:
         self.go, self.programs = played.folder / "go", dict[str, Any]()
-        begin = f"head -c {at} $0; while [ ! -e $1 ]; do sleep 0.02; done; tail -c +{at + 1} $0"
+        begin = f"head -c {at} $0; while [ ! -e $1 ] && kill -0 $PPID; do sleep 0.02; done; tail -c +{at + 1} $0"
         self.source = played.source(save=["sh", "-c", begin, str(played.folder / "saved"), str(self.go)])
         start = LocalTransport.start
 
