@@ -82,7 +82,10 @@ def accused(seed: int, size: int, bad: float | None = None, shared: bool = True)
 
     machines = [hosts] if shared else [[host] for host in hosts]
     effort = EFFORTS["quick"]
-    steady = lambda _, host: cores.steady(host)  # noqa: E731
+
+    def steady(metric: str, host: str) -> bool:
+        return cores.steady(host)
+
     values = measure_in_rounds(machines, measure, {}, effort.rounds, effort.again, steady)
     return {one.place[0]: one.verdict for one in judge_all(values, {}) if one.verdict != "ok"}
 

@@ -23,10 +23,9 @@ from jobctl.jobspec.records import dataclass
 
 SURE = 3  # comparisons of two hosts in one round from which on they count
 FAR = 3.0  # times below what is too slow: as often as that, it is certain
-OF_ALL = frozenset(
-    metric.name for metric in METRICS if not metric.once
-)  # what each round of hosts of their own measures
-OF_NEIGHBOURS = frozenset({"all cores"})  # and of hosts that wait for each other
+# What each round measures: of hosts of their own, and of hosts that wait for each other.
+OF_ALL = frozenset(metric.name for metric in METRICS if not metric.once)
+OF_NEIGHBOURS = frozenset({"all cores"})
 
 Doubts: TypeAlias = Mapping[str, frozenset[str]]  # by host, the names of metrics that are measured again
 Round: TypeAlias = Callable[[Sequence[Sequence[str]], Doubts | None], Values]  # None: all metrics of all hosts
