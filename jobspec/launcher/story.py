@@ -106,13 +106,13 @@ def failures_of(order: Order) -> List[NodeFailure]:
 def why_begun(order: Order, among_launchers: bool) -> Json:
     """Return who has begun an order, and why: launchers because of a failure, or somebody who says so in it.
 
-    `among_launchers`: where there is neither a supervisor nor an etcd.
+    `among_launchers`: where there is neither a supervisor nor an etcd. The coordinator of an allocation counts as its supervisor.
     """
     failures = [failure for failure in failures_of(order) if failure.generation == order.number - 1]
     if not failures and order.is_of_launchers:
         return {"by": "launchers", "cause": "the command that stopped the job for a change was cut off"}
     if not failures:
-        return {"by": "allocation" if among_launchers else "supervisor", "cause": order.rest.get("cause")}
+        return {"by": "supervisor", "cause": order.rest.get("cause")}
     failure = failures[-1]
     cause = "node %d: %s (the launchers agreed)" % (failure.node, failure.reason)
     return {"by": "launchers" if among_launchers or order.base is not None else "etcd", "cause": cause}

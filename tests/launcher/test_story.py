@@ -151,7 +151,7 @@ def test_in_an_allocation_each_names_its_machine_and_launchers_begin_what_follow
     told.look(changed(REPORT, state="running", generation=2), after_a_failure())
     kept = json.loads((tmp_path / EVENTS).read_text())["events"]
     assert [one["host"] for one in kept if one["event"] == "node"] == ["s2", "s2"]
-    assert [one["by"] for one in kept if one["event"] == "generation"] == ["allocation", "launchers"]
+    assert [one["by"] for one in kept if one["event"] == "generation"] == ["supervisor", "launchers"]
 
 
 def happened(number: int) -> dict[str, Any]:

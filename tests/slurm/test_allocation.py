@@ -97,7 +97,7 @@ def test_ranks_launchers_and_machines_that_fail_are_replaced_in_the_same_allocat
     events = [json.loads(line) for line in jobs.ok("events", "-o", "json").splitlines()]
     assert [(e["node"], e["host"]) for e in events if e["event"] == "host-lost"] == [(1, "s2")]
     begun = [e for e in events if e["event"] == "generation"]
-    assert [(e["generation"], e["by"]) for e in begun][:2] == [(1, "allocation"), (2, "launchers")]
+    assert [(e["generation"], e["by"]) for e in begun][:2] == [(1, "supervisor"), (2, "launchers")]
     assert begun[1]["cause"] == "node 1: rank 1 was killed by SIGKILL (the launchers agreed)"
     page = jobs.ok("report", "-o", "-")
     assert "rank 1 was killed by SIGKILL" in page
