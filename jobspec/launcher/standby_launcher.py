@@ -30,6 +30,7 @@ from jobctl.jobspec.launcher.standby_messages import (
     NodePreparation,
     StandbyNews,
 )
+from jobctl.jobspec.launcher.standby_pauses import LauncherPauses
 from jobctl.jobspec.launcher.standby_rank import hear, hear_news, take_cores, tell, yield_cores
 
 if TYPE_CHECKING:
@@ -138,6 +139,7 @@ class Entry:
         before = dict(os.environ)
         cores = yield_cores(idle=False)  # what is started from here must not inherit that
         self.module = importlib.import_module(module)
+        self.pauses = LauncherPauses(module)
         take_cores(*cores)
         names = before.keys() | os.environ.keys()
         self.changes = {name: os.environ.get(name) for name in names if before.get(name) != os.environ.get(name)}
@@ -198,7 +200,8 @@ def parked_launcher(channel: int) -> NoReturn:
     entry.begin_with(start.environ)
     Adopting.guards, Adopting.argv, Adopting.log = guards, own_interpreter(start.guard), start.log
     Adopting.apart, Adopting.local, Adopting.meets = node.apart, node.local, node.meets
-    meet(start.meets, MEETING)
+    entry.pauses.shorten(start.gathering)
+    meet(start.gathering.place, MEETING)
     sys.exit(entry.run(start.argv))
 
 
