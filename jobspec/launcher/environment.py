@@ -135,8 +135,11 @@ class Environment:
         """Return where the first of the job listens for the framework's launcher, or for a process; None for that, and where none does."""
         launch, before = self.launch, [m.nproc for m in self.order.members if m.rank < self.member.rank]
         values = launch.start or [value for _, value in (*launch.env, *launch.process_env)]
-        listens = any(isinstance(value, Slot) and value.slot in ("master", "master_port") for value in values)
-        return self.slots["master"] if listens and sum(before) + local > 0 else None
+        slots = {value.slot for value in values if isinstance(value, Slot)}
+        if "scheduler_port" in slots:
+            place = "%s:%s" % (self.slots["scheduler_address"], self.slots["scheduler_port"])
+            return place if launch.role != "scheduler" else None
+        return self.slots["master"] if slots & {"master", "master_port"} and sum(before) + local > 0 else None
 
     def gathering(self) -> Gathering:
         """Return how the framework's launchers meet. At 127.0.0.1 each of them takes the place for its own."""

@@ -26,16 +26,19 @@ PORT, PLACE = Slot("master_port"), "10.0.0.1:7"
         (True, 0, {"env": [("JAX_COORDINATOR_ADDRESS", Slot("master"))]}, None),
         (True, 1, {"env": [("JAX_COORDINATOR_ADDRESS", Slot("master"))]}, PLACE),
         (False, 0, {"process_env": [("MASTER_PORT", PORT)]}, PLACE),
-        (False, 1, {"env": [("MS_SCHED_PORT", Slot("scheduler_port"))]}, None),
+        (False, 1, {"env": [("MS_SCHED_PORT", Slot("scheduler_port"))]}, "10.0.0.3:9"),
+        (True, 0, {"env": [("MS_SCHED_PORT", Slot("scheduler_port"))]}, "10.0.0.3:9"),
+        (False, 0, {"env": [("MS_SCHED_PORT", Slot("scheduler_port"))], "role": "scheduler"}, None),
+        (False, 0, {"env": [("PADDLE_PSERVERS_IP_PORT_LIST", Slot("servers"))]}, None),
     ],
 )
 def test_all_but_the_first_meet_there(first: bool, local: int, launch: dict[str, Any], meets: str | None) -> None:
     members = [SimpleNamespace(rank=5, nproc=2), SimpleNamespace(rank=0, nproc=2)]
     this: Any = SimpleNamespace(
         order=SimpleNamespace(members=members),
-        launch=SimpleNamespace(**{"start": [], "env": [], "process_env": [], **launch}),
+        launch=SimpleNamespace(**{"start": [], "env": [], "process_env": [], "role": "trainer", **launch}),
         member=members[first],
-        slots={"master": PLACE},
+        slots={"master": PLACE, "scheduler_address": "10.0.0.3", "scheduler_port": "9"},
     )
     assert Environment.meets(this, local) == meets
 
