@@ -36,6 +36,9 @@ from jobctl.jobspec.launcher.standby_rank import hear, hear_news, take_cores, te
 if TYPE_CHECKING:
     from typing import Any, ClassVar, Dict, List, NoReturn, Optional, Sequence
 MEETING = 30.0  # seconds in which that of the first node listens: it may have to import before
+# Seconds in which rank 0 listens, of ranks that a framework's launcher starts: Paddle's may start it half a second after
+# another one, as each asks twice a second whether all have come. A rank that is too early loses three.
+STAGGERED = 1.0
 
 
 class ParkedGuard:
@@ -56,7 +59,7 @@ class ParkedGuard:
 
     def hand_over(self, environ: Dict[str, str], log: str, meets: Optional[str]) -> None:
         """Tell it its task. Raises OSError."""
-        self.channel.sendall(json.dumps(GuardStart(environ, log, meets).to_json()).encode() + b"\n")
+        self.channel.sendall(json.dumps(GuardStart(environ, log, meets, STAGGERED).to_json()).encode() + b"\n")
         self.channel.close()
         self.process.returncode = 0  # from now on another object waits for it: this one must not
 

@@ -163,6 +163,7 @@ class GuardStart:
     environ: Dict[str, str]
     log: str
     meets: Optional[str] = None  # where rank 0 of the job listens for it, as address:port
+    head_start: float = 0.5  # seconds in which that listens, if its script does so at once
 
     def to_json(self) -> Json:
         """Return its JSON form."""

@@ -164,7 +164,7 @@ MOVED = Order.from_json(control_file(AFTER_A_MOVE))
             ["--nnodes", "2"], ["guard", "process"], {"RANK": "0"}, "launch.log", Gathering(2, "10.0.0.1:7", True)
         ),
         Gathering(2, "10.0.0.1:7", True),
-        GuardStart({"RANK": "0"}, "launch.log", "[fd00::1]:7"),
+        GuardStart({"RANK": "0"}, "launch.log", "[fd00::1]:7", 1.0),
         RankStart({"RANK": "0"}, "0.cold"),
         StandbyNews(off="an import has opened a socket"),
         StandbyNews(ready=True, memory=1 << 30),
