@@ -1,6 +1,6 @@
 """How long a job takes from a fault to its first step after it, next to the physical bound.
 
-    sudo python benchmarks/recovery.py [--framework torch|jax|paddle|mindspore] [--runs 10]
+    sudo python benchmarks/recovery.py [--framework torch|jax|paddle|mindspore] [--runs 10] [--only "process killed"]
     sudo python benchmarks/recovery.py --hot-spares [--framework torch|light]
     sudo python benchmarks/recovery.py --cold [--framework torch|light|mindspore]
     sudo python benchmarks/recovery.py --price [--framework torch]
@@ -10,7 +10,7 @@ containers take to their first step when they are started by hand, with `docker 
 the framework is most of it. The job has two hosts and a spare. A process is killed, a rank hangs, a container is killed,
 `restart`, and with torch `scale` of an elastic job from three nodes to two and back, each time with a standby that is
 ready. A hang counts from when `hang_timeout` was over after the last step that a launcher has seen, a command from before
-its start.
+its start. `--only` has one of these happen alone; the bound is measured all the same.
 
 With `--hot-spares` three hosts train, a launcher waits on the spare, and hosts are lost. With `--cold` standby is off; with
 `--price` it is measured what a standby costs the job beside it (standby_price.py). `light` has no framework, and so no
@@ -43,6 +43,7 @@ from tests.fleet.training import WORKS
 from tests.tools.waiting import eventually
 
 QUICK = ("torch", "jax")  # of which most is asked: 0.35 of the bound
+ONLY = ("process killed", "rank hangs", "container killed", "restart", "scale")
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,8 @@ def scales(job: Recovering, bound: float) -> list[Row]:
 
 
 def recover_from_standby(job: Recovering, rows: list[Row], bound: float, runs: int) -> None:
-    """Let all of it happen that often, each while there is a standby, and print a line for each."""
+    """Bring the job up, let all of it happen that often, each while there is a standby, and print a line for each."""
+    job.begin()
     found: dict[str, list[tuple[float, float]]] = {row.name: [] for row in rows}
     cold: dict[str, list[str]] = {row.name: [] for row in rows}
     for row in runs * rows:
@@ -96,6 +98,7 @@ def recover_from_standby(job: Recovering, rows: list[Row], bound: float, runs: i
             f"(asked: {row.asked:.2f} s, x {row.asked / bound:.2f}); {told_of(cold[row.name])}",
             flush=True,
         )
+    job.ok("down")
 
 
 def told_of(cold: list[str]) -> str:
@@ -225,14 +228,12 @@ def measure(directory: Path, made: Fleet, kind: JobKind, options: argparse.Names
         supervisor_killed(job, runs)
         job.ok("down")
     else:
-        job.begin()
-        recover_from_standby(job, faults(job, kind, bound), bound, runs)
-        job.ok("down")
-        if kind.framework == "torch":
+        rows = [row for row in faults(job, kind, bound) if row.name.startswith(options.only)]
+        if rows:
+            recover_from_standby(job, rows, bound, runs)
+        if kind.framework == "torch" and "scale".startswith(options.only):
             job = Recovering(directory / "elastic", made, 1, JobKind("torch", elastic=True))
-            job.begin()
             recover_from_standby(job, scales(job, bound), bound, runs)
-            job.ok("down")
 
 
 def main() -> None:
@@ -240,6 +241,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=10)
     parser.add_argument("--framework", choices=sorted(BY_HAND), default="torch")
+    parser.add_argument("--only", choices=ONLY, default="", help="the line of this fault or command alone")
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--hot-spares", action="store_true", help="lose hosts while a launcher waits on a spare")
     what.add_argument("--cold", action="store_true", help="without standby")

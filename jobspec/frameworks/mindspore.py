@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 
 FOR_EVER = str(365 * 24 * 3600)  # seconds; what a negative number means is not the same in each version
 
+SMALL = 256  # workers; of more than these the scheduler would get too many heartbeats
+_INTERVAL = ("MS_RETRY_INTERVAL_LOWER", "MS_RETRY_INTERVAL_UPPER")  # seconds, of which it takes any number between
+
 GIVEN_UP = 30.0  # seconds after which the scheduler of MindSpore 2.5 and earlier takes a worker for lost, and takes it in again
 
 _INTERFACE_ENV = {"gpu": ("NCCL_SOCKET_IFNAME",), "npu": ("HCCL_SOCKET_IFNAME",)}
@@ -125,6 +128,7 @@ class MindSpore:
             ("MS_TOPO_TIMEOUT", FOR_EVER if scheduler and not native else patience),
             *((("MS_HEARTBEAT_RETRY_TIMEOUT", patience),) if "MS_HEARTBEAT_RETRY_TIMEOUT" not in spec.env else ()),
             *(asked or (() if native else (("MS_NODE_TIMEOUT", FOR_EVER),))),
+            *(() if native or scheduler else _heartbeat(spec, seat)),
             *((("MS_ENABLE_RECOVERY", "1"), ("MS_RECOVERY_PATH", Slot("shared_scratch"))) if native else ()),
         )
         return Start(
@@ -203,6 +207,17 @@ def _msrun(spec: Spec, seat: Seat) -> tuple[Value, ...]:
         # It takes `python` unless told otherwise, which images need not have, and knows no other names.
         *("python3", Slot("process_script")),
     )
+
+
+def _heartbeat(spec: Spec, seat: Seat) -> tuple[tuple[str, Value], ...]:
+    """Return how often a worker asks the scheduler whether all workers have come: it learns that by its heartbeats alone.
+
+    Each has the first one as soon as it is registered. All except the last to register wait for their second, which is
+    3 to 5 s later in 2.10 (`ComputeGraphNode::Heartbeat` in mindspore/ccsrc/cluster/topology/compute_graph_node.cc; a
+    later version takes half a second where there are no more than 256 workers, `SleepBasedOnScale`).
+    """
+    few = spec.nodes.max * seat.nproc <= SMALL
+    return tuple((name, "1") for name in _INTERVAL) if few and spec.env.keys().isdisjoint(_INTERVAL) else ()
 
 
 def _worker(spec: Spec) -> tuple[tuple[str, Value], ...]:

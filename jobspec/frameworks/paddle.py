@@ -117,6 +117,7 @@ class Paddle:
             rejoin=spec.recovery.max_restarts if elastic else None,
             lost=_LOST if elastic else "",
             stall=_STALL if elastic else None,
+            apart=not elastic,  # the elastic one has to take its key out of etcd as it ends
             standby=no_standby(spec, _ELASTIC)
             if elastic
             else standby(spec, _IMPORTS, launcher=_LAUNCHER, changing=_CHANGING, meets=_MEETS),

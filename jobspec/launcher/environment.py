@@ -13,6 +13,7 @@ from jobctl.jobspec.launcher.network import in_numbers, interface_of, is_scrubbe
 from jobctl.jobspec.launcher.process_task import ProcessTask
 from jobctl.jobspec.launcher.scratch import make_scratch, make_shared, remove_tree
 from jobctl.jobspec.launcher.setup import secret_values
+from jobctl.jobspec.launcher.standby_messages import Gathering
 
 if TYPE_CHECKING:
     from typing import Dict, List, Optional, Sequence
@@ -134,8 +135,18 @@ class Environment:
         """Return where the first of the job listens for the framework's launcher, or for a process; None for that, and where none does."""
         launch, before = self.launch, [m.nproc for m in self.order.members if m.rank < self.member.rank]
         values = launch.start or [value for _, value in (*launch.env, *launch.process_env)]
-        listens = any(isinstance(value, Slot) and value.slot in ("master", "master_port") for value in values)
-        return self.slots["master"] if listens and sum(before) + local > 0 else None
+        slots = {value.slot for value in values if isinstance(value, Slot)}
+        if "scheduler_port" in slots:
+            place = "%s:%s" % (self.slots["scheduler_address"], self.slots["scheduler_port"])
+            return place if launch.role != "scheduler" else None
+        return self.slots["master"] if slots & {"master", "master_port"} and sum(before) + local > 0 else None
+
+    def gathering(self) -> Gathering:
+        """Return how the framework's launchers meet. At 127.0.0.1 each of them takes the place for its own."""
+        order = self.numbered
+        there = [m.node for m in order.members if m.address == order.rendezvous.address]
+        alone = there == [self.member.node] and order.rendezvous.address != "127.0.0.1"
+        return Gathering(len(order.members), self.meets(), alone)
 
     def value(self, value: Value) -> str:
         """Return a value of the plan: text as it is, a slot filled."""

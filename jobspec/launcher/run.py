@@ -34,7 +34,7 @@ from jobctl.jobspec.launcher.verdict import Verdict
 
 if TYPE_CHECKING:
     import subprocess
-    from typing import Callable, Dict, List, Optional, Sequence, Tuple
+    from typing import Callable, Dict, List, Optional, Sequence, Set, Tuple
 
     from jobctl.jobspec.launcher.agent import Launcher
     from jobctl.jobspec.launcher.node_report import ProgressChanges
@@ -265,38 +265,52 @@ class Run:
     def end(self, grace: float, number: int, pause: Callable[[float], bool]) -> None:
         """Signal all children's sessions, and give them `grace` seconds."""
         living = [child for child in self.children if child not in self.ended]
-        if grace > 0:
-            for pid in self.leaders(living):
-                signal_group(pid, number)
+        held, told = grace > 0 and self.hold(living), set(living)
+        for pid in living if grace > 0 and not held else ():
+            signal_group(pid, number)
         deadline = time.monotonic() + grace
         # Grace is for the users' processes: torchrun takes a second to write its own report once they are gone.
-        while any(child not in self.ended for child in living) and not self.all_ended():
+        while any(child not in self.ended for child in living) and not self.all_ended(held):
+            for pid in self.guards() - told if held else ():
+                signal_group(pid, number)
+                told.add(pid)
             if time.monotonic() >= deadline or not pause(0.02):
                 break
             self.look()
         kill_user_processes(self.processes)
         self.wait_for_records(pause)
 
-    def leaders(self, living: Sequence[int]) -> Sequence[int]:
-        """Return the leaders of the process groups that the user's processes are in.
+    def hold(self, living: Sequence[int]) -> bool:
+        """Hold a framework's launcher still that gives each process a session of its own, and has begun one; say whether it is.
 
-        A framework's launcher that gives each its own is held still: it would SIGKILL all as soon as one has ended.
+        Of msrun, as soon as one has ended, all would get SIGKILL. Paddle's launcher would first take up to half a second to
+        close its port, and then signal one after the other, up to three times (paddle/distributed/launch/utils/
+        process_context.py): the eighth, four seconds later.
         """
         if not self.launch.apart:
-            return living
+            return False
         for child in living:
             forward(child, signal.SIGSTOP)
         self.look()  # one may have begun since
-        return [p.guard_pid for p in self.processes if p.state == "running" and p.guard_pid and p.has_guard()]
+        if self.guards():
+            return True
+        for child in living:
+            forward(child, signal.SIGCONT)
+        return False
+
+    def guards(self) -> Set[int]:
+        """Return the guards of processes that run, each of which leads the session of its process."""
+        return {p.guard_pid for p in self.processes if p.state == "running" and p.guard_pid and p.has_guard()}
 
     def tidy_up(self) -> None:
         """Remove what all nodes of the generation shared."""
         if self.environment.shared:
             remove_tree(self.environment.shared)
 
-    def all_ended(self) -> bool:
-        """Say whether all of the users' processes have ended, by their guards' records."""
-        return bool(self.processes) and all(p.state in ("exited", "failed") for p in self.processes)
+    def all_ended(self, held: bool) -> bool:
+        """Say whether all of the users' processes have ended, by their guards' records; what is `held` begins no more."""
+        over = ("exited", "failed", "pending") if held else ("exited", "failed")
+        return bool(self.processes) and all(p.state in over for p in self.processes)
 
     def wait_for_records(self, pause: Callable[[float], bool]) -> None:
         """Give the guards a moment to write down how their processes ended."""

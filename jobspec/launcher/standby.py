@@ -98,7 +98,7 @@ class Parked:
 
     def hand_over(self, argv: Sequence[str], environment: Environment, log: str) -> bool:
         """Have it run; say whether it could be told."""
-        given = argv[3:], environment.guard(), environment.environ, log, environment.meets()
+        given = argv[3:], environment.guard(), environment.environ, log, environment.gathering()
         return send(self.pipe, FrameworkStart(*given))
 
     def pids(self) -> List[int]:

@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     from typing import Dict, List, Optional, Sequence, Tuple
 PROBED = 60.0  # seconds that an interpreter may take to begin
 PATIENT = 30.0  # seconds in which an import gets what cores others leave
-HEAD_START = 0.5  # seconds in which the first process of a job listens, if its script does so at once
 ANSWERED = 5.0  # seconds in which a rank that waits has to answer
 # Variables that differ from one generation to the next, or that a spare does not know before it is a node, whatever the
 # framework: it names its own (`changing`). No framework's C++ reads them while it is imported; whether Python code does is
@@ -225,7 +224,7 @@ def parked_guard(task: GuardPreparation, environ: Dict[str, str]) -> int:
     start = GuardStart.from_json(said)
     append_to(start.log)
     environ = start.environ
-    meet(start.meets, HEAD_START)
+    meet(start.meets, start.head_start)
     return process_guard(ProcessTask.from_json(json.loads(environ.pop("JOBCTL_PROCESS"))), environ, rank)
 
 

@@ -30,11 +30,15 @@ from jobctl.jobspec.launcher.standby_messages import (
     NodePreparation,
     StandbyNews,
 )
+from jobctl.jobspec.launcher.standby_pauses import LauncherPauses
 from jobctl.jobspec.launcher.standby_rank import hear, hear_news, take_cores, tell, yield_cores
 
 if TYPE_CHECKING:
     from typing import Any, ClassVar, Dict, List, NoReturn, Optional, Sequence
 MEETING = 30.0  # seconds in which that of the first node listens: it may have to import before
+# Seconds in which rank 0 listens, of ranks that a framework's launcher starts: Paddle's may start it half a second after
+# another one, as each asks twice a second whether all have come. A rank that is too early loses three.
+STAGGERED = 1.0
 
 
 class ParkedGuard:
@@ -55,7 +59,7 @@ class ParkedGuard:
 
     def hand_over(self, environ: Dict[str, str], log: str, meets: Optional[str]) -> None:
         """Tell it its task. Raises OSError."""
-        self.channel.sendall(json.dumps(GuardStart(environ, log, meets).to_json()).encode() + b"\n")
+        self.channel.sendall(json.dumps(GuardStart(environ, log, meets, STAGGERED).to_json()).encode() + b"\n")
         self.channel.close()
         self.process.returncode = 0  # from now on another object waits for it: this one must not
 
@@ -138,6 +142,7 @@ class Entry:
         before = dict(os.environ)
         cores = yield_cores(idle=False)  # what is started from here must not inherit that
         self.module = importlib.import_module(module)
+        self.pauses = LauncherPauses(module)
         take_cores(*cores)
         names = before.keys() | os.environ.keys()
         self.changes = {name: os.environ.get(name) for name in names if before.get(name) != os.environ.get(name)}
@@ -198,7 +203,8 @@ def parked_launcher(channel: int) -> NoReturn:
     entry.begin_with(start.environ)
     Adopting.guards, Adopting.argv, Adopting.log = guards, own_interpreter(start.guard), start.log
     Adopting.apart, Adopting.local, Adopting.meets = node.apart, node.local, node.meets
-    meet(start.meets, MEETING)
+    entry.pauses.shorten(start.gathering)
+    meet(start.gathering.place, MEETING)
     sys.exit(entry.run(start.argv))
 
 

@@ -163,6 +163,7 @@ class GuardStart:
     environ: Dict[str, str]
     log: str
     meets: Optional[str] = None  # where rank 0 of the job listens for it, as address:port
+    head_start: float = 0.5  # seconds in which that listens, if its script does so at once
 
     def to_json(self) -> Json:
         """Return its JSON form."""
@@ -175,6 +176,24 @@ class GuardStart:
 
 
 @record
+class Gathering:
+    """How the framework's launchers meet."""
+
+    nodes: int  # how many they are
+    place: Optional[str] = None  # where that of the first node listens for this one, as address:port
+    alone: bool = False  # whether this node has the address at which they meet, and no other one has
+
+    def to_json(self) -> Json:
+        """Return its JSON form."""
+        return dict(vars(self))
+
+    @classmethod
+    def from_json(cls, data: Json) -> Gathering:
+        """Return what `to_json` has written."""
+        return cls(**data)
+
+
+@record
 class FrameworkStart:
     """What the framework's launcher goes on with."""
 
@@ -182,13 +201,13 @@ class FrameworkStart:
     guard: List[str]  # what it starts for each process: it finds the guards that wait by this
     environ: Dict[str, str]
     log: str
-    meets: Optional[str] = None  # where that of the first node listens for it
+    gathering: Gathering
 
     def to_json(self) -> Json:
         """Return its JSON form."""
-        return dict(vars(self))
+        return {**vars(self), "gathering": self.gathering.to_json()}
 
     @classmethod
     def from_json(cls, data: Json) -> FrameworkStart:
         """Return what `to_json` has written."""
-        return cls(**data)
+        return cls(**{**data, "gathering": Gathering.from_json(data["gathering"])})

@@ -44,6 +44,7 @@ ORDER = (
     "standby_rank",
     "rehearsal",
     "standby_guard",
+    "standby_pauses",
     "standby_launcher",
     "progress",
     "stragglers",
@@ -117,6 +118,7 @@ if TYPE_CHECKING:
     Json = Dict[str, Any]
     Failed = Any  # what restart_policy.py describes
     Lease = Any  # what lease.py describes
+    Line = Shorter = Any  # what standby_pauses.py describes
     OrderKeeper = Any  # what autonomy.py describes
     ProgressChanges = ReportChanges = Any  # what node_report.py describes
     T = Any  # any record

@@ -98,6 +98,37 @@ def test_processes_in_sessions_of_their_own_get_their_grace(node: Any) -> None:
     assert [p["exit_code"] for p in node.report()["processes"]] == [1, 1]
 
 
+LATE = """\
+import os, signal, subprocess, sys, time
+begun = int(sys.argv.pop(1))
+signal.signal(signal.SIGTERM, lambda *_: print("told", flush=True) or os._exit(3))
+for rank in range(begun):
+    environ = {**os.environ, "MY_RANK": str(rank), "MY_LOCAL": str(rank)}
+    subprocess.Popen(["python3", *sys.argv[1:]], env=environ, preexec_fn=os.setsid)
+print("waits", flush=True)
+while True:
+    time.sleep(1)
+"""
+
+
+@pytest.mark.parametrize(("begun", "told"), [(0, True), (1, False)])
+def test_what_has_not_begun_is_not_waited_for(node: Any, begun: int, told: bool) -> None:
+    """The launcher waits for its peers, or has begun one of two processes: then that is told, and the launcher held still."""
+    process = node.start(
+        start=[*node.script(LATE), str(begun), {"slot": "process_script"}],
+        command=node.script("import time\nprint('runs', flush=True)\nwhile True: time.sleep(1)"),
+        rank_env=["MY_RANK", "MY_LOCAL"],
+        nproc=2,
+        apart=True,
+        stop_grace=10 * PATIENCE,
+    )
+    node.order()
+    promptly(lambda: "waits" in node.log("launch.log") and (not begun or node.log("workerlog.0") == "runs\n"))
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(PATIENCE) == 143
+    assert ("told" in node.log("launch.log")) is told
+
+
 def test_inherited_variables_are_scrubbed_and_proxies_passed_by(node: Any) -> None:
     names = ["PADDLE_X", "PADDLE_Y", "POD_IP", "POD_IPS", "MINE", "NO_PROXY", "no_proxy"]
     process = node.start(

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +15,9 @@ import pytest
 from jobctl.jobspec.launcher import network
 from jobctl.jobspec.launcher.environment import Environment
 from jobctl.jobspec.launcher.launch import Slot
-from jobctl.jobspec.launcher.standby_launcher import Adopting
+from jobctl.jobspec.launcher.standby_launcher import Adopting, ParkedGuard
+
+from .conftest import PATIENCE
 
 PORT, PLACE = Slot("master_port"), "10.0.0.1:7"
 
@@ -26,16 +32,19 @@ PORT, PLACE = Slot("master_port"), "10.0.0.1:7"
         (True, 0, {"env": [("JAX_COORDINATOR_ADDRESS", Slot("master"))]}, None),
         (True, 1, {"env": [("JAX_COORDINATOR_ADDRESS", Slot("master"))]}, PLACE),
         (False, 0, {"process_env": [("MASTER_PORT", PORT)]}, PLACE),
-        (False, 1, {"env": [("MS_SCHED_PORT", Slot("scheduler_port"))]}, None),
+        (False, 1, {"env": [("MS_SCHED_PORT", Slot("scheduler_port"))]}, "10.0.0.3:9"),
+        (True, 0, {"env": [("MS_SCHED_PORT", Slot("scheduler_port"))]}, "10.0.0.3:9"),
+        (False, 0, {"env": [("MS_SCHED_PORT", Slot("scheduler_port"))], "role": "scheduler"}, None),
+        (False, 0, {"env": [("PADDLE_PSERVERS_IP_PORT_LIST", Slot("servers"))]}, None),
     ],
 )
 def test_all_but_the_first_meet_there(first: bool, local: int, launch: dict[str, Any], meets: str | None) -> None:
     members = [SimpleNamespace(rank=5, nproc=2), SimpleNamespace(rank=0, nproc=2)]
     this: Any = SimpleNamespace(
         order=SimpleNamespace(members=members),
-        launch=SimpleNamespace(**{"start": [], "env": [], "process_env": [], **launch}),
+        launch=SimpleNamespace(**{"start": [], "env": [], "process_env": [], "role": "trainer", **launch}),
         member=members[first],
-        slots={"master": PLACE},
+        slots={"master": PLACE, "scheduler_address": "10.0.0.3", "scheduler_port": "9"},
     )
     assert Environment.meets(this, local) == meets
 
@@ -61,6 +70,33 @@ def test_a_rank_is_told_where_rank_0_listens(
     monkeypatch.setattr(Adopting, "meets", meets)
     Adopting(["guard", "process"], env={"LOCAL_RANK": "3", **environ}).returncode = 0
     assert told == [place]
+
+
+GUARD = """\
+import os, socket, sys
+from types import SimpleNamespace
+from jobctl.jobspec.launcher import standby_guard
+apart, child = socket.socketpair(), SimpleNamespace(pid=os.getpid())
+standby_guard.ParkedRank = lambda task, environ: SimpleNamespace(channel=apart[0], child=child, warm=lambda: None)
+standby_guard.ProcessTask = SimpleNamespace(from_json=lambda data: None)
+standby_guard.meet = lambda place, seconds: print(place, seconds)
+standby_guard.process_guard = lambda task, environ, rank: 0
+sys.exit(standby_guard.parked_guard(SimpleNamespace(fd=int(sys.argv[1])), {}))
+"""
+
+
+def test_a_rank_gives_rank_0_the_time_by_which_its_launcher_may_start_it_later(tmp_path: Path) -> None:
+    """Launchers of Paddle that ask twice a second start their ranks half a second apart."""
+    log, (ours, theirs) = tmp_path / "launch.log", socket.socketpair()
+    parked: Any = SimpleNamespace(channel=ours, process=SimpleNamespace())
+    with ours, theirs:
+        ours.settimeout(PATIENCE)
+        argv = [sys.executable, "-c", GUARD, str(theirs.fileno())]
+        with subprocess.Popen(argv, pass_fds=[theirs.fileno()]) as guard:
+            assert b"ready" in ours.recv(1000)
+            ParkedGuard.hand_over(parked, {"JOBCTL_PROCESS": "{}"}, str(log), PLACE)
+            assert guard.wait(PATIENCE) == 0
+    assert log.read_text() == f"{PLACE} 1.0\n"
 
 
 class Clock:

@@ -18,6 +18,7 @@ from jobctl.jobspec.launcher.records import changed, record
 from jobctl.jobspec.launcher.session_messages import GossipReport, NodeCourse, SessionReport, SessionRequest
 from jobctl.jobspec.launcher.standby_messages import (
     FrameworkStart,
+    Gathering,
     GuardPreparation,
     GuardStart,
     NodePreparation,
@@ -159,8 +160,11 @@ MOVED = Order.from_json(control_file(AFTER_A_MOVE))
         TrialOutcome([{"RANK": "0"}], True),
         GuardPreparation("/hook", [["torch"]], ["train"], 5, ["RUN"]),
         RankPreparation(-1, "/hook", None, 5, ["train"], [["torch"]], "/job", "train.py"),
-        FrameworkStart(["--nnodes", "2"], ["guard", "process"], {"RANK": "0"}, "launch.log", "10.0.0.1:7"),
-        GuardStart({"RANK": "0"}, "launch.log", "[fd00::1]:7"),
+        FrameworkStart(
+            ["--nnodes", "2"], ["guard", "process"], {"RANK": "0"}, "launch.log", Gathering(2, "10.0.0.1:7", True)
+        ),
+        Gathering(2, "10.0.0.1:7", True),
+        GuardStart({"RANK": "0"}, "launch.log", "[fd00::1]:7", 1.0),
         RankStart({"RANK": "0"}, "0.cold"),
         StandbyNews(off="an import has opened a socket"),
         StandbyNews(ready=True, memory=1 << 30),

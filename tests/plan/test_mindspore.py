@@ -79,6 +79,8 @@ def test_what_the_roles_get() -> None:
         **CLUSTER,
         "MS_ROLE": "MS_WORKER",
         "MS_NODE_TIMEOUT": "10",
+        "MS_RETRY_INTERVAL_LOWER": "1",
+        "MS_RETRY_INTERVAL_UPPER": "1",
         "MS_WORKER_IP": Slot("address"),
         "HCCL_IF_IP": Slot("address"),
     }
@@ -128,6 +130,27 @@ def test_heartbeats_end_nobody_unless_somebody_asks_for_it(text: str, silent: st
         env = {**dict(node.container.env), **dict(node.launch.env)}
         assert (env.get("MS_NODE_TIMEOUT"), env["MS_HEARTBEAT_RETRY_TIMEOUT"]) == (silent, patient), node.role
         assert "MS_DISABLE_HEARTBEAT" not in env
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("nodes: 32\ndevices: npu:8\n", ("1", "1")),
+        ("nodes: 33\ndevices: npu:8\n", (None, None)),
+        ("mindspore: {launcher: msrun}\n", ("1", "1")),
+        ('env: {MS_RETRY_INTERVAL_UPPER: "9"}\n', (None, "9")),
+        ("devices: gpu:1\nmindspore: {recovery: native}\ncheckpoint: /c\n", (None, None)),
+    ],
+    ids=["small", "large", "msrun", "env", "native"],
+)
+def test_workers_of_small_jobs_learn_within_a_second_that_all_have_come(
+    text: str, seconds: tuple[str | None, str | None]
+) -> None:
+    """By default a heartbeat follows another one after 3 to 5 s; the second one tells it to all workers but the last."""
+    for node in make(text, "".join(f"h{number} slots=8\n" for number in range(40))).nodes:
+        env = {**dict(node.container.env), **dict(node.launch.env)}
+        told = env.get("MS_RETRY_INTERVAL_LOWER"), env.get("MS_RETRY_INTERVAL_UPPER")
+        assert told == (seconds if node.role == "trainer" else (None, seconds[1] if text.startswith("env") else None))
 
 
 def test_the_schedulers_restarts_count_for_as_long_as_all_others_do() -> None:

@@ -57,6 +57,7 @@ def test_the_launchers_command_line(text: str, hosts: str, devices: tuple[str, .
     assert node.launch.start == launcher(*devices)
     assert node.launch.command == ("python3", "-u", "train.py")
     assert node.launch.rank_env == ("PADDLE_TRAINER_ID", "PADDLE_RANK_IN_NODE")
+    assert node.launch.apart
 
 
 def test_on_this_machine_processes_are_shown_their_share_of_the_devices() -> None:
@@ -244,6 +245,7 @@ def test_with_etcd_its_launchers_regroup_by_themselves() -> None:
     assert node.launch.start == elastic("10.0.0.9:2379", "2:3")
     assert dict(node.launch.env)["PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION"] == "python"
     assert (node.launch.regroups, node.launch.rejoin, node.container.restart) == (True, 3, "on-failure")
+    assert not node.launch.apart  # it takes its key out of etcd as it ends
     assert (node.launch.lost, node.launch.stall) == (
         "requested lease not found",
         ("Waiting peer start", "Run Pod", 40.0),
