@@ -164,17 +164,17 @@ class Campaign(RareMishaps):
     def supervisor_killed_while_it_tells(self, host: Host, node: int) -> None:
         """Kill it after the webhook has got a message, and before it has answered."""
         assert self.listener is not None
-        told = threading.Event()
+        told, where = threading.Event(), list[Path]()
 
         def interrupt() -> None:
-            self.kill_supervisor()
+            where.append(self.kill_supervisor())
             told.set()
 
         eventually(self.is_supervised)
         self.listener.interrupt = interrupt
         self.container_killed(host, node)
         assert told.wait(self.patience), "nobody is told that a container was killed"
-        self.supervisor = self.start("supervise")
+        self.supervisor = self.start("supervise", JOBCTL_STATE_DIR=str(where[0]))
 
     def step(self) -> int:
         """The newest checkpoint."""

@@ -100,9 +100,9 @@ class Jobs:
         """Bring the job up on the fleet; `check`: after the preflight, which takes as long again."""
         return self.run("up", *self.where, *([] if check else ["--skip-check"]), *args)
 
-    def start(self, *args: str) -> commands.Command:
-        """Start `jobctl`, which nobody talks to, and return at once."""
-        return commands.Command(args, self.code, self.environ)
+    def start(self, *args: str, **environ: str) -> commands.Command:
+        """Start `jobctl`, which nobody talks to, and return at once; `environ` are further variables of it."""
+        return commands.Command(args, self.code, {**self.environ, **environ})
 
     def begin_up(self) -> commands.Command:
         """Start `jobctl up` on the fleet, without the preflight, and return at once."""

@@ -12,7 +12,9 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 
+from jobctl.jobspec.deploy.store.lock import read_holder
 from tests.tools.commands import Command
 from tests.tools.waiting import eventually
 
@@ -144,15 +146,24 @@ class Mishaps(Jobs):
 
     def supervisor_killed(self, host: Host, node: int) -> None:
         eventually(self.is_supervised)  # the one that was killed the last time may have no successor yet
-        self.kill_supervisor()
+        state = self.kill_supervisor()
         time.sleep(self.chance.uniform(0.0, 2.0 * self.timeout))
-        self.supervisor = self.start("supervise")
+        self.supervisor = self.start("supervise", JOBCTL_STATE_DIR=str(state))
 
-    def kill_supervisor(self) -> None:
-        """Kill the process that supervises the job."""
-        holder = json.loads((self.directory / "state/jobs/counter/supervisor.lock").read_text())
+    def kill_supervisor(self) -> Path:
+        """Kill the process that supervises the job, and return its state directory."""
+        state, pid = eventually(self.supervising) or (Path(), 0)
         self.unwatched.append((time.time(), math.inf))
-        self.kill(int(holder["pid"]))
+        self.kill(pid)
+        return state
+
+    def supervising(self) -> tuple[Path, int] | None:
+        """Return the state directory and the process of the supervisor: that of this machine, or of a second one."""
+        for lock in sorted(self.directory.glob("*/jobs/counter/supervisor.lock")):
+            holder = read_holder(lock)
+            if holder:
+                return lock.parents[2], int(holder["pid"])
+        return None
 
     def is_supervised(self) -> bool:
         """Say whether a supervisor runs."""
