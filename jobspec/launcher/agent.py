@@ -102,7 +102,7 @@ class Launcher:
     @property
     def rejoins(self) -> bool:
         """Whether this node joins a generation again that goes on without it, as its launcher has been restarted."""
-        return self.launch.rejoin is not None and self.report.state in IDLE and self.pending is None
+        return self.report.may_join and self.report.state in IDLE and self.pending is None
 
     def run(self) -> int:
         """Serve until told to finish, or until the node's work is done; return the exit code."""

@@ -59,8 +59,9 @@ class Report:
         step = last.get("progress")
         self.before = self.reached, Headway(step if isinstance(step, int) else None)  # of the launcher before this one
         # How often its processes were started again in the generation that goes on with it; a deployer counts by itself.
-        joins = launch.rejoin is not None and not launch.regroups
-        self.again = int(last.get("process_restarts") or 0) + (last.get("state") in HAVE_RUN) if joins else 0
+        counts = launch.rejoin is not None and not launch.regroups
+        self.again = int(last.get("process_restarts") or 0) + (last.get("state") in HAVE_RUN) if counts else 0
+        self.may_join = launch.rejoin is not None and self.again <= launch.rejoin
         if not launch.has_session:
             with contextlib.suppress(AttributeError, KeyError, TypeError, ValueError):
                 self.fields.go_on_from(last)

@@ -91,7 +91,7 @@ class Campaign(RareMishaps):
             spec += f"etcd: {{{{managed: {{{{replicas: 3, image: {ETCD_IMAGE}}}}}}}}}\n"
         if listener is not None:
             spec += NOTIFY
-        self.etcd, self.elastic, self.listener = etcd, elastic, listener
+        self.etcd, self.elastic, self.regroups, self.listener = etcd, elastic, work.regroups, listener
         super().__init__(directory, made, spec.replace("NODES", f'"1:{kind.nodes}"' if elastic else str(kind.nodes)))
         (self.code / "counter.py").write_text(ALONE + work.train)
         lines = (self.code / "hosts.txt").read_text().splitlines()

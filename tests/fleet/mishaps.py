@@ -30,6 +30,7 @@ class Mishaps(Jobs):
     chance: random.Random
     timeout: int  # `host_timeout`, in seconds
     elastic: bool
+    regroups: bool  # whether the framework agrees by itself on who takes part
     change = 0  # how often the spec was edited
     supervisor: Command | None = None
     unwritable = "*/counter/run"  # the folders of hosts where nothing can be written while the disk is full

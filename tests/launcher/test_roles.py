@@ -286,14 +286,32 @@ def test_launchers_begin_the_next_generation_and_trainers_join_it_again(job: Job
     assert [job.launchers[n].wait(PATIENCE) for n in (0, 1)] == [0, 0]
 
 
-def joins_again(job: Job, generation: int) -> None:
-    """Kill the trainers' node once all train in a generation, and see that it comes back in the same one."""
-    promptly(lambda: all((r := job.report(n))["generation"] == generation and all_running(r) for n in (0, 1)))
-    assert job.report(0)["process_restarts"] == 0
+def test_a_node_that_comes_back_too_often_has_all_begin_again(job: Job) -> None:
+    job.node.supervisor.silence()
+    job.rejoin = 1
+    job.launch(0)
+    job.launch(1)
+    job.order(autonomy={**TERMS, "base": {"number": 1, "id": "demo-1"}})
+    joins_again(job, 1)
+    comes_back(job)
+    joins_again(job, 2)
+    (failure,) = job.report(1)["order"]["autonomy"]["failures"]
+    assert (failure["kind"], failure["reason"]) == ("launcher", "its launcher was started again")
+
+
+def comes_back(job: Job) -> None:
+    """Kill the launcher of the trainers, with all below it, and start another one, as an engine does."""
     kill_together(job.node.pids("node-0"))
     assert job.launchers[0].wait(PATIENCE) == -signal.SIGKILL
     promptly(lambda: not job.node.pids("node-0"))
     job.launch(0)
+
+
+def joins_again(job: Job, generation: int) -> None:
+    """Kill the trainers' node once all train in a generation, and see that it comes back in the same one."""
+    promptly(lambda: all((r := job.report(n))["generation"] == generation and all_running(r) for n in (0, 1)))
+    assert job.report(0)["process_restarts"] == 0
+    comes_back(job)
     found = promptly(lambda: (r := job.report(0))["process_restarts"] and all_running(r) and r)
     told = found["generation"], found["process_restarts"], found["restart_reason"]
     assert told == (generation, 1, "its launcher was started again")
@@ -305,10 +323,7 @@ def test_a_trainer_node_that_was_killed_joins_the_same_generation(job: Job) -> N
     job.launch(1)
     job.order()
     job.trains(2)
-    kill_together(job.node.pids("node-0"))
-    assert job.launchers[0].wait(PATIENCE) == -signal.SIGKILL
-    promptly(lambda: not job.node.pids("node-0"))
-    job.launch(0)
+    comes_back(job)
     job.trains(4)
     assert (job.report(0)["generation"], job.report(1)["state"]) == (1, "running")
     job.end(0)
