@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import collections
 import contextlib
+import math
 import random
 import sys
 import tempfile
@@ -105,7 +106,7 @@ class Campaign(RareMishaps):
         self.faults: collections.Counter[str] = collections.Counter()
         self.seconds, self.unwatched = list[float](), list[tuple[float, float]]()
         self.hearing: Hearing | None = None
-        self.starts = Starts()
+        self.starts, self.until = Starts(), math.inf
 
     def run_all(self, count: int, only: str = "") -> None:
         """Let `count` faults happen, one after the other; `only`: none but those whose names have this in them."""
@@ -132,6 +133,8 @@ class Campaign(RareMishaps):
         every = [*every, *(self.rare_alone() if self.how else self.rare())]
         kinds = [kind for kind in every if only in kind.__name__]
         for number in range(count):
+            if time.monotonic() > self.until:
+                break
             kind = self.chance.choice(kinds)
             self.rest()
             host, node = self.chance.choice(self.homes(trainers=kind == self.rank_stands_still))
@@ -228,9 +231,18 @@ class CampaignAlone(MishapsAlone, Campaign):
 
 
 def campaign(
-    seed: int, count: int, kind: JobKind, *, only: str = "", hosts_of: Callable[[int], Fleet] | None = None
+    seed: int,
+    count: int,
+    kind: JobKind,
+    *,
+    only: str = "",
+    minutes: float = math.inf,
+    hosts_of: Callable[[int], Fleet] | None = None,
 ) -> Campaign:
-    """Run a campaign, on a fleet of its own unless there are hosts for it, and return it."""
+    """Run a campaign, on a fleet of its own unless there are hosts for it, and return it.
+
+    No fault begins once it has run for so many minutes.
+    """
     size = kind.nodes + (0 if kind.is_elastic else 1)
     with contextlib.ExitStack() as stack:
         lends = kind.work.lends()
@@ -241,6 +253,7 @@ def campaign(
             stack.enter_context(served(listener))
         play = CampaignAlone if kind.alone else Campaign
         one = play(Path(directory), made, seed, kind, listener)
+        one.until = time.monotonic() + 60 * minutes
         try:
             one.run_all(count, only)
         finally:
@@ -254,6 +267,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--faults", type=int, default=10)
+    parser.add_argument("--minutes", type=float, default=math.inf, help="after so many, no further fault begins")
     parser.add_argument("--elastic", action="store_true", help="a job of 1 to 3 nodes without a spare")
     parser.add_argument("--etcd", action="store_true", help="with an etcd of three members on the same hosts")
     parser.add_argument("--notify", action="store_true", help="with a webhook, which must be told of each failure")
@@ -268,7 +282,7 @@ def main() -> None:
     parser.add_argument("--only", default="", metavar="WORD", help="nothing but what has this in its name")
     options = parser.parse_args()
     kind = JobKind(options.framework, options.elastic, options.etcd, options.notify, options.alone, options.engine)
-    one = campaign(options.seed, options.faults, kind, only=options.only)
+    one = campaign(options.seed, options.faults, kind, only=options.only, minutes=options.minutes)
     for fault, times in sorted(one.faults.items()):
         print(f"{times:4}  {fault}")
     if one.hearing is not None:
