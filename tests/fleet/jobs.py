@@ -90,6 +90,12 @@ class Jobs:
         """Run `jobctl` to its end."""
         return commands.run(args, self.code, self.environ, timeout)
 
+    def command(self, *args: str, codes: tuple[int, ...] = (0,)) -> subprocess.CompletedProcess[str]:
+        """Run `jobctl`, which has to exit with one of `codes`."""
+        done = self.run(*args)
+        assert done.returncode in codes, (args, done.returncode, done.stdout, done.stderr)
+        return done
+
     def ok(self, *args: str) -> str:
         """Run `jobctl`, which must exit with 0, and return what it printed to stdout."""
         done = self.run(*args)

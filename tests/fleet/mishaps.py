@@ -153,18 +153,11 @@ class Mishaps(Jobs):
 
     def kill_supervisor(self) -> Path:
         """Kill the process that supervises the job, and return its state directory."""
-        state, pid = eventually(self.supervising) or (Path(), 0)
+        found = eventually(lambda: supervising(self.directory))
+        assert found
         self.unwatched.append((time.time(), math.inf))
-        self.kill(pid)
-        return state
-
-    def supervising(self) -> tuple[Path, int] | None:
-        """Return the state directory and the process of the supervisor: that of this machine, or of a second one."""
-        for lock in sorted(self.directory.glob("*/jobs/counter/supervisor.lock")):
-            holder = read_holder(lock)
-            if holder:
-                return lock.parents[2], int(holder["pid"])
-        return None
+        self.kill(found[1])
+        return found[0]
 
     def is_supervised(self) -> bool:
         """Say whether a supervisor runs."""
@@ -277,12 +270,6 @@ class Mishaps(Jobs):
 
     # What users do.
 
-    def command(self, *args: str, codes: tuple[int, ...] = (0,)) -> subprocess.CompletedProcess[str]:
-        """Run `jobctl`, which has to exit with one of `codes`."""
-        done = self.run(*args)
-        assert done.returncode in codes, (args, done.returncode, done.stdout, done.stderr)
-        return done
-
     def up_again(self, host: Host, node: int) -> None:
         self.command("up", *self.where)
 
@@ -340,4 +327,13 @@ def pid_inside(pid: int) -> int | None:
     """Return the number that a process of this machine has in its container, None if it is gone."""
     with contextlib.suppress(OSError), open(f"/proc/{pid}/status", encoding="utf-8") as file:
         return next(int(line.split()[-1]) for line in file if line.startswith("NSpid:"))
+    return None
+
+
+def supervising(directory: Path) -> tuple[Path, int] | None:
+    """Return the state directory and the process of a job's supervisor: that of the first machine, or of another one."""
+    for lock in sorted(directory.glob("*/jobs/counter/supervisor.lock")):
+        holder = read_holder(lock)
+        if holder:
+            return lock.parents[2], int(holder["pid"])
     return None

@@ -15,7 +15,7 @@ from tests.tools.waiting import eventually
 
 from .host import Host
 from .machine import sh
-from .mishaps import Mishap, Mishaps
+from .mishaps import Mishap, Mishaps, supervising
 
 
 class RareMishaps(Mishaps):
@@ -104,7 +104,7 @@ class RareMishaps(Mishaps):
     def paused_supervisor(self) -> Iterator[None]:
         """Let the supervisor stand still."""
         eventually(self.is_supervised)
-        _, pid = eventually(self.supervising) or (None, 0)
+        _, pid = eventually(lambda: supervising(self.directory)) or (None, 0)
         begun = time.time()
         os.kill(pid, signal.SIGSTOP)
         try:
