@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 NODE_DIRECTORY = "/jobctl/node"  # of a launcher in a container
 POLL = 0.1  # seconds between two looks at the control file and the processes
 EXPECTANT = ("waiting", "failed", "fenced")  # states in which it looks oftener: the next generation is as good as there
+IDLE = ("waiting", "stopped")  # states in which nothing runs, and nothing has failed
 BEGUN = 0.5  # seconds after which processes have had the time to begin
 SOON = 20.0  # seconds after which it is not any more
 
@@ -101,7 +102,7 @@ class Launcher:
     @property
     def rejoins(self) -> bool:
         """Whether this node joins a generation again that goes on without it, as its launcher has been restarted."""
-        return self.launch.rejoin is not None and self.report.state == "waiting" and self.pending is None
+        return self.report.may_join and self.report.state in IDLE and self.pending is None
 
     def run(self) -> int:
         """Serve until told to finish, or until the node's work is done; return the exit code."""

@@ -128,6 +128,8 @@ class FailedNode:
             return "a failed `setup` is not retried"
         if failure.kind == "start" and (rule is None or rule.do != "restart"):
             return "what cannot be started is not retried"
+        if failure.kind == "exhausted":
+            return "the restarts of `recovery.max_restarts` are used up"
         earlier = without_progress(failure, earlier_failures(order))
         if rule is None and any(is_a_bug(failure, other) for other in earlier):
             return "failed the same way again, before any progress: a bug, not a fault"

@@ -254,7 +254,7 @@ class PeerLinks:
     def message(self, **fields: Any) -> PeerMessage:
         """Return a message of this launcher. Those that launchers begin orders by say how far theirs has come."""
         orders, tells = self.orders, "tick" in fields or "answer" in fields
-        age = orders.age if orders is not None else None
+        age = age_of_entered(self.launcher)
         headway = orders.headway if orders is not None and age is not None and tells else None
         return PeerMessage(self.lease.generation, self.lease.me, age=age, headway=headway, **fields)
 
@@ -330,3 +330,15 @@ class PeerLinks:
 def one_line(data: Json) -> bytes:
     """Return a line of JSON."""
     return json.dumps(data, separators=(",", ":")).encode() + b"\n"
+
+
+def age_of_entered(launcher: Launcher) -> Optional[List[Any]]:
+    """Return how new the order is that a launcher is in, for its messages: it is in no next one before what ran has ended.
+
+    The others begin as soon as all are in it, and their processes could meet those of the last one, at the same ports.
+    """
+    orders, entered = launcher.peer_orders, launcher.entered
+    if orders is None or orders.order is None or orders.age is None or entered is None or not launcher.busy:
+        return orders.age if orders is not None else None
+    begins = orders.order.is_of_launchers and orders.order.id != entered.id
+    return list(entered.age) if begins else orders.age

@@ -20,6 +20,13 @@ if TYPE_CHECKING:
     from jobctl.jobspec.launcher.node_report import ReportChanges, StandbyState
     from jobctl.jobspec.launcher.order import Order
 
+STARTED_AGAIN = "its launcher was started again"
+HAVE_RUN = (
+    "setup",
+    "running",
+    "stopped",
+)  # last states of a launcher whose processes have ended with it, or with its engine
+
 
 class Report:
     """The report of one launcher: it replaces that of the launcher before, and goes on from its generation.
@@ -51,6 +58,10 @@ class Report:
         )
         step = last.get("progress")
         self.before = self.reached, Headway(step if isinstance(step, int) else None)  # of the launcher before this one
+        # How often its processes were started again in the generation that goes on with it; a deployer counts by itself.
+        counts = launch.rejoin is not None and not launch.regroups
+        self.again = int(last.get("process_restarts") or 0) + (last.get("state") in HAVE_RUN) if counts else 0
+        self.may_join = launch.rejoin is not None and self.again <= launch.rejoin
         if not launch.has_session:
             with contextlib.suppress(AttributeError, KeyError, TypeError, ValueError):
                 self.fields.go_on_from(last)
@@ -86,10 +97,12 @@ class Report:
         """Return whether a launcher of this node has begun a generation of the lease that launchers go on with."""
         return self.reached >= (order.began, order.lease_began.number)
 
-    @staticmethod
-    def of_new_generation(order: Order, restarts: int) -> ReportChanges:
-        """Return the fields of a generation that begins."""
+    def of_new_generation(self, order: Order, restarts: int) -> ReportChanges:
+        """Return the fields of a generation that begins, or that has gone on while this launcher was started again."""
+        again = self.again if (order.began, order.number) == self.before[0] else 0
+        why: ReportChanges = {"restart_reason": STARTED_AGAIN} if again else {}
         return {
+            **why,
             "generation": order.number,
             "epoch": order.began,
             "state": "setup",
@@ -100,7 +113,7 @@ class Report:
             "progress": None,
             "progress_at": None,
             "stacks_written": False,
-            "process_restarts": 0,
+            "process_restarts": again,
             "processes": [],
             "failure": None,
             "start": None,

@@ -13,6 +13,7 @@ from jobctl.jobspec.launcher.lease import TICK
 from jobctl.jobspec.launcher.peer_orders import PeerOrders
 from jobctl.jobspec.launcher.processes import boot_time
 from jobctl.jobspec.launcher.replacement import Replacement
+from jobctl.jobspec.launcher.report import STARTED_AGAIN
 from jobctl.jobspec.launcher.run import FAILED_GRACE
 from jobctl.jobspec.launcher.session_messages import NodeCourse
 from jobctl.jobspec.launcher.stragglers import slow_processes
@@ -145,17 +146,22 @@ class SelfRecovery:
         if launcher.links.majority is not None and launcher.lease.generation != order.lease:
             self.ask(order, member)
         if state in ("waiting", "stopped") and launcher.pending is None:
-            launcher.fail(started_again(), "its launcher was started again")
+            launcher.fail(started_again(), STARTED_AGAIN)
         else:
             launcher.say()
 
     def go_on_in(self, order: Order, member: Member) -> None:
-        """Begin a generation of launchers with the lease that there is, or with another one if that is over."""
-        launcher = self.launcher
-        if launcher.lease.generation != order.lease:  # that lease was another launcher's, and so was what it ran
+        """Begin a generation of launchers with the lease that there is, or, in a new launcher, with another one.
+
+        A new launcher takes part again only where the others can go on without its node meanwhile.
+        """
+        launcher, joins = self.launcher, self.launcher.rejoins
+        anew = launcher.lease.generation != order.lease  # that lease was another launcher's, and so was what it ran
+        if anew:
             launcher.say(generation=order.number, progress=None, started_at=None)
             self.ask(order, member)
-            launcher.fail(started_again(), "its launcher was started again")
+        if anew and not joins:
+            launcher.fail(started_again(), STARTED_AGAIN)
             return
         launcher.pending = order, member
         launcher.links.begin_generation()

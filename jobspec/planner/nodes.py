@@ -42,7 +42,7 @@ class NodeBuilder:
         """Return node `index`, which does `task`."""
         devices = devices_of(self.request.spec, task)
         container, launch = self._container_of(index, task, devices), self._launch_of(index, task, devices)
-        if self.etcd is None and (launch.regroups or launch.rejoin is not None):  # the supervisor starts these again
+        if self.etcd is None and launch.rejoin_after:  # the supervisor starts these again, and no sooner than that
             container = replace(container, restart="no")
         return types.Node(index, task.role, task.place.host, container, launch)
 

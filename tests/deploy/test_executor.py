@@ -53,7 +53,9 @@ class World:
     image: None = None
     done: list[str] = field(default_factory=list)
     ledger: Ledger | None = None  # what went with the generation that has begun
-    spares: tuple[HotSpare, ...] | None = None  # those that launchers may use by themselves in it
+    spares: tuple[HotSpare, ...] | None = (
+        None  # those that launchers may use by themselves in it; None: they begin nothing
+    )
 
     def engines(self, hosts: Iterable[str], patience: float) -> Mapping[str, HostError]:
         self.done.append(f"engines of {' '.join(sorted(hosts))} within {patience:g} s")
@@ -106,6 +108,15 @@ def test_launchers_know_the_spares_that_wait_when_a_generation_begins() -> None:
     fewer = replace(hot, plan=replace(hot.plan, min_nodes=1))  # a command might leave out the nodes that moved one
     run(world, RUNNING, fewer)
     assert world.spares == ()
+
+
+def test_launchers_begin_generations_where_nodes_may_join_again_at_once() -> None:
+    """Not where a node has to stay away for a while first."""
+    world = World()
+    for after, spares in ((0.0, ()), (30.0, None)):
+        first = replace(TWO.nodes[0], launch=replace(TWO.nodes[0].launch, rejoin=3, rejoin_after=after))
+        run(world, RUNNING, replace(CHANGED, plan=replace(TWO, nodes=(first, *TWO.nodes[1:]))))
+        assert world.spares == spares
 
 
 REPLACED = ["adopt", "pause", "replace node 0 on h0", "replace node 1 on h1", "begin 2"]

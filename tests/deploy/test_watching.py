@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
 import shutil
@@ -21,7 +23,7 @@ from jobctl.jobspec.deploy.model.container import SeenContainer
 from jobctl.jobspec.deploy.model.control import Control
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.host_state import HostState, merge
-from jobctl.jobspec.deploy.model.liveness import FailureDetector
+from jobctl.jobspec.deploy.model.liveness import EXPIRY, FailureDetector
 from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.store.lock import Locked
 from jobctl.jobspec.deploy.transport.local import LocalTransport
@@ -223,9 +225,26 @@ def test_the_one_who_began_first_goes_on() -> None:
 
 def test_a_supervisor_of_this_machine_that_has_ended_is_gone(followed: Following) -> None:
     me = followed.who
-    assert _is_gone(me)  # this very process, before
-    assert not _is_gone({**me, "host": "elsewhere"})
-    assert _is_gone({**me, "pid": 1, "start_ticks": -5})
+    assert _is_gone(me, 30.0)  # this very process, before
+    assert not _is_gone({**me, "host": "elsewhere"}, 30.0)
+    assert _is_gone({**me, "pid": 1, "start_ticks": -5}, 30.0)
+
+
+def test_a_lock_without_a_name_is_one_that_is_let_go_unless_it_stays_so(host_job: HostJob, tmp_path: Path) -> None:
+    """The script that follows a host for a supervisor that was cut off erases the name, and ends a moment later."""
+    lock = Path(host_job.own) / "supervisor.lock"
+    for age, left in ((0.0, None), (EXPIRY + 5.0, Locked)):
+        one = following(host_job)
+        with lock.open("a") as held:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            os.utime(lock, (time.time() - age,) * 2)
+            found = contextlib.nullcontext() if left is None else pytest.raises(left, match="did not say who it is")
+            with found:
+                one.start()
+            assert (one.outranked() is None) == (left is None)
+        if left is None:
+            promptly(lambda one=one: not one.seen()[1])
+        one.close()
 
 
 def test_a_host_without_the_job_is_idle_and_no_trouble(tmp_path: Path) -> None:

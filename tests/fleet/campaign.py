@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import collections
 import contextlib
+import math
 import random
 import sys
 import tempfile
@@ -36,9 +37,11 @@ from .machine import ETCD_IMAGE
 from .mishaps_alone import MishapsAlone
 from .mishaps_rare import RareMishaps
 from .podman import ENGINES, fleet_of
+from .starts import Starts
 from .training import ALONE, NODES, SPEC, WORKS, Work, undisturbed
 
 TIMEOUT, ETCD_TIMEOUT = 5, 10  # host_timeout, in seconds; with etcd a leader must have been elected by then
+RESTED = 40.0  # seconds that nodes get, before every other fault, until their standby is ready
 
 
 @dataclass(frozen=True)
@@ -91,7 +94,7 @@ class Campaign(RareMishaps):
             spec += f"etcd: {{{{managed: {{{{replicas: 3, image: {ETCD_IMAGE}}}}}}}}}\n"
         if listener is not None:
             spec += NOTIFY
-        self.etcd, self.elastic, self.listener = etcd, elastic, listener
+        self.etcd, self.elastic, self.regroups, self.listener = etcd, elastic, work.regroups, listener
         super().__init__(directory, made, spec.replace("NODES", f'"1:{kind.nodes}"' if elastic else str(kind.nodes)))
         (self.code / "counter.py").write_text(ALONE + work.train)
         lines = (self.code / "hosts.txt").read_text().splitlines()
@@ -103,6 +106,7 @@ class Campaign(RareMishaps):
         self.faults: collections.Counter[str] = collections.Counter()
         self.seconds, self.unwatched = list[float](), list[tuple[float, float]]()
         self.hearing: Hearing | None = None
+        self.starts, self.until = Starts(), math.inf
 
     def run_all(self, count: int, only: str = "") -> None:
         """Let `count` faults happen, one after the other; `only`: none but those whose names have this in them."""
@@ -129,7 +133,10 @@ class Campaign(RareMishaps):
         every = [*every, *(self.rare_alone() if self.how else self.rare())]
         kinds = [kind for kind in every if only in kind.__name__]
         for number in range(count):
+            if time.monotonic() > self.until:
+                break
             kind = self.chance.choice(kinds)
+            self.rest()
             host, node = self.chance.choice(self.homes(trainers=kind == self.rank_stands_still))
             began = time.monotonic()
             try:
@@ -137,10 +144,26 @@ class Campaign(RareMishaps):
                 self.trains_on()
             except AssertionError as error:
                 raise AssertionError(f"{number}: {kind.__name__} of node {node} on {host.name}: {error}") from error
+            self.look_at_starts()
             self.faults[kind.__name__.replace("_", " ")] += 1
             self.seconds.append(time.monotonic() - began)
             print(f"{number:4}  {kind.__name__} of node {node} on {host.name}: {self.seconds[-1]:.1f} s", flush=True)
             assert not (self.checkpoints / "TWICE").exists(), (self.checkpoints / "TWICE").read_text()
+
+    def rest(self) -> None:
+        """Let standby be ready before every other fault, where there is one: some come while it imports, some after that."""
+        if self.chance.random() < 0.5:
+            with contextlib.suppress(AssertionError):
+                eventually(self.is_rested, RESTED)
+
+    def is_rested(self) -> bool:
+        """Say whether all nodes have a standby, or none at all."""
+        reports = self.reports()
+        return reports != [] and all(one["standby"]["state"] != "warming" for one in reports)
+
+    def look_at_starts(self) -> None:
+        """Take over how nodes were started since the last fault."""
+        self.starts.look([host.home for host in self.fleet.hosts], self.name)
 
     def has_ended(self) -> bool:
         """Say whether all nodes have ended well, as far as a job that is watched needs somebody to see that."""
@@ -164,17 +187,17 @@ class Campaign(RareMishaps):
     def supervisor_killed_while_it_tells(self, host: Host, node: int) -> None:
         """Kill it after the webhook has got a message, and before it has answered."""
         assert self.listener is not None
-        told = threading.Event()
+        told, where = threading.Event(), list[Path]()
 
         def interrupt() -> None:
-            self.kill_supervisor()
+            where.append(self.kill_supervisor())
             told.set()
 
         eventually(self.is_supervised)
         self.listener.interrupt = interrupt
         self.container_killed(host, node)
         assert told.wait(self.patience), "nobody is told that a container was killed"
-        self.supervisor = self.start("supervise")
+        self.supervisor = self.start("supervise", JOBCTL_STATE_DIR=str(where[0]))
 
     def step(self) -> int:
         """The newest checkpoint."""
@@ -208,9 +231,18 @@ class CampaignAlone(MishapsAlone, Campaign):
 
 
 def campaign(
-    seed: int, count: int, kind: JobKind, *, only: str = "", hosts_of: Callable[[int], Fleet] | None = None
+    seed: int,
+    count: int,
+    kind: JobKind,
+    *,
+    only: str = "",
+    minutes: float = math.inf,
+    hosts_of: Callable[[int], Fleet] | None = None,
 ) -> Campaign:
-    """Run a campaign, on a fleet of its own unless there are hosts for it, and return it."""
+    """Run a campaign, on a fleet of its own unless there are hosts for it, and return it.
+
+    No fault begins once it has run for so many minutes.
+    """
     size = kind.nodes + (0 if kind.is_elastic else 1)
     with contextlib.ExitStack() as stack:
         lends = kind.work.lends()
@@ -221,6 +253,7 @@ def campaign(
             stack.enter_context(served(listener))
         play = CampaignAlone if kind.alone else Campaign
         one = play(Path(directory), made, seed, kind, listener)
+        one.until = time.monotonic() + 60 * minutes
         try:
             one.run_all(count, only)
         finally:
@@ -234,6 +267,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--faults", type=int, default=10)
+    parser.add_argument("--minutes", type=float, default=math.inf, help="after so many, no further fault begins")
     parser.add_argument("--elastic", action="store_true", help="a job of 1 to 3 nodes without a spare")
     parser.add_argument("--etcd", action="store_true", help="with an etcd of three members on the same hosts")
     parser.add_argument("--notify", action="store_true", help="with a webhook, which must be told of each failure")
@@ -248,11 +282,12 @@ def main() -> None:
     parser.add_argument("--only", default="", metavar="WORD", help="nothing but what has this in its name")
     options = parser.parse_args()
     kind = JobKind(options.framework, options.elastic, options.etcd, options.notify, options.alone, options.engine)
-    one = campaign(options.seed, options.faults, kind, only=options.only)
+    one = campaign(options.seed, options.faults, kind, only=options.only, minutes=options.minutes)
     for fault, times in sorted(one.faults.items()):
         print(f"{times:4}  {fault}")
     if one.hearing is not None:
         print(one.hearing.line)
+    print("\n".join(one.starts.lines()))
     middle = sorted(one.seconds)[len(one.seconds) // 2]
     print(f"{sum(one.faults.values()):4}  survived; ten steps further after {middle:.1f} s (median)", file=sys.stdout)
 

@@ -90,6 +90,12 @@ class Jobs:
         """Run `jobctl` to its end."""
         return commands.run(args, self.code, self.environ, timeout)
 
+    def command(self, *args: str, codes: tuple[int, ...] = (0,)) -> subprocess.CompletedProcess[str]:
+        """Run `jobctl`, which has to exit with one of `codes`."""
+        done = self.run(*args)
+        assert done.returncode in codes, (args, done.returncode, done.stdout, done.stderr)
+        return done
+
     def ok(self, *args: str) -> str:
         """Run `jobctl`, which must exit with 0, and return what it printed to stdout."""
         done = self.run(*args)
@@ -100,9 +106,9 @@ class Jobs:
         """Bring the job up on the fleet; `check`: after the preflight, which takes as long again."""
         return self.run("up", *self.where, *([] if check else ["--skip-check"]), *args)
 
-    def start(self, *args: str) -> commands.Command:
-        """Start `jobctl`, which nobody talks to, and return at once."""
-        return commands.Command(args, self.code, self.environ)
+    def start(self, *args: str, **environ: str) -> commands.Command:
+        """Start `jobctl`, which nobody talks to, and return at once; `environ` are further variables of it."""
+        return commands.Command(args, self.code, {**self.environ, **environ})
 
     def begin_up(self) -> commands.Command:
         """Start `jobctl up` on the fleet, without the preflight, and return at once."""

@@ -12,7 +12,9 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 
+from jobctl.jobspec.deploy.store.lock import read_holder
 from tests.tools.commands import Command
 from tests.tools.waiting import eventually
 
@@ -28,6 +30,7 @@ class Mishaps(Jobs):
     chance: random.Random
     timeout: int  # `host_timeout`, in seconds
     elastic: bool
+    regroups: bool  # whether the framework agrees by itself on who takes part
     change = 0  # how often the spec was edited
     supervisor: Command | None = None
     unwritable = "*/counter/run"  # the folders of hosts where nothing can be written while the disk is full
@@ -144,15 +147,17 @@ class Mishaps(Jobs):
 
     def supervisor_killed(self, host: Host, node: int) -> None:
         eventually(self.is_supervised)  # the one that was killed the last time may have no successor yet
-        self.kill_supervisor()
+        state = self.kill_supervisor()
         time.sleep(self.chance.uniform(0.0, 2.0 * self.timeout))
-        self.supervisor = self.start("supervise")
+        self.supervisor = self.start("supervise", JOBCTL_STATE_DIR=str(state))
 
-    def kill_supervisor(self) -> None:
-        """Kill the process that supervises the job."""
-        holder = json.loads((self.directory / "state/jobs/counter/supervisor.lock").read_text())
+    def kill_supervisor(self) -> Path:
+        """Kill the process that supervises the job, and return its state directory."""
+        found = eventually(lambda: supervising(self.directory))
+        assert found
         self.unwatched.append((time.time(), math.inf))
-        self.kill(int(holder["pid"]))
+        self.kill(found[1])
+        return found[0]
 
     def is_supervised(self) -> bool:
         """Say whether a supervisor runs."""
@@ -265,12 +270,6 @@ class Mishaps(Jobs):
 
     # What users do.
 
-    def command(self, *args: str, codes: tuple[int, ...] = (0,)) -> subprocess.CompletedProcess[str]:
-        """Run `jobctl`, which has to exit with one of `codes`."""
-        done = self.run(*args)
-        assert done.returncode in codes, (args, done.returncode, done.stdout, done.stderr)
-        return done
-
     def up_again(self, host: Host, node: int) -> None:
         self.command("up", *self.where)
 
@@ -328,4 +327,13 @@ def pid_inside(pid: int) -> int | None:
     """Return the number that a process of this machine has in its container, None if it is gone."""
     with contextlib.suppress(OSError), open(f"/proc/{pid}/status", encoding="utf-8") as file:
         return next(int(line.split()[-1]) for line in file if line.startswith("NSpid:"))
+    return None
+
+
+def supervising(directory: Path) -> tuple[Path, int] | None:
+    """Return the state directory and the process of a job's supervisor: that of the first machine, or of another one."""
+    for lock in sorted(directory.glob("*/jobs/counter/supervisor.lock")):
+        holder = read_holder(lock)
+        if holder:
+            return lock.parents[2], int(holder["pid"])
     return None

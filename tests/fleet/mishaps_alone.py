@@ -37,8 +37,10 @@ class MishapsAlone(Mishaps):
         return [self.process_killed, self.launcher_killed, self.container_killed, self.blink]
 
     def failures(self) -> int:
-        """How many failures there were: each makes a generation."""
-        return self.generation()
+        """A number that grows with each failure: it makes a generation, or has a launcher begin anew whose framework regroups."""
+        if not self.regroups:
+            return self.generation()
+        return max((int(report["launcher"]["start_ticks"] or 0) for report in self.reports()), default=0)
 
     def has_made_a_step(self, node: int) -> bool:
         """Whether a node trains in this generation."""

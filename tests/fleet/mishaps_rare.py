@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import subprocess
@@ -16,7 +15,7 @@ from tests.tools.waiting import eventually
 
 from .host import Host
 from .machine import sh
-from .mishaps import Mishap, Mishaps
+from .mishaps import Mishap, Mishaps, supervising
 
 
 class RareMishaps(Mishaps):
@@ -105,13 +104,13 @@ class RareMishaps(Mishaps):
     def paused_supervisor(self) -> Iterator[None]:
         """Let the supervisor stand still."""
         eventually(self.is_supervised)
-        holder = json.loads((self.directory / "state/jobs/counter/supervisor.lock").read_text())
+        _, pid = eventually(lambda: supervising(self.directory)) or (None, 0)
         begun = time.time()
-        os.kill(int(holder["pid"]), signal.SIGSTOP)
+        os.kill(pid, signal.SIGSTOP)
         try:
             yield
         finally:
-            os.kill(int(holder["pid"]), signal.SIGCONT)
+            os.kill(pid, signal.SIGCONT)
             self.unwatched.append((begun, time.time()))
 
     def supervisor_paused(self, host: Host, node: int) -> None:

@@ -65,6 +65,7 @@ def test_restarts_are_used_up_at_their_number() -> None:
     [
         ({"kind": "setup"}, {}, "a failed `setup` is not retried"),
         ({"kind": "start"}, {}, "what cannot be started is not retried"),
+        ({"kind": "exhausted"}, {}, "the restarts of `recovery.max_restarts` are used up"),
         ({"kind": "start"}, {"rules": [{"log": None, "exit": 1, "do": "restart"}]}, None),
         ({}, {"rules": [{"log": None, "exit": 1, "do": "fail", "hint": "add memory"}]}, "add memory"),
         ({}, {"rules": [{"log": None, "exit": 1, "do": "fail"}]}, "a rule says not to retry here"),

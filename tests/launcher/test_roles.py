@@ -39,6 +39,9 @@ while True:
 """
 
 
+TERMS = {"restarts": 9, "rules": [], "ports": [20000, 29999], "failures": []}
+
+
 class Job:
     """A trainer node of two processes and a server node of one, on ports that are free."""
 
@@ -76,7 +79,7 @@ class Job:
         node.dir = kept
         return self.launchers[number]
 
-    def order(self) -> None:
+    def order(self, **more: Any) -> None:
         """Hand both a generation, with the ports at which their launchers hear each other."""
         reports = [promptly(lambda number=number: self.report(number).get("port")) for number in (0, 1)]
         common = {"host": "a", "address": "127.0.0.1"}
@@ -100,7 +103,8 @@ class Job:
                     "ports": self.ports[2:],
                     **common,
                 },
-            ]
+            ],
+            **more,
         )
 
     def report(self, number: int) -> dict[str, Any]:
@@ -267,15 +271,59 @@ def test_restarts_alone_count_for_as_long_as_all_others_do(job: Job) -> None:
     assert [job.launchers[n].wait(PATIENCE) for n in (0, 1)] == [0, 0]
 
 
+def test_launchers_begin_the_next_generation_and_trainers_join_it_again(job: Job) -> None:
+    """Nobody watches. A trainer's node that was killed costs no generation, a server does; and so it is in the next one."""
+    job.node.supervisor.silence()
+    job.launch(0)
+    job.launch(1)
+    job.order(autonomy={**TERMS, "base": {"number": 1, "id": "demo-1"}})
+    joins_again(job, 1)
+    os.kill(all_running(job.report(1))[0]["pid"], signal.SIGKILL)
+    joins_again(job, 2)
+    (failure,) = job.report(0)["order"]["autonomy"]["failures"]
+    assert failure["reason"] == "server 0 was killed by SIGKILL"
+    job.end(0)
+    assert [job.launchers[n].wait(PATIENCE) for n in (0, 1)] == [0, 0]
+
+
+def test_a_node_that_comes_back_too_often_has_all_begin_again(job: Job) -> None:
+    job.node.supervisor.silence()
+    job.rejoin = 1
+    job.launch(0)
+    job.launch(1)
+    job.order(autonomy={**TERMS, "base": {"number": 1, "id": "demo-1"}})
+    joins_again(job, 1)
+    comes_back(job)
+    joins_again(job, 2)
+    (failure,) = job.report(1)["order"]["autonomy"]["failures"]
+    assert (failure["kind"], failure["reason"]) == ("launcher", "its launcher was started again")
+
+
+def comes_back(job: Job) -> None:
+    """Kill the launcher of the trainers, with all below it, and start another one, as an engine does."""
+    kill_together(job.node.pids("node-0"))
+    assert job.launchers[0].wait(PATIENCE) == -signal.SIGKILL
+    promptly(lambda: not job.node.pids("node-0"))
+    job.launch(0)
+
+
+def joins_again(job: Job, generation: int) -> None:
+    """Kill the trainers' node once all train in a generation, and see that it comes back in the same one."""
+    promptly(lambda: all((r := job.report(n))["generation"] == generation and all_running(r) for n in (0, 1)))
+    assert job.report(0)["process_restarts"] == 0
+    comes_back(job)
+    found = promptly(lambda: (r := job.report(0))["process_restarts"] and all_running(r) and r)
+    told = found["generation"], found["process_restarts"], found["restart_reason"]
+    assert told == (generation, 1, "its launcher was started again")
+    assert (job.report(1)["generation"], job.report(1)["state"]) == (generation, "running")
+
+
 def test_a_trainer_node_that_was_killed_joins_the_same_generation(job: Job) -> None:
     job.launch(0)
     job.launch(1)
     job.order()
     job.trains(2)
-    kill_together(job.node.pids("node-0"))
-    assert job.launchers[0].wait(PATIENCE) == -signal.SIGKILL
-    promptly(lambda: not job.node.pids("node-0"))
-    job.launch(0)
+    comes_back(job)
     job.trains(4)
     assert (job.report(0)["generation"], job.report(1)["state"]) == (1, "running")
     job.end(0)

@@ -29,6 +29,7 @@ from jobctl.jobspec.launcher.whole_order import (
 )
 from jobctl.jobspec.spec.scalars import MOST_NODES
 
+from .test_autonomy import failed
 from .test_peer_orders import order
 
 
@@ -73,6 +74,8 @@ def links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
             session=None,
             launch=SimpleNamespace(node=node),
             pending=None,
+            entered=None,
+            busy=False,
             recovery=SimpleNamespace(teller=SimpleNamespace(hear=lambda message: None)),
         )
         made.append(PeerLinks(launcher, str(folder / "feeds")))
@@ -93,6 +96,18 @@ def test_a_launcher_hands_an_order_on_however_many_nodes_it_has(links: Any, node
     first.read_datagrams()
     second.read_datagrams()
     assert second.orders.order == large(nodes)
+
+
+def test_a_launcher_is_in_the_next_order_once_what_ran_has_ended(links: Any) -> None:
+    """The others wait for all that are not in it: their processes would meet those of the last one."""
+    one, now = links(0, order()), order()
+    assert now.autonomy is not None
+    following = failed().successor(now, now.autonomy)
+    one.launcher.entered, one.launcher.busy = now, True
+    one.orders.adopt(following)
+    assert one.message(tick="t").age == list(now.age)
+    one.launcher.busy = False
+    assert one.message(tick="t").age == list(following.age) > list(now.age)
 
 
 def test_launchers_tell_each_other_how_far_their_order_has_come(links: Any) -> None:

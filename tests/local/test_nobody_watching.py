@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+
+from tests.tools.mindsporescripts import LIGHT
 
 
 def generations(jobs: Any) -> list[tuple[int, str]]:
@@ -76,3 +80,39 @@ def test_launchers_recover_a_job_without_a_supervisor(jobs: Any, eventually: Cal
     (jobs.directory / "hold").unlink()
     jobs.ok("up")
     jobs.ok("wait", "--timeout", "60s")
+
+
+SCHEDULED = """\
+name: learner
+framework: mindspore
+script: train.py
+nodes: 2
+checkpoint: {directory}/checkpoints
+recovery: {{max_restarts: 9, standby: "off"}}
+"""
+
+
+def test_launchers_recover_a_job_one_of_whose_nodes_comes_back_alone(jobs: Any, eventually: Callable[..., Any]) -> None:
+    """A worker that dies costs a generation, and MindSpore's scheduler none, before and after that."""
+    (jobs.directory / "checkpoints").mkdir()
+    (jobs.directory / "train.py").write_text(LIGHT)
+    (jobs.directory / "job.yaml").write_text(SCHEDULED.format(directory=jobs.directory))
+    jobs.ok("up", "--no-supervise", "--skip-check")
+    for number in (1, 2):
+        before = eventually(lambda number=number: running(jobs, number))
+        os.kill(before[2], signal.SIGKILL)
+        after = eventually(
+            lambda before=before, number=number: (r := running(jobs, number)) and r[2] != before[2] and r
+        )
+        assert after[:2] == before[:2]
+        os.kill(after[0], signal.SIGKILL)
+    eventually(lambda: running(jobs, 3))
+    assert generations(jobs) == [(number, "launchers") for number in (2, 3)]
+    (jobs.directory / "checkpoints" / "end").touch()
+    jobs.ok("wait", "--timeout", "60s")
+
+
+def running(jobs: Any, generation: int) -> list[int] | None:
+    """The pids of all processes, once all of them run in a generation."""
+    state, pids = jobs.status(), ranks(jobs)
+    return pids if state["generation"] == generation and state["phase"] == "running" and len(pids) == 3 else None

@@ -187,12 +187,13 @@ def _next(deployer: Deployer, transition: Transition, ready: Sequence[Node], now
 def _autonomy(
     plan: Plan, ledger: Ledger, now: float, generation: Generation, spares: Sequence[HotSpare]
 ) -> AutonomyTerms | None:
-    """Return what launchers may do by themselves in `generation`; nothing where nodes recover one by one without etcd.
+    """Return what launchers may do by themselves in `generation`.
 
-    `spares` are those that wait for a node.
+    Without etcd nothing, where a node that comes back has to stay away for a while first: only a supervisor knows for how
+    long it was gone. `spares` are those that wait for a node.
     """
     etcd = any(node.launch.etcd for node in plan.nodes)
-    if not etcd and any(node.launch.regroups or node.launch.rejoin is not None for node in plan.nodes):
+    if not etcd and any(node.launch.rejoin_after for node in plan.nodes):
         return None
     window = plan.recovery.window
     counted = ledger.counting(window, now)

@@ -170,7 +170,7 @@ class HostFollowed:
                 for line in self._lines():
                     self._hear(line)
             except Locked as locked:
-                if not _is_gone(locked.holder):  # one that was killed is soon noticed to be
+                if not _is_gone(locked.holder, locked.age):  # one that was killed is soon noticed to be
                     self.taken = locked
                 self._fail(DeployError(f"{self.name}: another supervisor follows it: {locked}"))
             except HostError as error:
@@ -335,11 +335,11 @@ class HostFollowed:
             return self.seen
 
 
-def _is_gone(holder: Mapping[str, Any]) -> bool:
-    """Say whether a supervisor was one of this machine that has ended, or this very process before."""
-    pid, ticks = holder.get("pid"), holder.get("start_ticks")
-    here = holder.get("host") == socket.gethostname()
-    return here and (pid == os.getpid() or not alive(pid, ticks))
+def _is_gone(holder: Mapping[str, Any], age: float | None) -> bool:
+    """Say whether a supervisor was one of this machine that has ended, this very process before, or lets go just now."""
+    erased = not holder and (age or 0.0) < EXPIRY  # who lets go does that first; a full disk never has a name
+    pid, ticks, here = holder.get("pid"), holder.get("start_ticks"), holder.get("host") == socket.gethostname()
+    return erased or (here and (pid == os.getpid() or not alive(pid, ticks)))
 
 
 def _rank(holder: Mapping[str, Any]) -> tuple[float, str, int]:

@@ -19,10 +19,10 @@ LET_GO = 5.0  # seconds that a holder gets to end, when it is told to
 
 
 class Locked(Exception):
-    """Someone else holds the lock; `holder` says who, if they wrote it down, `where` on which host it lies."""
+    """Someone else holds the lock, written `age` seconds ago; `holder` says who, if they did that, `where` on which host."""
 
     def __init__(self, holder: Json, age: float | None = None, where: str | None = None) -> None:
-        self.holder = holder
+        self.holder, self.age = holder, age
         super().__init__(_describe(holder, age, where))
 
 
