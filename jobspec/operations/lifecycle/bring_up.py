@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.deploy.store.webhooks import tells
-from jobctl.jobspec.operations.errors import HostsFailed, failures_json
+from jobctl.jobspec.operations.errors import HostsFailed, Refused, failures_json
 from jobctl.jobspec.operations.lifecycle.applying import locked, step_teller
 from jobctl.jobspec.operations.lifecycle.base import Applied, UpOptions
 from jobctl.jobspec.operations.lifecycle.records import (
@@ -267,13 +267,14 @@ class BringUp:
                 deployer.make_directory(fresh.checkpoint_dir)
             prepared = {node.host.name for node in plan.nodes} - set(failed)
             deployer.job.mark_prepared(prepared)
+            begun, change, failed = self._bring_in(change, failed)
             done = self._execute(change, fresh, failed)
             if done.generation is None and not runs(change.observed):
                 done, plan = self._execute_on_spares(done, fresh, start), self.plan
             for error in deployer.cold.values():
                 self.reporter.warn(f"spare {error.message}; it stays cold")
             if not done.held:
-                deployer.job.agree(generation)
+                deployer.job.agree(change.observed.control.generation)
             if not done.held and before is not None and secret_names(before) - secret_names(plan):
                 deployer.leave_secrets({name: start.secrets[name] for name in secret_names(plan)})
             if not done.held:
@@ -286,7 +287,34 @@ class BringUp:
         ready = generation is not None or done.generation is not None
         # A supervisor can make the change later only where hosts have got all that it needs.
         later = prepared >= hosts and (self.options.supervise or bool(change.observed.supervised))
-        return Applied(plan, change.steps, done.failed, ready, done.held, later, self.changed)
+        return Applied(plan, (*begun, *change.steps), done.failed, ready, done.held, later, self.changed)
+
+    def _bring_in(self, change: HostsChange, failed: Failures) -> tuple[tuple[Step, ...], HostsChange, Failures]:
+        """Have nodes that join get ready while what runs goes on; return the steps for that, what is left to do, and who failed.
+
+        Raises Refused if the job has ended meanwhile.
+        """
+        from jobctl.jobspec.deploy.apply.joining import bring_in, joining
+        from jobctl.jobspec.deploy.model.observed import SETTLED
+
+        deployer, steps = self.deployer, joining(change.transition, failed)
+        if not steps:
+            return (), change, failed
+        note = step_teller(deployer, self.reporter)
+        for step in steps:
+            note(step)
+        with self.reporter.waiting() as waiting:
+            deployer.tell = waiting.show
+            joined = bring_in(deployer, steps, change.observed)
+        for node, why in sorted(joined.cold.items()):
+            self.reporter.say(f"node {node} starts cold: {why}")
+        left = self.change(joined.observed)
+        if left.phase in SETTLED:
+            words = f"job `{self.plan.job}` {left.phase} while new nodes got ready: it was not changed"
+            raise Refused(words, "`jobctl up` begins it again")
+        homes = {node.host.name for node in self.plan.nodes}
+        away = {host: error for host, error in deployer.failures.items() if host in homes}
+        return steps, left, {**failed, **away, **joined.failed}
 
     def _execute_on_spares(self, done: Done, fresh: Fresh | None, start: RuntimeInputs) -> Done:
         """Have spares take the place of hosts that answer and could not start their nodes, as long as there are enough."""
