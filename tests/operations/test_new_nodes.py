@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -13,11 +15,13 @@ from jobctl.jobspec.deploy.apply.reconcile import Step
 from jobctl.jobspec.deploy.model.control import Control, JobResult, Ledger
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode
+from jobctl.jobspec.deploy.store.lock import Locked
 from jobctl.jobspec.deploy.targets.hosts import Hosts
 from jobctl.jobspec.launcher.node_report import StandbyState
-from jobctl.jobspec.operations.errors import Refused
-from jobctl.jobspec.operations.lifecycle.base import UpOptions
+from jobctl.jobspec.operations.errors import NotYours, Refused
+from jobctl.jobspec.operations.lifecycle.base import JobRequest, UpOptions
 from jobctl.jobspec.operations.lifecycle.bring_up import BringUp
+from jobctl.jobspec.operations.lifecycle.on_hosts import HostsJob
 from jobctl.jobspec.operations.reporter import Silent
 from jobctl.jobspec.operations.resolve.job import Reached, Where, check, compiled_of, job_of_name
 from jobctl.jobspec.operations.resolve.planning import deployer_of, inventory_for, plan_of
@@ -114,3 +118,25 @@ def test_a_job_that_has_ended_meanwhile_does_not_begin_again(running: Running) -
 def test_a_host_that_cannot_start_its_node_is_left_out(running: Running) -> None:
     running.refuses = {"c": HostError("c", "cannot-start", "no")}
     assert running.bring_in(running.seen()) == ([START], [START, BEGIN], ["c"])
+
+
+def test_hosts_are_not_asked_again_just_after_all_have_answered(running: Running) -> None:
+    running.bring_up.options = replace(running.bring_up.options, check=False)
+    assert running.bring_up._left_out(running.seen()) == {}
+    running.looks[:] = [running.seen()]
+    silent = replace(running.seen(), unreachable={"b": "not heard"})
+    assert (running.bring_up._left_out(silent), running.looks) == ({}, [])
+
+
+def test_hosts_let_restart_in_while_it_reads_what_it_needs_here(running: Running) -> None:
+    asked = list[str]()
+
+    def lock(command: str, *, break_it: bool) -> Any:
+        asked.append("lock")
+        raise Locked({})
+
+    job = SimpleNamespace(name="small", source=lambda: asked.append("files"), about=dict)
+    deployer: Any = SimpleNamespace(plan=running.plan, job=job, lock=lock, preconnect=lambda: asked.append("connect"))
+    with pytest.raises(NotYours):
+        HostsJob(deployer).restart(None, JobRequest(), running.reporter)
+    assert asked == ["connect", "files", "lock"]

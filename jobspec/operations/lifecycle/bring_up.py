@@ -122,8 +122,8 @@ class BringUp:
             self.plan = self.deployer.plan = plan_on(self.compiled, self.plan, moves)
             self.changed = changed_keys(self.compiled, self.plan, self.deployer, secrets=self.options.start is None)
 
-    def run(self) -> Applied:
-        """Bring the job up.
+    def run(self, seen: Observed | None = None) -> Applied:
+        """Bring the job up. `seen` is how it was a moment ago, if somebody has looked.
 
         The job is looked at twice. Before the lock, since the check of the hosts that are needed takes long, and nobody else
         should have to wait for it. And again with the lock, since another command may have changed the job meanwhile: what
@@ -131,7 +131,7 @@ class BringUp:
         """
         refuse_missing_data(self.plan)
         self._refuse_others(self.reporter)
-        left = self._left_out() if self.options.check or self.plan.build else {}
+        left = self._left_out(seen) if self.options.check or self.plan.build else {}
         with locked(self.deployer, "up", self.options.break_lock):
             applied = self._apply(left)
         tell_now(self.deployer.job, self.reporter)
@@ -141,12 +141,13 @@ class BringUp:
         fresh, take_over = self.options.fresh, self.options.take_over
         refuse_others(self.deployer, self.compiled, self.plan, reporter, fresh=fresh, take_over=take_over)
 
-    def _left_out(self) -> Failures:
+    def _left_out(self, seen: Observed | None = None) -> Failures:
         """Have the image built, and check the hosts that get new containers; return those that are not fit, and why.
 
         Raises HostsFailed if none is, or if the image cannot be built.
         """
-        change = self.change(observe_patiently(self.deployer, self.reporter))
+        whole = seen is not None and not seen.unreachable
+        change = self.change(seen if seen is not None and whole else observe_patiently(self.deployer, self.reporter))
         refuse_owner(self.deployer, change.observed, self.options.take_over)
         if change.steps:
             have_built(self.deployer, self.plan, self.reporter)
