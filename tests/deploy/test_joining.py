@@ -112,7 +112,23 @@ def test_it_returns_once_the_node_is_ready_and_nothing_has_ended() -> None:
     world, ready = Joining(with_third(), with_third(), with_third("ready")), with_third("ready")
     assert world.bring_in() == Joined(ready, {}, {})
     assert world.done == ["start node 2 on h2", "look", "look", "look"]
-    assert world.told == 2 * ["node 2: imports what it needs; what runs goes on until then"]
+    assert world.told == 2 * ["waits for the standby of node 2; what runs goes on until then"]
+
+
+def test_all_nodes_begin_from_standby_those_that_train_too() -> None:
+    """They have none for a while after each start."""
+    begins = StandbyState("warming", "it is begun after the first step")
+    young = replace(RUNNING, nodes=(replace(RUNS[0], standby=begins), RUNS[1]))
+    ready = with_third("ready")
+    world = Joining(with_third(before=young), with_third("ready", before=young), ready)
+    assert world.bring_in() == Joined(ready, {}, {})
+    assert [text.partition(";")[0] for text in world.told] == [
+        "waits for the standby of node 0, 2",
+        "waits for the standby of node 0",
+    ]
+    off = with_third("off", "memory is short", before=young)  # then the others would wait for it
+    assert Joining(off).bring_in().cold == {2: "memory is short"}
+    assert Joining(with_third(before=young)).bring_in().cold.keys() == {0, 2}
 
 
 @pytest.mark.parametrize(

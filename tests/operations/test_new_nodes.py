@@ -101,7 +101,7 @@ def test_the_next_generation_begins_once_the_new_node_is_ready(running: Running)
     assert [str(step) for step in running.bring_up.change(running.seen()).steps] == [START, BEGIN]
     found = running.bring_in(running.seen("warming"), running.seen("ready"))
     assert found == ([START], [BEGIN], [])
-    assert running.reporter.told == [START, "node 2: imports what it needs; what runs goes on until then"]
+    assert running.reporter.told == [START, "waits for the standby of node 2; what runs goes on until then"]
 
 
 def test_a_node_that_will_begin_cold_is_named_with_the_reason(running: Running) -> None:

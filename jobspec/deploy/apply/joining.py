@@ -20,6 +20,7 @@ from jobctl.jobspec.records import dataclass
 
 LIMIT = 120.0  # seconds that what runs goes on for nodes that join, at most: the command has the lock until then
 LOOK = 0.2  # seconds between two looks at them
+WARMING = "warming"  # what a launcher says of a standby that is not ready yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,23 +63,25 @@ def bring_in(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = pause,
 ) -> Joined:
-    """Start nodes that join, and return once they can begin at once, or have to begin cold. Raises DeployError.
+    """Start nodes that join, and return once all nodes can begin at once. Raises DeployError.
 
-    That is so at once where the job does not go on as `before`: then there is nothing to wait for.
+    Also once a new one has to begin cold, for which the others would wait; and where the job does not go on as `before`.
     """
     failed = deployer.apply(steps)
-    waiting = {step.node for step in steps if step.node is not None and step.host not in failed}
-    cold: dict[int, str] = {}
+    new = {step.node for step in steps if step.node is not None and step.host not in failed}
     deadline = clock() + LIMIT
     while True:
         observed = deployer.observe()
-        found = {node: _standby(observed, node) for node in waiting}
-        cold |= {node: why for node, (state, why) in found.items() if state == "off"}
-        waiting = {node for node, (state, _) in found.items() if state == "warming"}
+        found = {node: _standby(observed, node) for node in new}
+        cold = {node: why for node, (state, why) in found.items() if state == "off"}
+        waiting = {node.node for node in observed.members if node.standby is not None and node.standby.state == WARMING}
+        waiting |= {node for node, (state, _) in found.items() if state == WARMING}
         over = _over(before, observed, late=clock() > deadline)
-        if over is not None or not waiting:
-            return Joined(observed, failed, {**cold, **dict.fromkeys(waiting, over or "")})
-        deployer.tell(f"{_named(waiting)}: imports what it needs; what runs goes on until then")
+        if over is not None:
+            return Joined(observed, failed, {**dict.fromkeys(sorted(waiting), over), **cold})
+        if cold or not new or not waiting:
+            return Joined(observed, failed, cold)
+        deployer.tell(f"waits for the standby of {_named(waiting)}; what runs goes on until then")
         sleep(LOOK)
 
 
