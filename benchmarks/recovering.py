@@ -71,6 +71,12 @@ class Recovering(campaign.Campaign):
         paths = [self.checkpoints / f"first-{number}" for number in range(generation, generation + 3)]
         return float(eventually(lambda: next((path.read_text() for path in paths if path.exists()), "")))
 
+    def last_step(self, generation: int) -> float:
+        """Return when rank 0 of a generation that is over has made its last step: it wrote its number down."""
+        host = next(host for host, node in self.homes() if node == 0)
+        steps = host.home / f".jobctl/{host.name}/{self.name}/node-0/progress/{generation}/0"
+        return steps.stat().st_mtime
+
     def begun(self) -> float:
         """Return when the last node of the newest generation began to start its processes."""
         return max(float(report["started_at"]) for report in eventually(self.reports))

@@ -1,6 +1,6 @@
 """How long a job takes from a fault to its first step after it, next to the physical bound.
 
-    sudo python benchmarks/recovery.py [--framework torch|jax|paddle|mindspore] [--runs 10] [--only "process killed"]
+    sudo python benchmarks/recovery.py [--framework torch|jax|paddle|mindspore] [--runs 10] [--only WORD]
     sudo python benchmarks/recovery.py --hot-spares [--framework torch|light]
     sudo python benchmarks/recovery.py --cold [--framework torch|light|mindspore]
     sudo python benchmarks/recovery.py --price [--framework torch]
@@ -9,8 +9,10 @@ Needs root: hosts are network namespaces of this machine (tests/fleet), which sh
 containers take to their first step when they are started by hand, with `docker run` on all hosts at once: the import of
 the framework is most of it. The job has two hosts and a spare. A process is killed, a rank hangs, a container is killed,
 `restart`, and with torch `scale` of an elastic job from three nodes to two and back, each time with a standby that is
-ready. A hang counts from when `hang_timeout` was over after the last step that a launcher has seen, a command from before
-its start. `--only` has one of these happen alone; the bound is measured all the same.
+ready. A hang counts from when `hang_timeout` was over after the last step that a launcher has seen. Of a command there are
+two figures: for how long training stood still, from the last step of the old generation to the first one of the new, which
+is what a user loses and what is asked for; and the first step since the command was typed, its own start included.
+`--only scale` measures nothing but what has that word in its name.
 
 With `--hot-spares` three hosts train, a launcher waits on the spare, and hosts are lost. With `--cold` standby is off; with
 `--price` it is measured what a standby costs the job beside it (standby_price.py). `light` has no framework, and so no
@@ -43,16 +45,28 @@ from tests.fleet.training import WORKS
 from tests.tools.waiting import eventually
 
 QUICK = ("torch", "jax")  # of which most is asked: 0.35 of the bound
-ONLY = ("process killed", "rank hangs", "container killed", "restart", "scale")
 
 
 @dataclass(frozen=True)
 class Row:
-    """What happens to a job: it returns since when its time counts; and in how many seconds a step is asked for."""
+    """What happens to a job: it returns since when its time counts; and in how many seconds a step is asked for.
+
+    Training goes on while a command works: then it is asked for how long it stands still.
+    """
 
     name: str
     happen: Callable[[], float]
     asked: float
+    by_command: bool = False
+
+
+@dataclass(frozen=True)
+class Took:
+    """In seconds: since it happened, until the last node began its processes, and until the first step; and without steps."""
+
+    begun: float
+    resumed: float
+    still: float
 
 
 def faults(job: Recovering, kind: JobKind, bound: float) -> list[Row]:
@@ -66,39 +80,42 @@ def faults(job: Recovering, kind: JobKind, bound: float) -> list[Row]:
         ),
         Row("rank hangs, from hang_timeout on", partial(job.stands_still, work.hang), 0.35 * bound),
         Row("container killed", partial(job.struck, job.container_killed), bound + 1.0),
-        Row("restart", partial(job.commanded, "restart"), 0.5 * bound),
+        Row("restart", partial(job.commanded, "restart"), 0.5 * bound, by_command=True),
     ]
 
 
 def scales(job: Recovering, bound: float) -> list[Row]:
     """Return what happens to an elastic job: each is followed by the other."""
     return [
-        Row(f"scale to {nodes} nodes", partial(job.commanded, "scale", "counter", str(nodes)), 0.5 * bound)
-        for nodes in (2, 3)
+        Row(f"scale to {n} nodes", partial(job.commanded, "scale", "counter", str(n)), 0.5 * bound, by_command=True)
+        for n in (2, 3)
     ]
 
 
 def recover_from_standby(job: Recovering, rows: list[Row], bound: float, runs: int) -> None:
-    """Bring the job up, let all of it happen that often, each while there is a standby, and print a line for each."""
-    job.begin()
-    found: dict[str, list[tuple[float, float]]] = {row.name: [] for row in rows}
+    """Let all of it happen that often, each while there is a standby, and print a line for each."""
+    found: dict[str, list[Took]] = {row.name: [] for row in rows}
     cold: dict[str, list[str]] = {row.name: [] for row in rows}
     for row in runs * rows:
         job.wait_for_standby()
         number = job.generation()
         since = row.happen()
         resumed = job.first_step(number + 1)
-        found[row.name].append((job.begun() - since, resumed - since))
+        found[row.name].append(Took(job.begun() - since, resumed - since, resumed - job.last_step(number)))
         cold[row.name] += job.cold_starts()
         job.trains_on()
     for row in rows:
-        begun, resumed = (median(column) for column in zip(*found[row.name], strict=True))
-        print(
-            f"{row.name}: begun after {begun:.2f} s, first step after {resumed:.2f} s: bound x {resumed / bound:.2f} "
-            f"(asked: {row.asked:.2f} s, x {row.asked / bound:.2f}); {told_of(cold[row.name])}",
-            flush=True,
-        )
-    job.ok("down")
+        print(line_of(row, found[row.name], bound, told_of(cold[row.name])), flush=True)
+
+
+def line_of(row: Row, found: list[Took], bound: float, cold: str) -> str:
+    """Return the line of what has happened that often."""
+    begun, resumed, still = (median(getattr(one, name) for one in found) for name in ("begun", "resumed", "still"))
+    counts = still if row.by_command else resumed
+    times = f"begun after {begun:.2f} s, first step after {resumed:.2f} s"
+    times += f", without a step for {still:.2f} s" if row.by_command else ""
+    asked = f"(asked: {row.asked:.2f} s, x {row.asked / bound:.2f})"
+    return f"{row.name}: {times}: bound x {counts / bound:.2f} {asked}; {cold}"
 
 
 def told_of(cold: list[str]) -> str:
@@ -228,12 +245,16 @@ def measure(directory: Path, made: Fleet, kind: JobKind, options: argparse.Names
         supervisor_killed(job, runs)
         job.ok("down")
     else:
-        rows = [row for row in faults(job, kind, bound) if row.name.startswith(options.only)]
-        if rows:
-            recover_from_standby(job, rows, bound, runs)
-        if kind.framework == "torch" and "scale".startswith(options.only):
-            job = Recovering(directory / "elastic", made, 1, JobKind("torch", elastic=True))
-            recover_from_standby(job, scales(job, bound), bound, runs)
+        jobs = [(job, faults(job, kind, bound))]
+        if kind.framework == "torch":
+            elastic = Recovering(directory / "elastic", made, 1, JobKind("torch", elastic=True))
+            jobs.append((elastic, scales(elastic, bound)))
+        for one, rows in jobs:
+            chosen = [row for row in rows if options.only in row.name]
+            if chosen:
+                one.begin()
+                recover_from_standby(one, chosen, bound, runs)
+                one.ok("down")
 
 
 def main() -> None:
@@ -241,7 +262,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=10)
     parser.add_argument("--framework", choices=sorted(BY_HAND), default="torch")
-    parser.add_argument("--only", choices=ONLY, default="", help="the line of this fault or command alone")
+    parser.add_argument(
+        "--only", default="", metavar="WORD", help="from standby: nothing but what has this in its name"
+    )
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--hot-spares", action="store_true", help="lose hosts while a launcher waits on a spare")
     what.add_argument("--cold", action="store_true", help="without standby")

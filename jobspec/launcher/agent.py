@@ -12,6 +12,7 @@ from jobctl.jobspec.launcher.control_file import ControlFile
 from jobctl.jobspec.launcher.deadline import Deadline
 from jobctl.jobspec.launcher.failure import Failure, Problem, fenced
 from jobctl.jobspec.launcher.files import note
+from jobctl.jobspec.launcher.idle_standby import IdleStandby
 from jobctl.jobspec.launcher.lease import MajorityLease
 from jobctl.jobspec.launcher.peer_orders import PeerOrders
 from jobctl.jobspec.launcher.peers import PeerLinks
@@ -77,6 +78,7 @@ class Launcher:
         self.peer_orders = on_hosts if self.session is None else None
         self.links = PeerLinks(self, os.path.join(os.path.dirname(options.control), "feeds"))
         self.standby = Standby(launch)
+        self.idle = IdleStandby(self)
         self.report = Report(launch, self.dir, self.guard, self.links.port, self.standby.state())
         self.story = Story(launch, self.dir, options.own if launch.gossip_port else None)
         on_hosts.restore(self.report.fields.order, self.report.fields.left)
@@ -93,11 +95,6 @@ class Launcher:
         self.busy = False  # whether there may be processes
         self.began = 0
         self.loaded = False
-
-    @property
-    def regroups(self) -> bool:
-        """Whether the framework's launcher restarts failed processes, and agrees with other nodes, by itself."""
-        return self.launch.regroups
 
     @property
     def rejoins(self) -> bool:
@@ -162,6 +159,7 @@ class Launcher:
             if code is not None:
                 return code
         self.begin_pending()
+        self.idle.look()
         code = self.watcher.watch()
         return self.recovery.act() if code is None else code
 
@@ -198,7 +196,7 @@ class Launcher:
             return self.finish(order.grace)
         if order.command == "stop" or member is None:
             self.stop(order.grace, member is None)
-        elif self.regroups and self.run_ is not None and order.began == self.report.fields.epoch:
+        elif self.launch.regroups and self.run_ is not None and order.began == self.report.fields.epoch:
             self.adopt(order, member)
         elif self.report.is_before(order) or self.is_another(order):
             if self.run_ is not None and self.run_.stands_still() and self.links.level < StackBarrier.HELD:
@@ -221,7 +219,7 @@ class Launcher:
 
     def expect(self, order: Order, member: Member) -> None:
         """Begin a generation as soon as somebody has answered a tick that was sent for it."""
-        self.entered = order
+        self.entered, self.idle.expected = order, None
         if order.is_of_launchers and (self.lease.generation == order.lease or self.report.has_begun_base(order)):
             self.recovery.go_on_in(order, member)
             return
@@ -265,11 +263,12 @@ class Launcher:
     def stop(self, grace: float, excluded: bool) -> None:
         """End the processes and stay."""
         busy, order = self.run_ is not None, self.orders.order
-        if excluded or order is None or not order.is_paused:  # a generation follows a pause at once
+        if not self.idle.joins(order) and (excluded or order is None or not order.is_paused):  # the next one follows
             self.standby.drop()
         self.end_processes(grace, over=True)
         if excluded:
             self.say(state="waiting", reason="not part of this generation", processes=[], failure=None)
+            self.idle.join(order)
         elif busy or self.report.state == "waiting":
             self.say(state="stopped", reason=order.why_stopped if order else None, finished_at=time.time())
         else:
@@ -329,7 +328,7 @@ class Launcher:
     @property
     def goes_on_alone(self) -> bool:
         """Whether this node may go on where another one has failed."""
-        return self.regroups or self.launch.rejoin is not None
+        return self.launch.regroups or self.launch.rejoin is not None
 
     def fail(self, failure: "Failure", reason: str) -> Optional[int]:
         """Report a failure and wait for the next generation, or exit if nobody will begin one."""
@@ -342,7 +341,9 @@ class Launcher:
             finished_at=time.time(),
             failure=failure,
         )
-        ends = self.regroups and failure.kind != "fenced"  # whoever starts this launcher again has it join the others
+        ends = (
+            self.launch.regroups and failure.kind != "fenced"
+        )  # whoever starts this launcher again has it join the others
         order = self.orders.order
         return code if ends or (order is not None and order.on_failure == "exit") else None
 

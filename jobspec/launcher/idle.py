@@ -6,12 +6,10 @@ import os
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.launcher.agent import Launcher
-from jobctl.jobspec.launcher.failure import Problem
 from jobctl.jobspec.launcher.files import note, read_json, write_json
-from jobctl.jobspec.launcher.idle_standby import NOBODY, Expected
+from jobctl.jobspec.launcher.idle_standby import NOBODY
 from jobctl.jobspec.launcher.records import changed
 from jobctl.jobspec.launcher.scratch import remove_scratch
-from jobctl.jobspec.launcher.standby_guard import differing
 
 if TYPE_CHECKING:
     import argparse
@@ -19,7 +17,6 @@ if TYPE_CHECKING:
 
     from jobctl.jobspec.launcher.deadline import Deadline
     from jobctl.jobspec.launcher.launch import Launch
-    from jobctl.jobspec.launcher.order import Order
 GIVEN = -1  # what the idle launcher ends with once a node is given to it, which is no exit code
 
 
@@ -48,11 +45,7 @@ class IdleLauncher(SpareLauncher):
 
     def __init__(self, launch: Launch, options: argparse.Namespace, deadline: Deadline) -> None:
         super().__init__(launch, options, deadline)
-        self.expected: Optional[Expected] = None
-        self.standby.used = True  # it may be from the first generation of a node on
-        self.standby.waits = "it is begun with a generation"
-        if launch.setup:
-            self.standby.off = "`setup` comes before all imports, and begins once a node is here"
+        self.idle.allow()
         self.say()
 
     def obey(self) -> Optional[int]:
@@ -67,33 +60,8 @@ class IdleLauncher(SpareLauncher):
         if self.given() is not None:
             return GIVEN
         if order.command == "run":
-            self.expect_node(order)
+            self.idle.expect(order)
         self.links.greet(order)
-        return None
-
-    def expect_node(self, order: Order) -> None:
-        """Find out what a node would begin with here; what waits for another beginning is of no use."""
-        if self.standby.off is not None:
-            return
-        before = self.expected
-        try:
-            self.expected = Expected(self, order)
-        except (OSError, Problem) as error:
-            self.standby.give_up(str(error))
-            return
-        if before is None:
-            return
-        if differing(before.environment.environ, self.expected.environment.environ, self.standby.changing):
-            self.standby.drop()
-
-    def turn(self) -> Optional[int]:
-        """Look once at everything, and see that there is a standby as long as the job runs."""
-        code, order = super().turn(), self.orders.order
-        if code is not None or self.expected is None or order is None or order.command != "run":
-            return code
-        self.standby.look(self.expected, running=True)
-        if self.report.fields.standby != self.standby.state():
-            self.say()
         return None
 
 

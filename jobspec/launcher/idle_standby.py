@@ -1,7 +1,8 @@
-"""What a node would be started with on the host of an idle launcher: in the place of a Run, for its standby.
+"""The standby of an idle launcher, whose host has no node yet: on a hot spare, and of a node that is about to join.
 
-The launcher may become any of the job's nodes. What depends on that (the variables that change, argv, the paths of logs) is
-given to what waits when the node starts; where something else turns out to depend on it, the node starts cold.
+What a node would be started with there takes the place of a Run. The launcher of a spare may become any of the job's
+nodes. What depends on that (the variables that change, argv, the paths of logs) is given to what waits when the node
+starts; where something else turns out to depend on it, the node starts cold.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ import socket
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.launcher.environment import Environment, Folders
+from jobctl.jobspec.launcher.failure import Problem
 from jobctl.jobspec.launcher.order import Member, Rendezvous
 from jobctl.jobspec.launcher.records import changed
 from jobctl.jobspec.launcher.standby import FIRST
+from jobctl.jobspec.launcher.standby_guard import differing
 from jobctl.jobspec.launcher.standby_messages import Trial
 
 if TYPE_CHECKING:
@@ -72,3 +75,64 @@ def own_address(host: str, order: Order) -> str:
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         probe.connect((address, 9))  # sends nothing
         return str(probe.getsockname()[0])
+
+
+class IdleStandby:
+    """The standby of a launcher that has no processes: it begins with the first generation that the launcher knows."""
+
+    def __init__(self, launcher: Launcher) -> None:
+        self.launcher = launcher
+        self.expected: Optional[Expected] = None  # None while there is none to look after
+
+    def allow(self) -> None:
+        """Have the first generation of a node begin in it."""
+        standby = self.launcher.standby
+        standby.used, standby.waits = True, "it is begun with a generation"
+        if self.launcher.launch.setup:
+            standby.off = "`setup` comes before all imports, and begins once a node is here"
+
+    def joins(self, order: Optional[Order]) -> bool:
+        """Say whether the node of this launcher may be in the generation after `order`: it is in none, and never was."""
+        launch, never = self.launcher.launch, self.launcher.report.fields.generation == 0
+        together = not launch.regroups and launch.rejoin is None and not launch.has_session
+        return order is not None and order.command == "run" and never and together and order.member(launch.node) is None
+
+    def join(self, order: Optional[Order]) -> None:
+        """Get ready for the generation after `order`, if the node may be in it."""
+        if order is not None and self.joins(order):
+            self.expect(order)
+
+    def expect(self, order: Order) -> None:
+        """Find out what a node would begin with here, and say if there is no standby for that."""
+        self.look_ahead(order)
+        self.tell()
+
+    def look_ahead(self, order: Order) -> None:
+        """Find out what a node would begin with here; what waits for another beginning is of no use."""
+        before, standby = self.expected, self.launcher.standby
+        if before is None:
+            self.allow()
+        if standby.off is not None:
+            return
+        try:
+            self.expected = Expected(self.launcher, order)
+        except (OSError, Problem) as error:
+            standby.give_up(str(error))
+            return
+        if before is None:
+            return
+        if differing(before.environment.environ, self.expected.environment.environ, standby.changing):
+            standby.drop()
+
+    def look(self) -> None:
+        """See that there is a standby as long as the job runs."""
+        launcher, order = self.launcher, self.launcher.orders.order
+        if self.expected is None or order is None or order.command != "run":
+            return
+        launcher.standby.look(self.expected, running=True)
+        self.tell()
+
+    def tell(self) -> None:
+        """Report how the standby is, where that is new."""
+        if self.launcher.report.fields.standby != self.launcher.standby.state():
+            self.launcher.say()

@@ -42,6 +42,7 @@ AGAIN = 10.0  # seconds after which it is begun again then
 ROOM = 1.5  # times what the framework's launcher takes is what a rank may take: it has imported more
 FIRST = 1 << 30  # bytes that the first import takes at most, where nothing tells yet; frameworks take 0.15 to 0.4 GB
 LEAST = 0.05  # of all memory: with less left a standby ends
+AFTER = "it is begun after the first step"
 UNSUITABLE = "there is none for `command`"
 
 
@@ -135,7 +136,7 @@ class Standby:
         self.parked: Optional[ParkedNode] = None
         self.begun = self.not_before = 0.0
         self.missed = 0
-        self.waits: Optional[str] = "it is begun after the first step"
+        self.waits = AFTER
         self.used = False  # whether a generation was started before
         self.cold_because: Optional[str] = None  # why the last start was a cold one
 
@@ -238,7 +239,7 @@ class Standby:
         parked, self.parked = self.parked, None
         assert not isinstance(parked, ParkedProcesses)
         self.cold_because = self.unfit(parked, environment)
-        self.used = True
+        self.used, self.waits = True, AFTER
         if parked is not None and self.cold_because is None:
             if parked.hand_over(argv, environment, log):
                 return parked
@@ -281,7 +282,7 @@ class Standby:
 
     def begin_anew(self) -> None:
         """Take note that all processes of a generation have been started: what still waits is not for the next one."""
-        self.used, self.not_before = True, 0.0
+        self.used, self.waits, self.not_before = True, AFTER, 0.0
         self.drop()
 
 

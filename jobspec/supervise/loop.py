@@ -6,6 +6,7 @@ Commands go first: it takes the job's lock only to apply steps, and observes aga
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
 from jobctl.jobspec.deploy.apply.clock import Clock
@@ -14,7 +15,7 @@ from jobctl.jobspec.deploy.apply.executor import runs
 from jobctl.jobspec.deploy.host.lock import LockLost
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.model.observed import Observed
-from jobctl.jobspec.deploy.store.lock import Locked
+from jobctl.jobspec.deploy.store.lock import Locked, read_holder
 from jobctl.jobspec.plan.generation import Generation, Standing
 from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.planner.context import PlanError
@@ -241,7 +242,9 @@ class Supervisor:
         there = [host for host in self.deployer.where() if host not in observed.unreachable]
         may_move = plan.checkpoint is None or plan.checkpoint.shared
         free = self.deployer.free_hosts(observed) if may_move else ()
-        pending = self.actions.pending
+        # A command that is at work on a change makes it; one that has ended in the middle leaves it to us.
+        holder = read_holder(self.deployer.job.lock).get("pid")
+        pending = self.actions.pending if holder in (None, os.getpid()) else None
         whole = pending is not None and {*self.actions.places(pending).values()} <= {*there} & pending.prepared
         return World(
             cleared=feed.detector.cleared(),

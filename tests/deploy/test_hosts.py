@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
@@ -9,16 +10,18 @@ from typing import NoReturn
 import pytest
 
 from jobctl.jobspec.deploy.apply.reconcile import Step
-from jobctl.jobspec.deploy.model.control import Control, Ledger
+from jobctl.jobspec.deploy.host.host_job import HostJob
+from jobctl.jobspec.deploy.model.control import Control, Image, Ledger
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.host_state import HostState
 from jobctl.jobspec.deploy.model.inventory import Inventory
 from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.deploy.targets.hosts import Hosts
+from jobctl.jobspec.deploy.targets.launchers import Launchers
 from jobctl.jobspec.deploy.targets.provision import artefacts
 from jobctl.jobspec.deploy.transport.local import LocalTransport
-from jobctl.jobspec.plan.generation import first_generation
+from jobctl.jobspec.plan.generation import Generation, first_generation
 from jobctl.jobspec.spec.hosts import Host
 
 from .test_executor import TWO
@@ -154,3 +157,40 @@ def test_a_job_that_was_brought_up_again_by_an_earlier_clock_is_not_what_it_was(
     assert hosts.fleet.merge(lost_its_disk, {"h1": DOWN}).control == last
     seen = {name: HostState((), again, {}) for name in ("h0", "s0")}
     assert hosts.fleet.merge(seen, {"h1": DOWN}).control == again
+
+
+class Starter:
+    """Starts launchers that report at once. `found` is the generation that was on each host by then."""
+
+    timeout, pause = 1.0, 0.0
+
+    def __init__(self) -> None:
+        self.found: dict[str, Generation | None] = {}
+
+    def start(self, host_job: HostJob, node: int, prepared: Image | None) -> None:
+        self.found[host_job.host.name] = host_job.control().generation
+        report = json.dumps({"node": node, "state": "waiting"})
+        Path(str(host_job.work / f"node-{node}" / "report.json")).write_text(report)
+
+    def check(self, host_job: HostJob, node: int, seen: HostState) -> None:
+        """It never ends."""
+
+
+ALONE = replace(FIRST, members=FIRST.members[:1])  # without node 1, whose launcher is started
+
+
+@pytest.mark.parametrize(
+    ("runs", "known"),
+    [(ALONE, ALONE), (FIRST, None), (replace(ALONE, command="stop"), None), (None, None)],
+    ids=["joins", "has-a-part", "stopped", "nothing-runs"],
+)
+def test_a_launcher_knows_what_runs_without_its_node(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch, runs: Generation | None, known: Generation | None
+) -> None:
+    """So that it gets its standby ready beside that."""
+    look(hosts)
+    monkeypatch.setattr(hosts.host_jobs["h1"].containers, "seen", tuple)
+    hosts.fleet.known, starter = Control(runs, Ledger(1.0)), Starter()
+    start = Step("start", "node 1 on h1", "not running", 1, host="h1")
+    assert dict(Launchers(hosts.fleet, starter).apply([start], None)) == {}  # type: ignore[arg-type]
+    assert starter.found == {"h1": known}

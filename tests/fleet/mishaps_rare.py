@@ -30,6 +30,7 @@ class RareMishaps(Mishaps):
             self.restarted_from_elsewhere,
             self.stopped_and_up_from_elsewhere,
             self.up_from_elsewhere,
+            *([self.scaled_in_the_middle] if self.elastic else []),
         ]
 
     def rare_alone(self) -> list[Mishap]:
@@ -157,3 +158,16 @@ class RareMishaps(Mishaps):
         self.edit()
         self.in_the_middle(host, node)
         self.from_elsewhere("up", *self.where, "--skip-check", codes=(0, 4))
+
+    def scaled_in_the_middle(self, host: Host, node: int) -> None:
+        """Let something happen, or kill the command, while a node that joins gets ready."""
+        self.command("scale", "counter", "2")
+        self.trains_on()
+        began = len(self.happened("step"))
+        command = self.start("scale", "counter", "3")
+        eventually(lambda: any("start node" in one["message"] for one in self.happened("step")[began:]))
+        time.sleep(self.chance.uniform(0.0, self.timeout))
+        what = self.chance.choice([lambda host, node: command.kill(), *self.instant()])
+        what(*self.chance.choice(self.homes()))
+        assert command.wait(400) in (0, 1, 4, -signal.SIGKILL), (command.returncode, *command.printed())
+        self.command("scale", "counter", "3")

@@ -1,7 +1,8 @@
-"""The standby of an idle launcher: whatever node moves to its host begins in it, with a stand-in for the framework."""
+"""The standby of an idle launcher: a node that moves to its host, or joins, begins in it; with a stand-in for the framework."""
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -33,8 +34,9 @@ def order(spare: Node, number: int, *, host: str = "a", command: str = "run", **
 
 
 def settled(spare: Node) -> None:
-    """Wait until it is known how its standby is."""
-    eventually(lambda: hurry(spare.living()) or spare.report().get("standby", {}).get("state") in ("ready", "off"))
+    """Wait until it is known how its standby is: that it begins takes no time."""
+    promptly(lambda: waiting(spare) or spare.report().get("standby", {}).get("state") == "off")
+    eventually(lambda: hurry(spare.living()) or spare.report()["standby"]["state"] in ("ready", "off"))
 
 
 def waits(spare: Node) -> dict[str, Any]:
@@ -128,7 +130,8 @@ def test_it_is_made_again_where_a_generation_changes_what_a_node_begins_with(spa
     assert waits(spare) == READY
     before = waiting(spare)
     order(spare, 2, run_id="demo-2")
-    eventually(lambda: waiting(spare).get("rank", before["rank"]) != before["rank"])  # by then it says so
+    # By then it says so.
+    promptly(lambda: hurry(spare.living()) or waiting(spare).get("rank", before["rank"]) != before["rank"])
     eventually(lambda: hurry(spare.living()) or spare.report()["standby"] == READY)
     order(spare, 3, host="b", run_id="demo-2")
     spare.dir = spare.root / "node-3"
@@ -149,3 +152,75 @@ def test_with_setup_nothing_is_imported_before_that(spare: Any) -> None:
     why = "`setup` comes before all imports, and begins once a node is here"
     assert waits(spare) == {"state": "off", "reason": why}
     assert moves(spare)["start"] == {"standby": False, "cold_because": f"standby is off: {why}"}
+
+
+# A node that is to join: no generation was ever with it, and the one that runs has node 3 alone.
+
+
+def joins(node: Node) -> dict[str, Any]:
+    """Begin its launcher beside a generation without it, and return how its standby is once that is known."""
+    node.start()
+    order(node, 1, host="b")
+    settled(node)
+    found: dict[str, Any] = node.report()["standby"]
+    return found
+
+
+@BOTH
+def test_a_node_that_joins_a_job_has_imported_by_then(standby: Any) -> None:
+    assert joins(standby) == READY
+    assert (standby.report()["state"], standby.report()["generation"]) == ("waiting", 0)
+    standby.order(2)
+    start = promptly(lambda: standby.report().get("start"))
+    assert start == {"standby": True, "cold_because": None}
+    promptly(lambda: "training framework 2\n" in standby.log("workerlog.1", 2))
+    assert standby.log("workerlog.1", 2) == "framework imported in generation 1\ntraining framework 2\n"
+    eventually(lambda: hurry(standby.living()) or standby.report()["standby"] == READY)  # for the next generation
+
+
+def test_a_node_that_joins_too_early_starts_cold_and_says_what_comes_next(standby: Any) -> None:
+    hold = standby.root / "site-packages" / "framework" / "hold"
+    hold.touch()
+    standby.start()
+    order(standby, 1, host="b")
+    promptly(lambda: waiting(standby))
+    standby.order(2)
+    standby.until("running", 2)
+    time.sleep(0.5)  # in which another one would begin; the first step is yet to come
+    assert standby.report()["standby"] == {"state": "warming", "reason": "it is begun after the first step"}
+    assert waiting(standby) == {}
+    hold.unlink()
+    start = promptly(lambda: standby.report()["start"])
+    assert start == {"standby": False, "cold_because": "standby was not ready"}
+
+
+@pytest.mark.parametrize("command", ["stop", "finish"])
+def test_nothing_waits_for_a_node_that_was_to_join_a_job_that_is_over(standby: Any, command: str) -> None:
+    assert joins(standby) == READY
+    order(standby, 1, host="b", command=command)
+    promptly(lambda: waiting(standby) == {})
+
+
+@pytest.mark.parametrize("why", ["left-out", "elsewhere", "setup", "alone"])
+def test_no_other_node_without_a_generation_imports(standby: Any, why: str) -> None:
+    """One that was left out may never be in again, and a node that is elsewhere does not join."""
+    if why == "left-out":
+        standby.start()
+        standby.order(1)
+        standby.until("running", 1)
+        order(standby, 2, host="b")
+    elif why == "elsewhere":
+        standby.start()
+        standby.order(1, members=[{**ELSEWHERE, "nproc": standby.launch["nproc"]}])
+    elif why == "setup":
+        standby.launch["setup"] = ["true"]
+        assert joins(standby)["state"] == "off"
+    else:
+        standby.start(rejoin=3)
+        order(standby, 1, host="b")
+    promptly(lambda: standby.report().get("reason") == "not part of this generation")
+    time.sleep(0.5)  # in which it would have begun: it looks ten times a second
+    assert waiting(standby) == {}
+
+
+ELSEWHERE = {"node": 0, "rank": 0, "roles": ["trainer"], "host": "b", "address": "127.0.0.1"}

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,6 +16,8 @@ import pytest
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.store.jobdir import JobDir
+from jobctl.jobspec.deploy.store.lock import hold
+from jobctl.jobspec.deploy.store.processes import start_ticks
 from jobctl.jobspec.plan.types import HostRef, Plan
 from jobctl.jobspec.supervise.loop import Supervisor, is_over
 from tests.deploy.test_executor import RUNNING, TWO, Now
@@ -56,6 +61,23 @@ def test_a_change_is_made_once_all_hosts_answer_that_it_was_prepared_on(job: Job
     assert change_of(watching(job)) == "all hosts that the change needs answer"
     silent = replace(RUNNING, unreachable={"h2": "not heard"})
     assert change_of(watching(job), silent) is None
+
+
+def test_a_change_is_left_to_the_command_that_is_at_work_on_it(job: JobDir) -> None:
+    """It may take minutes until new nodes are ready; a supervisor that waits for the lock would do nothing else."""
+    job.propose({"reach": None}, on("h0", "h2"), {})
+    job.mark_prepared(["h0", "h2"])
+    wait = [sys.executable, "-c", "import sys; print(flush=True); sys.stdin.read()"]
+    with subprocess.Popen(wait, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as command:
+        assert command.stdout is not None
+        command.stdout.readline()
+        holder = {"command": "up", "pid": command.pid, "start_ticks": start_ticks(command.pid)}
+        job.lock.write_text(json.dumps(holder))
+        assert change_of(watching(job)) is None
+        command.kill()
+    assert change_of(watching(job)) == "all hosts that the change needs answer"
+    with hold(job.lock, "supervisor"):  # as it decides once more before it acts
+        assert change_of(watching(job)) == "all hosts that the change needs answer"
 
 
 def test_a_change_that_a_host_was_not_prepared_for_is_left_to_a_person(job: JobDir) -> None:

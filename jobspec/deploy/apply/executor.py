@@ -113,7 +113,7 @@ def execute(
     """
     how, plan, steps = how or Execution(), transition.want.plan, transition.steps
     failures = dict(how.failed)
-    ending = {step.host for step in steps if _ends(step)}
+    ending = {step.host for step in steps if ends(step)}
     failures |= deployer.engines(ending - set(failures), how.engines) if ending else {}
     todo = [step for step in steps if step.host and step.host not in failures]
     if any(step.kind == "wait" for step in steps):
@@ -125,7 +125,7 @@ def execute(
     if begins is not None and len(transition.ready(failures)) < plan.min_nodes:
         todo = [step for step in todo if step.kind == "start"]
     how.adopt()
-    if any(map(_ends, todo)):
+    if any(map(ends, todo)):
         deployer.stop_processes(plan.stop_grace, for_change=True)
     _note_all(todo, note)
     failures |= _apply(deployer, todo, clock, how.engines)
@@ -151,7 +151,7 @@ def _note_all(steps: Sequence[Step], note: Callable[[Step], None]) -> None:
         note(step)
 
 
-def _ends(step: Step) -> bool:
+def ends(step: Step) -> bool:
     """Say whether a step ends a launcher that has a part in what runs."""
     return step.kind in ("replace", "remove") and not step.stale
 

@@ -16,6 +16,7 @@ from jobctl.jobspec.deploy.targets.background import end_supervisor
 from jobctl.jobspec.deploy.targets.fleet import Fleet
 from jobctl.jobspec.deploy.targets.job_on_host import J
 
+BRIEF, SOON = 0.02, 1.0  # seconds between two looks, and for how many seconds it looks that often
 ENDING = 2.0  # seconds, beyond the grace of its processes, that a launcher takes to do as it is told
 
 
@@ -70,13 +71,15 @@ def take_down(
 
 def _wait(job: Commanded, done: Callable[[ObservedNode], bool], grace: float) -> None:
     """Wait until `done` is true of every node that lives, as long as launchers take at most."""
-    deadline = time.monotonic() + grace + ENDING
+    began = time.monotonic()
+    deadline = began + grace + ENDING
     while waited := [node for node in job.observe().nodes if node.reachable and node.alive and not done(node)]:
         left = deadline - time.monotonic()
         if left <= 0:
             return
         job.tell(waits_for(waited, left - ENDING))
-        time.sleep(job.pause)
+        soon = time.monotonic() - began < SOON  # most processes end at once, and a change keeps all from training
+        time.sleep(min(BRIEF, job.pause) if soon else job.pause)
 
 
 def waits_for(nodes: Sequence[ObservedNode], grace: float) -> str:

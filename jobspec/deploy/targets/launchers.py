@@ -58,8 +58,7 @@ class Launchers(Generic[J]):
                 if self._apply_node(host_job, step, step.node, prepared):
                     started.add(step.node)
             else:
-                control = self._fleet.known or control_of(self._fleet.seen)  # what was observed last
-                raise_if_all(self.hand_over([host_job.host.name], control.generation, control.ledger))
+                self._hand_over_known(host_job)
         return started
 
     def _apply_node(self, host_job: J, step: Step, node: int, prepared: Image | None) -> bool:
@@ -67,12 +66,36 @@ class Launchers(Generic[J]):
         seen = self._fleet.seen.get(host_job.host.name)
         if step.kind != "start" or seen is None or any(container.node == node for container in seen.containers):
             host_job.end(node, step.grace)
-        if step.kind == "remove" and not step.stale:
+        if step.kind == "remove" and (not step.stale or self._is_no_part(node)):
             host_job.forget(node)
         if step.kind not in ("replace", "start"):
             return False
+        self._let_wait(host_job, node)
         self._starter.start(host_job, node, prepared)
         return True
+
+    def _is_no_part(self, node: int) -> bool:
+        """Say whether the job has no such node any more, wherever it was."""
+        plan = self._fleet.plan
+        return plan is not None and all(other.index != node for other in plan.nodes)
+
+    def _let_wait(self, host_job: J, node: int) -> None:
+        """Have a launcher that is about to start know what runs without its node: beside that, it gets its standby ready."""
+        generation, seen = self._known.generation, self._fleet.seen.get(host_job.host.name)
+        if generation is None or generation.command != "run" or node in self._known.placement:
+            return
+        if seen is None or seen.control.generation != generation:
+            self._hand_over_known(host_job)
+
+    @property
+    def _known(self) -> Control:
+        """What was observed last."""
+        return self._fleet.known or control_of(self._fleet.seen)
+
+    def _hand_over_known(self, host_job: J) -> None:
+        """Hand the newest generation to a host that lacks it."""
+        control = self._known
+        raise_if_all(self.hand_over([host_job.host.name], control.generation, control.ledger))
 
     def _wait_for_reports(self, host_job: J, started: Iterable[int], fresh: dict[str, HostState]) -> None:
         """Wait until every launcher that was started reports; put down how the host looks. Raises DeployError if one does not."""

@@ -102,6 +102,8 @@ class Ssh:
 
     def preconnect(self) -> None:
         """Connect and start a shell in the background; what comes of it shows at the first use, which waits for it."""
+        if self._connection is not None:
+            return
         self._early = Future()
         threading.Thread(target=self._preconnect, args=(self._early,), daemon=True).start()
 

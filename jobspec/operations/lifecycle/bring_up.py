@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.deploy.store.webhooks import tells
-from jobctl.jobspec.operations.errors import HostsFailed, failures_json
+from jobctl.jobspec.operations.errors import HostsFailed, Refused, failures_json
 from jobctl.jobspec.operations.lifecycle.applying import locked, step_teller
 from jobctl.jobspec.operations.lifecycle.base import Applied, UpOptions
 from jobctl.jobspec.operations.lifecycle.records import (
@@ -122,8 +122,8 @@ class BringUp:
             self.plan = self.deployer.plan = plan_on(self.compiled, self.plan, moves)
             self.changed = changed_keys(self.compiled, self.plan, self.deployer, secrets=self.options.start is None)
 
-    def run(self) -> Applied:
-        """Bring the job up.
+    def run(self, seen: Observed | None = None) -> Applied:
+        """Bring the job up. `seen` is how it was a moment ago, if somebody has looked.
 
         The job is looked at twice. Before the lock, since the check of the hosts that are needed takes long, and nobody else
         should have to wait for it. And again with the lock, since another command may have changed the job meanwhile: what
@@ -131,7 +131,7 @@ class BringUp:
         """
         refuse_missing_data(self.plan)
         self._refuse_others(self.reporter)
-        left = self._left_out() if self.options.check or self.plan.build else {}
+        left = self._left_out(seen) if self.options.check or self.plan.build else {}
         with locked(self.deployer, "up", self.options.break_lock):
             applied = self._apply(left)
         tell_now(self.deployer.job, self.reporter)
@@ -141,12 +141,13 @@ class BringUp:
         fresh, take_over = self.options.fresh, self.options.take_over
         refuse_others(self.deployer, self.compiled, self.plan, reporter, fresh=fresh, take_over=take_over)
 
-    def _left_out(self) -> Failures:
+    def _left_out(self, seen: Observed | None = None) -> Failures:
         """Have the image built, and check the hosts that get new containers; return those that are not fit, and why.
 
         Raises HostsFailed if none is, or if the image cannot be built.
         """
-        change = self.change(observe_patiently(self.deployer, self.reporter))
+        whole = seen is not None and not seen.unreachable
+        change = self.change(seen if seen is not None and whole else observe_patiently(self.deployer, self.reporter))
         refuse_owner(self.deployer, change.observed, self.options.take_over)
         if change.steps:
             have_built(self.deployer, self.plan, self.reporter)
@@ -267,13 +268,14 @@ class BringUp:
                 deployer.make_directory(fresh.checkpoint_dir)
             prepared = {node.host.name for node in plan.nodes} - set(failed)
             deployer.job.mark_prepared(prepared)
+            begun, change, failed = self._bring_in(change, failed)
             done = self._execute(change, fresh, failed)
             if done.generation is None and not runs(change.observed):
                 done, plan = self._execute_on_spares(done, fresh, start), self.plan
             for error in deployer.cold.values():
                 self.reporter.warn(f"spare {error.message}; it stays cold")
             if not done.held:
-                deployer.job.agree(generation)
+                deployer.job.agree(change.observed.control.generation)
             if not done.held and before is not None and secret_names(before) - secret_names(plan):
                 deployer.leave_secrets({name: start.secrets[name] for name in secret_names(plan)})
             if not done.held:
@@ -286,7 +288,34 @@ class BringUp:
         ready = generation is not None or done.generation is not None
         # A supervisor can make the change later only where hosts have got all that it needs.
         later = prepared >= hosts and (self.options.supervise or bool(change.observed.supervised))
-        return Applied(plan, change.steps, done.failed, ready, done.held, later, self.changed)
+        return Applied(plan, (*begun, *change.steps), done.failed, ready, done.held, later, self.changed)
+
+    def _bring_in(self, change: HostsChange, failed: Failures) -> tuple[tuple[Step, ...], HostsChange, Failures]:
+        """Have nodes that join get ready while what runs goes on; return the steps for that, what is left to do, and who failed.
+
+        Raises Refused if the job has ended meanwhile.
+        """
+        from jobctl.jobspec.deploy.apply.joining import bring_in, joining
+        from jobctl.jobspec.deploy.model.observed import SETTLED
+
+        deployer, steps = self.deployer, joining(change.transition, failed)
+        if not steps:
+            return (), change, failed
+        note = step_teller(deployer, self.reporter)
+        for step in steps:
+            note(step)
+        with self.reporter.waiting() as waiting:
+            deployer.tell = waiting.show
+            joined = bring_in(deployer, steps, change.observed)
+        for node, why in sorted(joined.cold.items()):
+            self.reporter.say(f"node {node} starts cold: {why}")
+        left = self.change(joined.observed)
+        if left.phase in SETTLED:
+            words = f"job `{self.plan.job}` {left.phase} while new nodes got ready: it was not changed"
+            raise Refused(words, "`jobctl up` begins it again")
+        homes = {node.host.name for node in self.plan.nodes}
+        away = {host: error for host, error in deployer.failures.items() if host in homes}
+        return steps, left, {**failed, **away, **joined.failed}
 
     def _execute_on_spares(self, done: Done, fresh: Fresh | None, start: RuntimeInputs) -> Done:
         """Have spares take the place of hosts that answer and could not start their nodes, as long as there are enough."""

@@ -66,15 +66,16 @@ class HostsJob:
 
         directory, options = self.handle.job, request.options
         compiled = compiled_as_started(directory.name) or _compiled_now(directory, request.job)
-        say_drift(directory, reporter)
         _, deployer = plan_in_place(compiled, request.reached, request.count)
         self.handle = deployer
+        say_drift(directory, reporter)  # while hosts let us in
         observed = deployer.observe()
         refuse_superseded(deployer, observed, options.take_over)
         now, _ = phase(observed)
         if now in SETTLED:
             raise Refused(f"job `{directory.name}` is {now}: there is nothing to scale", "`jobctl up` starts it")
-        return self.up(compiled, replace(options, start=deployer.started_with()), reporter)
+        options = replace(options, start=deployer.started_with())
+        return BringUp(deployer, compiled, self._plan(), options, reporter).run(observed)
 
     def _plan(self) -> Plan:
         plan = self.handle.plan
@@ -117,6 +118,7 @@ class HostsJob:
 
     def restart(self, node: str | None, request: JobRequest, reporter: Reporter) -> Restarted:
         """Begin a new generation, whatever runs; with `node`, that node's launcher begins again too."""
+        self.handle.preconnect()
         deployer, plan = self.handle, self._plan_here()
         say_drift(deployer.job, reporter)
         again = frozenset() if node is None else frozenset({node_number(plan, node, range(len(plan.nodes)))})

@@ -1,0 +1,142 @@
+"""`up` and `scale` of a job that runs: what runs goes on until new nodes can begin at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from jobctl.jobspec.deploy.apply import joining
+from jobctl.jobspec.deploy.apply.reconcile import Step
+from jobctl.jobspec.deploy.model.control import Control, JobResult, Ledger
+from jobctl.jobspec.deploy.model.errors import HostError
+from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode
+from jobctl.jobspec.deploy.store.lock import Locked
+from jobctl.jobspec.deploy.targets.hosts import Hosts
+from jobctl.jobspec.launcher.node_report import StandbyState
+from jobctl.jobspec.operations.errors import NotYours, Refused
+from jobctl.jobspec.operations.lifecycle.base import JobRequest, UpOptions
+from jobctl.jobspec.operations.lifecycle.bring_up import BringUp
+from jobctl.jobspec.operations.lifecycle.on_hosts import HostsJob
+from jobctl.jobspec.operations.reporter import Silent
+from jobctl.jobspec.operations.resolve.job import Reached, Where, check, compiled_of, job_of_name
+from jobctl.jobspec.operations.resolve.planning import deployer_of, inventory_for, plan_of
+from jobctl.jobspec.plan.generation import first_generation
+
+SPEC = "name: small\nframework: torch\nmodule: train\nimage: img\ncheckpoint: /shared\nnodes: '2:3'\n"
+
+
+class Told(Silent):
+    """A reporter that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def say(self, text: str) -> None:
+        self.told.append(text)
+
+    def step(self, step: Step) -> None:
+        self.told.append(str(step))
+
+    def show(self, text: str, done: tuple[int, int] | None = None) -> None:
+        self.told.append(text)
+
+
+class Running:
+    """A job of two nodes that gets a third one, on hosts that are only played: how they look, one look after another."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        Path("job.yaml").write_text(SPEC)
+        Path("hosts.txt").write_text("a\nb\nc\n")
+        compiled = compiled_of(check("job.yaml", None, Where("ssh", Path("hosts.txt"))))
+        self.plan = plan_of(compiled)
+        self.deployer = deployer_of(job_of_name("small"), "ssh", inventory_for(compiled, Reached()), self.plan)
+        assert isinstance(self.deployer, Hosts)
+        self.reporter, self.looks, self.refuses = Told(), list[Observed](), dict[str, HostError]()
+        monkeypatch.setattr(Hosts, "observe", lambda deployer: self.looks.pop(0))
+        monkeypatch.setattr(Hosts, "apply", self.apply)
+        monkeypatch.setattr(joining, "LOOK", 0.0)
+        self.bring_up = BringUp(self.deployer, compiled, self.plan, UpOptions(supervise=False), self.reporter)
+
+    def apply(self, steps: Sequence[Step]) -> dict[str, HostError]:
+        return self.refuses
+
+    def seen(self, standby: str | None = None, *, ledger: Ledger | None = None) -> Observed:
+        """Return the job with two nodes that run, and a third one with such a standby."""
+        two = replace(self.plan, nodes=self.plan.nodes[:2])
+        code, artefacts = None, self.deployer.hashes(self.plan)
+        control = Control(first_generation(two), ledger or Ledger(1.0, code))
+        nodes = [
+            ObservedNode(n.index, "trainer", n.host.name, "running", artefacts[n.index], launcher=1, generation=1)
+            for n in two.nodes
+        ]
+        if standby is not None:
+            state = StandbyState(standby, "memory is short" if standby == "off" else None)
+            nodes.append(ObservedNode(2, "trainer", "c", "starting", artefacts[2], launcher=1, standby=state))
+        return Observed(control, tuple(nodes), supervised=True)
+
+    def bring_in(self, *looks: Observed) -> tuple[list[str], list[str], list[str]]:
+        """Let the new node get ready; return what was done, what is left to do, and the hosts that have failed."""
+        self.looks[:] = looks
+        done, left, failed = self.bring_up._bring_in(self.bring_up.change(self.seen()), {})
+        assert self.looks == []
+        return [str(step) for step in done], [str(step) for step in left.steps], sorted(failed)
+
+
+@pytest.fixture
+def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Running:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("JOBCTL_STATE_DIR", str(tmp_path / "state"))
+    return Running(monkeypatch)
+
+
+START, BEGIN = "start node 2 on c: not running", "generation 2: nodes changed from 2 to 3"
+
+
+def test_the_next_generation_begins_once_the_new_node_is_ready(running: Running) -> None:
+    assert [str(step) for step in running.bring_up.change(running.seen()).steps] == [START, BEGIN]
+    found = running.bring_in(running.seen("warming"), running.seen("ready"))
+    assert found == ([START], [BEGIN], [])
+    assert running.reporter.told == [START, "waits for the standby of node 2; what runs goes on until then"]
+
+
+def test_a_node_that_will_begin_cold_is_named_with_the_reason(running: Running) -> None:
+    assert running.bring_in(running.seen("off")) == ([START], [BEGIN], [])
+    assert running.reporter.told == [START, "node 2 starts cold: memory is short"]
+
+
+def test_a_job_that_has_ended_meanwhile_does_not_begin_again(running: Running) -> None:
+    over = running.seen("warming", ledger=Ledger(1.0, None, result=JobResult("failed", "no", 2.0)))
+    with pytest.raises(Refused, match="job `small` failed while new nodes got ready: it was not changed"):
+        running.bring_in(running.seen("warming"), over)
+
+
+def test_a_host_that_cannot_start_its_node_is_left_out(running: Running) -> None:
+    running.refuses = {"c": HostError("c", "cannot-start", "no")}
+    assert running.bring_in(running.seen()) == ([START], [START, BEGIN], ["c"])
+
+
+def test_hosts_are_not_asked_again_just_after_all_have_answered(running: Running) -> None:
+    running.bring_up.options = replace(running.bring_up.options, check=False)
+    assert running.bring_up._left_out(running.seen()) == {}
+    running.looks[:] = [running.seen()]
+    silent = replace(running.seen(), unreachable={"b": "not heard"})
+    assert (running.bring_up._left_out(silent), running.looks) == ({}, [])
+
+
+def test_hosts_let_restart_in_while_it_reads_what_it_needs_here(running: Running) -> None:
+    asked = list[str]()
+
+    def lock(command: str, *, break_it: bool) -> Any:
+        asked.append("lock")
+        raise Locked({})
+
+    job = SimpleNamespace(name="small", source=lambda: asked.append("files"), about=dict)
+    deployer: Any = SimpleNamespace(plan=running.plan, job=job, lock=lock, preconnect=lambda: asked.append("connect"))
+    with pytest.raises(NotYours):
+        HostsJob(deployer).restart(None, JobRequest(), running.reporter)
+    assert asked == ["connect", "files", "lock"]
