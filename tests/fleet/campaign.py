@@ -36,9 +36,11 @@ from .machine import ETCD_IMAGE
 from .mishaps_alone import MishapsAlone
 from .mishaps_rare import RareMishaps
 from .podman import ENGINES, fleet_of
+from .starts import Starts
 from .training import ALONE, NODES, SPEC, WORKS, Work, undisturbed
 
 TIMEOUT, ETCD_TIMEOUT = 5, 10  # host_timeout, in seconds; with etcd a leader must have been elected by then
+RESTED = 40.0  # seconds that nodes get, before every other fault, until their standby is ready
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,7 @@ class Campaign(RareMishaps):
         self.faults: collections.Counter[str] = collections.Counter()
         self.seconds, self.unwatched = list[float](), list[tuple[float, float]]()
         self.hearing: Hearing | None = None
+        self.starts = Starts()
 
     def run_all(self, count: int, only: str = "") -> None:
         """Let `count` faults happen, one after the other; `only`: none but those whose names have this in them."""
@@ -130,6 +133,7 @@ class Campaign(RareMishaps):
         kinds = [kind for kind in every if only in kind.__name__]
         for number in range(count):
             kind = self.chance.choice(kinds)
+            self.rest()
             host, node = self.chance.choice(self.homes(trainers=kind == self.rank_stands_still))
             began = time.monotonic()
             try:
@@ -137,10 +141,26 @@ class Campaign(RareMishaps):
                 self.trains_on()
             except AssertionError as error:
                 raise AssertionError(f"{number}: {kind.__name__} of node {node} on {host.name}: {error}") from error
+            self.look_at_starts()
             self.faults[kind.__name__.replace("_", " ")] += 1
             self.seconds.append(time.monotonic() - began)
             print(f"{number:4}  {kind.__name__} of node {node} on {host.name}: {self.seconds[-1]:.1f} s", flush=True)
             assert not (self.checkpoints / "TWICE").exists(), (self.checkpoints / "TWICE").read_text()
+
+    def rest(self) -> None:
+        """Let standby be ready before every other fault, where there is one: some come while it imports, some after that."""
+        if self.chance.random() < 0.5:
+            with contextlib.suppress(AssertionError):
+                eventually(self.is_rested, RESTED)
+
+    def is_rested(self) -> bool:
+        """Say whether all nodes have a standby, or none at all."""
+        reports = self.reports()
+        return reports != [] and all(one["standby"]["state"] != "warming" for one in reports)
+
+    def look_at_starts(self) -> None:
+        """Take over how nodes were started since the last fault."""
+        self.starts.look([host.home for host in self.fleet.hosts], self.name)
 
     def has_ended(self) -> bool:
         """Say whether all nodes have ended well, as far as a job that is watched needs somebody to see that."""
@@ -253,6 +273,7 @@ def main() -> None:
         print(f"{times:4}  {fault}")
     if one.hearing is not None:
         print(one.hearing.line)
+    print("\n".join(one.starts.lines()))
     middle = sorted(one.seconds)[len(one.seconds) // 2]
     print(f"{sum(one.faults.values()):4}  survived; ten steps further after {middle:.1f} s (median)", file=sys.stdout)
 
