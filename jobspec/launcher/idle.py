@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from jobctl.jobspec.launcher.agent import Launcher
+from jobctl.jobspec.launcher.agent import GIVEN, Launcher
 from jobctl.jobspec.launcher.failure import Problem
 from jobctl.jobspec.launcher.files import note, read_json, write_json
-from jobctl.jobspec.launcher.idle_standby import NOBODY, Expected
+from jobctl.jobspec.launcher.idle_standby import Expected
+from jobctl.jobspec.launcher.lease import NOBODY
 from jobctl.jobspec.launcher.records import changed
 from jobctl.jobspec.launcher.scratch import remove_scratch
 from jobctl.jobspec.launcher.standby_guard import differing
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from jobctl.jobspec.launcher.deadline import Deadline
     from jobctl.jobspec.launcher.launch import Launch
     from jobctl.jobspec.launcher.order import Order
-GIVEN = -1  # what the idle launcher ends with once a node is given to it, which is no exit code
+    from jobctl.jobspec.launcher.session_lease import LeaseSession
 
 
 class SpareLauncher(Launcher):
@@ -46,8 +47,10 @@ class SpareLauncher(Launcher):
 class IdleLauncher(SpareLauncher):
     """Follows the orders of a job without a node of its own, and tells all launchers that it is there."""
 
-    def __init__(self, launch: Launch, options: argparse.Namespace, deadline: Deadline) -> None:
-        super().__init__(launch, options, deadline)
+    def __init__(
+        self, launch: Launch, options: argparse.Namespace, deadline: Deadline, session: Optional[LeaseSession] = None
+    ) -> None:
+        super().__init__(launch, options, deadline, session)
         self.expected: Optional[Expected] = None
         self.standby.used = True  # it may be from the first generation of a node on
         self.standby.waits = "it is begun with a generation"
@@ -97,7 +100,9 @@ class IdleLauncher(SpareLauncher):
         return None
 
 
-def run_spare(launch: Launch, options: argparse.Namespace, deadline: Deadline) -> int:
+def run_spare(
+    launch: Launch, options: argparse.Namespace, deadline: Deadline, session: Optional[LeaseSession] = None
+) -> int:
     """Wait for a node, then run it; return the exit code.
 
     A launcher that was started again after that finds in its report which node it was.
@@ -107,7 +112,9 @@ def run_spare(launch: Launch, options: argparse.Namespace, deadline: Deadline) -
     while True:
         options.dir = spare if node == NOBODY else node_directory(spare, node)
         kind = IdleLauncher if node == NOBODY else SpareLauncher
-        launcher = kind(changed(launch, node=node), options, deadline)
+        if session is not None:
+            session.be(node)
+        launcher = kind(changed(launch, node=node), options, deadline, session)
         if standby is not None:
             launcher.standby = standby
         try:
