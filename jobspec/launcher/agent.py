@@ -30,7 +30,7 @@ from jobctl.jobspec.launcher.run import Run
 from jobctl.jobspec.launcher.run_watcher import RunWatcher
 from jobctl.jobspec.launcher.scratch import remove_shared
 from jobctl.jobspec.launcher.self_recovery import SelfRecovery
-from jobctl.jobspec.launcher.session_lease import EtcdLease, GossipLease, LeaseSession
+from jobctl.jobspec.launcher.session_lease import EtcdLease, GossipLease
 from jobctl.jobspec.launcher.setup import Setup
 from jobctl.jobspec.launcher.stacks import StackBarrier
 from jobctl.jobspec.launcher.standby import Standby
@@ -38,14 +38,15 @@ from jobctl.jobspec.launcher.story import Story
 
 if TYPE_CHECKING:
     import argparse
-    import socket
     from typing import Any, Optional, Tuple, Unpack
 
     from jobctl.jobspec.launcher.launch import Launch
     from jobctl.jobspec.launcher.lease import Lease
     from jobctl.jobspec.launcher.node_report import ReportChanges
     from jobctl.jobspec.launcher.order import Member, Order
+    from jobctl.jobspec.launcher.session_lease import LeaseSession
 NODE_DIRECTORY = "/jobctl/node"  # of a launcher in a container
+GIVEN = -1  # what an idle launcher ends with once a node is given to it, which is no exit code
 POLL = 0.1  # seconds between two looks at the control file and the processes
 EXPECTANT = ("waiting", "failed", "fenced")  # states in which it looks oftener: the next generation is as good as there
 IDLE = ("waiting", "stopped")  # states in which nothing runs, and nothing has failed
@@ -61,7 +62,7 @@ class Launcher:
         launch: Launch,
         options: argparse.Namespace,
         deadline: Deadline,
-        channel: Optional[socket.socket] = None,
+        session: Optional[LeaseSession] = None,
     ) -> None:
         self.deadline = deadline
         self.dir, self.secrets = options.dir, options.secrets
@@ -69,7 +70,7 @@ class Launcher:
         self.program = keep_compiled(self.dir) if launch.start else ""
         self.guard = os.getppid()
         # With etcd, and among the launchers of a cluster, another process keeps the lease and knows the generation.
-        self.session = None if channel is None else LeaseSession(channel)
+        self.session = session
         self.gossip = GossipLease(self.session) if self.session is not None and launch.gossip_port else None
         etcd = EtcdLease(self.session) if self.session is not None and self.gossip is None else None
         majority = MajorityLease()  # of the supervisor and the launchers, on hosts
@@ -82,8 +83,7 @@ class Launcher:
         self.report = Report(launch, self.dir, self.guard, self.links.port, self.standby.state())
         self.story = Story(launch, self.dir, options.own if launch.gossip_port else None)
         on_hosts.restore(self.report.fields.order, self.report.fields.left)
-        complain = lambda why: self.say(reason=why)  # noqa: E731
-        self.orders = ControlFile(options.control, launch, self.session, self.peer_orders, complain)
+        self.orders = ControlFile(options.control, launch, session, self.peer_orders, lambda why: self.say(reason=why))
         supervised = majority.supervised if self.session is None else etcd.supervised if etcd is not None else None
         self.recovery = SelfRecovery(self, self.session or on_hosts, supervised)
         self.setup = Setup(self, in_container=self.dir == NODE_DIRECTORY or bool(launch.spare))
@@ -113,7 +113,7 @@ class Launcher:
         while True:
             code = self.turn()
             if code is not None:
-                if self.session is not None:
+                if self.session is not None and code != GIVEN:
                     self.session.leave()
                 return code
             if not self.loaded and self.report.state == "running" and boot_time() - self.report.since > BEGUN:
@@ -267,6 +267,7 @@ class Launcher:
             self.standby.drop()
         self.end_processes(grace, over=True)
         if excluded:
+            self.recovery.release()
             self.say(state="waiting", reason="not part of this generation", processes=[], failure=None)
             self.idle.join(order)
         elif busy or self.report.state == "waiting":

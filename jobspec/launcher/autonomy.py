@@ -17,7 +17,7 @@ from jobctl.jobspec.launcher.records import changed
 from jobctl.jobspec.launcher.restart_policy import delay, is_a_bug, matches, without_progress
 
 if TYPE_CHECKING:
-    from typing import Callable, Dict, List, Optional, Protocol
+    from typing import Callable, Dict, List, Optional, Protocol, Tuple
 
     from jobctl.jobspec.launcher.autonomy_terms import AutonomyTerms, FailureRule
     from jobctl.jobspec.launcher.launch import Launch
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
             """How far the generation has come, as far as is known."""
 
         own: Callable[[], Headway]  # the same of this node alone
+        failed: Callable[[], Optional[Tuple[str, float]]]  # how this node has failed, and when
 
         @property
         def failed_first(self) -> Optional[int]:
@@ -48,6 +49,9 @@ if TYPE_CHECKING:
 
         def has_lease(self, now: float) -> bool:
             """Return whether there is a lease."""
+
+        def unheard_since(self, at: float) -> List[int]:
+            """Return the members that have not said how they are since then."""
 
         def propose(self, order: Order, after: Optional[str] = None) -> None:
             """Begin `order` if the generation `after` still runs."""
@@ -58,7 +62,7 @@ if TYPE_CHECKING:
 
 SETTLE = 0.5  # seconds before launchers begin anything: the failure that is the cause of others comes first
 LEFT_FOR = 10.0  # seconds more that the node which failed first gets to begin one: it may leave that to a supervisor
-LAST = SETTLE + TICK  # the same before they end the job: by then all others have said how they failed
+LAST = SETTLE + TICK  # the same before they end the job: by then all others that live have said how they are
 
 
 class FailedNode:
@@ -157,6 +161,17 @@ class FailedNode:
         """Return how many seconds to wait first: for the failure that is the cause of others, longer without progress."""
         return max(SETTLE, delay(self.failure, earlier_failures(order)))
 
+    def is_due(self, order: Order, session: OrderKeeper, final: bool, now: float) -> bool:
+        """Say whether launchers have waited for long enough; before the end of the job, for what all others say.
+
+        A launcher that says nothing may have been killed, and not be missed yet: then this failure is its consequence.
+        A launcher of an earlier version says nothing for ever.
+        """
+        if self.waits_for_etcd(now) or now - self.since < (LAST if final else self.delay(order)):
+            return False
+        late = now - self.since >= order.lease_limit + LEFT_FOR
+        return not final or late or not session.unheard_since(self.since + SETTLE)
+
     def waits_for_etcd(self, now: float) -> bool:
         """Say whether a generation was proposed a moment ago."""
         return self.proposed is not None and now - self.proposed <= UNSUPERVISED
@@ -222,7 +237,7 @@ class Autonomy:
             session.propose(failed.end(order, final or "a rule says not to retry here"))
         elif waits or leaves:
             session.say_once(waits or "a rule has it leave its host; waits for the supervisor")
-        elif now - failed.since >= (LAST if final else failed.delay(order)) and not failed.waits_for_etcd(now):
+        elif failed.is_due(order, session, final is not None, now):
             failed.proposed = now
             self.propose(order, failed, final)
 

@@ -9,10 +9,10 @@ import signal
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.launcher.etcd import Etcd, EtcdError, Quorum, of64, text64
+from jobctl.jobspec.launcher.etcd_keys import JobKeys, failed_in, key_for
 from jobctl.jobspec.launcher.files import read_json, read_secrets, write_json
-from jobctl.jobspec.launcher.lease import FIRST_TICKS, TICK
+from jobctl.jobspec.launcher.lease import FIRST_TICKS, NOBODY, TICK
 from jobctl.jobspec.launcher.network import is_cut
-from jobctl.jobspec.launcher.order import Order
 from jobctl.jobspec.launcher.pipe import MessagePipe
 from jobctl.jobspec.launcher.processes import SIGNALS, boot_time, die_with_parent
 from jobctl.jobspec.launcher.session_lease import TERMINATED
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
     from jobctl.jobspec.launcher.files import Json
     from jobctl.jobspec.launcher.launch import Launch
+    from jobctl.jobspec.launcher.order import Order
+    from jobctl.jobspec.launcher.session_messages import NodeCourse
+SPOKEN = 1.5  # seconds for which it looks more often once a node has failed: autonomy.LAST
 
 
 class EtcdSession:
@@ -39,9 +42,12 @@ class EtcdSession:
         secrets = read_secrets(options.secrets)
         self.etcd = Etcd(settings, secrets.get(settings.password or ""))
         self.prefix = settings.prefix
-        self.node = launch.node
-        self.key = "%s/nodes/%d" % (self.prefix, self.node)
-        self.value = json.dumps({"node": launch.node, "host": launch.host, "instance": os.urandom(8).hex()})
+        self.node = launch.node  # NOBODY as long as the launcher is idle
+        self.instance = os.urandom(8).hex()
+        self.course: Optional[NodeCourse] = None  # what others are to know of the node, beside its key
+        self.keys = JobKeys(self.prefix, [])  # what etcd has of the job
+        self.hurries = 0.0  # until when it looks more often for what they say, as one has failed
+        self.written: Optional[str] = None  # the value of our key, as last seen
         self.pipe = MessagePipe(channel)
         self.host = launch.host
         self.file = os.path.join(options.dir, "lease")
@@ -56,12 +62,22 @@ class EtcdSession:
         self.paused: Optional[float] = None  # when it stood still, see Quorum
         self.over = False
         self.order: Optional[Order] = None  # as etcd has it
-        self.revision = "0"
         self.changed = False
         self.proposal: Optional[Order] = None
         self.after: Optional[str] = None
         self.gone: Dict[int, float] = {}  # members without a lease, and since when
         self.quorum = Quorum(self.etcd)
+
+    @property
+    def key(self) -> str:
+        """The node's key; that of a host with an idle launcher."""
+        return key_for(self.prefix, self.node, self.host)
+
+    @property
+    def value(self) -> str:
+        """What the key is to say."""
+        who = {"node": self.node, "host": self.host, "instance": self.instance}
+        return json.dumps({**who, **({"course": self.course.to_json()} if self.course is not None else {})})
 
     def run(self) -> int:
         """Keep it until told to leave."""
@@ -74,12 +90,8 @@ class EtcdSession:
         while True:
             began = boot_time()
             pause = self.turn(began)
-            select.select(
-                [self.pipe.socket],
-                [self.pipe.socket] if self.pipe.out else [],
-                [],
-                max(0.0, began + pause - boot_time()),
-            )
+            writing = [self.pipe.socket] if self.pipe.out else []
+            select.select([self.pipe.socket], writing, [], max(0.0, began + pause - boot_time()))
             if not self.listen():
                 self.leave()
                 return 0
@@ -95,7 +107,8 @@ class EtcdSession:
             problem = str(error)
             self.pause(self.quorum.paused(now) if error.status is None else None)
         self.say(problem)
-        return 0.0 if again else TICK if self.has_key or problem or not self.belongs() else FIRST_TICKS
+        settled = (self.has_key or not self.belongs()) and now >= self.hurries
+        return 0.0 if again else TICK if problem or settled else FIRST_TICKS
 
     def pause(self, at: Optional[float]) -> None:
         """Let the lease count from `at`, when no lease could end; it must not have been over by then."""
@@ -106,13 +119,27 @@ class EtcdSession:
     def listen(self) -> bool:
         """Read what the launcher says; return False when it leaves."""
         for message in self.pipe.receive():
-            request = SessionRequest.from_json(message)
-            if request.leave:
+            if not self.hear(SessionRequest.from_json(message)):
                 return False
-            if request.proposal is not None:
-                self.proposal, self.after = request.proposal, request.after
-                self.take_length(request.proposal)
         return not self.pipe.closed
+
+    def hear(self, request: SessionRequest) -> bool:
+        """Do what the launcher asks for; return False when it leaves."""
+        self.course = request.course or self.course
+        if request.node is not None and request.node != self.node:
+            self.node, self.course = request.node, None
+            self.give_up()
+        if request.release and not self.belongs():
+            self.give_up()
+        if request.proposal is not None:
+            self.proposal, self.after = request.proposal, request.after
+            self.take_length(request.proposal)
+        return not request.leave
+
+    def give_up(self) -> None:
+        """End the lease, and with it the key; nothing runs by it."""
+        self.before, self.lease = self.lease or self.before, None
+        self.other, self.has_key, self.alive, self.paused = None, False, None, None
 
     def take_length(self, order: Order) -> None:
         """Take note of how long leases are in a generation."""
@@ -123,12 +150,15 @@ class EtcdSession:
         now = boot_time()
         times = [at for at in (self.alive, self.paused) if at is not None]
         report = SessionReport(
-            at=max(times) if self.has_key and self.alive is not None else None,
+            at=max(times) if self.has_key and self.alive is not None and self.node != NOBODY else None,
             agreed=self.order.id if self.order else None,
             gone={node: now - since for node, since in self.gone.items()},
             ttl=self.lease_ttl,
             problem=problem,
             over=self.over,
+            node=self.node,
+            spares=self.keys.spares,
+            courses=self.keys.courses,
         )
         self.pipe.flush()
         if self.pipe.out:
@@ -153,6 +183,9 @@ class EtcdSession:
         if self.has_key and self.ttl != self.lease_ttl:
             self.swap()
             took = True
+        elif self.has_key and self.lease is not None and self.written != self.value:
+            self.put_key(self.lease, self.lease)
+            took = True
         return self.put_proposal() or took
 
     def grant(self) -> str:
@@ -165,11 +198,15 @@ class EtcdSession:
         """Have the key go with a lease of another length; the next look says whether it does."""
         self.asked_other = boot_time()
         self.other, self.other_ttl = self.grant(), self.ttl
+        self.put_key(self.lease, self.other)
+
+    def put_key(self, before: Optional[str], lease: str) -> None:
+        """Write the node's key again, with `lease`, if it still goes with the lease `before`."""
         key = text64(self.key)
         self.etcd.call(
             "/v3/kv/txn",
-            compare=[{"key": key, "target": "LEASE", "lease": self.lease}],
-            success=[{"request_put": {"key": key, "value": text64(self.value), "lease": self.other}}],
+            compare=[{"key": key, "target": "LEASE", "lease": before}],
+            success=[{"request_put": {"key": key, "value": text64(self.value), "lease": lease}}],
         )
 
     def renew(self, lease: str) -> None:
@@ -191,18 +228,15 @@ class EtcdSession:
         now = boot_time()
         end = self.prefix + "0"  # the character after the slash
         found = self.etcd.call("/v3/kv/range", key=text64(self.prefix + "/"), range_end=text64(end)).get("kvs", [])
-        keys = {of64(item["key"]): item for item in found}
-        item = keys.get(self.prefix + "/generation")
-        self.revision = item["mod_revision"] if item else "0"
-        order = Order.from_json(json.loads(of64(item["value"]))) if item else None
-        if order != self.order:
-            self.order, self.changed = order, True
-        if order is not None and self.proposal is None:
-            self.take_length(order)
-        nodes = set(order.nodes) if order else set()
-        missing = {node for node in nodes if "%s/nodes/%d" % (self.prefix, node) not in keys}
-        self.gone = {node: self.gone.get(node, now) for node in missing}
-        return self.look_at_key(keys.get(self.key))
+        before, self.keys = failed_in(self.keys.courses), JobKeys(self.prefix, found)
+        if self.keys.order != self.order:
+            self.order, self.changed = self.keys.order, True
+        if self.order is not None and self.proposal is None:
+            self.take_length(self.order)
+        self.gone = {node: self.gone.get(node, now) for node in self.keys.missing}
+        if set(failed_in(self.keys.courses)) - set(before):
+            self.hurries = now + SPOKEN  # the cause of a failure may be said after the failure
+        return self.look_at_key(self.keys.items.get(self.key))
 
     def look_at_key(self, mine: Optional[Json]) -> bool:
         """See whether the node's key goes with our lease; take it if it is free, and say so. Raises EtcdError for another's."""
@@ -212,8 +246,8 @@ class EtcdSession:
             self.lease_ttl, self.asked = self.other_ttl, self.asked_other
             if before is not None:
                 self.revoke(before)
-        if self.lease is not None and lease == self.lease:
-            self.has_key, self.alive = True, self.asked
+        if self.lease is not None and mine is not None and lease == self.lease:
+            self.has_key, self.alive, self.written = True, self.asked, of64(mine["value"])
             return False
         if self.has_key:
             self.lose()  # somebody has deleted it
@@ -232,6 +266,8 @@ class EtcdSession:
         newest = max(known, key=lambda order: order.age, default=None)
         if newest is None:
             return True
+        if self.node == NOBODY:
+            return all(m.host != self.host for m in newest.members)
         return any(m.node == self.node and m.host == self.host for m in newest.members)
 
     def take_key(self, lease: str) -> None:
@@ -256,7 +292,7 @@ class EtcdSession:
         key = text64(self.prefix + "/generation")
         self.etcd.call(
             "/v3/kv/txn",
-            compare=[{"key": key, "target": "MOD", "mod_revision": self.revision}],
+            compare=[{"key": key, "target": "MOD", "mod_revision": self.keys.revision}],
             success=[{"request_put": {"key": key, "value": text64(json.dumps(order.to_json()))}}],
         )
         return True

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from jobctl.jobspec.launcher.agent import Launcher
+from jobctl.jobspec.launcher.agent import GIVEN, Launcher
 from jobctl.jobspec.launcher.files import note, read_json, write_json
-from jobctl.jobspec.launcher.idle_standby import NOBODY
+from jobctl.jobspec.launcher.lease import NOBODY
 from jobctl.jobspec.launcher.records import changed
 from jobctl.jobspec.launcher.scratch import remove_scratch
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from jobctl.jobspec.launcher.deadline import Deadline
     from jobctl.jobspec.launcher.launch import Launch
-GIVEN = -1  # what the idle launcher ends with once a node is given to it, which is no exit code
+    from jobctl.jobspec.launcher.session_lease import LeaseSession
 
 
 class SpareLauncher(Launcher):
@@ -43,8 +43,10 @@ class SpareLauncher(Launcher):
 class IdleLauncher(SpareLauncher):
     """Follows the orders of a job without a node of its own, and tells all launchers that it is there."""
 
-    def __init__(self, launch: Launch, options: argparse.Namespace, deadline: Deadline) -> None:
-        super().__init__(launch, options, deadline)
+    def __init__(
+        self, launch: Launch, options: argparse.Namespace, deadline: Deadline, session: Optional[LeaseSession] = None
+    ) -> None:
+        super().__init__(launch, options, deadline, session)
         self.idle.allow()
         self.say()
 
@@ -65,7 +67,9 @@ class IdleLauncher(SpareLauncher):
         return None
 
 
-def run_spare(launch: Launch, options: argparse.Namespace, deadline: Deadline) -> int:
+def run_spare(
+    launch: Launch, options: argparse.Namespace, deadline: Deadline, session: Optional[LeaseSession] = None
+) -> int:
     """Wait for a node, then run it; return the exit code.
 
     A launcher that was started again after that finds in its report which node it was.
@@ -75,7 +79,9 @@ def run_spare(launch: Launch, options: argparse.Namespace, deadline: Deadline) -
     while True:
         options.dir = spare if node == NOBODY else node_directory(spare, node)
         kind = IdleLauncher if node == NOBODY else SpareLauncher
-        launcher = kind(changed(launch, node=node), options, deadline)
+        if session is not None:
+            session.be(node)
+        launcher = kind(changed(launch, node=node), options, deadline, session)
         if standby is not None:
             launcher.standby = standby
         try:

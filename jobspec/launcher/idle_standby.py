@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from jobctl.jobspec.launcher.agent import Launcher
     from jobctl.jobspec.launcher.order import Order
-NOBODY = -1  # in the place of a node's number
 TRIED = 300 << 20  # bytes that a framework's launcher takes at most; torchrun takes 0.16 to 0.25 GB
 
 

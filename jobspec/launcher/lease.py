@@ -59,6 +59,7 @@ if TYPE_CHECKING:
 TICK = 1.0  # seconds between two ticks; also the least time after which a launcher reports another one as unheard
 UNSUPERVISED = 3.0  # seconds without an answer of the supervisor's after which launchers go on by themselves
 FIRST_TICKS = 0.2  # seconds between two ticks while nothing may start before one is answered
+NOBODY = -1  # in the place of a node's number, while a launcher is idle
 PROBE_MARK = ":probe"  # the end of what a supervisor says beside an answer that gives no lease
 
 

@@ -19,6 +19,7 @@ from jobctl.jobspec.launcher.idle import run_spare
 from jobctl.jobspec.launcher.launch import Launch
 from jobctl.jobspec.launcher.processes import SIGNALS, adopt_orphans, fork, forward, kill_descendants, wait_for
 from jobctl.jobspec.launcher.scratch import remove_scratch
+from jobctl.jobspec.launcher.session_lease import LeaseSession
 
 if TYPE_CHECKING:
     import argparse
@@ -45,10 +46,11 @@ def guard(options: argparse.Namespace) -> int:
         process = GossipMember if launch.gossip_port else EtcdSession
         fork(lambda: process(launch, options, other_end).run(), channel)
         other_end.close()
+    session = None if channel is None else LeaseSession(channel)
     if launch.spare:
-        pid = fork(lambda: run_spare(launch, options, deadline))
+        pid = fork(lambda: run_spare(launch, options, deadline, session))
     else:
-        pid = fork(lambda: Launcher(launch, options, deadline, channel).run())
+        pid = fork(lambda: Launcher(launch, options, deadline, session).run())
     if channel is not None:
         channel.close()
     for number in SIGNALS:

@@ -179,7 +179,7 @@ class Order:
     def lease_began(self) -> Union[Base, LastMove]:
         """The generation with which the lease in it began."""
         moved = self.autonomy.moved if self.autonomy is not None else None
-        return moved or self.base or Base(self.number, self.id, {})
+        return (self.base and moved) or self.base or Base(self.number, self.id, {})  # with etcd, each has a lease
 
     @property
     def lease(self) -> str:

@@ -128,6 +128,11 @@ class PeerOrders:
         causes = [(kind != "launcher", at, node) for node, (kind, at) in [*found, (self.lease.me, mine)]]
         return None if min(causes)[2] == self.lease.me else min(causes)[2]
 
+    def unheard_since(self, at: float) -> List[int]:
+        """Return the other members that have not said how they are since then."""
+        members = [node for node in (self.order.nodes if self.order is not None else []) if node != self.lease.me]
+        return [node for node in members if node not in self.heard or self.heard[node].at < at]
+
     @property
     def headway(self) -> Headway:
         """How far the order has come, as far as is known here."""

@@ -15,7 +15,7 @@ from jobctl.jobspec.launcher.order import Moves, OldPlace, Rendezvous
 from jobctl.jobspec.launcher.records import changed
 
 if TYPE_CHECKING:
-    from typing import Dict, List, Optional, Sequence, Set
+    from typing import List, Mapping, Optional, Sequence, Set
 
     from jobctl.jobspec.launcher.autonomy_terms import HotSpare
     from jobctl.jobspec.launcher.order import Member, Order
@@ -60,9 +60,7 @@ class Replacement:
         assert order.autonomy is not None
         if order.autonomy.restarts_left(time.time()) > 0:
             return self.successor(order, lost)
-        because = failure(order, dict.fromkeys(lost), self.orders.headway)
-        why = "the restarts of `recovery.max_restarts` are used up"
-        return given_up(order, because, "node %d: %s; %s" % (because.node, because.reason, why))
+        return ended_by_loss(order, lost, self.orders.headway)
 
     def lost(self, order: Order, done: Set[int], now: float) -> List[int]:
         """Return the nodes that cannot run any more as far as this launcher can tell; none unless that holds for all it misses."""
@@ -110,37 +108,47 @@ class Replacement:
 
     def successor(self, order: Order, lost: Sequence[int]) -> Order:
         """Return the generation after `order` in which the lost nodes are on spares."""
-        terms = order.autonomy
-        assert terms is not None
-        homes: Dict[int, Optional[HotSpare]] = dict(zip(lost, self.orders.ready_spares))
-        members = [_at(m, homes.get(m.node)) for m in order.members]
-        first = min(members, key=lambda member: member.rank)
-        number = order.number + 1
-        name = "%s-%d-%s" % (order.job, number, os.urandom(4).hex())
+        homes = dict(zip(lost, self.orders.ready_spares))
         moves = Moves(self.places(order, lost), len(order.of_role("trainer")), {})
-        return changed(
-            order,
-            number=number,
-            grace=0.0,
-            members=members,
-            rendezvous=Rendezvous(
-                first.address, free_port(first.address, order.rendezvous.port + 1, *terms.ports), name
-            ),
-            moves=moves,
-            autonomy=changed(
-                terms,
-                failures=[*terms.failures, failure(order, homes, self.orders.headway)],
-                spares=[spare for spare in terms.spares if spare not in homes.values()],
-                moved=LastMove(number, name, 1 + (terms.moved.times if terms.moved is not None else 0), {}),
-            ),
-        )
+        return changed(moved_to(order, homes, self.orders.headway), moves=moves)
+
+
+def moved_to(order: Order, homes: Mapping[int, HotSpare], headway: Headway) -> Order:
+    """Return the generation after `order` in which these nodes are on spares, as their hosts are lost."""
+    terms = order.autonomy
+    assert terms is not None
+    members = [_at(m, homes.get(m.node)) for m in order.members]
+    first = min(members, key=lambda member: member.rank)
+    number = order.number + 1
+    name = "%s-%d-%s" % (order.job, number, os.urandom(4).hex())
+    port = free_port(first.address, order.rendezvous.port + 1, *terms.ports)
+    return changed(
+        order,
+        number=number,
+        grace=0.0,
+        members=members,
+        rendezvous=Rendezvous(first.address, port, name),
+        autonomy=changed(
+            terms,
+            failures=[*terms.failures, failure(order, homes, headway)],
+            spares=[spare for spare in terms.spares if spare not in homes.values()],
+            moved=LastMove(number, name, 1 + (terms.moved.times if terms.moved is not None else 0), {}),
+        ),
+    )
 
 
 def _at(member: Member, spare: Optional[HotSpare]) -> Member:
     return member if spare is None else member.at(spare.host, spare.address, spare.port)
 
 
-def failure(order: Order, homes: Dict[int, Optional[HotSpare]], headway: Headway) -> NodeFailure:
+def ended_by_loss(order: Order, lost: Sequence[int], headway: Headway) -> Order:
+    """Return the end of the job: no restart is left for nodes whose hosts are lost."""
+    because = failure(order, dict.fromkeys(lost), headway)
+    why = "the restarts of `recovery.max_restarts` are used up"
+    return given_up(order, because, "node %d: %s; %s" % (because.node, because.reason, why))
+
+
+def failure(order: Order, homes: Mapping[int, Optional[HotSpare]], headway: Headway) -> NodeFailure:
     """Return why the generation `order` ends: hosts are lost. `homes`: where their nodes go, None for nowhere."""
     hosts = {m.node: m.host for m in order.members}
     node = min(homes)

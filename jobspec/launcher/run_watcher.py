@@ -118,6 +118,8 @@ class RunWatcher:
         if launcher.gossip is not None:
             launcher.gossip.say_done(run.order.id)
             return None  # one that fails now has all begin again
+        if launcher.recovery.stays:
+            return None
         self.tell_others(run)
         launcher.recovery.teller.see_off(run.order)
         return 0

@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.launcher.autonomy import SETTLE, Autonomy
+from jobctl.jobspec.launcher.etcd_replacement import EtcdReplacement
 from jobctl.jobspec.launcher.failure import Failure
 from jobctl.jobspec.launcher.going_back import GoingBack
 from jobctl.jobspec.launcher.host_teller import HostTeller
@@ -38,10 +39,12 @@ class SelfRecovery:
         self.launcher = launcher
         self.autonomy = Autonomy(launcher.launch, launcher.report, keeper, supervised)
         self.replacement = Replacement(keeper) if isinstance(keeper, PeerOrders) else None
+        self.etcd_replacement: Optional[EtcdReplacement] = None
+        if launcher.session is not None and supervised is not None:
+            self.etcd_replacement = EtcdReplacement(launcher.session, launcher.launch, supervised)
         self.going_back = GoingBack(keeper) if isinstance(keeper, PeerOrders) else None
         keeper.own = lambda: launcher.report.headway(launcher.orders.order, time.time())
-        if isinstance(keeper, PeerOrders):
-            keeper.failed = lambda: self.failed
+        keeper.failed = lambda: self.failed
         self.teller = HostTeller(launcher)
         self.judged = 0.0  # when it was looked last which nodes make the others wait
 
@@ -53,6 +56,13 @@ class SelfRecovery:
         ended = report.state in ("failed", "fenced") and order is not None and report.is_of(order)
         return (found.kind, found.at) if ended and found is not None else None
 
+    @property
+    def stays(self) -> bool:
+        """Whether, with etcd, this launcher stays once its node has ended well: all begin again if another one fails then."""
+        launcher, order = self.launcher, self.launcher.orders.order
+        together = launcher.session is not None and launcher.gossip is None and not launcher.goes_on_alone
+        return together and order is not None and len(order.of_role("trainer")) == len(order.members)
+
     def settles(self, now: float) -> bool:
         """Say whether this node has failed so recently that the cause, and how far the others are, is not known yet."""
         failed = self.autonomy.failed
@@ -60,10 +70,14 @@ class SelfRecovery:
 
     def tell_course(self, order: Order) -> None:
         """Have the others hear how far this node has come, where another process talks to them."""
-        launcher = self.launcher
-        if launcher.gossip is not None and launcher.session is not None and launcher.report.is_of(order):
-            failed = launcher.report.state in ("failed", "fenced")
-            launcher.session.tell_course(NodeCourse(order.id, failed, launcher.session.own()))
+        session = self.launcher.session
+        if session is None or not self.launcher.report.is_of(order):
+            return
+        course = NodeCourse(order.id, self.failed, session.own(), self.launcher.report.state == "succeeded")
+        if self.launcher.gossip is not None:
+            session.tell_course(course)
+        elif course.failed is not None or course.done or session.courses:
+            session.tell_end(course)
 
     def act(self) -> Optional[int]:
         """Do what is due; return an exit code when it is time to go."""
@@ -83,6 +97,8 @@ class SelfRecovery:
         own = newest is not None and report.is_of(newest) and not newest.is_paused
         self.autonomy.go_on(newest if own else None)
         self.teller.look(boot_time())
+        if launcher.session is not None and self.stays and report.state == "succeeded":
+            return 0 if launcher.session.all_done(boot_time()) else None
         return 0 if members is not None and report.state == "succeeded" and members.all_done else None
 
     def go_back(self, order: Optional[Order]) -> None:
@@ -97,6 +113,10 @@ class SelfRecovery:
     def replace_lost(self) -> None:
         """Give lost nodes to hot spares, or say why not."""
         launcher, orders = self.launcher, self.launcher.peer_orders
+        if self.etcd_replacement is not None and launcher.session is not None:
+            why = self.etcd_replacement.look(launcher.orders.order, launcher.links.done, boot_time())
+            if why is not None:
+                launcher.session.say_once(why)
         if self.replacement is None or orders is None:
             return
         why = self.replacement.look(launcher.links.done, boot_time())
@@ -133,6 +153,11 @@ class SelfRecovery:
         launcher, voters = self.launcher, [m.node for m in order.of_role("trainer")]
         launcher.lease.begin(order.lease, order.nodes, member.node, order.host_timeout, boot_time(), voters)
         launcher.links.meet(order)
+
+    def release(self) -> None:
+        """Let etcd give the lease of a node that has its place on another host now to the launcher there."""
+        if self.launcher.session is not None:
+            self.launcher.session.release()
 
     def ask_again(self, order: Optional[Order], member: Optional[Member]) -> None:
         """Ask for another lease, for the next generation of launchers; in the last one nothing begins again."""

@@ -16,9 +16,10 @@ from jobctl.jobspec.launcher.session_messages import GossipReport, NodeCourse, S
 
 if TYPE_CHECKING:
     import socket
-    from typing import Callable, Dict, Optional, Sequence
+    from typing import Callable, Dict, List, Optional, Sequence, Tuple
 
     from jobctl.jobspec.launcher.order import Order
+ALL_TOLD = 3.0  # seconds after which all launchers know what each of them has in etcd
 RAN = 5.0  # seconds by which others may know less of how long a node has run
 TERMINATED = 2.0  # seconds between the end of a lease here and in etcd: processes are to be killed, clocks drift
 
@@ -43,7 +44,12 @@ class LeaseSession:
         self.lost = False
         self.members = GossipReport([], set(), False, {})  # what a GossipMember knows of them; nothing with etcd
         self.told: Optional[NodeCourse] = None  # what the GossipMember knows of this node
+        self.node: Optional[int] = None  # whose lease it is, where that was said
+        self.spares: Sequence[str] = ()  # hosts with an idle launcher, as etcd knows them
+        self.courses: Dict[int, NodeCourse] = {}  # what etcd knows of the nodes in its generation
+        self.done_at: Optional[float] = None  # since when all of them are known to have ended well
         self.own: Callable[[], Headway] = Headway  # how far this node has come
+        self.failed: Callable[[], Optional[Tuple[str, float]]] = lambda: None  # how this node has failed, and when
         self.on_over: Callable[[], None] = lambda: None  # called when the lease is over, as the node may run elsewhere
 
     def read(self) -> None:
@@ -55,8 +61,10 @@ class LeaseSession:
 
     def hear(self, report: SessionReport) -> None:
         """Take over one report."""
-        self.at, self.agreed, self.gone, self.problem = report.at, report.agreed, report.gone, report.problem
-        self.granted = report.ttl - TERMINATED
+        mine = self.node in (None, report.node)  # not one that was said before
+        self.at, self.agreed, self.gone = report.at if mine else None, report.agreed, report.gone
+        self.problem, self.spares = report.problem, report.spares
+        self.granted, self.courses = report.ttl - TERMINATED, report.courses or {}
         if self.problem:
             self.say_once(self.problem)
         if report.over:
@@ -82,8 +90,11 @@ class LeaseSession:
 
     @property
     def headway(self) -> Headway:
-        """How far the generation has come, as far as is known here; with etcd, others do not say."""
-        return self.own().furthest(self.members.headway)
+        """How far the generation has come, as far as is known here; with etcd, all say so once a node has failed."""
+        found = self.own().furthest(self.members.headway)
+        for course in self.courses.values():
+            found = found.furthest(course.headway)
+        return found
 
     def tell_course(self, course: NodeCourse) -> None:
         """Have the GossipMember tell the others how this node does: when it has made a step or failed, and now and then."""
@@ -93,10 +104,43 @@ class LeaseSession:
             self.told = course
             self.ask(SessionRequest(course=course))
 
+    def be(self, node: int) -> None:
+        """Have the lease of another node kept from now on; NOBODY is an idle launcher."""
+        self.node, self.at, self.told = node, None, None
+        self.ask(SessionRequest(node=node))
+
+    def release(self) -> None:
+        """Give up the lease if the node is elsewhere: its launcher there waits until that is over."""
+        self.ask(SessionRequest(release=True))
+
+    def tell_end(self, course: NodeCourse) -> None:
+        """Have etcd tell the others how this node does, once one has ended: each time it is a write of etcd's."""
+        last = self.told
+        if last is None or changed(last, headway=course.headway) != course:
+            self.told = course
+            self.ask(SessionRequest(course=course))
+
     @property
     def failed_first(self) -> Optional[int]:
-        """Nobody: who proposes one of a number first is the same for all there."""
-        return None
+        """The node whose failure is the cause of this one's, as with PeerOrders; in a cluster nobody says so."""
+        mine = self.failed()
+        found = [(course.failed, node) for node, course in self.courses.items() if course.failed is not None]
+        causes = [(kind != "launcher", at, node) for (kind, at), node in found]
+        if mine is None or not causes or min(causes)[:2] >= (mine[0] != "launcher", mine[1]):
+            return None
+        return min(causes)[2]
+
+    def all_done(self, now: float) -> bool:
+        """Say whether all nodes of the generation have ended well, for so long that etcd has told all launchers."""
+        if self.order is None or not all(node in self.courses and self.courses[node].done for node in self.order.nodes):
+            self.done_at = None
+        elif self.done_at is None:
+            self.done_at = now
+        return self.done_at is not None and now - self.done_at >= ALL_TOLD
+
+    def unheard_since(self, at: float) -> List[int]:
+        """Return the members that have not said in etcd how they do, since a node has failed."""
+        return [node for node in (self.order.nodes if self.order is not None else []) if node not in self.courses]
 
     def propose(self, order: Order, after: Optional[str] = None) -> None:
         """Propose `order` if it is newer than the job's; with `after`, only if that generation is the job's and runs."""

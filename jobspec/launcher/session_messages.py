@@ -9,7 +9,7 @@ from jobctl.jobspec.launcher.progress import Headway
 from jobctl.jobspec.launcher.records import record
 
 if TYPE_CHECKING:
-    from typing import Dict, List, Optional, Set
+    from typing import Dict, List, Optional, Sequence, Set, Tuple
 
     from jobctl.jobspec.launcher.files import Json
 
@@ -19,17 +19,23 @@ class NodeCourse:
     """How far a node has come in a generation, and whether it has failed there."""
 
     generation: str  # its id
-    failed: bool
+    failed: Optional[Tuple[str, float]]  # how, and when
     headway: Headway
+    done: bool = False  # whether it has ended well there
 
     def to_json(self) -> Json:
         """Return its JSON form."""
-        return {**vars(self), "headway": self.headway.to_json()}
+        failed = None if self.failed is None else list(self.failed)
+        return {**vars(self), "failed": failed, "headway": self.headway.to_json()}
 
     @classmethod
     def from_json(cls, data: Json) -> NodeCourse:
-        """Return what `to_json` has written."""
-        return cls(data["generation"], data["failed"], Headway.from_json(data["headway"]))
+        """Return what `to_json` has written. Raises KeyError, TypeError or ValueError for anything else."""
+        failed = None
+        if data["failed"] is not None:
+            kind, at = data["failed"]
+            failed = str(kind), float(at)
+        return cls(data["generation"], failed, Headway.from_json(data["headway"]), bool(data.get("done")))
 
 
 @record
@@ -41,11 +47,13 @@ class SessionRequest:
     begun: Optional[str] = None  # the generation that the launcher begins, for a GossipMember
     done: Optional[str] = None  # the generation that this node is done with, for a GossipMember
     leave: bool = False  # end, and give the lease back
-    course: Optional[NodeCourse] = None  # for a GossipMember: how its node does
+    course: Optional[NodeCourse] = None  # how this node does, for all others to know
+    node: Optional[int] = None  # with etcd: the node whose key it keeps from now on, -1 for that of an idle launcher
+    release: bool = False  # with etcd: give up the key of a node that the order has elsewhere, as nothing runs any more
 
     def to_json(self) -> Json:
         """Return it without what is not set."""
-        data = {name: value for name, value in vars(self).items() if value}
+        data = {name: value for name, value in vars(self).items() if value or name == "node"}
         data.update({name: data[name].to_json() for name in ("proposal", "course") if name in data})
         return data
 
@@ -92,12 +100,18 @@ class SessionReport:
     over: bool = False  # whether the lease has ended, so that the node may run elsewhere
     order: Optional[Order] = None  # the job's order, when it has changed
     gossip: Optional[GossipReport] = None
+    node: Optional[int] = None  # with etcd: whose lease it is
+    spares: Sequence[str] = ()  # with etcd: the hosts with an idle launcher
+    courses: Optional[Dict[int, NodeCourse]] = (
+        None  # with etcd: how nodes do in its generation, once one of them has failed
+    )
 
     def to_json(self) -> Json:
         """Return its JSON form."""
         gone = {str(node): seconds for node, seconds in self.gone.items()}
         gossip, order = self.gossip and self.gossip.to_json(), self.order and self.order.to_json()
-        return {**vars(self), "gone": gone, "gossip": gossip, "order": order}
+        courses = {str(node): course.to_json() for node, course in (self.courses or {}).items()}
+        return {**vars(self), "gone": gone, "gossip": gossip, "order": order, "courses": courses}
 
     @classmethod
     def from_json(cls, data: Json) -> SessionReport:
@@ -105,4 +119,6 @@ class SessionReport:
         gone = {int(node): seconds for node, seconds in data["gone"].items()}
         gossip = data["gossip"] and GossipReport.from_json(data["gossip"])
         order = data["order"] and Order.from_json(data["order"])
-        return cls(**{**data, "gone": gone, "gossip": gossip, "order": order})
+        courses = {int(node): NodeCourse.from_json(course) for node, course in data["courses"].items()} or None
+        spares = tuple(data["spares"])
+        return cls(**{**data, "gone": gone, "gossip": gossip, "order": order, "courses": courses, "spares": spares})

@@ -194,7 +194,7 @@ class Generation:
     def lease_began(self) -> Base | LastMove:
         """The generation that the lease began with."""
         moved = self.autonomy.moved if self.autonomy else None
-        return moved or self.base or Base(self.number, self.rendezvous.id)
+        return (self.base and moved) or self.base or Base(self.number, self.rendezvous.id)
 
     @property
     def ended_by_launchers(self) -> bool:

@@ -42,7 +42,7 @@ def _may_be_hot(request: Request, nodes: Sequence[types.Node]) -> bool:
     spec = request.spec
     on_hosts = request.context.traits.takes_hosts and spec.mode == "collective" and request.roles == ALIKE
     stays = spec.recovery.on_host_loss not in (None, "replace") or (spec.checkpoint and not spec.checkpoint.shared)
-    together = all(not n.launch.regroups and n.launch.rejoin is None and n.launch.etcd is None for n in nodes)
+    together = all(not n.launch.regroups and n.launch.rejoin is None for n in nodes)
     homes = {node.host.name for node in nodes}
     alone = all(host.nodes == 1 for host in request.hosts if host.name in homes) and len(nodes) <= MOST
     return on_hosts and not stays and spec.recovery.standby is not None and together and alone

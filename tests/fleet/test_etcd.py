@@ -18,6 +18,7 @@ from tests.tools.waiting import eventually
 from .fleet import Fleet
 from .host import Host
 from .machine import ETCD_IMAGE
+from .test_hot_spares import begins_with_a_spare
 from .test_recovery import EVERY, TIMEOUT, Run, made_and_removed, trainer
 
 MANAGED = f"etcd: {{{{managed: {{{{replicas: 3, image: {ETCD_IMAGE}}}}}}}}}\nrecovery:"
@@ -143,6 +144,25 @@ def test_the_only_node_of_a_job_moves(run: Callable[..., WithEtcd]) -> None:
     assert done.returncode == 0, job.run("events").stdout
     assert not (job.checkpoints / "TWICE").exists()
     job.fleet[0].power_on()
+
+
+def test_the_only_node_of_a_job_moves_to_a_hot_spare_with_nobody_watching(run: Callable[..., WithEtcd]) -> None:
+    """Its lease in etcd is over, so the idle launcher of the spare may begin it."""
+    job = run(change=("nodes: 2", "nodes: 1"))
+    (job.checkpoints / "hold").touch()
+    eventually(lambda: begins_with_a_spare(job))
+    eventually((job.checkpoints / "checkpoint-0").exists)
+    job.fleet[0].power_off()
+    eventually(lambda: job.order()["members"][0]["host"] == "h4" and job.all_train())
+    state = job.status()
+    assert (state["supervised"], state["nodes"][0]["host"], state["generation"]) == (False, "h4", 2)
+    assert [event["by"] for event in job.events() if event["event"] == "generation"][-1] == "etcd"
+    assert job.fleet[3].containers() == ["jobctl-counter-spare"]
+    job.fleet[0].power_on()
+    (job.checkpoints / "hold").unlink()
+    done = job.run("wait", "--timeout", "300s")
+    assert done.returncode == 0, job.run("events").stdout
+    assert not (job.checkpoints / "TWICE").exists()
 
 
 @pytest.mark.release(

@@ -16,7 +16,8 @@ from jobctl.jobspec.launcher.lease import UNSUPERVISED
 from jobctl.jobspec.launcher.order import Order
 from jobctl.jobspec.launcher.progress import Headway
 from jobctl.jobspec.launcher.restart_policy import FIRST_DELAY, LONGEST_DELAY
-from jobctl.jobspec.launcher.session_lease import EtcdLease, LeaseSession
+from jobctl.jobspec.launcher.session_lease import ALL_TOLD, EtcdLease, LeaseSession
+from jobctl.jobspec.launcher.session_messages import NodeCourse, SessionReport
 from tests.tools.launches import launch_of, report_of
 
 LAUNCH = launch_of(node=1)
@@ -108,7 +109,7 @@ class Keeper:
     """Launchers that all hear each other, and hold what was proposed."""
 
     missing = None
-    failed_first = None
+    failed_first = failed = None
     own = Headway
 
     def __init__(self, headway: Headway | None = None) -> None:
@@ -119,6 +120,9 @@ class Keeper:
 
     def has_lease(self, now: float) -> bool:
         return True
+
+    def unheard_since(self, at: float) -> list[int]:
+        return []
 
     def propose(self, order: Order, after: str | None = None) -> None:
         self.proposed.append((order, after))
@@ -268,3 +272,30 @@ def test_a_supervisor_sees_to_it_for_as_long_as_its_answers_are_fresh() -> None:
         assert (lease.supervised(100.0 + UNSUPERVISED), lease.supervised(100.1 + UNSUPERVISED)) == (True, False)
         lease.supervisor = 200.0
         assert (lease.supervised(200.0 + UNSUPERVISED), lease.supervised(200.1 + UNSUPERVISED)) == (True, False)
+
+
+def test_a_launcher_counts_no_lease_of_the_node_that_its_session_kept_before() -> None:
+    """What was reported before the session has heard of another node may come after that."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        session = LeaseSession(ours)
+        session.be(2)
+        session.hear(SessionReport(100.0, "g1", {}, 12.0, node=1))
+        assert not session.has_lease(100.0)
+        session.hear(SessionReport(100.0, "g1", {}, 12.0, node=2))
+        assert session.has_lease(100.0)
+
+
+def test_with_etcd_a_job_is_over_once_all_nodes_have_ended_well_for_a_while() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        session = LeaseSession(ours)
+        one = {"roles": ["trainer"], "host": "a", "address": "10.0.0.1", "nproc": 1}
+        members = [{**one, "node": node, "rank": node} for node in (0, 1)]
+        given = Order.from_json({**ORDER, "members": members})
+        ended, runs = NodeCourse("job-2", None, Headway(9), done=True), NodeCourse("job-2", None, Headway(8))
+        for courses, over in (({0: ended}, False), ({0: ended, 1: runs}, False), ({0: ended, 1: ended}, True)):
+            session.hear(SessionReport(100.0, "job-2", {}, 12.0, order=given, courses=courses))
+            assert (session.all_done(100.0), session.all_done(100.0 + ALL_TOLD)) == (False, over)
+        session.hear(SessionReport(100.0, "job-2", {}, 12.0, courses={0: ended, 1: runs}))
+        assert not session.all_done(200.0)

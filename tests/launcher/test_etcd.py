@@ -191,6 +191,34 @@ def test_a_node_that_moved_ends_where_it_was(node: EtcdNode) -> None:
     assert node.pids("script") == []
 
 
+def test_a_node_that_has_ended_well_begins_again_with_one_that_has_failed(node: EtcdNode) -> None:
+    """It stays until the other one has ended well, too; nobody watches."""
+    one = {"rank": 0, "roles": ["trainer"], "host": "a", "address": "127.0.0.1", "nproc": 1}
+    both = [{**one, "node": 0}, {**one, "node": 1, "rank": 1, "host": "b"}]
+    node.begin(members=both)
+    process = node.start()
+    node.until("running", 1)
+    (node.root / "end").touch()
+    node.until("succeeded", 1)
+    key = f"{PREFIX}/nodes/0"
+    promptly(lambda: (node.cluster.keys(key)[key].get("course") or {}).get("done"))
+    (node.root / "end").unlink()
+    order = {**node.generation(), "number": 2}
+    order["rendezvous"] = {**order["rendezvous"], "id": "of-node-1"}
+    node.cluster.call("/v3/kv/put", key=b64(f"{PREFIX}/generation"), value=b64(json.dumps(order)))
+    node.until("running", 2)
+    (node.root / "end").touch()
+    promptly(lambda: node.cluster.keys(key)[key]["course"]["generation"] == "of-node-1")
+    other = {
+        "node": 1,
+        "host": "b",
+        "course": {"generation": "of-node-1", "failed": None, "headway": [9, 1.0], "done": True},
+    }
+    node.cluster.call("/v3/kv/put", key=b64(f"{PREFIX}/nodes/1"), value=b64(json.dumps(other)))
+    assert process.wait(PATIENCE) == 0
+    node.cluster.call("/v3/kv/deleterange", key=b64(f"{PREFIX}/nodes/1"))
+
+
 def test_finish_takes_everything_along(node: EtcdNode) -> None:
     node.begin()
     process = node.start()

@@ -107,7 +107,7 @@ def test_a_launcher_that_was_started_again_waits_no_longer_after_steps_that_anot
     pair.start_again(1)
     found = fails(pair.nodes[1].session)
     assert (found.failure.progress, found.delay(order())) == (None, FIRST_DELAY)
-    pair.nodes[0].session.tell_course(NodeCourse("job-2", failed=False, headway=Headway(45, 7.0)))
+    pair.nodes[0].session.tell_course(NodeCourse("job-2", failed=None, headway=Headway(45, 7.0)))
     pair.talk()
     found.learn(pair.nodes[1].session.headway)
     assert (found.failure.progress, found.failure.ran, found.delay(order())) == (45, 7.0, SETTLE)
@@ -115,12 +115,12 @@ def test_a_launcher_that_was_started_again_waits_no_longer_after_steps_that_anot
 
 def test_others_know_the_steps_of_a_node_that_is_lost(pair: Pair) -> None:
     """Also its own new launcher learns of them; in the next generation they do not count."""
-    pair.nodes[1].session.tell_course(NodeCourse("job-2", failed=False, headway=Headway(45, 7.0)))
+    pair.nodes[1].session.tell_course(NodeCourse("job-2", failed=None, headway=Headway(45, 7.0)))
     pair.talk()
     pair.start_again(1)
     assert [node.session.headway for node in pair.nodes] == [Headway(45, 7.0)] * 2
     pair.nodes[0].session.propose(order(3))
-    pair.nodes[0].session.tell_course(NodeCourse("job-2", failed=False, headway=Headway(46, 8.0)))
+    pair.nodes[0].session.tell_course(NodeCourse("job-2", failed=None, headway=Headway(46, 8.0)))
     pair.talk()
     assert [node.session.headway for node in pair.nodes] == [Headway()] * 2
 
@@ -138,7 +138,7 @@ def test_all_tell_each_other_more_often_once_a_node_has_failed(pair: Pair) -> No
     """So it is known how far the others have come, and who has a lease, when the next generation begins."""
     now = max(node.member.following for node in pair.nodes)
     assert [node.member.pause(now) for node in pair.nodes] == [TICK] * 2
-    pair.nodes[1].session.tell_course(NodeCourse("job-2", failed=True, headway=Headway(45, 7.0)))
+    pair.nodes[1].session.tell_course(NodeCourse("job-2", failed=("exit", 5.0), headway=Headway(45, 7.0)))
     pair.talk()
     until = [node.member.hurries for node in pair.nodes]
     for node in pair.nodes:
@@ -149,11 +149,11 @@ def test_a_gossip_member_hears_of_a_step_or_a_failure_and_now_and_then_of_how_lo
     said: list[Any] = []
     session = pair.nodes[0].session
     session.pipe.send = said.append  # type: ignore[method-assign]
-    for failed, step, ran in ((False, 1, 1.0), (False, 1, 2.0), (False, 2, 2.1), (False, 2, 7.2), (True, 2, 7.3)):
+    for failed, step, ran in ((None, 1, 1.0), (None, 1, 2.0), (None, 2, 2.1), (None, 2, 7.2), (("exit", 7.3), 2, 7.3)):
         session.tell_course(NodeCourse("job-2", failed, Headway(step, ran)))
     assert [(one["course"]["failed"], *one["course"]["headway"]) for one in said] == [
-        (False, 1, 1.0),
-        (False, 2, 2.1),
-        (False, 2, 7.2),
-        (True, 2, 7.3),
+        (None, 1, 1.0),
+        (None, 2, 2.1),
+        (None, 2, 7.2),
+        (["exit", 7.3], 2, 7.3),
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jobctl.jobspec.launcher import peer_orders
-from jobctl.jobspec.launcher.autonomy import LEFT_FOR
+from jobctl.jobspec.launcher.autonomy import LAST, LEFT_FOR, SETTLE
 from jobctl.jobspec.launcher.going_back import successor
 from jobctl.jobspec.launcher.lease import UNSUPERVISED, MajorityLease
 from jobctl.jobspec.launcher.order import Order
@@ -294,3 +294,30 @@ def test_news_of_another_base_is_not_taken(job: Job) -> None:
     job.nodes[2].take(news, known)
     assert job.nodes[2].order is not None
     assert job.nodes[2].order.number == 2
+
+
+def test_nobody_ends_the_job_beside_a_launcher_that_is_dead_and_not_missed_yet(job: Job) -> None:
+    """A container was killed: its node's peers fail at once, it is missed seconds later, and its launcher comes back."""
+    mine, now = job.nodes[1], order()
+    one = failed()
+    one.since = job.now
+    job.now += SETTLE
+    job.talk(1, 2)
+    job.now += LAST - SETTLE
+    job.talk(1, 2)
+    assert (mine.missing, one.is_due(now, mine, True, job.now), one.is_due(now, mine, False, job.now)) == (
+        None,
+        False,
+        True,
+    )
+    job.talk(0, 1, 2)
+    assert one.is_due(now, mine, True, job.now)
+
+
+def test_a_launcher_that_says_nothing_for_ever_keeps_no_job_from_its_end(job: Job) -> None:
+    one = failed()
+    one.since = job.now
+    job.pass_time(TIMEOUT + LEFT_FOR - 1, 1, 2)
+    assert not one.is_due(order(), job.nodes[1], True, job.now)
+    job.pass_time(1, 1, 2)
+    assert one.is_due(order(), job.nodes[1], True, job.now)

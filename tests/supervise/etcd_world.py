@@ -1,4 +1,4 @@
-"""The simulated world with an etcd in it: the real EtcdSession, EtcdLease, Quorum and FailedNode, on a store whose members fail.
+"""The simulated world with an etcd in it: the real EtcdSession, EtcdLease, Quorum and Autonomy, on a store whose members fail.
 
 etcd is taken for what it promises, and no more: what has a quorum is linearizable; a lease ends only where there is a
 leader, and a newly elected one gives every lease its whole time once more (lessor.Promote).
@@ -7,28 +7,31 @@ leader, and a newly elected one gives every lease its whole time once more (less
 from __future__ import annotations
 
 import argparse
-import base64
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from types import SimpleNamespace
 from typing import Any
 
-from jobctl.jobspec.deploy.model.control import parse_control
-from jobctl.jobspec.launcher.autonomy import FailedNode
-from jobctl.jobspec.launcher.etcd import Etcd, EtcdError, Quorum
+from jobctl.jobspec.deploy.model.control import Control, newest, parse_control
+from jobctl.jobspec.launcher.autonomy import Autonomy
+from jobctl.jobspec.launcher.etcd import Etcd, Quorum
+from jobctl.jobspec.launcher.etcd_replacement import EtcdReplacement
 from jobctl.jobspec.launcher.etcd_session import EtcdSession
 from jobctl.jobspec.launcher.failure import Failure
 from jobctl.jobspec.launcher.launch import EtcdSettings
 from jobctl.jobspec.launcher.order import Order
+from jobctl.jobspec.launcher.progress import Headway
 from jobctl.jobspec.launcher.session_lease import EtcdLease, LeaseSession
-from jobctl.jobspec.launcher.session_messages import SessionReport, SessionRequest
+from jobctl.jobspec.launcher.session_messages import NodeCourse, SessionReport, SessionRequest
 from jobctl.jobspec.plan.generation import AutonomyTerms, Generation
 from jobctl.jobspec.render.payload import control_json
 from tests.tools.launches import launch_of, report_of
 
+from .etcd_store import Store
 from .world import DT, Bugs, Host, Launcher, Sim
 
-ELECTION = 1.0  # seconds without a quorum after which a leader is none any more
+LOADING = 3.0  # seconds that a node trains before its first step
 
 
 @dataclass
@@ -38,136 +41,6 @@ class EtcdBugs(Bugs):
     session: type[EtcdSession] = EtcdSession
     etcd_lease: type[EtcdLease] = EtcdLease
     quorum: type[Quorum] = Quorum
-
-
-@dataclass
-class Item:
-    """A key's value."""
-
-    value: str
-    created: int
-    changed: int
-    lease: str
-
-
-@dataclass
-class Store:
-    """An etcd of three members, each on a machine of its own."""
-
-    sim: Sim
-    names: tuple[str, ...] = ("e0", "e1", "e2")
-    dead: set[str] = field(default_factory=set)  # members whose process does not run
-    dark: set[str] = field(default_factory=set)  # members whose machine is off
-    leader: str | None = "e0"
-    without: float = 0.0  # for how long there was no quorum
-    items: dict[str, Item] = field(default_factory=dict)
-    leases: dict[str, list[float]] = field(default_factory=dict)  # seconds granted, and when it is over
-    revision: int = 0
-
-    def runs(self, name: str) -> bool:
-        return name not in self.dead and name not in self.dark
-
-    def followers(self, name: str) -> list[str]:
-        """Which members a leader on `name` would have."""
-        return [one for one in self.names if self.runs(one) and self.sim.is_whole(one, name)] if self.runs(name) else []
-
-    def has_quorum(self, name: str | None) -> bool:
-        return name is not None and 2 * len(self.followers(name)) > len(self.names)
-
-    def turn(self) -> None:
-        if self.has_quorum(self.leader):
-            self.without = 0.0
-            for lease in [name for name, (_, end) in self.leases.items() if end <= self.sim.now]:
-                self.end(lease)
-            return
-        self.without += DT
-        if self.without < ELECTION and self.leader is not None and self.runs(self.leader):
-            return
-        self.leader = None
-        chosen = next((name for name in self.names if self.has_quorum(name)), None)
-        if chosen is not None and self.without >= ELECTION:
-            self.leader, self.without = chosen, 0.0
-            for lease in self.leases.values():
-                lease[1] = self.sim.now + lease[0]
-
-    def end(self, lease: str) -> None:
-        self.leases.pop(lease, None)
-        self.items = {key: item for key, item in self.items.items() if item.lease != lease}
-
-    def ask(self, host: str, member: str, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        """What a member answers to a host. Raises EtcdError."""
-        if member in self.dark or not self.sim.is_whole(host, member):
-            raise EtcdError("timed out")
-        if member in self.dead:
-            raise EtcdError("refused") from ConnectionRefusedError()
-        follows = self.leader is not None and (member == self.leader or self.sim.is_whole(member, self.leader))
-        if path == "/v3/maintenance/status":
-            return {"leader": "1"} if follows else {}
-        if not follows or not self.has_quorum(self.leader):
-            raise EtcdError("timed out")
-        return dict(getattr(self, path.rpartition("/")[2])(body))
-
-    # What there is to be asked for, after the last slash of its path.
-
-    def list(self, body: dict[str, Any]) -> dict[str, Any]:
-        return {"members": [{"clientURLs": [f"http://{name}"]} for name in self.names]}
-
-    def grant(self, body: dict[str, Any]) -> dict[str, Any]:
-        name = str(self.sim.count())
-        self.leases[name] = [float(body["TTL"]), self.sim.now + float(body["TTL"])]
-        return {"ID": name}
-
-    def keepalive(self, body: dict[str, Any]) -> dict[str, Any]:
-        lease = self.leases.get(body["ID"])
-        if lease is None:
-            return {}
-        lease[1] = self.sim.now + lease[0]
-        return {"TTL": str(int(lease[0]))}
-
-    def revoke(self, body: dict[str, Any]) -> dict[str, Any]:
-        if body["ID"] not in self.leases:
-            raise EtcdError("requested lease not found", 404)
-        self.end(body["ID"])
-        return {}
-
-    def range(self, body: dict[str, Any]) -> dict[str, Any]:
-        first, last = (base64.b64decode(body[key]).decode() for key in ("key", "range_end"))
-        found = [(key, item) for key, item in sorted(self.items.items()) if first <= key < last]
-        return {"kvs": [_shown(key, item) for key, item in found]}
-
-    def deleterange(self, body: dict[str, Any]) -> dict[str, Any]:
-        for item in self.range(body)["kvs"]:
-            del self.items[base64.b64decode(item["key"]).decode()]
-        return {}
-
-    def txn(self, body: dict[str, Any]) -> dict[str, Any]:
-        if not all(self.holds(one) for one in body["compare"]):
-            return {}
-        for one in body["success"]:
-            put = one["request_put"]
-            lease = put.get("lease", "0")
-            if lease != "0" and lease not in self.leases:
-                raise EtcdError("requested lease not found", 404)
-            key = base64.b64decode(put["key"]).decode()
-            self.revision += 1
-            old = self.items.get(key)
-            self.items[key] = Item(put["value"], old.created if old else self.revision, self.revision, lease)
-        return {"succeeded": True}
-
-    def holds(self, one: dict[str, Any]) -> bool:
-        item = self.items.get(base64.b64decode(one["key"]).decode())
-        match one["target"]:
-            case "CREATE":
-                return str(item.created if item else 0) == one["create_revision"]
-            case "MOD":
-                return str(item.changed if item else 0) == one["mod_revision"]
-            case _:
-                return item is not None and item.lease == one["lease"]
-
-
-def _shown(key: str, item: Item) -> dict[str, Any]:
-    shown = {"key": base64.b64encode(key.encode()).decode(), "value": item.value, "mod_revision": str(item.changed)}
-    return shown | ({"lease": item.lease} if item.lease != "0" else {})
 
 
 class SimEtcd(Etcd):
@@ -219,7 +92,7 @@ class EtcdHost(Host):
 class EtcdLauncher(Launcher):
     """One node's launcher, and its session in etcd."""
 
-    def __init__(self, sim: EtcdSim, host: EtcdHost, node: int) -> None:
+    def __init__(self, sim: EtcdSim, host: EtcdHost, node: int, before: EtcdLauncher | None = None) -> None:
         super().__init__(sim, host, node)
         self.told, self.wishes, self.world, self.place = Channel(), Channel(), sim, host
         etcd = {"endpoints": [], "prefix": "/jobctl/me/sim"}
@@ -232,11 +105,33 @@ class EtcdLauncher(Launcher):
         self.session.etcd = SimEtcd(sim.store, host.name)
         self.session.quorum = sim.bugs.quorum(self.session.etcd)
         self.session.before = host.lease["lease"] if host.lease else None
+        if before is not None:  # the idle one, whose session it goes on with
+            self.told, self.wishes = before.told, before.wishes
+            self.session, self.reports = before.session, before.reports
+            self.lease = self.etcd_lease = sim.bugs.etcd_lease(self.reports)  # type: ignore[assignment]
+            self.reports.be(node)
+        self.reports.own, self.reports.failed = lambda: Headway(self.step), lambda: self.how
         self.round_at = 0.0
         self.order: Order | None = None
         self.number = 0
         self.seen: str | None = None  # the generation that it began last
-        self.since: FailedNode | None = None
+        self.began: float | None = None  # when it began to train in that
+        self.kind, self.code = "launcher", 0  # how its processes have failed, if they have
+        self.report: Any = SimpleNamespace(state="waiting", fields=None)
+        self.autonomy = Autonomy(self.launch, self.report, self.reports, self.etcd_lease.supervised)
+        self.replacement = EtcdReplacement(self.reports, self.launch, self.etcd_lease.supervised)
+
+    @property
+    def how(self) -> tuple[str, float] | None:
+        """How its node has failed, and when."""
+        if not self.failed and not self.fenced:
+            return None
+        return "fenced" if self.fenced else self.kind, self.at
+
+    def end(self, kind: str, code: int) -> None:
+        """End its processes."""
+        self.trains, self.failed, self.at = False, True, self.sim.now
+        self.kind, self.code = kind, code
 
     def remember(self, lease: str) -> None:
         self.place.lease = {"lease": lease}
@@ -248,14 +143,17 @@ class EtcdLauncher(Launcher):
         for message in self.told.take():
             self.reports.hear(SessionReport.from_json(message))
         super().turn()
+        if self.trains:
+            self.began = self.sim.now if self.began is None else self.began
+        if self.began is None or self.sim.now - self.began < LOADING:
+            self.step = None
         self.go_on()
 
     def keep(self) -> None:
         for message in self.wishes.take():
             request = SessionRequest.from_json(message)
-            assert request.proposal is not None
-            self.session.proposal, self.session.after = request.proposal, request.after
-            self.session.take_length(request.proposal)
+            self.world.alone += request.after is not None
+            self.session.hear(request)
         for _ in range(5):
             pause = self.session.turn(self.sim.now)
             if pause:
@@ -281,6 +179,7 @@ class EtcdLauncher(Launcher):
             return
         self.seen, self.number = newest.id, newest.number
         self.trains = self.pending = self.fenced = self.failed = False
+        self.began, self.kind, self.code = None, "launcher", 0
         mine = next((m for m in newest.members if (m.node, m.host) == (self.node, self.host.name)), None)
         if self.host.begun == self.seen:
             self.failed, self.at = True, self.sim.now
@@ -288,25 +187,26 @@ class EtcdLauncher(Launcher):
             self.host.begun = self.seen
             self.pending = True
             self.lease.begin(self.seen, newest.nodes, self.node, newest.host_timeout, self.sim.now)
+        else:
+            self.reports.release()
 
     def go_on(self) -> None:
-        """As Launcher.go_on does it."""
-        if self.order is None or not (self.failed or self.fenced):
-            self.since = None
+        """As SelfRecovery does it."""
+        if self.order is None:
             return
-        now = self.sim.now
-        if self.since is None:
-            failure = Failure("launcher", None, None, None, None, now)
-            report = report_of(generation=self.number, started_at=0.0, reason="", failure=failure)
-            self.since = FailedNode(report, self.launch, now)
-        if (
-            self.since.waits(self.order, self.reports, self.etcd_lease.supervised(now), now)
-            or self.since.final(self.order)
-        ) is None and not self.since.waits_for_etcd(now):
-            self.since.proposed = now
-            assert self.order.autonomy is not None
-            self.reports.propose(self.since.successor(self.order, self.order.autonomy), self.order.id)
-            self.world.alone += 1
+        how = self.how
+        if how is None:
+            self.report.state = "running"
+        elif self.report.state != "failed":
+            failure = Failure(how[0], self.node, 0, self.code, None, how[1])
+            known = {"generation": self.number, "started_at": self.began, "progress": self.step}
+            self.report.state, self.report.fields = "failed", report_of(reason="", failure=failure, **known)
+        if how is not None or self.reports.courses:
+            self.reports.tell_end(NodeCourse(self.order.id, how, Headway(self.step)))
+        self.autonomy.go_on(self.order)
+        member = self.order.member(self.node)
+        if member is not None and member.host == self.host.name:
+            self.replacement.look(self.order, self.world.done(self.order.number), self.sim.now)
 
 
 class EtcdSim(Sim):
@@ -318,6 +218,7 @@ class EtcdSim(Sim):
         self, nodes: int, spares: int, seed: int, *, least: int | None = None, bugs: EtcdBugs | None = None
     ) -> None:
         self.store, self.alone = Store(self), 0
+        self.trained = set[tuple[str | None, int, str]]()  # who has begun to train: the generation, the node, and where
         super().__init__(nodes, spares, seed, least=least, bugs=bugs or EtcdBugs())
 
     def host(self, name: str) -> Host:
@@ -330,10 +231,41 @@ class EtcdSim(Sim):
     def generation(self, homes: dict[int, str], number: int) -> Generation:
         return replace(super().generation(homes, number), autonomy=AutonomyTerms(1000, (), (1, 9)), began=1.0)
 
+    def done(self, number: int) -> set[int]:
+        """The nodes that have ended well in a generation."""
+        return {node for host in self.hosts.values() for node, at in host.done.items() if at == number}
+
+    def newest(self) -> Control:
+        hosts = self.hosts.values()
+        return newest(Control(generation, host.ledger) for host in hosts for generation in host.generations())
+
     def run(self, seconds: float) -> None:
         for _ in range(round(seconds / DT)):
             self.store.turn()
             super().run(DT)
+            self.spread()
+
+    def fail(self, host: Host) -> None:
+        """Kill the processes there."""
+        for one in host.launchers:
+            if one.trains and isinstance(one, EtcdLauncher):
+                one.end("signal", 137)
+
+    def spread(self) -> None:
+        """Have the processes of a generation fail that have lost a peer: its host has closed the connection."""
+        here = [(host, one) for host in self.hosts.values() for one in host.launchers if isinstance(one, EtcdLauncher)]
+        for host, one in here:
+            self.trained |= {(one.seen, one.node, host.name)} if one.trains else set()
+        now = {(one.seen, one.node, host.name) for host, one in here if one.trains}
+        ended = {(node, name) for name, host in self.hosts.items() for node in host.done}
+        lost = {
+            (seen, name)
+            for seen, node, name in self.trained - now
+            if self.hosts[name].acts and (node, name) not in ended
+        }
+        for host, one in here:
+            if one.trains and any(seen == one.seen and self.is_whole(host.name, name) for seen, name in lost):
+                one.end("exit", 1)
 
     def heal(self, seconds: float) -> None:
         self.store.dead, self.store.dark = set(), set()

@@ -5,7 +5,9 @@ JOBCTL_TEST_WORLDS says how many: a quarter of those.
 
 from __future__ import annotations
 
+import base64
 import importlib
+import json
 import os
 import random
 from collections.abc import Iterator
@@ -18,7 +20,7 @@ from jobctl.jobspec.launcher.etcd_session import EtcdSession
 from jobctl.jobspec.launcher.session_lease import EtcdLease
 from jobctl.jobspec.render.launcher import ORDER
 
-from .etcd_world import EtcdBugs, EtcdSim
+from .etcd_world import LOADING, EtcdBugs, EtcdSim
 from .test_world import fault, find, hold_all, shows_twice
 
 WORLDS = int(os.environ.get("JOBCTL_TEST_WORLDS", "100")) // 4
@@ -104,6 +106,38 @@ def test_a_failed_process_goes_on_without_a_supervisor() -> None:
     sim.fail(sim.hosts["h1"])
     sim.run(10.0)
     assert (sim.all_train(), sim.alone, sim.restarts) == (True, 1, 0) or sim.alone >= 1
+
+
+def test_a_killed_launcher_is_the_cause_of_what_its_peers_say_before_it() -> None:
+    Clock.sim = sim = EtcdSim.__new__(EtcdSim)
+    sim.now = 0.0
+    sim.__init__(3, 0, 1)  # type: ignore[misc]
+    sim.run(5.0)
+    sim.kill_supervisor()
+    sim.run(LOADING + 4.0)
+    sim.kill(sim.hosts["h1"])
+    sim.hosts["h1"].launchers.append(sim.launcher(sim.hosts["h1"], 1))
+    sim.run(10.0)
+    order = json.loads(base64.b64decode(sim.store.items["/jobctl/me/sim/generation"].value))
+    assert [(one["node"], one["kind"]) for one in order["autonomy"]["failures"]] == [(1, "launcher")]
+
+
+def test_what_a_killed_launcher_causes_twice_is_no_bug() -> None:
+    """Its peer fails with code 1 both times, and the second time no node has made a step since. Nobody watches."""
+    Clock.sim = sim = EtcdSim.__new__(EtcdSim)
+    sim.now = 0.0
+    sim.__init__(2, 0, 1)  # type: ignore[misc]
+    sim.run(5.0)
+    sim.kill_supervisor()
+    sim.run(LOADING + 4.0)
+    for _ in range(2):
+        sim.kill(sim.hosts["h1"])
+        sim.run(2.25)  # its engine takes a while
+        sim.hosts["h1"].launchers.append(sim.launcher(sim.hosts["h1"], 1))
+        for _ in range(40):
+            if not sim.all_train():
+                sim.run(0.5)
+        assert sim.all_train()
 
 
 def test_a_lost_quorum_ends_nothing() -> None:
