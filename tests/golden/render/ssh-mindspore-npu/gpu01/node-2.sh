@@ -20,7 +20,7 @@ set -- \
   --mount 'type=bind,"source='"$dir/"'code",target=/workspace' \
   --network host \
   --init \
-  --restart no \
+  --restart unless-stopped \
   --stop-timeout 50 \
   --pull missing \
   --entrypoint '' \
