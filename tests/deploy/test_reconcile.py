@@ -339,6 +339,16 @@ CASES: dict[str, tuple[Wanted, Observed, str]] = {
         generation 2: the spec changed
         """,
     ),
+    "a node that comes back alone was stopped by its engine": (
+        replace(WANTED, begins=False),
+        with_node(1, state="exited", launcher=None, reason="stopped by SIGTERM"),
+        "start node 1 on localhost: not running",
+    ),
+    "a node has ended well, and the others go on": (
+        replace(WANTED, begins=False),
+        with_node(1, state="exited", launcher=None, exit_code=0),
+        "",
+    ),
     "a host is used no more": (
         replace(MOVED, plan=replace(MOVED.plan, min_nodes=1)),
         replace(

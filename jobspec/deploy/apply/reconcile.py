@@ -252,7 +252,8 @@ def _node_steps(wanted: Wanted, observed: Observed, node: Node) -> list[Step]:
     changed = changes(wanted, observed)
     if seen is not None and _done(observed, seen):
         cause = _generation_cause(wanted, observed, changed)
-        return [_step("start", node, cause)] if cause else []
+        if cause or not seen.broken:  # one that somebody has stopped has not ended well, and may come back alone
+            return [_step("start", node, cause)] if cause else []
     killed = seen is not None and seen.state == "failed" and seen.reason == LAUNCHER_KILLED
     return [_step("start", node, LAUNCHER_KILLED if killed else "not running")]
 
