@@ -218,7 +218,7 @@ class ForgivesAll(EtcdLease):
     ("bugs", "first"),
     [
         pytest.param(EtcdBugs(session=CountsFromNow), 207, id="session counts from now"),
-        pytest.param(EtcdBugs(session=TakesWhatIsTaken), 11, id="session takes what is taken"),
+        pytest.param(EtcdBugs(session=TakesWhatIsTaken), 26, id="session takes what is taken"),
         pytest.param(EtcdBugs(quorum=BelievesItself), 207, id="believes itself"),
         pytest.param(EtcdBugs(quorum=CountsOne), 207, id="counts one"),
         pytest.param(EtcdBugs(etcd_lease=ForgivesAll), 207, id="forgives all"),
