@@ -275,9 +275,8 @@ def _done(observed: Observed, node: ObservedNode) -> bool:
 def _extra_nodes(wanted: Wanted, observed: Observed) -> list[Step]:
     homes = {node.index: node.host.name for node in wanted.plan.nodes}
     grace, cause = wanted.plan.stop_grace, "no longer part of the job"
-    here = {
-        n.node: n.node in observed.control.placement for n in observed.nodes
-    }  # else it was to join, and nothing ends
+    # One that no order has had was to join: nothing of what runs ends with it.
+    here = {n.node: n.node in observed.control.placement for n in observed.nodes}
     extra = [
         Step("remove", f"node {n.node} on {n.host}", cause, n.node, grace, n.host, stale=not here[n.node])
         for n in observed.nodes
