@@ -54,7 +54,7 @@ def start(cluster: Make, folder: Path, example: Path, framework: Name | None, **
             *("mindspore-lenet", "none", "mindspore"),
             marks=pytest.mark.release(
                 "tests/cluster/test_examples.py::test_workers_of_all_pods_find_their_scheduler",
-                "tests/local/test_examples.py::test_lenet_resumes_at_the_step_that_every_rank_has",
+                "tests/local/test_mindspore.py::test_it_ends_the_same_whatever_dies",
             ),
         ),
         ("torch-resnet", "none", None),

@@ -14,7 +14,20 @@ from .paddlelaunch import alone, launch, lines
 SHORT = ("--epochs=1", "--checkpoint-every=5", FEW)  # 22 steps
 
 
-@pytest.mark.parametrize("script", ["paddle-resnet/train.py", "paddle-resnet-static/train.py"])
+@pytest.mark.parametrize(
+    "script",
+    [
+        pytest.param(
+            "paddle-resnet/train.py",
+            marks=pytest.mark.release(
+                "tests/examples/test_paddle_resnet.py::test_a_killed_run_ends_as_an_undisturbed_one[paddle-resnet-static/train.py]",
+                "tests/cluster/test_examples.py::test_it_trains_to_the_end[paddle-resnet-paddle-operator-paddle]",
+                "tests/local/test_paddle.py::test_collective_ends_the_same_whatever_dies",
+            ),
+        ),
+        "paddle-resnet-static/train.py",
+    ],
+)
 def test_a_killed_run_ends_as_an_undisturbed_one(tmp_path: Path, script: str) -> None:
     """With Paddle's launcher: tests/local kills a process of it. Without one it goes on, too."""
     folder, progress = tmp_path / "undisturbed", tmp_path / "progress"

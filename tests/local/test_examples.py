@@ -74,7 +74,10 @@ def far(jobs: Any, generation: int, step: int) -> dict[str, Any] | None:
     return state if state["generation"] == generation and max(steps) >= step else None
 
 
-@pytest.mark.long
+@pytest.mark.release(
+    "tests/examples/test_mindspore_lenet.py::test_it_reaches_its_accuracy_and_goes_on_from_its_last_whole_checkpoint",
+    "tests/local/test_mindspore.py::test_it_ends_the_same_whatever_dies",
+)
 def test_lenet_resumes_at_the_step_that_every_rank_has(example: Any, tmp_path: Path) -> None:
     """As if a worker was killed while it saved: the weights become those of a run that nothing disturbed."""
     jobs = example("mindspore-lenet")

@@ -107,7 +107,11 @@ def test_ranks_launchers_and_machines_that_fail_are_replaced_in_the_same_allocat
     jobs.ok("down")
 
 
-@BOTH
+@versions(
+    pytest.mark.release(
+        "tests/slurm/test_allocation.py::test_a_job_waits_in_the_queue_and_is_never_submitted_twice[22.05]"
+    )
+)
 def test_a_job_waits_in_the_queue_and_is_never_submitted_twice(jobs: SlurmJobs, tmp_path: Path) -> None:
     other = jobs.cluster.run("sbatch", "--parsable", "--exclusive", "-N4", "--output=/dev/null", "--wrap", "sleep 600")
     jobs.write()

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from jobctl.jobspec.deploy.store.processes import start_ticks
 
 from .cluster import wait_for
-from .conftest import BOTH, HOST_TIMEOUT, SlurmJobs
+from .conftest import HOST_TIMEOUT, SlurmJobs, versions
 
 
 def launchers(jobs: SlurmJobs) -> set[tuple[int, int | None]]:
@@ -37,7 +39,11 @@ def test_a_restart_begins_one_generation_with_new_launchers(jobs: SlurmJobs) -> 
     jobs.ok("down")
 
 
-@BOTH
+@versions(
+    pytest.mark.release(
+        "tests/slurm/test_anew.py::test_a_fresh_run_trains_from_the_start_in_the_same_allocation[22.05]"
+    )
+)
 def test_a_fresh_run_trains_from_the_start_in_the_same_allocation(jobs: SlurmJobs) -> None:
     """Until `down`, the job stays in the directory of that run."""
 

@@ -17,7 +17,7 @@ from tests.tools.contents import holding
 from tests.tools.webhook import Webhook, served
 
 from .cluster import wait_for
-from .conftest import BOTH, HOST_TIMEOUT, SlurmJobs
+from .conftest import HOST_TIMEOUT, SlurmJobs, versions
 
 EVERY = ["failed", "recovered", "host-lost", "hang", "waiting", "straggler", "succeeded"]
 
@@ -60,7 +60,7 @@ def kill_a_rank(jobs: SlurmJobs) -> None:
     os.kill(jobs.cluster.nodes[0].processes("rank.py")[-1], signal.SIGKILL)
 
 
-@BOTH
+@versions(pytest.mark.release("tests/slurm/test_notify.py::test_each_failure_is_told_while_nobody_watches[22.05]"))
 def test_each_failure_is_told_while_nobody_watches(jobs: SlurmJobs, hook: Webhook) -> None:
     """Also in another allocation, and once nobody in it can say how the job has ended."""
     s2 = jobs.cluster.nodes[1]

@@ -148,24 +148,22 @@ def stands_by(jobs: SlurmJobs, state: dict[str, Any]) -> bool:
 @pytest.mark.long
 @versions(
     pytest.mark.release(
-        "tests/slurm/test_recovery.py::test_torch_trains_on_after_a_rank_a_launcher_and_a_machine_have_gone[22.05]"
+        "tests/slurm/test_recovery.py::test_torch_trains_on_after_a_rank_and_a_machine_have_gone[22.05]"
     ),
     FULLER,
 )
-def test_torch_trains_on_after_a_rank_a_launcher_and_a_machine_have_gone(jobs: SlurmJobs) -> None:
+def test_torch_trains_on_after_a_rank_and_a_machine_have_gone(jobs: SlurmJobs) -> None:
     s2 = jobs.cluster.nodes[1]
+    """Launchers are killed in test_allocation.py, of ranks that start at once."""
     training = torch_job(jobs, nodes=2, slurm={"exclusive": False, "spares": 1})
     training.after(lambda: kill(s2, "train.py"))
-    training.after(lambda: kill(s2, "launcher.py"))
     training.after(s2.kill)
     assert [node["host"] for node in jobs.running()["nodes"]] == ["s1", "s3"]
     restore(s2)
     torch_ends(jobs)
 
 
-@pytest.mark.release(
-    "tests/slurm/test_recovery.py::test_torch_trains_on_after_a_rank_a_launcher_and_a_machine_have_gone"
-)
+@pytest.mark.release("tests/slurm/test_recovery.py::test_torch_trains_on_after_a_rank_and_a_machine_have_gone")
 @versions(cluster=FULLER)
 def test_torch_that_stands_by_trains_again_without_another_start(jobs: SlurmJobs) -> None:
     """That a process was killed is known at once, and what begins has imported PyTorch already."""
@@ -183,7 +181,7 @@ def test_torch_that_stands_by_trains_again_without_another_start(jobs: SlurmJobs
 
 
 @pytest.mark.release(
-    "tests/slurm/test_recovery.py::test_torch_trains_on_after_a_rank_a_launcher_and_a_machine_have_gone",
+    "tests/slurm/test_recovery.py::test_torch_trains_on_after_a_rank_and_a_machine_have_gone",
     "tests/slurm/test_shapes.py::test_an_elastic_job_takes_the_machines_there_are_and_goes_on_with_fewer",
 )
 @versions(cluster=FULLER)
@@ -201,7 +199,7 @@ def test_elastic_torch_goes_on_with_fewer_machines_and_grows_again(jobs: SlurmJo
 
 
 @pytest.mark.release(
-    "tests/slurm/test_recovery.py::test_torch_trains_on_after_a_rank_a_launcher_and_a_machine_have_gone",
+    "tests/slurm/test_recovery.py::test_torch_trains_on_after_a_rank_and_a_machine_have_gone",
     "tests/slurm/test_frameworks.py::test_mindspore_has_one_scheduler_which_shares_a_machine_with_a_worker",
 )
 @versions(cluster=FULLER)
