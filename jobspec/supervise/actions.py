@@ -108,6 +108,7 @@ class Actions:
             excluded=restart.exclude if restart else frozenset(),
             keep_budget=not isinstance(decision, Restart | Change),
             spares=self._prepared_spares(plan, now) if isinstance(decision, Repair) and decision.spares else None,
+            joining={} if self.pending is None else self.places(self.pending),
         )
         steps = reconcile(want, now)
         if self.pending is not None and plan is self.deployer.plan:  # its files are on the hosts already
