@@ -12,6 +12,7 @@ from collections.abc import Callable
 from jobctl.jobspec.deploy.apply.clock import Clock
 from jobctl.jobspec.deploy.apply.deployer import Deployer, Feed
 from jobctl.jobspec.deploy.apply.executor import runs
+from jobctl.jobspec.deploy.apply.joining import can_wait
 from jobctl.jobspec.deploy.host.lock import LockLost
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.model.observed import Observed
@@ -262,6 +263,8 @@ class Supervisor:
             settled=self._steady.look(there, now, min(STEADY, plan.recovery.host_timeout)),
             change="all hosts that the change needs answer" if whole else None,
             cold_spares=self.actions.cold_spares(observed),
+            joining=self.actions.joining.look(observed, now),
+            patient=frozenset(node.index for node in plan.nodes if can_wait(node)),
             standing=self._standing,
         )
 

@@ -22,7 +22,8 @@ from jobctl.jobspec.deploy.store.lock import hold
 from jobctl.jobspec.deploy.store.processes import start_ticks
 from jobctl.jobspec.plan.recovery import Failure
 from jobctl.jobspec.plan.types import HostRef, Plan
-from jobctl.jobspec.supervise.decisions import Restart
+from jobctl.jobspec.supervise.actions import ActionOutcome
+from jobctl.jobspec.supervise.decisions import Grow, Restart
 from jobctl.jobspec.supervise.loop import GIVE_WAY, Supervisor, is_over
 from tests.deploy.test_executor import RUNNING, TWO, Now, World
 
@@ -129,6 +130,21 @@ def test_a_node_that_gets_ready_for_a_change_is_left_alone_when_all_begin_again(
     failure = Failure(1, 4.0, 0, "h0", 0, 1, "exit", 7, 60.0)
     assert actions.apply(Restart("node 0: no", failure, 0.0), seen).complete
     assert world.done == ["begin 2"]
+
+
+def test_nodes_that_join_are_started_and_the_generation_goes_on(job: JobDir) -> None:
+    supervisor, world = watching(job), World()
+    actions, deployer = supervisor.actions, supervisor.deployer
+    deployer.apply, deployer.provision = world.apply, lambda plan, hosts: {}  # type: ignore[method-assign,assignment]
+    alone = replace(RUNNING, nodes=RUNNING.nodes[:1])
+    grow = Grow("there is a host for node 1 again", frozenset({"h1"}), frozenset({1}))
+    assert actions.apply(grow, alone) == ActionOutcome(complete=True)
+    assert world.done == ["start node 1 on h1"]
+    assert actions.joining.since.keys() == {1}
+    world.broken = {"h1": HostError("h1", "cannot-start", "no")}
+    actions.joining.since.clear()
+    assert actions.apply(grow, alone) == ActionOutcome(complete=False)
+    assert (actions.joining.since, set(actions.unfit.hosts(5.0))) == ({}, {"h1"})
 
 
 def test_a_change_that_a_host_was_not_prepared_for_is_left_to_a_person(job: JobDir) -> None:

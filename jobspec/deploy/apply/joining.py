@@ -46,11 +46,11 @@ def joining(transition: Transition, failed: Failures) -> tuple[Step, ...]:
         return ()
     if transition.is_held(failed):
         return ()
-    able = {node.index for node in want.plan.nodes if _can_wait(node)} - set(observed.control.placement)
+    able = {node.index for node in want.plan.nodes if can_wait(node)} - set(observed.control.placement)
     return tuple(s for s in steps if s.kind == "start" and s.node in able and not s.spare and s.host not in failed)
 
 
-def _can_wait(node: Node) -> bool:
+def can_wait(node: Node) -> bool:
     """Say whether the launcher of a node gets its standby ready before the first generation of it."""
     launch = node.launch
     together = not launch.regroups and launch.rejoin is None and launch.etcd is None
@@ -78,7 +78,7 @@ def bring_in(
             while cold is None:
                 observed = deployer.observe()
                 over = _over(before, observed, changed=job.stamp() != stamp, late=clock() > deadline)
-                waiting, cold = _getting_ready(observed, new, over)
+                waiting, cold = getting_ready(observed, new, over)
                 if cold is None:
                     deployer.tell(f"waits for the standby of {_named(waiting)}; what runs goes on until then")
                     sleep(LOOK)
@@ -86,7 +86,7 @@ def bring_in(
     return Joined(observed, failed, cold, _overtaken(before, observed, changed=job.stamp() != stamp))
 
 
-def _getting_ready(
+def getting_ready(
     observed: Observed, new: Collection[int], over: str | None
 ) -> tuple[Collection[int], Mapping[int, str] | None]:
     """Return whose standby is not ready, and once nobody waits for that any more, which nodes begin cold, and why."""
