@@ -20,11 +20,11 @@ from jobctl.jobspec.launcher.processes import SIGNALS, boot_time, die_with_paren
 from jobctl.jobspec.launcher.progress import Headway
 from jobctl.jobspec.launcher.records import record
 from jobctl.jobspec.launcher.session_lease import TERMINATED
-from jobctl.jobspec.launcher.session_messages import GossipReport, SessionReport, SessionRequest
+from jobctl.jobspec.launcher.session_messages import GossipReport, NodeCourse, SessionReport, SessionRequest
 
 if TYPE_CHECKING:
     import argparse
-    from typing import Any, Dict, List, Optional, Set
+    from typing import Any, Dict, List, Optional, Set, Tuple
 
     from jobctl.jobspec.launcher.files import Json
     from jobctl.jobspec.launcher.launch import Launch
@@ -74,7 +74,7 @@ class GossipMember:
         self.agreed = self.begun = self.over = False
         self.again: Set[int] = set()
         self.done: Set[int] = set()
-        self.failed: Set[int] = set()  # the nodes that have failed in this generation, …
+        self.failed: Dict[int, Tuple[str, float]] = {}  # how nodes have failed in this generation, and when, …
         self.hurries = 0.0  # … and until when all say more often how they are
         self.headway = Headway()  # of this generation, as all have said
         self.leaving: Optional[float] = None
@@ -155,7 +155,7 @@ class GossipMember:
             done=self.done,
             age=self.order.age,
             tick=self.lease.tick(now),
-            failed=self.me in self.failed,
+            failed=self.failed.get(self.me),
             headway=self.headway,
         )
         for member in self.others():
@@ -184,7 +184,7 @@ class GossipMember:
     def state(self) -> Any:
         """Return the state whose changes this process reports at once, to the other launchers and to its own."""
         command = self.order and self.order.command
-        return self.identity(), command, self.agreed, set(self.again), set(self.done), set(self.failed)
+        return self.identity(), command, self.agreed, set(self.again), set(self.done), dict(self.failed)
 
     def hear(self, peer: PeerState) -> None:
         """Take over what another launcher says. Raises KeyError or a similar error if it has sent no proper order."""
@@ -202,18 +202,21 @@ class GossipMember:
         if said.answer:
             self.lease.answered(said.answer, said.node)
         self.done |= said.done
-        self.follow({said.node} if said.failed else set(), said.headway or Headway())
+        self.follow(said.node, said.failed, said.headway or Headway())
         known = self.met.get(said.node)
         if known is None or not self.begun:
             self.met[said.node] = said.launcher
         elif known != said.launcher:
             self.again.add(said.node)
 
-    def follow(self, failed: Set[int], headway: Headway) -> None:
-        """Take over which nodes have failed, and how far the generation has come."""
-        if failed - self.failed:
-            self.hurries = boot_time() + HURRY
-        self.failed |= failed
+    def follow(self, node: int, failed: Optional[Tuple[str, float]], headway: Headway) -> None:
+        """Take over whether a node has failed, and how far the generation has come."""
+        if failed is None:
+            self.failed.pop(node, None)  # its launcher was started again, and does not know
+        else:
+            if node not in self.failed:
+                self.hurries = boot_time() + HURRY
+            self.failed[node] = failed
         self.headway = self.headway.furthest(headway)
 
     def adopt(self, order: Order) -> None:
@@ -224,7 +227,7 @@ class GossipMember:
         if before != self.identity():
             self.last = self.renewed(boot_time())
             self.met, self.again, self.done = {}, set(), set()
-            self.failed, self.headway = set(), Headway()
+            self.failed, self.headway = {}, Headway()
             self.agreed = self.begun = False
             self.began = boot_time()
             voters = [m.node for m in order.of_role("trainer")]
@@ -259,7 +262,7 @@ class GossipMember:
             if request.done is not None and request.done == self.id:
                 self.done.add(self.me)
             if request.course is not None and request.course.generation == self.id:
-                self.follow({self.me} if request.course.failed else set(), request.course.headway)
+                self.follow(self.me, request.course.failed, request.course.headway)
             if request.proposal is not None:
                 self.take(request.proposal, request.after)
         return not self.pipe.closed
@@ -279,17 +282,31 @@ class GossipMember:
         timeout = self.order.host_timeout if self.order else 30.0
         waited = self.missing(now) if not self.agreed else []
         addresses = {**{node: peer.said.address for node, peer in self.peers.items()}, self.me: self.address}
+        done = self.all_done(now)
         report = SessionReport(
             at=self.renewed(now),
             agreed=self.id if self.agreed else None,
             gone={m.node: self.silence(m.node, now) for m in self.others() if self.is_silent(m, now)},
             ttl=timeout + TERMINATED,
             problem="not there yet: node %s" % ", ".join(map(str, waited)) if waited else None,
-            gossip=GossipReport(sorted(self.again), self.done, self.all_done(now), addresses, self.headway),
+            gossip=GossipReport(sorted(self.again), self.done, done, addresses, self.headway, self.heard()),
+            courses=self.courses() or None,
         )
         if self.changed:
             report.order, self.changed = self.order, False
         self.pipe.send(report.to_json())
+
+    def heard(self) -> Dict[int, float]:
+        """Return when the others were heard last in this generation, once a node has failed."""
+        generation, peers = self.identity(), self.peers.items() if self.failed else ()
+        return {node: peer.at for node, peer in peers if generation and peer.said.generation == generation}
+
+    def courses(self) -> Dict[int, NodeCourse]:
+        """Return how this node does in this generation, and how the others have said that they do, once one has failed."""
+        if self.id is None or not self.failed:
+            return {}
+        nodes = [self.me, *self.heard()]
+        return {node: NodeCourse(self.id, self.failed.get(node), self.headway, node in self.done) for node in nodes}
 
     def renewed(self, now: float) -> Optional[float]:
         """Return from when on the lease counts; the only trainer of a job has one always.

@@ -34,7 +34,7 @@ class GossipMessage:
     answer: Optional[str] = None  # the newest tick that it has heard from the receiver in this generation
     knows: Optional[str] = None  # the receiver's launcher that it has met in this generation
     order: Optional[OrderNews] = None  # what its order has, if that is newer than the receiver's
-    failed: bool = False  # whether its node has failed in this generation
+    failed: Optional[Tuple[str, float]] = None  # how its node has failed in this generation, and when
     headway: Optional[Headway] = None  # how far this generation has come, as the sender knows
 
     def to_json(self) -> Json:
@@ -51,6 +51,10 @@ class GossipMessage:
     def from_json(cls, data: Json) -> GossipMessage:
         """Return the message that `to_json` has written."""
         began, number, rendezvous, command = data["age"]  # nobody but launchers begins a generation in a cluster
+        failed = data.get("failed")
+        kind, at = (
+            failed if isinstance(failed, list) else (None, 0.0)
+        )  # earlier versions say only whether it has failed
         return cls(
             job=data["job"],
             run_id=data["run_id"],
@@ -65,6 +69,6 @@ class GossipMessage:
             answer=data["answer"],
             knows=data["knows"],
             order=OrderNews.from_json(data["order"]) if data.get("order") else None,
-            failed=bool(data.get("failed")),
+            failed=(str(kind), float(at)) if kind is not None else None,
             headway=Headway.from_json(data["headway"]) if data.get("headway") else None,
         )

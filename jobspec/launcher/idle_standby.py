@@ -91,8 +91,11 @@ class IdleStandby:
             standby.off = "`setup` comes before all imports, and begins once a node is here"
 
     def joins(self, order: Optional[Order]) -> bool:
-        """Say whether the node of this launcher may be in the generation after `order`: it is in none, and never was."""
-        launch, never = self.launcher.launch, self.launcher.report.fields.generation == 0
+        """Say whether the node of this launcher may be in the generation after `order`.
+
+        It is in none, and was in none since this launcher began: its host has come back, or is a new one.
+        """
+        launch, never = self.launcher.launch, self.launcher.began == 0
         together = not launch.regroups and launch.rejoin is None and not launch.has_session
         return order is not None and order.command == "run" and never and together and order.member(launch.node) is None
 

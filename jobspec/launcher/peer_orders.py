@@ -11,6 +11,7 @@ from jobctl.jobspec.launcher.order import Order
 from jobctl.jobspec.launcher.processes import boot_time
 from jobctl.jobspec.launcher.progress import Headway
 from jobctl.jobspec.launcher.records import record
+from jobctl.jobspec.launcher.restart_policy import cause_of
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
@@ -117,16 +118,14 @@ class PeerOrders:
 
     @property
     def failed_first(self) -> Optional[int]:
-        """The node whose failure is the cause of this one's, None if there is none: a supervisor chooses the same.
+        """The node whose failure is the cause of this one's, None if there is none."""
+        found = {node: heard.failed for node, heard in self.heard.items() if heard.failed and self.is_there(node)}
+        return cause_of(self.failed(), found, self.lease.me)
 
-        A launcher that was killed cannot say when; what others say of themselves then is a consequence.
-        """
-        mine = self.failed()
-        if mine is None:
-            return None
-        found = [(node, heard.failed) for node, heard in self.heard.items() if heard.failed and self.is_there(node)]
-        causes = [(kind != "launcher", at, node) for node, (kind, at) in [*found, (self.lease.me, mine)]]
-        return None if min(causes)[2] == self.lease.me else min(causes)[2]
+    @property
+    def started_again(self) -> List[int]:
+        """The members whose launchers know nothing of this order any more; on hosts they have it on disk."""
+        return []
 
     def unheard_since(self, at: float) -> List[int]:
         """Return the other members that have not said how they are since then."""

@@ -158,4 +158,4 @@ class Report:
         """Return the fields whose changes the commands that watch hear at once; progress comes with the next tick."""
         fields = self.fields
         processes = [(p.rank, p.state, p.pid, p.where) for p in fields.processes]
-        return [fields.state, fields.generation, fields.reason, fields.restarts, processes]
+        return [fields.state, fields.generation, fields.reason, fields.restarts, fields.standby.state, processes]

@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from typing import List, Optional, Protocol, Sequence, Tuple
+    from typing import Dict, List, Optional, Protocol, Sequence, Tuple
 
     class Failed(Protocol):
         """What is known of a failure; see plan.types.Failure."""
@@ -80,6 +80,18 @@ def is_a_bug(failure: Failed, last: Failed) -> bool:
     own = all(one.kind in ("exit", "signal") and one.exit_code not in FROM_OUTSIDE for one in (failure, last))
     this, that = (failure.rank, failure.exit_code), (last.rank, last.exit_code)
     return own and (this == that or this in last.alike or that in failure.alike)
+
+
+def cause_of(mine: Optional[Tuple[str, float]], others: Dict[int, Tuple[str, float]], me: int = -1) -> Optional[int]:
+    """Return the node whose failure is the cause of this one's, None if there is none: of each, how it failed, and when.
+
+    A supervisor chooses the same. A launcher that was killed cannot say when, so one that was started again comes first:
+    what others say of themselves then is a consequence. Of two at once, that of the lower number is the cause.
+    """
+    if mine is None:
+        return None
+    first = min((kind != "launcher", at, node) for node, (kind, at) in [*others.items(), (me, mine)])[2]
+    return None if first == me else first
 
 
 def delay(failure: Failed, before: Sequence[Failed]) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from jobctl.jobspec.launcher.autonomy import SETTLE, Autonomy
+from jobctl.jobspec.launcher.autonomy import SETTLE, Autonomy, why_restarted
 from jobctl.jobspec.launcher.etcd_replacement import EtcdReplacement
 from jobctl.jobspec.launcher.failure import Failure
 from jobctl.jobspec.launcher.going_back import GoingBack
@@ -140,9 +140,7 @@ class SelfRecovery:
     def fail_for_restarted(self, members: List[int]) -> None:
         """End a generation that has lost `members`: their launchers were started again and do not remember it."""
         self.launcher.end_processes(FAILED_GRACE)
-        nodes = ", ".join(map(str, members))
-        failure = Failure("launcher", None, None, None, None, time.time())
-        self.launcher.fail(failure, "the launcher of node %s was started again" % nodes)
+        self.launcher.fail(started_again(), why_restarted(members))
 
     def ask(self, order: Order, member: Member) -> None:
         """Ask for a lease for an order: the first one, or another one once that is over and nothing runs.

@@ -12,6 +12,7 @@ from jobctl.jobspec.launcher.pipe import MessagePipe
 from jobctl.jobspec.launcher.processes import boot_time
 from jobctl.jobspec.launcher.progress import Headway
 from jobctl.jobspec.launcher.records import changed
+from jobctl.jobspec.launcher.restart_policy import cause_of
 from jobctl.jobspec.launcher.session_messages import GossipReport, NodeCourse, SessionReport, SessionRequest
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ class LeaseSession:
         self.told: Optional[NodeCourse] = None  # what the GossipMember knows of this node
         self.node: Optional[int] = None  # whose lease it is, where that was said
         self.spares: Sequence[str] = ()  # hosts with an idle launcher, as etcd knows them
-        self.courses: Dict[int, NodeCourse] = {}  # what etcd knows of the nodes in its generation
+        self.courses: Dict[int, NodeCourse] = {}  # how nodes do in the generation, once one has failed
         self.done_at: Optional[float] = None  # since when all of them are known to have ended well
         self.own: Callable[[], Headway] = Headway  # how far this node has come
         self.failed: Callable[[], Optional[Tuple[str, float]]] = lambda: None  # how this node has failed, and when
@@ -122,13 +123,14 @@ class LeaseSession:
 
     @property
     def failed_first(self) -> Optional[int]:
-        """The node whose failure is the cause of this one's, as with PeerOrders; in a cluster nobody says so."""
-        mine = self.failed()
-        found = [(course.failed, node) for node, course in self.courses.items() if course.failed is not None]
-        causes = [(kind != "launcher", at, node) for (kind, at), node in found]
-        if mine is None or not causes or min(causes)[:2] >= (mine[0] != "launcher", mine[1]):
-            return None
-        return min(causes)[2]
+        """The node whose failure is the cause of this one's, None if there is none: as with PeerOrders."""
+        found = {node: course.failed for node, course in self.courses.items() if course.failed is not None}
+        return cause_of(self.failed(), found)
+
+    @property
+    def started_again(self) -> List[int]:
+        """The members whose launchers were started again in this generation, and know nothing of it."""
+        return self.members.again
 
     def all_done(self, now: float) -> bool:
         """Say whether all nodes of the generation have ended well, for so long that etcd has told all launchers."""
@@ -139,8 +141,9 @@ class LeaseSession:
         return self.done_at is not None and now - self.done_at >= ALL_TOLD
 
     def unheard_since(self, at: float) -> List[int]:
-        """Return the members that have not said in etcd how they do, since a node has failed."""
-        return [node for node in (self.order.nodes if self.order is not None else []) if node not in self.courses]
+        """Return the members that have not said how they do: in a cluster since then, in etcd since a node has failed."""
+        nodes, heard = self.order.nodes if self.order is not None else [], self.members.heard or {}
+        return [node for node in nodes if node not in self.courses or heard.get(node, at) < at]
 
     def propose(self, order: Order, after: Optional[str] = None) -> None:
         """Propose `order` if it is newer than the job's; with `after`, only if that generation is the job's and runs."""

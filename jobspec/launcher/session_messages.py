@@ -73,11 +73,13 @@ class GossipReport:
     all_done: bool  # whether all trainers are, and all that can be heard know of this node
     addresses: Dict[int, str]  # where the members are now
     headway: Headway = Headway()  # how far the generation has come, as they say
+    heard: Optional[Dict[int, float]] = None  # when they were heard in it last, once a node has failed there
 
     def to_json(self) -> Json:
         """Return its JSON form."""
         addresses = {str(node): address for node, address in self.addresses.items()}
-        own = {"done": sorted(self.done), "addresses": addresses, "headway": self.headway.to_json()}
+        heard = {str(node): at for node, at in (self.heard or {}).items()}
+        own = {"done": sorted(self.done), "addresses": addresses, "headway": self.headway.to_json(), "heard": heard}
         return {**vars(self), **own}
 
     @classmethod
@@ -85,7 +87,8 @@ class GossipReport:
         """Return the report that `to_json` has written."""
         addresses = {int(node): address for node, address in data["addresses"].items()}
         headway = Headway.from_json(data["headway"])
-        return cls(data["again"], set(data["done"]), data["all_done"], addresses, headway)
+        heard = {int(node): at for node, at in data["heard"].items()} or None
+        return cls(data["again"], set(data["done"]), data["all_done"], addresses, headway, heard)
 
 
 @record
@@ -102,9 +105,7 @@ class SessionReport:
     gossip: Optional[GossipReport] = None
     node: Optional[int] = None  # with etcd: whose lease it is
     spares: Sequence[str] = ()  # with etcd: the hosts with an idle launcher
-    courses: Optional[Dict[int, NodeCourse]] = (
-        None  # with etcd: how nodes do in its generation, once one of them has failed
-    )
+    courses: Optional[Dict[int, NodeCourse]] = None  # how nodes do in the generation, once one of them has failed
 
     def to_json(self) -> Json:
         """Return its JSON form."""

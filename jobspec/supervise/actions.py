@@ -23,7 +23,7 @@ from jobctl.jobspec.supervise.changes import failure_details
 from jobctl.jobspec.supervise.decisions import Change, Decision, GiveUp, Grow, Rejoin, Repair, Restart, Succeed
 from jobctl.jobspec.supervise.recorder import Recorder
 from jobctl.jobspec.supervise.replan import moved_by_launchers, with_moves
-from jobctl.jobspec.supervise.timers import Unfit
+from jobctl.jobspec.supervise.timers import Joining, Unfit
 
 NOBODY: Failures = {}
 
@@ -49,6 +49,7 @@ class Actions:
         self.pending: Pending | None = None
         self.repeats = False
         self.unfit = Unfit()
+        self.joining = Joining()
         self._failed: dict[str, str] = {}  # what hosts could not do, as last said
 
     def apply(self, decision: Decision, now: Observed) -> ActionOutcome:
@@ -73,7 +74,8 @@ class Actions:
                     self._keep_rejoin(decision, now)
                 return self._execute(now, decision)
             case Grow():
-                return self._execute(now, decision, self._provision(self.deployer.plan, decision.hosts))
+                failed = self._provision(self.deployer.plan, decision.hosts)
+                return self._bring_in(decision, now, failed) if decision.joins else self._execute(now, decision, failed)
             case Change():
                 return self._change(decision, now)
             case Repair():
@@ -108,6 +110,7 @@ class Actions:
             excluded=restart.exclude if restart else frozenset(),
             keep_budget=not isinstance(decision, Restart | Change),
             spares=self._prepared_spares(plan, now) if isinstance(decision, Repair) and decision.spares else None,
+            joining={} if self.pending is None else self.places(self.pending),
         )
         steps = reconcile(want, now)
         if self.pending is not None and plan is self.deployer.plan:  # its files are on the hosts already
@@ -123,6 +126,26 @@ class Actions:
             self._failed.clear()
             self.recorder.generation(generation, generation.number, str(anew), done.at)
         return ActionOutcome(generation is not None if anew else not done.failed, generation)
+
+    def _bring_in(self, decision: Grow, now: Observed, failed: Failures) -> ActionOutcome:
+        """Start nodes that join, on hosts that have not `failed`; each gets ready beside what runs, and in no generation yet.
+
+        An earlier launcher of the node there ends: it has no part in what runs.
+        """
+        plan, cause = self.deployer.plan, f"{decision.cause}; it gets ready while the others train"
+        nodes = {node.index: node.host.name for node in plan.nodes if node.index in decision.joins} if plan else {}
+        steps = [
+            Step("start", f"node {node} on {host}", cause, node, host=host)
+            for node, host in nodes.items()
+            if host not in failed
+        ]
+        for step in steps:
+            self._note(step)
+        refused = self.deployer.apply(steps)
+        self._tell_failed(refused)
+        started = [node for node, host in nodes.items() if host not in {**failed, **refused}]
+        self.joining.started(now, started, self.clock.now())
+        return ActionOutcome(complete=len(started) == len(nodes))
 
     def cold_spares(self, observed: Observed) -> tuple[str, ...]:
         """Return the spares where no launcher waits: a node has left them, or somebody has removed the container.

@@ -12,7 +12,6 @@ from jobctl.jobspec.supervise.decisions import (
     Continue,
     Decision,
     GiveUp,
-    Grow,
     Leave,
     Repair,
     Succeed,
@@ -20,7 +19,8 @@ from jobctl.jobspec.supervise.decisions import (
     World,
 )
 from jobctl.jobspec.supervise.failures import first_failure, judge_alone, not_before
-from jobctl.jobspec.supervise.host_loss import decide_loss, decide_refused, hold, joining, judge_placed, lost_nodes
+from jobctl.jobspec.supervise.growth import grow
+from jobctl.jobspec.supervise.host_loss import decide_loss, decide_refused, hold, judge_placed, lost_nodes
 from jobctl.jobspec.supervise.slow_nodes import decide_stragglers
 
 
@@ -80,10 +80,9 @@ def _repair(observed: Observed, generation: Generation, stale: list[str]) -> Rep
 def _go_on(observed: Observed, policy: Recovery, now: float, world: World) -> Decision:
     """Return what to do about a generation that runs as it should."""
     began = observed.control.ledger.began
-    more = joining(observed, world)
-    if more:
-        hosts = frozenset(world.planned[node] for node in more)
-        return Grow(f"there is a host for node {', '.join(map(str, more))} again", hosts)
+    more = grow(observed, world)
+    if more is not None:
+        return more
     if policy.max_duration is not None and began and now - began > policy.max_duration:
         return GiveUp(f"ran longer than `recovery.max_duration` ({policy.max_duration:g} s)", None)
     if world.change is not None:

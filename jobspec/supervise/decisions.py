@@ -40,7 +40,8 @@ class World:
     `refusing` those of them that answered, each with what it said,
     `rejoining` nodes that a generation can go on without until they are back, each with the seconds that it must stay away at least, `ending` those whose launchers end when they fail.
     `change` is what a command could not change, though all hosts that it needs answer by now. `cold_spares` are hosts
-    where a launcher could wait for a node, and none does. `standing`: by which plan it decides; None where nobody else can have another one.
+    where a launcher could wait for a node, and none does. `joining` are nodes that get ready to join, and for how many seconds they have,
+    `patient` those that can get ready beside what runs. `standing`: by which plan it decides; None where nobody else can have another one.
     """
 
     cleared: frozenset[int] = frozenset()
@@ -56,6 +57,8 @@ class World:
     ending: frozenset[int] = frozenset()
     change: str | None = None
     cold_spares: tuple[str, ...] = ()
+    joining: Mapping[int, float] = field(default_factory=dict)
+    patient: frozenset[int] = frozenset()
     standing: Standing | None = None
 
 
@@ -99,10 +102,14 @@ class Rejoin:
 
 @dataclass(frozen=True, slots=True)
 class Grow:
-    """Begin a new generation with more nodes: there are `hosts` for them again."""
+    """Begin a new generation with more nodes: there are `hosts` for them again.
+
+    `joins`: no generation begins yet; these nodes are started, and get ready beside what runs.
+    """
 
     cause: str
     hosts: frozenset[str] = frozenset()
+    joins: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode, phase
+from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode
 from jobctl.jobspec.deploy.model.stragglers import Straggler
 from jobctl.jobspec.frameworks.failure_patterns import DEFAULT_RULES
 from jobctl.jobspec.plan.recovery import Failure, Recovery
@@ -18,16 +18,6 @@ def lost_nodes(observed: Observed) -> tuple[ObservedNode, ...]:
     """Return the members that nobody can look at: their hosts do not answer, or they are not where the generation has them."""
     homes = observed.control.placement
     return tuple(node for node in observed.members if not node.reachable or node.host != homes[node.node])
-
-
-def joining(observed: Observed, world: World) -> tuple[int, ...]:
-    """Return the nodes that could join the generation: they are planned, on hosts that have answered for a while."""
-    generation = observed.control.generation
-    if generation is None or not world.settled or phase(observed)[0] != "running":
-        return ()
-    out = {*observed.unreachable, *observed.control.ledger.shunned, *world.unfit}
-    joined = {member.node for member in generation.members}
-    return tuple(sorted(node for node, host in world.planned.items() if node not in joined and host not in out))
 
 
 def decide_loss(

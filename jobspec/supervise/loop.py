@@ -12,6 +12,7 @@ from collections.abc import Callable
 from jobctl.jobspec.deploy.apply.clock import Clock
 from jobctl.jobspec.deploy.apply.deployer import Deployer, Feed
 from jobctl.jobspec.deploy.apply.executor import runs
+from jobctl.jobspec.deploy.apply.joining import can_wait
 from jobctl.jobspec.deploy.host.lock import LockLost
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.model.observed import Observed
@@ -43,6 +44,7 @@ from jobctl.jobspec.supervise.timers import Retry, Steady, Waited, identity
 LOOK = 0.5  # seconds between two looks where nothing is heard of any change: silence has to be noticed too
 SOON = 0.1  # the same while something has failed, and settles, or a node is lost, and moves as soon as it may
 STEADY = 10.0  # seconds, `host_timeout` at most, that a host has to answer before nodes are started on it again
+GIVE_WAY = 5.0  # seconds for which a command may be first to begin the next generation after a failure
 BEHIND = 5.0  # seconds in which hosts say that they have what they were given
 
 
@@ -243,8 +245,9 @@ class Supervisor:
         may_move = plan.checkpoint is None or plan.checkpoint.shared
         free = self.deployer.free_hosts(observed) if may_move else ()
         # A command that is at work on a change makes it; one that has ended in the middle leaves it to us.
-        holder = read_holder(self.deployer.job.lock).get("pid")
-        pending = self.actions.pending if holder in (None, os.getpid()) else None
+        job = self.deployer.job
+        at_work = {read_holder(path).get("pid") for path in (job.lock, job.waiting_lock)} - {None, os.getpid()}
+        pending = None if at_work else self.actions.pending
         whole = pending is not None and {*self.actions.places(pending).values()} <= {*there} & pending.prepared
         return World(
             cleared=feed.detector.cleared(),
@@ -260,6 +263,8 @@ class Supervisor:
             settled=self._steady.look(there, now, min(STEADY, plan.recovery.host_timeout)),
             change="all hosts that the change needs answer" if whole else None,
             cold_spares=self.actions.cold_spares(observed),
+            joining=self.actions.joining.look(observed, now),
+            patient=frozenset(node.index for node in plan.nodes if can_wait(node)),
             standing=self._standing,
         )
 
@@ -274,6 +279,7 @@ class Supervisor:
         if isinstance(decision, Restart) and not decision.may_wait:
             decision, observed = self._tell_failure(decision, observed, feed)
             self.clock.sleep(decision.delay)
+            self._give_way()
         self.actions.repeats = self._retry.what == identity(decision)
         try:
             with self.deployer.lock("supervisor"):
@@ -299,6 +305,12 @@ class Supervisor:
                 self.recorder.once(error.message, "waiting", words, lasting=True)
             else:
                 self.actions.end("failed", f"cannot restart: {error.message}. {error.hint or ''}".strip())
+
+    def _give_way(self) -> None:
+        """Let a command go first that waits in the midst of a change: after a failure it begins the next generation at once."""
+        until = self.clock.now() + GIVE_WAY
+        while read_holder(self.deployer.job.waiting_lock) and self.clock.now() < until:
+            self.clock.sleep(SOON)
 
     def _tell_failure(self, decision: Restart, observed: Observed, feed: Feed) -> tuple[Restart, Observed]:
         """Tell of the failure, once; return the decision, and what it was made on."""

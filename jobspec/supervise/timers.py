@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import field
 
+from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.supervise.decisions import Decision
 
@@ -67,6 +68,34 @@ class Steady:
         """Take note of the hosts that answer; say whether all of them have done so for `least` seconds."""
         self.since = {host: min(self.since.get(host, now), now) for host in hosts}
         return all(now - at >= least for at in self.since.values())
+
+
+@dataclass
+class Joining:
+    """Since when nodes get ready that the generation lacks; each generation begins without any."""
+
+    generation: str | None = None  # the id of its rendezvous
+    since: dict[int, float] = field(default_factory=dict)
+
+    def look(self, observed: Observed, now: float) -> Mapping[int, float]:
+        """Return for how many seconds nodes have got ready.
+
+        Also those that somebody else has started: an earlier supervisor, for one. They have had no part in the job.
+        """
+        generation = observed.control.generation
+        current = generation.rendezvous.id if generation is not None else None
+        if current != self.generation:
+            self.generation, self.since = current, {}
+        members = observed.control.placement
+        for node in observed.nodes:
+            if node.node not in members and node.alive and node.generation == 0:
+                self.since.setdefault(node.node, now)
+        return {node: max(0.0, now - at) for node, at in self.since.items()}
+
+    def started(self, observed: Observed, nodes: Iterable[int], now: float) -> None:
+        """Take note of nodes that were started just now."""
+        self.look(observed, now)
+        self.since |= dict.fromkeys(nodes, now)
 
 
 @dataclass

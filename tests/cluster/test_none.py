@@ -231,3 +231,17 @@ def test_a_job_that_is_suspended_ends_and_begins_again_later(cluster: Make, here
     say(here, "end")
     assert made.finish() == {"demo-0": [0], "demo-1": [0]}
     assert [pod.attempt for pod in made.pods] == [2, 2]
+
+
+def test_what_a_lost_pod_causes_twice_is_no_bug(cluster: Make, here: Path) -> None:
+    """The process of the other pod fails with code 1 both times, as one does whose peer is gone, and counts no step."""
+    made = cluster(spec(here, 2))
+    made.start()
+    for generation in (1, 2):
+        begun(made, here, generation, 2)
+        made.pods[1].kill()
+        say(here, f"again.{generation}")
+    begun(made, here, 3, 2)
+    say(here, "end")
+    codes = made.finish()
+    assert codes == {"demo-0": [0], "demo-1": [137, 137, 0]}

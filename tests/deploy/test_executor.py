@@ -128,6 +128,13 @@ def test_a_change_is_made_when_all_hosts_are_ready() -> None:
     assert (world.done, done.held, dict(done.failed)) == (["engines of h0 h1 within 0 s", *REPLACED], False, {})
 
 
+def test_a_node_leaves_once_all_processes_have_ended_and_before_the_others_begin() -> None:
+    """No other node sees a failure then, and nothing of the node still saves while the next generation loads."""
+    world = World()
+    run(world, want=replace(CHANGED, plan=replace(TWO, nodes=TWO.nodes[:1], min_nodes=1), artefacts={0: "old"}))
+    assert world.done == ["engines of h1 within 0 s", "adopt", "pause", "remove node 1 on h1", "begin 2"]
+
+
 def test_nothing_is_ended_while_an_engine_does_not_answer() -> None:
     world = World(away={"h1": 1})
     done = run(world)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
@@ -11,12 +13,15 @@ import pytest
 
 from jobctl.jobspec.deploy.apply.reconcile import Step
 from jobctl.jobspec.deploy.host.host_job import HostJob
+from jobctl.jobspec.deploy.host.lock import LockLost
 from jobctl.jobspec.deploy.model.control import Control, Image, Ledger
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.host_state import HostState
 from jobctl.jobspec.deploy.model.inventory import Inventory
 from jobctl.jobspec.deploy.model.observed import Observed
+from jobctl.jobspec.deploy.store import lock
 from jobctl.jobspec.deploy.store.jobdir import JobDir
+from jobctl.jobspec.deploy.store.lock import Locked, read_holder
 from jobctl.jobspec.deploy.targets.hosts import Hosts
 from jobctl.jobspec.deploy.targets.launchers import Launchers
 from jobctl.jobspec.deploy.targets.provision import artefacts
@@ -47,6 +52,14 @@ class Unasked(LocalTransport):
 
     def run(self, *args: object, **how: object) -> NoReturn:
         raise AssertionError(f"{self.host} is asked")
+
+
+def elsewhere(hosts: Hosts) -> Hosts:
+    """The same hosts, as another command knows them."""
+    made = Hosts(hosts.job, "ssh", hosts.inventory, TWO)
+    for name, host_job in made.host_jobs.items():
+        host_job.transport = LocalTransport(name)
+    return made
 
 
 def look(hosts: Hosts, **without: HostError) -> None:
@@ -108,6 +121,38 @@ def test_a_host_that_missed_a_generation_is_handed_it_later(hosts: Hosts) -> Non
         step = Step("hand-over", "generation 1 to h1", "it has an older one", host="h1")
         assert dict(hosts.apply([step])) == {}
     assert hosts.host_jobs["h1"].control() == Control(FIRST, ledger)
+
+
+def test_others_may_have_the_lock_while_a_command_waits(hosts: Hosts) -> None:
+    """It is a command at work all the same."""
+    other = elsewhere(hosts)
+    with hosts.lock("up"):
+        with hosts.let_in("up"):
+            assert read_holder(hosts.job.waiting_lock)["command"] == "up"
+            with other.lock("down"):
+                assert read_holder(hosts.job.lock)["command"] == "down"
+        assert (read_holder(hosts.job.lock)["command"], read_holder(hosts.job.waiting_lock)) == ("up", {})
+        hosts.fleet.check_lock()
+    with other.lock("down"):
+        pass
+
+
+def test_a_command_that_has_waited_leaves_no_lock_where_the_job_was_taken_down(hosts: Hosts, tmp_path: Path) -> None:
+    with hosts.lock("up"):
+        with hosts.let_in("up"):
+            for name in ("h0", "h1", "s0"):
+                shutil.rmtree(tmp_path / name)
+        with pytest.raises(LockLost, match="the job is down"):
+            hosts.fleet.check_lock()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["jobs"]
+
+
+def test_who_does_not_get_the_lock_back_in_time_is_told_who_has_it(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lock, "WAIT", 0.1)
+    with pytest.raises(Locked, match="by `down`"), hosts.lock("up"), ExitStack() as stack, hosts.let_in("up"):
+        stack.enter_context(elsewhere(hosts).lock("down"))
 
 
 def test_secrets_are_taken_from_a_host_that_has_them(hosts: Hosts) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from jobctl.jobspec.deploy.apply.joining import LIMIT, Joined, bring_in, joining
 from jobctl.jobspec.deploy.apply.reconcile import Wanted, reconcile
 from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode
 from jobctl.jobspec.launcher.node_report import StandbyState
+from jobctl.jobspec.plan.generation import Origin
 from jobctl.jobspec.plan.types import HostRef, Node, Standby
 
 from .test_executor import BROKEN, CHANGED, RUNNING, RUNS, TWO, World, run
@@ -83,7 +86,14 @@ class Joining(World):
 
     def __init__(self, *seen: Observed) -> None:
         super().__init__()
-        self.seen, self.now, self.told = list(seen), 0.0, list[str]()
+        self.seen, self.now, self.told, self.kept = list(seen), 0.0, list[str](), 0
+        self.job = SimpleNamespace(stamp=lambda: self.kept)
+
+    @contextmanager
+    def let_in(self, command: str) -> Iterator[None]:
+        self.done.append("others may have the lock")
+        yield
+        self.done.append("lock")
 
     def observe(self) -> Observed:
         self.done.append("look")
@@ -111,7 +121,8 @@ def with_third(state: str = "warming", reason: str | None = None, before: Observ
 def test_it_returns_once_the_node_is_ready_and_nothing_has_ended() -> None:
     world, ready = Joining(with_third(), with_third(), with_third("ready")), with_third("ready")
     assert world.bring_in() == Joined(ready, {}, {})
-    assert world.done == ["start node 2 on h2", "look", "look", "look"]
+    looks = ["others may have the lock", *3 * ["look"], "lock", "look"]
+    assert world.done == ["start node 2 on h2", *looks]
     assert world.told == 2 * ["waits for the standby of node 2; what runs goes on until then"]
 
 
@@ -144,7 +155,7 @@ def test_all_nodes_begin_from_standby_those_that_train_too() -> None:
 )
 def test_nobody_waits_for_a_standby_that_does_not_come(seen: Observed, why: str) -> None:
     world = Joining(with_third(), seen)
-    assert (world.bring_in().cold, world.done.count("look")) == ({2: why}, 2)
+    assert (world.bring_in().cold, world.done.count("look")) == ({2: why}, 3)
 
 
 NEXT = replace(RUNNING.control.generation, number=2)  # type: ignore[type-var]
@@ -155,10 +166,40 @@ OTHER = replace(RUNNING, control=replace(RUNNING.control, generation=NEXT))
 
 @pytest.mark.parametrize("now", [FAILED, SILENT, OTHER], ids=["failed", "silent", "other-generation"])
 def test_nobody_waits_once_what_runs_does_not_go_on(now: Observed) -> None:
-    """Nobody else may act on that meanwhile: the command has the lock."""
+    """A supervisor may act on that, too: whichever is first."""
     world = Joining(with_third(), with_third(before=now))
     assert world.bring_in().cold == {2: "what runs did not go on until its standby was ready"}
-    assert world.done.count("look") == 2
+    assert world.done.count("look") == 3
+
+
+def test_nobody_waits_once_another_command_has_changed_the_job() -> None:
+    world = Joining(with_third(), with_third())
+
+    def sleep(seconds: float) -> None:
+        Joining.sleep(world, seconds)
+        world.kept += 1
+
+    world.sleep = sleep  # type: ignore[method-assign]
+    assert (world.bring_in().overtaken, world.done.count("look")) == ("was changed", 3)
+
+
+@pytest.mark.parametrize(
+    ("now", "overtaken"),
+    [
+        (replace(RUNNING, control=replace(RUNNING.control, generation=None), nodes=()), "was taken down"),
+        (
+            replace(
+                OTHER, control=replace(OTHER.control, generation=replace(NEXT, origin=Origin("elsewhere", "id", "w")))
+            ),
+            "was changed",
+        ),
+        (OTHER, None),
+        (FAILED, None),
+    ],
+    ids=["down", "changed-elsewhere", "restarted", "failed"],
+)
+def test_what_another_command_has_done_meanwhile_is_not_undone(now: Observed, overtaken: str | None) -> None:
+    assert Joining(with_third(), now).bring_in().overtaken == overtaken
 
 
 def test_it_is_not_waited_for_without_end() -> None:
@@ -171,6 +212,7 @@ def test_a_node_that_cannot_be_started_is_not_waited_for() -> None:
     world = Joining(RUNNING)
     world.broken = {"h2": BROKEN}
     assert world.bring_in() == Joined(RUNNING, {"h2": BROKEN}, {})
+    assert world.done == ["start node 2 on h2", "look"]
 
 
 def test_a_node_that_is_not_to_join_any_more_is_removed_while_the_others_train() -> None:

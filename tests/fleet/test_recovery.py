@@ -20,6 +20,7 @@ from .fleet import Fleet
 from .host import Host
 from .jobs import Jobs
 from .machine import IMAGE
+from .ranks import as_script, how_begun
 from .training import undisturbed
 
 EVERY, TIMEOUT = 10, 10  # steps between checkpoints, host_timeout in seconds: nothing may stand still that long
@@ -286,19 +287,19 @@ def test_without_a_spare_it_waits_until_the_host_is_back(run: Callable[..., Run]
 
 def test_an_elastic_job_shrinks_and_grows_again(run: Callable[..., Run]) -> None:
     job = run(spare=False, change=("nodes: 2", "nodes: '1:2'"))
+    as_script(job)
     job.begin()
     job.fleet[1].pull_cable()
     eventually(lambda: len(job.order()["members"]) == 1)
     state = job.trains(1)
-    assert ([node["node"] for node in state["nodes"] if node["state"] == "running"], state["replicas"]) == (
-        [0],
-        "1[1:2]",
-    )
+    assert [node["node"] for node in state["nodes"] if node["state"] == "running"] == [0]
+    assert state["replicas"] == "1[1:2]"
     assert "of 1 from" in job.run("logs", "--node", "0").stdout
     job.fleet[1].plug_cable()
     eventually(lambda: len(job.order()["members"]) == 2)
     state = job.trains(1)
     assert [node["node"] for node in state["nodes"] if node["state"] == "running"] == [0, 1]
+    assert how_begun(job.events, state["generation"]) == ("supervisor", True, None)
     job.ends_well()
     assert job.resumed()[-1] >= 2 * EVERY
 

@@ -117,6 +117,7 @@ class Keeper:
         self.proposed: list[tuple[Order, str | None]] = []
         self.said: list[str] = []
         self.gone: dict[int, float] = {}
+        self.started_again: list[int] = []
 
     def has_lease(self, now: float) -> bool:
         return True
@@ -175,6 +176,33 @@ def test_a_node_that_a_rule_has_leave_its_host_waits_for_a_supervisor(monkeypatc
     assert (keeper.proposed, set(keeper.said)) == ([], {"a rule has it leave its host; waits for the supervisor"})
     (end, after), *_ = decided(monkeypatch, excluded, None).proposed  # in a cluster there never is one
     assert (end.command, after) == ("finish", None)
+
+
+def test_launchers_of_a_cluster_end_no_job_before_all_are_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of them may be dead, and not be missed yet: then this failure is a consequence."""
+    keeper, now = Keeper(), [100.0]
+    monkeypatch.setattr(autonomy, "boot_time", lambda: now[0])
+    mine = autonomy.Autonomy(LAUNCH, SimpleNamespace(state="failed", fields={}), keeper, None)  # type: ignore[arg-type]
+    mine.failed = failed()
+    mine.failed.since = now[0]
+    keeper.unheard_since = lambda at: [0]  # type: ignore[method-assign]
+    given = order(failed().failure.to_json())
+    now[0] += LAST
+    mine.go_on(given)
+    assert keeper.proposed == []
+    keeper.started_again = [0]
+    mine.go_on(given)
+    [(made, _)] = keeper.proposed
+    assert made.autonomy is not None
+    assert (made.command, made.number) == ("run", 3)
+    last = made.autonomy.failures[-1]
+    assert (last.kind, last.rank, last.reason) == ("launcher", None, "the launcher of node 0 was started again")
+
+
+def test_what_a_failed_setup_says_stays_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    node = failed(kind="setup")
+    node.blame([0])
+    assert node.final(order()) == "a failed `setup` is not retried"
 
 
 def test_what_is_killed_from_outside_is_no_bug() -> None:

@@ -7,27 +7,38 @@ import socket
 from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from jobctl.jobspec.launcher.autonomy import SETTLE, FailedNode
+from jobctl.jobspec.launcher import autonomy, gossip
+from jobctl.jobspec.launcher.autonomy import LAST, SETTLE, Autonomy, FailedNode
 from jobctl.jobspec.launcher.failure import Failure
 from jobctl.jobspec.launcher.gossip import HURRY, GossipMember
 from jobctl.jobspec.launcher.lease import FIRST_TICKS, TICK
 from jobctl.jobspec.launcher.order import Order
+from jobctl.jobspec.launcher.processes import boot_time
 from jobctl.jobspec.launcher.progress import Headway
 from jobctl.jobspec.launcher.restart_policy import FIRST_DELAY
 from jobctl.jobspec.launcher.session_lease import LeaseSession
-from jobctl.jobspec.launcher.session_messages import NodeCourse
+from jobctl.jobspec.launcher.session_messages import NodeCourse, SessionRequest
 from tests.tools.launches import launch_of, report_of
 from tests.tools.ports import free_ports
 
-KILLED = {"generation": 1, "at": 5.0, "node": 1, "rank": 1, "exit_code": 137, "kind": "signal", "progress": None}
+KILLED: dict[str, Any] = {
+    "generation": 1,
+    "at": 5.0,
+    "node": 1,
+    "rank": 1,
+    "exit_code": 137,
+    "kind": "signal",
+    "progress": None,
+}
 KILLED |= {"host": "b", "ran": 2.0, "log": None, "tail": [], "reason": "why", "alike": []}
 
 
-def order(number: int = 2) -> Order:
+def order(number: int = 2, failure: dict[str, Any] | None = None) -> Order:
     """A generation of two nodes, the first after a rank was killed before it had counted a step."""
     members = [
         {"node": node, "rank": node, "roles": ["trainer"], "host": "a", "address": f"node-{node}", "nproc": 1}
@@ -35,7 +46,7 @@ def order(number: int = 2) -> Order:
     ]
     data = {"job": "job", "run_id": "job-1", "number": number, "command": "run", "grace": 5.0, "members": members}
     data["rendezvous"] = {"address": "node-0", "port": 1, "id": f"job-{number}"}
-    terms = {"restarts": 9, "rules": [], "ports": [20000, 29999], "failures": [KILLED]}
+    terms = {"restarts": 9, "rules": [], "ports": [20000, 29999], "failures": [failure or KILLED]}
     return Order.from_json({**data, "began": 1.0, "autonomy": terms})
 
 
@@ -157,3 +168,87 @@ def test_a_gossip_member_hears_of_a_step_or_a_failure_and_now_and_then_of_how_lo
         (None, 2, 7.2),
         (["exit", 7.3], 2, 7.3),
     ]
+
+
+def test_the_cause_is_the_node_that_has_failed_first(pair: Pair) -> None:
+    """A process of node 0 was killed, and so the one of node 1 has lost its peer."""
+    for node, told in zip(pair.nodes, [("signal", 5.0), ("exit", 5.1)], strict=True):
+        node.session.failed = lambda told=told: told  # type: ignore[misc]
+        node.session.tell_course(NodeCourse("job-2", failed=told, headway=Headway()))
+    assert pair.nodes[1].session.failed_first is None
+    pair.talk()
+    assert [node.session.failed_first for node in pair.nodes] == [None, 0]
+    pair.nodes[1].session.propose(order(3))
+    pair.talk()
+    assert [node.session.failed_first for node in pair.nodes] == [None, None]
+
+
+class Clock:
+    """The clock of all launchers, which only the test moves."""
+
+    def __init__(self) -> None:
+        self.at = boot_time()
+
+    def now(self) -> float:
+        return self.at
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    for module in (gossip, autonomy):
+        monkeypatch.setattr(module, "boot_time", made.now)
+    return made
+
+
+class FailedAgain:
+    """What the launcher of node 1 does whose process has failed like the last time, with code 1 before any step."""
+
+    def __init__(self, pair: Pair) -> None:
+        self.session, failure = pair.nodes[1].session, Failure("exit", 1, 0, 1, "workerlog.1", 20.0)
+        self.session.failed = lambda: ("exit", 20.0)
+        self.session.ask(SessionRequest(begun="job-2"))
+        self.session.tell_course(NodeCourse("job-2", failed=("exit", 20.0), headway=Headway()))
+        report: Any = SimpleNamespace(state="failed", fields=report_of(generation=2, failure=failure, reason="why"))
+        self.mine = Autonomy(launch_of(node=1, gossip_port=pair.port), report, self.session, None)
+        self.proposed: list[Order] = []
+        self.session.propose = lambda made, after=None: self.proposed.append(made)  # type: ignore[method-assign]
+
+    def goes_on(self) -> list[Order]:
+        self.mine.go_on(order(failure={**KILLED, "kind": "exit", "exit_code": 1}))
+        return self.proposed
+
+
+def test_what_a_killed_pod_causes_twice_is_no_bug(pair: Pair, clock: Clock) -> None:
+    """Its peer fails at once, it is missed seconds later, and its new launcher knows nothing of the generation."""
+    node = FailedAgain(pair)
+    pair.nodes[0].close()
+    for wait in (0.0, SETTLE, LAST - SETTLE):
+        clock.at += wait
+        pair.nodes[1].turn()
+        assert (node.session.missing, node.goes_on()) == (None, [])
+    pair.start_again(0)
+    [made] = node.goes_on()
+    assert made.autonomy is not None
+    assert (made.command, made.number, made.autonomy.failures[-1].kind) == ("run", 3, "launcher")
+
+
+def test_a_bug_ends_the_job_once_all_other_launchers_were_heard(pair: Pair, clock: Clock) -> None:
+    node = FailedAgain(pair)
+    for wait in (0.0, SETTLE):
+        clock.at += wait
+        pair.talk()
+        assert node.goes_on() == []
+    clock.at += LAST - SETTLE
+    [made] = node.goes_on()
+    assert (made.command, made.exit_code, made.number) == ("finish", 1, 2)
+
+
+def test_nobody_calls_it_a_bug_beside_a_node_that_has_failed_first(pair: Pair, clock: Clock) -> None:
+    node = FailedAgain(pair)
+    pair.nodes[0].session.tell_course(NodeCourse("job-2", failed=("signal", 19.9), headway=Headway()))
+    for wait in (0.0, SETTLE, LAST - SETTLE):
+        clock.at += wait
+        pair.talk()
+        assert node.goes_on() == []
+    assert node.session.said == "leaves it to node 0, which failed first"

@@ -10,7 +10,7 @@ import pytest
 from tests.tools.processes import hurry
 from tests.tools.waiting import eventually, promptly
 
-from .conftest import Node
+from .conftest import Node, kill_together
 from .test_standby import BOTH, RUN, standby, waiting
 
 __all__ = ["standby"]  # the fixture
@@ -176,6 +176,21 @@ def test_a_node_that_joins_a_job_has_imported_by_then(standby: Any) -> None:
     promptly(lambda: "training framework 2\n" in standby.log("workerlog.1", 2))
     assert standby.log("workerlog.1", 2) == "framework imported in generation 1\ntraining framework 2\n"
     eventually(lambda: hurry(standby.living()) or standby.report()["standby"] == READY)  # for the next generation
+
+
+def test_a_node_whose_host_comes_back_gets_ready_again_beside_a_job_that_goes_on_without_it(standby: Any) -> None:
+    """Its launcher has begun anew, and knows from its report that the node was in an earlier generation."""
+    standby.start()
+    standby.order(1)
+    standby.until("running", 1)
+    kill_together(standby.living())
+    standby.started[-1].wait()
+    standby.start()
+    order(standby, 2, host="b")
+    settled(standby)
+    assert standby.report()["standby"] == READY
+    standby.order(3)
+    assert promptly(lambda: standby.report().get("start")) == {"standby": True, "cold_because": None}
 
 
 def test_a_node_that_joins_too_early_starts_cold_and_says_what_comes_next(standby: Any) -> None:

@@ -67,3 +67,11 @@ def test_a_node_has_run_until_it_ended(tmp_path: Path) -> None:
     report = report_in(tmp_path, os.getpid())
     report.write(epoch=2.0, generation=5, state="failed", started_at=100.0, finished_at=104.0)
     assert report.headway(ORDER, 900.0) == Headway(None, 4.0)
+
+
+def test_a_supervisor_hears_at_once_that_a_standby_is_ready(tmp_path: Path) -> None:
+    """It may wait for that before more nodes join; how far the imports have come is of no interest."""
+    report = report_in(tmp_path, os.getpid())
+    report.write(standby=StandbyState("warming", None))
+    assert not report.write(standby=StandbyState("warming", "it is begun after the first step"))
+    assert report.write(standby=StandbyState("ready", None))

@@ -121,6 +121,16 @@ def test_the_supervisor_makes_a_change_whose_command_has_ended(alone: Any, numbe
     assert alone.running()["generation"] == 3
 
 
+def test_down_does_not_wait_for_a_command_that_waits_for_nodes(alone: Any) -> None:
+    """Nor does `scale` bring the job up again that it finds down."""
+    command = scale(alone)
+    alone.ok("down")
+    told = command.communicate(timeout=60)[1]
+    assert command.returncode == 2, told
+    assert "was taken down while new nodes got ready: this command changed nothing" in told
+    assert (alone.processes(), alone.status()["phase"]) == ({}, "stopped")
+
+
 def test_down_leaves_nothing_of_a_node_that_was_to_join(alone: Any) -> None:
     """The fixture finds what is left."""
     kill(*alone.supervisors())

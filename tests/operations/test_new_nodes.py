@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -60,6 +61,7 @@ class Running:
         monkeypatch.setattr(Hosts, "observe", lambda deployer: self.looks.pop(0))
         monkeypatch.setattr(Hosts, "apply", self.apply)
         monkeypatch.setattr(joining, "LOOK", 0.0)
+        monkeypatch.setattr(Hosts, "let_in", lambda deployer, command: nullcontext())
         self.bring_up = BringUp(self.deployer, compiled, self.plan, UpOptions(supervise=False), self.reporter)
 
     def apply(self, steps: Sequence[Step]) -> dict[str, HostError]:
@@ -99,20 +101,28 @@ START, BEGIN = "start node 2 on c: not running", "generation 2: nodes changed fr
 
 def test_the_next_generation_begins_once_the_new_node_is_ready(running: Running) -> None:
     assert [str(step) for step in running.bring_up.change(running.seen()).steps] == [START, BEGIN]
-    found = running.bring_in(running.seen("warming"), running.seen("ready"))
+    found = running.bring_in(running.seen("warming"), running.seen("ready"), running.seen("ready"))
     assert found == ([START], [BEGIN], [])
     assert running.reporter.told == [START, "waits for the standby of node 2; what runs goes on until then"]
 
 
 def test_a_node_that_will_begin_cold_is_named_with_the_reason(running: Running) -> None:
-    assert running.bring_in(running.seen("off")) == ([START], [BEGIN], [])
+    assert running.bring_in(*2 * [running.seen("off")]) == ([START], [BEGIN], [])
     assert running.reporter.told == [START, "node 2 starts cold: memory is short"]
 
 
 def test_a_job_that_has_ended_meanwhile_does_not_begin_again(running: Running) -> None:
     over = running.seen("warming", ledger=Ledger(1.0, None, result=JobResult("failed", "no", 2.0)))
     with pytest.raises(Refused, match="job `small` failed while new nodes got ready: it was not changed"):
-        running.bring_in(running.seen("warming"), over)
+        running.bring_in(running.seen("warming"), over, over)
+
+
+def test_a_job_that_was_taken_down_meanwhile_stays_down(running: Running) -> None:
+    down = Observed(Control(), (), supervised=False)
+    with pytest.raises(
+        Refused, match="job `small` was taken down while new nodes got ready: this command changed nothing"
+    ):
+        running.bring_in(running.seen("warming"), down, down)
 
 
 def test_a_host_that_cannot_start_its_node_is_left_out(running: Running) -> None:

@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,14 +14,30 @@ from typing import Any
 
 import pytest
 
+from jobctl.jobspec.deploy.apply.clock import Clock
 from jobctl.jobspec.deploy.model.errors import HostError
-from jobctl.jobspec.deploy.model.observed import Observed
+from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.deploy.store.lock import hold
 from jobctl.jobspec.deploy.store.processes import start_ticks
+from jobctl.jobspec.plan.recovery import Failure
 from jobctl.jobspec.plan.types import HostRef, Plan
-from jobctl.jobspec.supervise.loop import Supervisor, is_over
-from tests.deploy.test_executor import RUNNING, TWO, Now
+from jobctl.jobspec.supervise.actions import ActionOutcome
+from jobctl.jobspec.supervise.decisions import Grow, Restart
+from jobctl.jobspec.supervise.loop import GIVE_WAY, Supervisor, is_over
+from tests.deploy.test_executor import RUNNING, TWO, Now, World
+
+
+class Passing(Clock):
+    """Time that passes only while somebody waits."""
+
+    time = 1000.0
+
+    def now(self) -> float:
+        return self.time
+
+    def sleep(self, seconds: float) -> None:
+        self.time += seconds
 
 
 def on(*hosts: str) -> Plan:
@@ -63,8 +80,9 @@ def test_a_change_is_made_once_all_hosts_answer_that_it_was_prepared_on(job: Job
     assert change_of(watching(job), silent) is None
 
 
-def test_a_change_is_left_to_the_command_that_is_at_work_on_it(job: JobDir) -> None:
-    """It may take minutes until new nodes are ready; a supervisor that waits for the lock would do nothing else."""
+@pytest.mark.parametrize("name", ["lock", "waiting.lock"])
+def test_a_change_is_left_to_the_command_that_is_at_work_on_it(job: JobDir, name: str) -> None:
+    """It may take minutes until new nodes are ready, and it does not keep the lock until then."""
     job.propose({"reach": None}, on("h0", "h2"), {})
     job.mark_prepared(["h0", "h2"])
     wait = [sys.executable, "-c", "import sys; print(flush=True); sys.stdin.read()"]
@@ -72,12 +90,61 @@ def test_a_change_is_left_to_the_command_that_is_at_work_on_it(job: JobDir) -> N
         assert command.stdout is not None
         command.stdout.readline()
         holder = {"command": "up", "pid": command.pid, "start_ticks": start_ticks(command.pid)}
-        job.lock.write_text(json.dumps(holder))
+        (job.root / name).write_text(json.dumps(holder))
         assert change_of(watching(job)) is None
         command.kill()
     assert change_of(watching(job)) == "all hosts that the change needs answer"
-    with hold(job.lock, "supervisor"):  # as it decides once more before it acts
+    with hold(job.root / name, "supervisor"):  # as it decides once more before it acts
         assert change_of(watching(job)) == "all hosts that the change needs answer"
+
+
+def test_after_a_failure_a_command_that_waits_goes_first_but_not_for_ever(job: JobDir) -> None:
+    """It begins the next generation with the nodes that join; two at once would end each other's."""
+    supervisor, clock = watching(job), Passing()
+    supervisor.clock = clock
+    with ExitStack() as command:
+        command.enter_context(hold(job.waiting_lock, "up"))
+        began = clock.now()
+        supervisor._give_way()
+        assert GIVE_WAY <= clock.now() - began < GIVE_WAY + 1.0
+        clock.sleep = lambda seconds: command.close()  # type: ignore[method-assign]
+        began = clock.now()
+        supervisor._give_way()
+        assert clock.now() == began
+
+
+def test_a_node_that_gets_ready_for_a_change_is_left_alone_when_all_begin_again(job: JobDir) -> None:
+    """Its files would go with it, and the command that waits for it could not start it any more."""
+    third = replace(TWO.nodes[0], index=2, host=HostRef("h2", "10.0.0.2"))
+    job.propose({"reach": None}, replace(TWO, nodes=(*TWO.nodes, third)), {})
+    job.mark_prepared(["h0", "h1", "h2"])
+    actions, world = watching(job).actions, World()
+    deployer: Any = actions.deployer
+    for name in ("engines", "stop_processes", "apply", "next_generation", "idle_spares", "begin"):
+        setattr(deployer, name, getattr(world, name))
+    old = {0: "old", 1: "old"}
+    deployer.image, deployer.cold, deployer.provision = None, {}, lambda plan, hosts: {}
+    deployer.hashes, deployer.service_hashes, deployer.spare_hashes = lambda plan: old, lambda plan: {}, lambda plan: {}
+    joins = ObservedNode(2, "trainer", "h2", "starting", "old", launcher=1)
+    seen = replace(RUNNING, nodes=(replace(RUNNING.nodes[0], state="failed", reason="no"), RUNNING.nodes[1], joins))
+    failure = Failure(1, 4.0, 0, "h0", 0, 1, "exit", 7, 60.0)
+    assert actions.apply(Restart("node 0: no", failure, 0.0), seen).complete
+    assert world.done == ["begin 2"]
+
+
+def test_nodes_that_join_are_started_and_the_generation_goes_on(job: JobDir) -> None:
+    supervisor, world = watching(job), World()
+    actions, deployer = supervisor.actions, supervisor.deployer
+    deployer.apply, deployer.provision = world.apply, lambda plan, hosts: {}  # type: ignore[method-assign,assignment]
+    alone = replace(RUNNING, nodes=RUNNING.nodes[:1])
+    grow = Grow("there is a host for node 1 again", frozenset({"h1"}), frozenset({1}))
+    assert actions.apply(grow, alone) == ActionOutcome(complete=True)
+    assert world.done == ["start node 1 on h1"]
+    assert actions.joining.since.keys() == {1}
+    world.broken = {"h1": HostError("h1", "cannot-start", "no")}
+    actions.joining.since.clear()
+    assert actions.apply(grow, alone) == ActionOutcome(complete=False)
+    assert (actions.joining.since, set(actions.unfit.hosts(5.0))) == ({}, {"h1"})
 
 
 def test_a_change_that_a_host_was_not_prepared_for_is_left_to_a_person(job: JobDir) -> None:

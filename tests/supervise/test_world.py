@@ -18,6 +18,7 @@ from jobctl.jobspec.deploy.model.liveness import FailureDetector
 from jobctl.jobspec.launcher.lease import MajorityLease
 
 from .world import DT, POLICY, Bugs, Sim, Twice
+from .world_supervisor import IMPORTS
 
 KINDS = (
     "isolate",
@@ -354,6 +355,31 @@ def test_a_node_that_was_left_out_joins_again_although_its_first_host_is_gone_fo
     sim.hosts["h2"].on = True
     sim.run(2 * sim.timeout + 20.0)
     assert (sim.newest().placement, sim.all_train()) == ({0: "h2", 1: "h1"}, True)
+
+
+def test_a_job_trains_on_until_a_node_that_comes_back_is_ready_and_no_longer_after_a_failure() -> None:
+    for fails in (False, True):
+        sim = Sim(2, 0, 0, least=1)
+        sim.late = 0.0
+        sim.run(5.0)
+        sim.hosts["h0"].power_off()
+        while 0 in sim.newest().placement:
+            sim.run(DT)
+        sim.run(5.0)
+        generation, home = sim.newest().generation, sim.hosts["h0"]
+        assert generation is not None
+        home.on = True
+        while not any(one.node == 0 and not one.begun for one in home.launchers):
+            sim.run(DT)
+        began = sim.now
+        if fails:
+            sim.fail(sim.hosts["h1"])
+        while sim.newest().generation == generation:
+            assert fails or sim.hosts["h1"].launchers[0].trains
+            sim.run(DT)
+        assert (sim.now - began < IMPORTS) == fails
+        sim.run(10.0)
+        assert (sim.newest().placement, sim.all_train()) == ({0: "h0", 1: "h1"}, True)
 
 
 def test_a_node_begins_where_it_has_moved_once_its_old_host_is_back_and_empty() -> None:

@@ -56,6 +56,7 @@ class Launcher:
         self.trains = self.pending = self.fenced = self.failed = self.stopped = False
         self.order: Generation | None = None  # the newest that it knows
         self.number = 0  # of the generation that it began last
+        self.made, self.begun = sim.now, False  # whether it has had a part in the job
         self.at = 0.0  # when it was fenced, or failed
         self.step: int | None = None
         self.next = 0.0
@@ -95,7 +96,7 @@ class Launcher:
             self.failed = True  # its predecessor ran this one
         elif mine is not None:
             self.host.begun = order.rendezvous.id
-            self.pending = True
+            self.pending = self.begun = True
             self.lease.begin(order.rendezvous.id, nodes, self.node, order.host_timeout, self.sim.now)
             self.enter(order)
 

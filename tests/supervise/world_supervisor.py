@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -12,12 +13,13 @@ from jobctl.jobspec.deploy.model.control import NOTHING, Control, JobResult, Led
 from jobctl.jobspec.deploy.model.liveness import tick_of
 from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode, State
 from jobctl.jobspec.launcher.lease import take_answer
+from jobctl.jobspec.launcher.node_report import StandbyState
 from jobctl.jobspec.plan.generation import Generation, Member, OldPlace, Origin, Standing
 from jobctl.jobspec.plan.recovery import Failure
 from jobctl.jobspec.supervise.decide import decide
 from jobctl.jobspec.supervise.decisions import Change, Decision, GiveUp, Grow, Leave, Repair, Restart, Succeed, World
 from jobctl.jobspec.supervise.loop import BEHIND
-from jobctl.jobspec.supervise.timers import UNFIT
+from jobctl.jobspec.supervise.timers import UNFIT, Joining
 from tests.tools.failures import dead_launcher
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
 OWN = -2  # in the place of a node: a host keeps the name of its supervisor
 CUT = 12.0  # seconds after which a supervisor gives up a connection
+IMPORTS = 3.0  # seconds until a launcher has its standby ready
 NOT_COUNTED = "more nodes"  # why a generation began that costs nothing
 
 
@@ -57,6 +60,7 @@ class Supervisor:
         self.unfit: dict[str, float] = {}  # hosts that could not start a node, and when
         self.not_before: dict[str, float] = {}  # by the generation that failed
         self.began = sim.now
+        self.joining = Joining()
         self.behind: float | None = None  # since when hosts tell less than it knows
 
     @property
@@ -164,8 +168,11 @@ class Supervisor:
             standing=self.standing,
             unfit=frozenset(self.unfit),
             refusing={host: f"{host}: cannot start a node" for host in self.unfit},
+            patient=frozenset(self.plan),
         )
-        self.act(decide(self.observe(generation), self.sim.policy, self.sim.now, world), generation)
+        observed = self.observe(generation)
+        world = replace(world, joining=self.joining.look(observed, self.sim.now))
+        self.act(decide(observed, self.sim.policy, self.sim.now, world), generation)
 
     def empty(self, generation: Generation) -> list[OldPlace]:
         """Return the old places whose hosts answer, and have nothing of the node."""
@@ -199,6 +206,8 @@ class Supervisor:
                 self.begin(
                     {**homes, **decision.moves}, decision.without, replace(ledger, excluded=excluded), decision.cause
                 )
+        elif isinstance(decision, Grow) and decision.joins:
+            self.bring_in(decision.joins, generation)
         elif isinstance(decision, Grow):
             more = {node: host for node, host in self.plan.items() if node not in homes and host in decision.hosts}
             self.begin({**homes, **more}, frozenset(), self.control.ledger, NOT_COUNTED)
@@ -215,8 +224,18 @@ class Supervisor:
         elif isinstance(decision, Leave):
             self.sim.end(self)
 
+    def bring_in(self, joins: Collection[int], generation: Generation) -> None:
+        """Start nodes that join, in no generation yet."""
+        for node in joins:
+            name = self.plan[node]
+            self.sim.hosts[name].remove({node})
+            if self.can_start(node, name):
+                self.sim.hosts[name].launchers.append(self.sim.launcher(self.sim.hosts[name], node))
+                self.send(self.sim.hosts[name])
+                self.joining.started(self.observe(generation), [node], self.sim.now)
+
     def observe(self, generation: Generation) -> Observed:
-        nodes, belongs = [], self.homes(generation)
+        nodes, belongs = _idle(self, generation), self.homes(generation)
         for member in generation.members:
             host = self.sim.hosts[member.host]
             if not self.reaches(member.host):
@@ -321,6 +340,19 @@ class Supervisor:
         """Give ledger and generation to a host: now, late, or in vain."""
         if self.control.generation is not None and self.sim.chance.random() >= self.sim.loss:
             self.sim.orders.append((self.sim.later(host.name, 1), host, self.control))
+
+
+def _idle(supervisor: Supervisor, generation: Generation) -> list[ObservedNode]:
+    """Return the nodes that the generation lacks, of which there is a launcher where they are planned."""
+    members, found = Control(generation).placement, []
+    for node, name in supervisor.plan.items():
+        launchers = supervisor.sim.hosts[name].launchers if supervisor.reaches(name) and node not in members else ()
+        for one in launchers:
+            if one.node == node:
+                standby = StandbyState("ready" if supervisor.sim.now - one.made >= IMPORTS else "warming", None)
+                seen = ObservedNode(node, "trainer", name, "pending", launcher=1, standby=standby)
+                found.append(replace(seen, generation=one.number if one.begun else 0))
+    return found
 
 
 def _observed(member: Member, launcher: Launcher | None, generation: Generation, done: int | None) -> ObservedNode:

@@ -230,6 +230,12 @@ class Deployer(Breakable, Enterable, Protocol):
     def follow(self) -> AbstractContextManager[Feed]:
         """Be the job's only supervisor for the length of the block: launchers are answered. Raises Locked if there is one."""
 
+    def let_in(self, command: str) -> AbstractContextManager[None]:
+        """Let others have the job's lock for the length of the block, which waits for something: the job may be another one then.
+
+        A supervisor knows that the command is still at work. Raises Locked if someone else keeps the lock after that.
+        """
+
     def build(self, plan: Plan, say: Callable[[str], None]) -> None:
         """Have the image of `plan` built, unless somebody has it; `say` gets what is printed. Raises DeployError.
 

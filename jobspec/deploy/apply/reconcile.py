@@ -92,6 +92,8 @@ class Wanted:
     spares: Mapping[str, str] | None = None
     spare_artefacts: Mapping[str, str] = field(default_factory=dict)  # the hash of each hot spare's artefact, by host
     origin: Origin | None = None  # who wants it
+    # On which hosts nodes get ready that a change brings, which is made later: they are left alone.
+    joining: Mapping[int, str] = field(default_factory=dict)
 
     def usable(self, observed: Observed) -> list[Node]:
         """Return the nodes that can take part: of hosts that answer, and that run nowhere else."""
@@ -280,7 +282,7 @@ def _extra_nodes(wanted: Wanted, observed: Observed) -> list[Step]:
     extra = [
         Step("remove", f"node {n.node} on {n.host}", cause, n.node, grace, n.host, stale=not here[n.node])
         for n in observed.nodes
-        if n.node not in homes and n.reachable
+        if n.node not in homes and n.reachable and wanted.joining.get(n.node) != n.host
     ]
     moved = [
         Step(

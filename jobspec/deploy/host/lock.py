@@ -86,16 +86,22 @@ class Held:
 
 @contextlib.contextmanager
 def hold_on(
-    host_jobs: Sequence[HostJob], name: str, command: str, wait: float = WAIT, *, break_it: bool = False
+    host_jobs: Sequence[HostJob],
+    name: str,
+    command: str,
+    wait: float = WAIT,
+    *,
+    break_it: bool = False,
+    stay: bool = False,
 ) -> Iterator[Held]:
     """Hold the lock `name` of a job on all of its `host_jobs` that can be reached.
 
     The first host decides between two who want it at the same time. Waits up to `wait` seconds; raises Locked after
-    that, and HostError if no host can be reached. A supervisor holds nothing where the job is down: it would leave the
-    lock behind.
+    that, and HostError if no host can be reached. To `stay`, as a supervisor does, is to hold nothing where the job is
+    down: the lock would be left behind.
     """
     me = json.dumps(who(command))
-    how = "break" if break_it else "stay" if command == SUPERVISOR else ""
+    how = "break" if break_it else "stay" if stay or command == SUPERVISOR else ""
     deadline = time.monotonic() + wait
     while True:
         held = Held()

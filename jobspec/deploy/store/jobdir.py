@@ -91,6 +91,11 @@ class JobDir:
         return self.root / "lock"
 
     @property
+    def waiting_lock(self) -> Path:
+        """Held by a command that waits, in the midst of a change, and lets others have the lock meanwhile."""
+        return self.root / "waiting.lock"
+
+    @property
     def supervisor_lock(self) -> Path:
         """Held by the supervisor while it lives."""
         return self.root / "supervisor.lock"
@@ -314,7 +319,7 @@ KEPT = (
     "previous.json",
 )
 SSH = ("ssh_host_key", "ssh_user_key", "known_hosts")  # made at the first use, of a job that is up or not
-_FORGOTTEN = (*KEPT, *SSH, "supervisor.log", "supervisor.lock", COLLECTED)
+_FORGOTTEN = (*KEPT, *SSH, "supervisor.log", "supervisor.lock", "waiting.lock", COLLECTED)
 
 
 def state_dir(environ: Mapping[str, str]) -> Path:

@@ -51,6 +51,7 @@ class Fleet(Generic[J]):
         self.known: Control | None = None
         self._began: dict[str, float] = {}  # when the job was brought up that hosts were last seen to have
         self._held: Held | None = None
+        self._turn = contextlib.ExitStack()  # the locks that are held
         self._following: Followed | None = None
         self._silent: dict[str, DeployError] = {}  # hosts that do not answer, and are not asked again
         self._live: LiveFanOut | None = None
@@ -169,10 +170,24 @@ class Fleet(Generic[J]):
         """Hold the job's lock, here and on all hosts that can be reached."""
         if break_it:
             break_lock(self.job.lock)
+        with contextlib.ExitStack() as self._turn:
+            self._turn.enter_context(self._lock(command, break_it=break_it))
+            yield
+
+    @contextlib.contextmanager
+    def let_in(self, command: str) -> Iterator[None]:
+        """Let others have the job's lock for the length of the block; a supervisor leaves a change to this command still."""
+        with hold(self.job.waiting_lock, command):
+            self._turn.close()
+            yield
+            self._turn.enter_context(self._lock(command, stay=True))
+
+    @contextlib.contextmanager
+    def _lock(self, command: str, *, break_it: bool = False, stay: bool = False) -> Iterator[None]:
         heard = [host_job for host, host_job in self.host_jobs.items() if host not in self._silent]
         with (
             hold(self.job.lock, command),
-            self._together.lock(heard, command, break_it=break_it) as held,
+            self._together.lock(heard, command, break_it=break_it, stay=stay) as held,
         ):
             self._held = held
             if held is not None:
@@ -228,6 +243,12 @@ class Fleet(Generic[J]):
         return self.merge(seen, silent)
 
     # All hosts side by side.
+
+    def chosen(self, hosts: Iterable[str]) -> tuple[list[J], list[J]]:
+        """Return the job's place on each of `hosts`, and on all others that have answered when last observed."""
+        wanted = set(hosts)
+        others = [one for host, one in self.host_jobs.items() if host not in wanted | set(self.down)]
+        return [one for host, one in self.host_jobs.items() if host in wanted], others
 
     def on(self, hosts: Iterable[str], task: Callable[[J], T]) -> Outcome[J, T]:
         """Do `task` on all `hosts` of the job at the same time."""

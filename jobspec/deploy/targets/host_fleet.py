@@ -76,9 +76,11 @@ class ManyHosts:
         """Do `task` for all hosts side by side; every one is tried, whatever happens to the others."""
         return fan_out(hosts, task)
 
-    def lock(self, host_jobs: Sequence[HostJob], command: str, *, break_it: bool) -> AbstractContextManager[Held]:
+    def lock(
+        self, host_jobs: Sequence[HostJob], command: str, *, break_it: bool, stay: bool
+    ) -> AbstractContextManager[Held]:
         """Hold the job's lock on all hosts that can be reached."""
-        return hold_on(host_jobs, "lock", command, break_it=break_it)
+        return hold_on(host_jobs, "lock", command, break_it=break_it, stay=stay)
 
     def following(self, job: JobDir, host_jobs: Sequence[HostJob], detector: FailureDetector) -> Followed:
         """Return what follows hosts, in the name of this machine and its state directory."""

@@ -91,11 +91,10 @@ class Hosts:
 
         del fabric
         self.fleet.connect()
-        # While hosts let us in: what is needed as soon as they have.
         import docker
 
         del docker
-        read_templates(self._target)
+        read_templates(self._target)  # while hosts let us in: it is needed as soon as they have
 
     def close(self) -> None:
         """Let go of all connections."""
@@ -136,9 +135,7 @@ class Hosts:
         """Check whether hosts are fit for the job; finds everything that is wrong, and changes nothing."""
         from jobctl.jobspec.deploy.check.preflight import Preflight
 
-        wanted = set(hosts)
-        checked = [self.host_jobs[host] for host in self.host_jobs if host in wanted]
-        others = [self.host_jobs[host] for host in self.host_jobs if host not in wanted | set(self.fleet.down)]
+        checked, others = self.fleet.chosen(hosts)
         preflight = Preflight(checked, plan, deep=deep, others=others)
         findings = preflight.run()
         if fitness == "off":
@@ -179,6 +176,10 @@ class Hosts:
     def lock(self, command: str, *, break_it: bool = False) -> AbstractContextManager[None]:
         """Hold the job's lock, here and on all hosts that can be reached, while steps are applied."""
         return self.fleet.lock(command, break_it=break_it)
+
+    def let_in(self, command: str) -> AbstractContextManager[None]:
+        """Let others have the lock for the length of the block."""
+        return self.fleet.let_in(command)
 
     def follow(self) -> AbstractContextManager[Feed]:
         """Be the job's only supervisor, wherever others may be started: launchers are answered."""

@@ -69,8 +69,13 @@ class Together(Protocol[L]):
     def on(self, hosts: Iterable[H], task: Callable[[H], T]) -> Outcome[H, T]:
         """Do `task` for all hosts."""
 
-    def lock(self, host_jobs: Sequence[L], command: str, *, break_it: bool) -> AbstractContextManager[Held | None]:
-        """Hold the job's lock on hosts, beside that of this machine; None where there is no other."""
+    def lock(
+        self, host_jobs: Sequence[L], command: str, *, break_it: bool, stay: bool
+    ) -> AbstractContextManager[Held | None]:
+        """Hold the job's lock on hosts, beside that of this machine; None where there is no other.
+
+        To `stay` is to hold nothing where the job is down.
+        """
 
     def following(self, job: JobDir, host_jobs: Sequence[L], detector: FailureDetector) -> Followed:
         """Return what follows hosts, not started yet."""

@@ -134,6 +134,10 @@ class Local:
         """Hold the job's lock while steps are applied."""
         return self.fleet.lock(command, break_it=break_it)
 
+    def let_in(self, command: str) -> AbstractContextManager[None]:
+        """Let others have the lock for the length of the block."""
+        return self.fleet.let_in(command)
+
     def follow(self) -> AbstractContextManager[Feed]:
         """Be the job's only supervisor: its launchers are answered."""
         return self.fleet.follow()

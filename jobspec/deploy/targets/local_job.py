@@ -153,7 +153,9 @@ class OneMachine:
         """Do `task`."""
         return Outcome({host: task(host) for host in hosts}, {})
 
-    def lock(self, host_jobs: Sequence[LocalJob], command: str, *, break_it: bool) -> AbstractContextManager[None]:
+    def lock(
+        self, host_jobs: Sequence[LocalJob], command: str, *, break_it: bool, stay: bool
+    ) -> AbstractContextManager[None]:
         """Hold no other lock."""
         return nullcontext()
 

@@ -293,7 +293,7 @@ class BringUp:
     def _bring_in(self, change: HostsChange, failed: Failures) -> tuple[tuple[Step, ...], HostsChange, Failures]:
         """Have nodes that join get ready while what runs goes on; return the steps for that, what is left to do, and who failed.
 
-        Raises Refused if the job has ended meanwhile.
+        Raises Refused if the job has ended meanwhile, or another command has changed it.
         """
         from jobctl.jobspec.deploy.apply.joining import bring_in, joining
         from jobctl.jobspec.deploy.model.observed import SETTLED
@@ -307,6 +307,9 @@ class BringUp:
         with self.reporter.waiting() as waiting:
             deployer.tell = waiting.show
             joined = bring_in(deployer, steps, change.observed)
+        if joined.overtaken is not None:
+            words = f"job `{self.plan.job}` {joined.overtaken} while new nodes got ready: this command changed nothing"
+            raise Refused(words, f"`jobctl status {self.plan.job}` shows it")
         for node, why in sorted(joined.cold.items()):
             self.reporter.say(f"node {node} starts cold: {why}")
         left = self.change(joined.observed)
