@@ -71,6 +71,8 @@ class EtcdReplacement:
         session, terms = self.session, order.autonomy
         if terms is None or not terms.spares or order.command != "run" or session.agreed != order.id:
             return []
+        if session.ended == order.id:
+            return []
         if now - self.began < order.lease_limit + MARGIN:
             return []
         gone = session.gone

@@ -105,6 +105,8 @@ class SessionReport:
     courses: Optional[Dict[int, NodeCourse]] = (
         None  # with etcd: how nodes do in its generation, once one of them has failed
     )
+    known: bool = False  # with etcd: whether it has answered since this process began
+    ended: Optional[str] = None  # with etcd: the id of its generation, if all nodes have ended well there
 
     def to_json(self) -> Json:
         """Return its JSON form."""
