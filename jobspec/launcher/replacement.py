@@ -129,8 +129,7 @@ def moved_to(order: Order, homes: Mapping[int, HotSpare], headway: Headway) -> O
         members=members,
         rendezvous=Rendezvous(first.address, port, name),
         autonomy=changed(
-            terms,
-            failures=[*terms.failures, failure(order, homes, headway)],
+            terms.with_failure(failure(order, homes, headway)),
             spares=[spare for spare in terms.spares if spare not in homes.values()],
             moved=LastMove(number, name, 1 + (terms.moved.times if terms.moved is not None else 0), {}),
         ),

@@ -125,7 +125,7 @@ def test_it_is_newer_than_what_others_begin_after_the_same_order(monkeypatch: py
     rendezvous = type(base.rendezvous)("127.0.0.0", 1, "g9")
     later = Order(**{**vars(base), "number": 9, "rendezvous": rendezvous})
     assert base.age < later.age < made.age < Order(**{**vars(base), "command": "stop"}).age
-    assert base.with_news(made.news(9)).members == made.members
+    assert base.with_news(made.news()).members == made.members
 
 
 def test_with_the_first_node_the_others_meet_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:

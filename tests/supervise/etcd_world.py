@@ -237,6 +237,7 @@ class EtcdSim(Sim):
     """The world, with an etcd."""
 
     bugs: EtcdBugs
+    budget = 1000  # of restarts
 
     def __init__(
         self, nodes: int, spares: int, seed: int, *, least: int | None = None, bugs: EtcdBugs | None = None
@@ -253,7 +254,7 @@ class EtcdSim(Sim):
         return EtcdLauncher(self, host, node)
 
     def generation(self, homes: dict[int, str], number: int) -> Generation:
-        return replace(super().generation(homes, number), autonomy=AutonomyTerms(1000, (), (1, 9)), began=1.0)
+        return replace(super().generation(homes, number), autonomy=AutonomyTerms(self.budget, (), (1, 9)), began=1.0)
 
     def done(self, number: int) -> set[int]:
         """The nodes that have ended well in a generation."""
