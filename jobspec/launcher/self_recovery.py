@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from jobctl.jobspec.launcher.agent import Launcher
     from jobctl.jobspec.launcher.autonomy import OrderKeeper
     from jobctl.jobspec.launcher.order import Member, Order
+    from jobctl.jobspec.launcher.replacement import NodeReplacement
     from jobctl.jobspec.launcher.session_lease import LeaseSession
 
 
@@ -39,11 +40,10 @@ class SelfRecovery:
     def __init__(self, launcher: Launcher, keeper: OrderKeeper, supervised: Optional[Callable[[float], bool]]) -> None:
         self.launcher = launcher
         self.autonomy = Autonomy(launcher.launch, launcher.report, keeper, supervised)
-        self.replacement = Replacement(keeper) if isinstance(keeper, PeerOrders) else None
-        self.etcd_replacement: Optional[EtcdReplacement] = None
+        self.replacement: Optional[NodeReplacement] = Replacement(keeper) if isinstance(keeper, PeerOrders) else None
         if launcher.session is not None and supervised is not None:
             launcher.session.reached = launcher.report.reached
-            self.etcd_replacement = EtcdReplacement(launcher.session, launcher.launch, supervised)
+            self.replacement = EtcdReplacement(launcher.session, launcher.launch, supervised)
         self.going_back = GoingBack(keeper) if isinstance(keeper, PeerOrders) else None
         keeper.own = lambda: launcher.report.headway(launcher.orders.order, time.time())
         keeper.failed = lambda: self.failed
@@ -135,15 +135,12 @@ class SelfRecovery:
     def replace_lost(self) -> None:
         """Give lost nodes to hot spares, or say why not."""
         launcher, orders = self.launcher, self.launcher.peer_orders
-        if self.etcd_replacement is not None and launcher.session is not None:
-            why = self.etcd_replacement.look(launcher.orders.order, launcher.links.done, boot_time())
-            if why is not None:
-                launcher.session.say_once(why)
-        if self.replacement is None or orders is None:
+        if self.replacement is None:
             return
-        why = self.replacement.look(launcher.links.done, boot_time())
+        order = launcher.orders.order if orders is None else orders.order
+        why = self.replacement.look(order, launcher.links.done, boot_time())
         if why is not None:
-            orders.say_once(why)
+            self.replacement.keeper.say_once(why)
 
     def name_stragglers(self, now: float) -> None:
         """Write down which nodes make the others wait, where no supervisor does."""

@@ -137,7 +137,7 @@ class AloneLauncher(Launcher):
             self.tick()
         self.begin()
         if self.mine:
-            self.replacement.look(self.done(), now)
+            self.replacement.look(self.orders.order, self.done(), now)
             if not self.sim.bugs.waits_for_ever:
                 self.going_back.look(now)
         self.recover()
