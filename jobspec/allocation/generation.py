@@ -97,7 +97,8 @@ class Generations:
         newest = self.newest()
         number = newest["number"] + 1 if newest else 1
         again = newest is not None and not self.start.get("fresh_budget")
-        failures = terms_of(newest)["failures"] if newest is not None and again else []
+        last = terms_of(newest) if newest is not None and again else {}
+        spent = {"failures": last.get("failures", []), **({"earlier": last["earlier"]} if last.get("earlier") else {})}
         terms = terms_of(template)
         meeting = template["rendezvous"]
         first, last = terms["ports"]
@@ -116,7 +117,7 @@ class Generations:
                 "port": port,
                 "id": "%s-%d-%s" % (template["job"], number, os.urandom(4).hex()),
             },
-            "autonomy": {**terms, "failures": failures},
+            "autonomy": {**terms, **spent},
         }
         if "alone" in template:  # launchers of an earlier version look there
             order["alone"] = order["autonomy"]

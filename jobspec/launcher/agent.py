@@ -254,7 +254,7 @@ class Launcher:
             return 0
         failure = self.report.fields.failure
         if self.session is not None and self.gossip is None:
-            return 0  # engines start what failed again where there is etcd, but this is the end
+            return 0  # engines start what failed again where an earlier version made the container, but this is the end
         if order is not None and order.exit_code is not None:
             note("the job ends: %s" % order.why)
             return order.exit_code

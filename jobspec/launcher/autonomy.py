@@ -199,7 +199,7 @@ class FailedNode:
             number=number,
             grace=0.0,  # a process whose peer is gone hangs in its collective: it gets no time to end
             rendezvous=Rendezvous(last.address, port, name),
-            autonomy=changed(terms, failures=[*terms.failures, self.failure]),
+            autonomy=terms.with_failure(self.failure),
         )
 
 
@@ -210,14 +210,12 @@ def why_restarted(nodes: List[int]) -> str:
 
 def given_up(order: Order, failure: NodeFailure, why: str) -> Order:
     """Return the order with which launchers on hosts end the job, and stay: an engine would start again what ends."""
-    terms = order.autonomy
-    if terms is not None:
-        terms = changed(terms, failures=[*terms.failures, failure])
+    terms = order.autonomy.with_failure(failure) if order.autonomy is not None else None
     return changed(order, command="stop", grace=0.0, why=why, autonomy=terms, pause=None)
 
 
 def earlier_failures(order: Order) -> List[NodeFailure]:
-    """Return the failures that an order has, the oldest first."""
+    """Return the failures that an order tells of, the oldest first."""
     return list(order.autonomy.failures) if order.autonomy is not None else []
 
 

@@ -49,12 +49,13 @@ class ControlFile:
             before = self.order
             self.order = self.file if self.peers is None else self.peers.follow(self.file)
             return replaced or self.order is not before
-        orders = [order for order in (self.file, self.session.order) if order is not None]
+        known = [order for order in (self.file, self.session.order) if order is not None]
+        orders = [order for order in known if self.session.counts(order)]
         newest = max(orders, key=lambda order: order.age, default=None)
         if newest is None or newest == self.order:
             return False
         self.order = newest
-        if newest is self.file:
+        if newest is self.file and not self.session.has_lost(newest):
             self.session.propose(newest)
         return True
 
@@ -74,7 +75,10 @@ class ControlFile:
             self.complain("the control file is unreadable: %s" % problem)
             return False
         if first and order.command == "finish":
-            return False  # that ended the launcher before this one, whose own order is yet to come
+            # That ended the launcher before this one, whose own order is yet to come. Has etcd heard of it?
+            if self.session is not None and self.launch.etcd is not None:
+                self.session.hear_end(order)
+            return False
         self.file = order
         return True
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from jobctl.jobspec.launcher.etcd import of64
+from jobctl.jobspec.launcher.etcd import of64, text64
 from jobctl.jobspec.launcher.lease import NOBODY
 from jobctl.jobspec.launcher.order import Order
 from jobctl.jobspec.launcher.session_messages import NodeCourse
@@ -13,12 +13,38 @@ from jobctl.jobspec.launcher.session_messages import NodeCourse
 if TYPE_CHECKING:
     from typing import Dict, Iterable, List, Optional
 
+    from jobctl.jobspec.launcher.etcd import Etcd
     from jobctl.jobspec.launcher.files import Json
 
 
 def key_for(prefix: str, node: int, host: str) -> str:
     """Return the key of a node; NOBODY is the idle launcher of a host."""
     return "%s/spares/%s" % (prefix, host) if node == NOBODY else "%s/nodes/%d" % (prefix, node)
+
+
+def over_key(prefix: str) -> str:
+    """Return the key that says in which generation all nodes have ended well: nothing of that begins again."""
+    return "%s/over" % prefix
+
+
+def has_place(order: Order, node: int, host: str) -> bool:
+    """Return whether a launcher on this host has a place in an order: that of its node, or that of an idle one."""
+    if node == NOBODY:
+        return all(member.host != host for member in order.members)
+    return any(member.node == node and member.host == host for member in order.members)
+
+
+def put_if(etcd: Etcd, condition: Json, key: str, value: str, lease: Optional[str] = None) -> None:
+    """Write a key if a condition on a key holds, that of this one unless it names another. Raises EtcdError."""
+    put = {"key": text64(key), "value": text64(value), **({} if lease is None else {"lease": lease})}
+    etcd.call("/v3/kv/txn", compare=[{"key": put["key"], **condition}], success=[{"request_put": put}])
+
+
+def remove_rest(etcd: Etcd, prefix: str) -> None:
+    """Remove all that a job has in etcd, unless a launcher of a node is still there. Raises EtcdError."""
+    start, end = text64(prefix + "/nodes/"), text64(prefix + "/nodes0")  # the character after the slash
+    if not etcd.call("/v3/kv/range", key=start, range_end=end).get("kvs"):
+        etcd.call("/v3/kv/deleterange", key=text64(prefix + "/"), range_end=text64(prefix + "0"))
 
 
 class JobKeys:
@@ -28,9 +54,13 @@ class JobKeys:
         self.prefix = prefix
         self.items: Dict[str, Json] = {of64(item["key"]): item for item in found}
         there = self.items.get(prefix + "/generation")
-        self.revision = str(there["mod_revision"]) if there else "0"
+        revision = str(there["mod_revision"]) if there else "0"
+        # That the generation is still the one that was read.
+        self.unchanged: Json = {"key": text64(prefix + "/generation"), "target": "MOD", "mod_revision": revision}
         self.order = Order.from_json(json.loads(of64(there["value"]))) if there else None
         self.nodes: List[int] = list(self.order.nodes) if self.order else []
+        over = self.items.get(over_key(prefix))
+        self.over = json.loads(of64(over["value"]))["generation"] if over else None
 
     def of_node(self, node: int) -> Optional[Json]:
         """Return the key of a node, None while nobody has it."""
@@ -47,6 +77,17 @@ class JobKeys:
         found = {node: course_in(self.of_node(node)) for node in self.nodes}
         id_ = self.order.id if self.order is not None else None
         return {node: one for node, one in found.items() if one is not None and one.generation == id_}
+
+    @property
+    def are_done(self) -> bool:
+        """Whether all members say that they have ended well in the generation that is there."""
+        found = self.courses
+        return bool(self.nodes) and all(node in found and found[node].done for node in self.nodes)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether that was so at any time: launchers that know it leave, and take their keys along."""
+        return self.order is not None and self.order.command == "run" and self.over == self.order.id
 
     @property
     def spares(self) -> List[str]:

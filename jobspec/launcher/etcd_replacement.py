@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.launcher.lease import NOBODY
 from jobctl.jobspec.launcher.old_places import MARGIN
-from jobctl.jobspec.launcher.replacement import TURN, ended_by_loss, moved_to
+from jobctl.jobspec.launcher.replacement import TURN, NodeReplacement, moved_to
 
 if TYPE_CHECKING:
     from typing import Callable, List, Optional, Sequence, Set
@@ -20,45 +19,20 @@ AWAY = MARGIN  # seconds for which a node has had no lease: a launcher that is s
 NOBODY_LEFT = 10.0  # seconds more that idle launchers leave to a supervisor, of which they hear nothing
 
 
-class EtcdReplacement:
-    """Begins the generation in which lost nodes are on hot spares, if this launcher is the one to do so.
+class EtcdReplacement(NodeReplacement):
+    """Has launchers decide by the leases in etcd which nodes are lost.
 
-    A node without a lease in etcd runs nowhere, and begins nowhere before etcd gives it the next one. So nobody else has
-    to be asked, however many are left: where none is, the idle launcher of a spare begins it.
+    A node without one runs nowhere, and begins nowhere before etcd gives it the next one. So nobody else has to be asked,
+    however many are left: where none is, the idle launcher of a spare begins the generation. Launchers of earlier
+    versions leave as soon as their nodes have ended well.
     """
 
     def __init__(self, session: LeaseSession, launch: Launch, supervised: Callable[[float], bool]) -> None:
+        super().__init__(session)
         self.session, self.launch, self.supervised = session, launch, supervised
-        self.since: Optional[float] = None  # when it was first possible
-        self.entered: Optional[str] = None  # the generation that was looked at last, …
-        self.began = 0.0  # … and since when: a node that is to begin may not have a lease yet
 
-    def look(self, order: Optional[Order], done: Set[int], now: float) -> Optional[str]:
-        """Do what is due now; return what a node without a lease waits for, None if none does.
-
-        `done` are nodes that have ended well, and whose launchers have left: those of earlier versions do so at once.
-        """
-        if order is not None and order.id != self.entered:
-            self.entered, self.began = order.id, now
-        lost = self.lost(order, now) if order is not None else []
-        if order is None or not lost:
-            self.since = None
-            return None
-        why = self.prevented(order, lost, done)
-        if why is not None:
-            self.since = None
-            return why
-        self.since = now if self.since is None else self.since
-        if now - self.since >= self.turn(order):
-            self.since = None
-            self.session.propose(self.next(order, lost), order.id)
-        return None
-
-    def next(self, order: Order, lost: Sequence[int]) -> Order:
-        """Return what follows `order`: the generation with the lost nodes elsewhere, or the end of the job."""
-        assert order.autonomy is not None
-        if order.autonomy.restarts_left(time.time()) <= 0:
-            return ended_by_loss(order, lost, self.session.headway)
+    def successor(self, order: Order, lost: Sequence[int]) -> Order:
+        """Return the generation after `order` in which the lost nodes are on spares."""
         return moved_to(order, dict(zip(lost, self.ready_spares(order))), self.session.headway)
 
     def ready_spares(self, order: Order) -> List[HotSpare]:
@@ -66,10 +40,12 @@ class EtcdReplacement:
         spares = order.autonomy.spares if order.autonomy is not None else ()
         return [spare for spare in spares if spare.host in self.session.spares]
 
-    def lost(self, order: Order, now: float) -> List[int]:
+    def lost(self, order: Order, done: Set[int], now: float) -> List[int]:
         """Return the nodes that run nowhere; none unless this launcher has a lease, and may decide."""
         session, terms = self.session, order.autonomy
         if terms is None or not terms.spares or order.command != "run" or session.agreed != order.id:
+            return []
+        if session.ended == order.id:
             return []
         if now - self.began < order.lease_limit + MARGIN:
             return []

@@ -9,7 +9,7 @@ import signal
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.launcher.etcd import Etcd, EtcdError, Quorum, of64, text64
-from jobctl.jobspec.launcher.etcd_keys import JobKeys, failed_in, key_for
+from jobctl.jobspec.launcher.etcd_keys import JobKeys, failed_in, has_place, key_for, over_key, put_if, remove_rest
 from jobctl.jobspec.launcher.files import read_json, read_secrets, write_json
 from jobctl.jobspec.launcher.lease import FIRST_TICKS, NOBODY, TICK
 from jobctl.jobspec.launcher.network import is_cut
@@ -45,7 +45,8 @@ class EtcdSession:
         self.node = launch.node  # NOBODY as long as the launcher is idle
         self.instance = os.urandom(8).hex()
         self.course: Optional[NodeCourse] = None  # what others are to know of the node, beside its key
-        self.keys = JobKeys(self.prefix, [])  # what etcd has of the job
+        self.keys = JobKeys(self.prefix, [])  # what etcd has of the job, …
+        self.known = False  # … and whether it was asked
         self.hurries = 0.0  # until when it looks more often for what they say, as one has failed
         self.written: Optional[str] = None  # the value of our key, as last seen
         self.pipe = MessagePipe(channel)
@@ -107,7 +108,7 @@ class EtcdSession:
             problem = str(error)
             self.pause(self.quorum.paused(now) if error.status is None else None)
         self.say(problem)
-        settled = (self.has_key or not self.belongs()) and now >= self.hurries
+        settled = (self.has_key or not self.wants_key()) and now >= self.hurries
         return 0.0 if again else TICK if problem or settled else FIRST_TICKS
 
     def pause(self, at: Optional[float]) -> None:
@@ -129,7 +130,7 @@ class EtcdSession:
         if request.node is not None and request.node != self.node:
             self.node, self.course = request.node, None
             self.give_up()
-        if request.release and not self.belongs():
+        if request.release and not self.wants_key():
             self.give_up()
         if request.proposal is not None:
             self.proposal, self.after = request.proposal, request.after
@@ -159,6 +160,8 @@ class EtcdSession:
             node=self.node,
             spares=self.keys.spares,
             courses=self.keys.courses,
+            known=self.known,
+            ended=self.keys.over if self.keys.is_over else None,
         )
         self.pipe.flush()
         if self.pipe.out:
@@ -175,7 +178,7 @@ class EtcdSession:
             self.before = None
         if self.lease is not None:
             self.renew(self.lease)
-        if self.ttl and self.lease is None:
+        if self.ttl and self.lease is None and self.wants_key():
             self.asked = boot_time()
             self.lease = self.grant()
             self.lease_ttl = self.ttl
@@ -185,6 +188,10 @@ class EtcdSession:
             took = True
         elif self.has_key and self.lease is not None and self.written != self.value:
             self.put_key(self.lease, self.lease)
+            took = True
+        if self.order is not None and self.keys.are_done and not self.keys.is_over:
+            over = json.dumps({"generation": self.order.id})
+            put_if(self.etcd, self.keys.unchanged, over_key(self.prefix), over)
             took = True
         return self.put_proposal() or took
 
@@ -202,12 +209,7 @@ class EtcdSession:
 
     def put_key(self, before: Optional[str], lease: str) -> None:
         """Write the node's key again, with `lease`, if it still goes with the lease `before`."""
-        key = text64(self.key)
-        self.etcd.call(
-            "/v3/kv/txn",
-            compare=[{"key": key, "target": "LEASE", "lease": before}],
-            success=[{"request_put": {"key": key, "value": text64(self.value), "lease": lease}}],
-        )
+        put_if(self.etcd, {"target": "LEASE", "lease": before}, self.key, self.value, lease)
 
     def renew(self, lease: str) -> None:
         """Keep the lease alive."""
@@ -228,9 +230,11 @@ class EtcdSession:
         now = boot_time()
         end = self.prefix + "0"  # the character after the slash
         found = self.etcd.call("/v3/kv/range", key=text64(self.prefix + "/"), range_end=text64(end)).get("kvs", [])
-        before, self.keys = failed_in(self.keys.courses), JobKeys(self.prefix, found)
+        before, self.keys, self.known = failed_in(self.keys.courses), JobKeys(self.prefix, found), True
         if self.keys.order != self.order:
             self.order, self.changed = self.keys.order, True
+        if self.proposal is not None and not self.is_due(self.proposal):
+            self.proposal = None
         if self.order is not None and self.proposal is None:
             self.take_length(self.order)
         self.gone = {node: self.gone.get(node, now) for node in self.keys.missing}
@@ -252,7 +256,7 @@ class EtcdSession:
         if self.has_key:
             self.lose()  # somebody has deleted it
             return True
-        if self.lease is None or not self.belongs():
+        if self.lease is None or not self.wants_key():
             return False
         if mine is not None:
             host = json.loads(of64(mine["value"]))["host"]
@@ -260,41 +264,40 @@ class EtcdSession:
         self.take_key(self.lease)
         return True
 
-    def belongs(self) -> bool:
-        """Return whether the newest known order has the node on this host. If not, its key is for the launcher on another one."""
+    def wants_key(self) -> bool:
+        """Return whether the newest known order runs, and has the node on this host.
+
+        If not, the key is for the launcher on another one, or for none: the launcher that has it may go on with the job.
+        """
         known = [order for order in (self.order, self.proposal) if order is not None]
         newest = max(known, key=lambda order: order.age, default=None)
-        if newest is None:
-            return True
-        if self.node == NOBODY:
-            return all(m.host != self.host for m in newest.members)
-        return any(m.node == self.node and m.host == self.host for m in newest.members)
+        if newest is None or newest.command != "run" or (newest is self.order and self.keys.is_over):
+            return False
+        return has_place(newest, self.node, self.host)
 
     def take_key(self, lease: str) -> None:
         """Take the node's key if nobody has it; the next look says whether we do."""
-        self.etcd.call(
-            "/v3/kv/txn",
-            compare=[{"key": text64(self.key), "target": "CREATE", "create_revision": "0"}],
-            success=[{"request_put": {"key": text64(self.key), "value": text64(self.value), "lease": lease}}],
-        )
+        put_if(self.etcd, {"target": "CREATE", "create_revision": "0"}, self.key, self.value, lease)
+
+    def is_due(self, order: Order) -> bool:
+        """Return whether what is proposed is newer than what etcd has, and follows that where it has to.
+
+        The end of the job follows something: where nothing is left of it in etcd, it has ended.
+        """
+        there = self.order
+        if there is None:
+            return self.after is None and order.command != "finish"
+        return order.age > there.age and (self.after is None or (there.id == self.after and there.command == "run"))
 
     def put_proposal(self) -> bool:
-        """Put what was proposed into etcd if that is due; say whether to look again at once. Raises EtcdError."""
-        order, after = self.proposal, self.after
-        if order is None or not self.has_key:
+        """Put what is proposed into etcd; say whether to look again at once. Raises EtcdError.
+
+        To begin a generation takes the node's lease, to end one does not.
+        """
+        order = self.proposal
+        if order is None or (order.command == "run" and not self.has_key):
             return False
-        there = self.order
-        late = there is not None and order.age <= there.age
-        follows = there is not None and there.id == after and there.command == "run"
-        if late or (after is not None and not follows):
-            self.proposal = None
-            return False
-        key = text64(self.prefix + "/generation")
-        self.etcd.call(
-            "/v3/kv/txn",
-            compare=[{"key": key, "target": "MOD", "mod_revision": self.keys.revision}],
-            success=[{"request_put": {"key": key, "value": text64(json.dumps(order.to_json()))}}],
-        )
+        put_if(self.etcd, self.keys.unchanged, self.prefix + "/generation", json.dumps(order.to_json()))
         return True
 
     def leave(self) -> None:
@@ -304,10 +307,7 @@ class EtcdSession:
                 self.revoke(self.lease)
             proposal = self.proposal or self.order
             if proposal is not None and proposal.command == "finish":
-                start, end = text64(self.prefix + "/nodes/"), text64(self.prefix + "/nodes0")
-                if not self.etcd.call("/v3/kv/range", key=start, range_end=end).get("kvs"):
-                    start, end = text64(self.prefix + "/"), text64(self.prefix + "0")
-                    self.etcd.call("/v3/kv/deleterange", key=start, range_end=end)
+                remove_rest(self.etcd, self.prefix)
 
     def revoke(self, lease: str) -> None:
         """End a lease, and the key that goes with it. Raises EtcdError if nobody answers."""

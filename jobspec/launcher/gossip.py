@@ -14,7 +14,7 @@ from jobctl.jobspec.launcher.files import read_json
 from jobctl.jobspec.launcher.gossip_message import GossipMessage
 from jobctl.jobspec.launcher.lease import FIRST_TICKS, TICK, MajorityLease
 from jobctl.jobspec.launcher.order import Member, Order
-from jobctl.jobspec.launcher.peer_orders import FAILURES, SILENT
+from jobctl.jobspec.launcher.peer_orders import SILENT
 from jobctl.jobspec.launcher.pipe import MessagePipe
 from jobctl.jobspec.launcher.processes import SIGNALS, boot_time, die_with_parent
 from jobctl.jobspec.launcher.progress import Headway
@@ -165,7 +165,7 @@ class GossipMember:
                 continue
             message.answer = peer.said.tick if peer and peer.said.generation == message.generation else None
             message.knows = self.met.get(member.node)
-            message.order = None if peer and peer.said.age >= message.age else self.order.news(FAILURES)
+            message.order = None if peer and peer.said.age >= message.age else self.order.news()
             with contextlib.suppress(OSError):
                 self.socket.sendto(json.dumps(message.to_json()).encode(), to)
 

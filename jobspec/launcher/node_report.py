@@ -130,14 +130,14 @@ class NodeReport:
                 del data[name]
         return data
 
-    def go_on_from(self, last: Json) -> None:
+    def go_on_from(self, last: Json, kept: Sequence[str] = ENDED) -> None:
         """Take over the order that an earlier launcher of this node reports, and how its generation has ended, if it has.
 
-        Raises AttributeError, KeyError, TypeError or ValueError for what no launcher has written.
+        `kept` are the states in which it has. Raises AttributeError, KeyError, TypeError or ValueError for what no launcher has written.
         """
         self.left = [int(node) for node in last.get("left") or ()]
         self.order = Order.from_json(last["order"]) if last.get("order") else None
-        if last.get("state") not in ENDED:
+        if last.get("state") not in kept:
             return
         failure = last.get("failure")
         self.processes = [ProcessRecord.from_json(process) for process in last.get("processes") or ()]

@@ -241,13 +241,14 @@ class Order:
         address = addresses.get(self.rendezvous.address, self.rendezvous.address)
         return changed(self, members=members, rendezvous=changed(self.rendezvous, address=address))
 
-    def news(self, most: int) -> OrderNews:
-        """Return what a launcher with an older order needs to know, with at most so many failures: see `with_news`."""
-        data, terms = self.to_json(), self.autonomy
+    def news(self) -> OrderNews:
+        """Return what a launcher with an older order needs to know: see `with_news`."""
+        data, terms = self.to_json(), self.autonomy.abridged() if self.autonomy is not None else None
         named = ("began", "number", "command", "grace", "rendezvous", "exit_code", "why", "moves")
         news = OrderNews(
             order={**{name: data[name] for name in named if name in data}, "pause": self.pause},
-            failures=[changed(failure, tail=[]) for failure in terms.failures[-most:]] if terms is not None else [],
+            failures=[changed(failure, tail=[]) for failure in terms.failures] if terms is not None else [],
+            earlier=terms.earlier if terms is not None else None,
         )
         if terms is not None and terms.moved is not None:
             news.homes = [Home(m.node, m.host, m.address, m.port) for m in self.members]
@@ -263,6 +264,8 @@ class Order:
         homes = {home.node: home for home in news.homes or ()}
         return changed(
             order,
-            autonomy=changed(self.autonomy, failures=news.failures, moved=news.moved, spares=spares),
+            autonomy=changed(
+                self.autonomy, failures=news.failures, earlier=news.earlier, moved=news.moved, spares=spares
+            ),
             members=[m.at(*homes[m.node].place) if m.node in homes else m for m in order.members],
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from jobctl.jobspec.launcher.autonomy_terms import HotSpare, LastMove
+from jobctl.jobspec.launcher.autonomy_terms import EarlierFailures, HotSpare, LastMove
 from jobctl.jobspec.launcher.failure import NodeFailure
 from jobctl.jobspec.launcher.records import flat, record, with_rest
 
@@ -38,6 +38,7 @@ class OrderNews:
     homes: Optional[Sequence[Home]] = None
     moved: Optional[LastMove] = None
     spares: Optional[Sequence[HotSpare]] = None
+    earlier: Optional[EarlierFailures] = None
 
     def to_json(self) -> Json:
         """Return its JSON form: the keys of the order are among the others."""
@@ -48,17 +49,20 @@ class OrderNews:
             data["moved"] = flat(self.moved)
         if self.spares is not None:
             data["spares"] = [flat(spare) for spare in self.spares]
+        if self.earlier is not None:
+            data["earlier"] = flat(self.earlier)
         return data
 
     @classmethod
     def from_json(cls, data: Json) -> OrderNews:
         """Return what `to_json` has written. Raises AttributeError, KeyError, TypeError or ValueError."""
-        own = ("failures", "homes", "moved", "spares")
-        homes, moved, spares = data.get("homes"), data.get("moved"), data.get("spares")
+        own = ("failures", "homes", "moved", "spares", "earlier")
+        homes, moved, spares, earlier = data.get("homes"), data.get("moved"), data.get("spares"), data.get("earlier")
         return cls(
             order={name: value for name, value in data.items() if name not in own},
             failures=[NodeFailure.from_json(failure) for failure in data["failures"]],
             homes=None if homes is None else [Home(*home) for home in homes],
             moved=None if moved is None else with_rest(LastMove, moved),
             spares=None if spares is None else [with_rest(HotSpare, spare) for spare in spares],
+            earlier=None if earlier is None else with_rest(EarlierFailures, earlier),
         )

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from jobctl.jobspec.launcher.order_news import OrderNews
     from jobctl.jobspec.launcher.peer_messages import PeerMessage
 SILENT = 2.5  # ticks after which a launcher counts as not heard
-FAILURES = 50  # that a message tells of: a datagram holds no more than 64 KiB
 LEFT_ALONE = "leaves it to the supervisor"
 
 
@@ -205,7 +204,7 @@ class PeerOrders:
         if order is None or known is None or not order.is_of_launchers or list(order.age) <= known:
             return None
         same_base = list(order.age)[:3] == known[:3]
-        return order.news(FAILURES) if same_base else None
+        return order.news() if same_base else None
 
     def lacks(self, age: List[Any]) -> bool:
         """Return whether a launcher of the same job that is in an order of this age has a newer one than this launcher."""

@@ -17,6 +17,7 @@ from jobctl.jobspec.launcher.records import changed
 if TYPE_CHECKING:
     from typing import List, Mapping, Optional, Sequence, Set
 
+    from jobctl.jobspec.launcher.autonomy import OrderKeeper
     from jobctl.jobspec.launcher.autonomy_terms import HotSpare
     from jobctl.jobspec.launcher.order import Member, Order
     from jobctl.jobspec.launcher.peer_orders import PeerOrders
@@ -24,35 +25,34 @@ if TYPE_CHECKING:
 TURN = 2.0  # seconds that the launcher of the next node waits longer: as a rule one begins, and not all at once
 
 
-class Replacement:
-    """Begins the generation in which lost nodes are on hot spares, if this launcher is the one to do so."""
+class NodeReplacement:
+    """Begins the generation in which lost nodes are on hot spares, once it is this launcher's turn.
 
-    def __init__(self, orders: PeerOrders) -> None:
-        self.orders = orders
+    Which nodes are lost, and which launcher begins when, is known in different ways: by what launchers hear, and by etcd.
+    """
+
+    def __init__(self, keeper: OrderKeeper) -> None:
+        self.keeper = keeper
         self.since: Optional[float] = None  # when it was first possible
-        self.lease: Optional[str] = None
-        self.began = 0.0  # when this launcher has entered that lease: a node that has just moved is yet to be heard
+        self.entered: Optional[str] = None  # the lease of the order that was looked at last, …
+        self.began = 0.0  # … and since when: a node that is to begin there is yet to be heard, or to get its key
 
-    def look(self, done: Set[int], now: float) -> Optional[str]:
-        """Do what is due now; return what a node that is not heard waits for, None if none does.
+    def look(self, order: Optional[Order], done: Set[int], now: float) -> Optional[str]:
+        """Do what is due now; return what a node that is lost waits for, None if none does.
 
         `done` are nodes whose processes have ended well.
         """
-        order = self.orders.order
-        if order is not None and order.lease != self.lease:
-            self.lease, self.began = order.lease, now
+        if order is not None and order.lease != self.entered:
+            self.entered, self.began = order.lease, now
         lost = self.lost(order, done, now) if order is not None else []
-        if order is None or not lost:
-            self.since = None
-            return None
-        why = self.prevented(order, lost, done)
-        if why is not None:
+        why = self.prevented(order, lost, done) if order is not None and lost else None
+        if order is None or not lost or why is not None:
             self.since = None
             return why
         self.since = now if self.since is None else self.since
-        if now - self.since >= TURN * sorted(self.present(order)).index(self.orders.lease.me):
+        if now - self.since >= self.turn(order):
             self.since = None
-            self.orders.propose(self.next(order, lost), order.id)
+            self.keeper.propose(self.next(order, lost), order.id)
         return None
 
     def next(self, order: Order, lost: Sequence[int]) -> Order:
@@ -60,7 +60,33 @@ class Replacement:
         assert order.autonomy is not None
         if order.autonomy.restarts_left(time.time()) > 0:
             return self.successor(order, lost)
-        return ended_by_loss(order, lost, self.orders.headway)
+        return ended_by_loss(order, lost, self.keeper.headway)
+
+    # What is known in different ways.
+
+    def lost(self, order: Order, done: Set[int], now: float) -> List[int]:
+        """Return the nodes that run nowhere as far as this launcher can tell; none unless it may decide."""
+        raise NotImplementedError
+
+    def prevented(self, order: Order, lost: Sequence[int], done: Set[int]) -> Optional[str]:
+        """Return why no spare can take the lost nodes now, None if spares can."""
+        raise NotImplementedError
+
+    def turn(self, order: Order) -> float:
+        """Return how many seconds this launcher leaves to others: as a rule one begins, and not all at once."""
+        raise NotImplementedError
+
+    def successor(self, order: Order, lost: Sequence[int]) -> Order:
+        """Return the generation after `order` in which the lost nodes are on spares."""
+        raise NotImplementedError
+
+
+class Replacement(NodeReplacement):
+    """Has launchers on hosts decide that, by what they hear of each other."""
+
+    def __init__(self, orders: PeerOrders) -> None:
+        super().__init__(orders)
+        self.orders = orders
 
     def lost(self, order: Order, done: Set[int], now: float) -> List[int]:
         """Return the nodes that cannot run any more as far as this launcher can tell; none unless that holds for all it misses."""
@@ -94,6 +120,10 @@ class Replacement:
         if len(self.orders.ready_spares) < len(lost):
             return "%s, and no idle spare either; waits for its host, or for a supervisor" % who
         return None
+
+    def turn(self, order: Order) -> float:
+        """Return how many seconds this launcher leaves to those of nodes with lower numbers."""
+        return TURN * sorted(self.present(order)).index(self.orders.lease.me)
 
     def places(self, order: Order, lost: Sequence[int]) -> List[OldPlace]:
         """Return where nodes may still run by older orders, once these are moved.
@@ -129,8 +159,7 @@ def moved_to(order: Order, homes: Mapping[int, HotSpare], headway: Headway) -> O
         members=members,
         rendezvous=Rendezvous(first.address, port, name),
         autonomy=changed(
-            terms,
-            failures=[*terms.failures, failure(order, homes, headway)],
+            terms.with_failure(failure(order, homes, headway)),
             spares=[spare for spare in terms.spares if spare not in homes.values()],
             moved=LastMove(number, name, 1 + (terms.moved.times if terms.moved is not None else 0), {}),
         ),

@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.launcher.files import read_json, write_json
-from jobctl.jobspec.launcher.node_report import LauncherProcess, NodeReport
+from jobctl.jobspec.launcher.node_report import ENDED, LauncherProcess, NodeReport
 from jobctl.jobspec.launcher.processes import boot_time, start_ticks
 from jobctl.jobspec.launcher.progress import Headway
 from jobctl.jobspec.launcher.records import changed
@@ -62,9 +62,11 @@ class Report:
         counts = launch.rejoin is not None and not launch.regroups
         self.again = int(last.get("process_restarts") or 0) + (last.get("state") in HAVE_RUN) if counts else 0
         self.may_join = launch.rejoin is not None and self.again <= launch.rejoin
-        if not launch.has_session:
+        if launch.etcd is not None or not launch.has_session:
+            # A launcher that regroups with the others ended as its node failed, to be started again and to join them.
+            kept = ("succeeded", "stopped") if launch.regroups else ENDED
             with contextlib.suppress(AttributeError, KeyError, TypeError, ValueError):
-                self.fields.go_on_from(last)
+                self.fields.go_on_from(last, kept)
 
     @property
     def state(self) -> str:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from jobctl.jobspec.launcher.agent import Launcher
     from jobctl.jobspec.launcher.autonomy import OrderKeeper
     from jobctl.jobspec.launcher.order import Member, Order
+    from jobctl.jobspec.launcher.replacement import NodeReplacement
+    from jobctl.jobspec.launcher.session_lease import LeaseSession
 
 
 def started_again() -> Failure:
@@ -38,10 +40,10 @@ class SelfRecovery:
     def __init__(self, launcher: Launcher, keeper: OrderKeeper, supervised: Optional[Callable[[float], bool]]) -> None:
         self.launcher = launcher
         self.autonomy = Autonomy(launcher.launch, launcher.report, keeper, supervised)
-        self.replacement = Replacement(keeper) if isinstance(keeper, PeerOrders) else None
-        self.etcd_replacement: Optional[EtcdReplacement] = None
+        self.replacement: Optional[NodeReplacement] = Replacement(keeper) if isinstance(keeper, PeerOrders) else None
         if launcher.session is not None and supervised is not None:
-            self.etcd_replacement = EtcdReplacement(launcher.session, launcher.launch, supervised)
+            launcher.session.reached = launcher.report.reached
+            self.replacement = EtcdReplacement(launcher.session, launcher.launch, supervised)
         self.going_back = GoingBack(keeper) if isinstance(keeper, PeerOrders) else None
         keeper.own = lambda: launcher.report.headway(launcher.orders.order, time.time())
         keeper.failed = lambda: self.failed
@@ -88,6 +90,8 @@ class SelfRecovery:
         newest = launcher.orders.order
         if newest is not None:
             self.tell_course(newest)
+        elif launcher.session is not None and report.state == "waiting" and launcher.session.waits_to_know:
+            self.say_waiting(launcher.lease.waits())
         lease = launcher.links.majority
         if lease is not None and lease.validity.over and launcher.run_ is None:
             self.ask_again(newest, launcher.orders.member())
@@ -97,9 +101,27 @@ class SelfRecovery:
         own = newest is not None and report.is_of(newest) and not newest.is_paused
         self.autonomy.go_on(newest if own else None)
         self.teller.look(boot_time())
-        if launcher.session is not None and self.stays and report.state == "succeeded":
-            return 0 if launcher.session.all_done(boot_time()) else None
+        if launcher.session is not None and launcher.gossip is None and report.state == "succeeded":
+            return self.leave(launcher.session)
         return 0 if members is not None and report.state == "succeeded" and members.all_done else None
+
+    def say_waiting(self, reason: str) -> None:
+        """Say in the report what this launcher waits for."""
+        if self.launcher.report.fields.reason != reason:
+            self.launcher.say(reason=reason)
+
+    def leave(self, session: LeaseSession) -> Optional[int]:
+        """End once all nodes have ended well, as etcd says; a launcher that was started again after its node has stays.
+
+        Its engine would start that again for ever.
+        """
+        if not session.all_done(boot_time()):
+            return None
+        if self.launcher.began:
+            return 0
+        if session.at is not None:
+            session.release()
+        return None
 
     def go_back(self, order: Optional[Order]) -> None:
         """Go on with what a command has stopped for a change that does not come, or say why not."""
@@ -113,15 +135,12 @@ class SelfRecovery:
     def replace_lost(self) -> None:
         """Give lost nodes to hot spares, or say why not."""
         launcher, orders = self.launcher, self.launcher.peer_orders
-        if self.etcd_replacement is not None and launcher.session is not None:
-            why = self.etcd_replacement.look(launcher.orders.order, launcher.links.done, boot_time())
-            if why is not None:
-                launcher.session.say_once(why)
-        if self.replacement is None or orders is None:
+        if self.replacement is None:
             return
-        why = self.replacement.look(launcher.links.done, boot_time())
+        order = launcher.orders.order if orders is None else orders.order
+        why = self.replacement.look(order, launcher.links.done, boot_time())
         if why is not None:
-            orders.say_once(why)
+            self.replacement.keeper.say_once(why)
 
     def name_stragglers(self, now: float) -> None:
         """Write down which nodes make the others wait, where no supervisor does."""

@@ -48,7 +48,11 @@ class LeaseSession:
         self.node: Optional[int] = None  # whose lease it is, where that was said
         self.spares: Sequence[str] = ()  # hosts with an idle launcher, as etcd knows them
         self.courses: Dict[int, NodeCourse] = {}  # how nodes do in the generation, once one has failed
-        self.done_at: Optional[float] = None  # since when all of them are known to have ended well
+        self.known = False  # whether etcd has said what it has of the job
+        self.ended: Optional[str] = None  # the id of its generation, if all nodes have ended well there, …
+        self.done_at: Optional[float] = None  # … and since when that is known
+        self.reached: Tuple[float, int] = (0.0, 0)  # the last generation that a launcher before this one began
+        self.end: Optional[Order] = None  # the end of the job that was there before this launcher
         self.own: Callable[[], Headway] = Headway  # how far this node has come
         self.failed: Callable[[], Optional[Tuple[str, float]]] = lambda: None  # how this node has failed, and when
         self.on_over: Callable[[], None] = lambda: None  # called when the lease is over, as the node may run elsewhere
@@ -66,6 +70,7 @@ class LeaseSession:
         self.at, self.agreed, self.gone = report.at if mine else None, report.agreed, report.gone
         self.problem, self.spares = report.problem, report.spares
         self.granted, self.courses = report.ttl - TERMINATED, report.courses or {}
+        self.known, self.ended = report.known, report.ended
         if self.problem:
             self.say_once(self.problem)
         if report.over:
@@ -73,8 +78,36 @@ class LeaseSession:
         if report.gossip is not None:
             self.members = report.gossip
         if report.order is not None:
-            self.order = None if self.first and report.order.command == "finish" else report.order
-            self.first = False
+            is_old = self.first and report.order.command == "finish"
+            self.order, self.first = None if is_old else report.order, False
+            if is_old and report.known and (self.end is None or self.end.age < report.order.age):
+                self.end = report.order
+
+    def was_begun(self, order: Order) -> bool:
+        """Return whether a launcher of this node has begun a generation before this one was started: etcd had it then."""
+        return order.command == "run" and (order.began, order.number) <= self.reached
+
+    def counts(self, order: Order) -> bool:
+        """Return whether an order of the control file or of etcd counts: not if the job has ended since.
+
+        A launcher that is started again does nothing before etcd has said what has become of the generation that it ran.
+        """
+        is_over = self.end is not None and order.age <= self.end.age
+        return not is_over and (self.known or not self.was_begun(order))
+
+    @property
+    def waits_to_know(self) -> bool:
+        """Whether this launcher was started again, and etcd has not said yet what has become of the generation."""
+        return not self.known and self.reached[1] > 0
+
+    def has_lost(self, order: Order) -> bool:
+        """Return whether etcd has nothing any more of a job of which this generation was begun."""
+        return self.order is None and self.was_begun(order)
+
+    def hear_end(self, order: Order) -> None:
+        """Take note of the order that has ended the launcher before this one, and let etcd know."""
+        self.end = order
+        self.propose(order)
 
     def ask(self, request: SessionRequest) -> None:
         """Send a request."""
@@ -111,7 +144,7 @@ class LeaseSession:
         self.ask(SessionRequest(node=node))
 
     def release(self) -> None:
-        """Give up the lease if the node is elsewhere: its launcher there waits until that is over."""
+        """Give up the lease if the node is elsewhere, where its launcher waits until that is over, or if the job is over."""
         self.ask(SessionRequest(release=True))
 
     def tell_end(self, course: NodeCourse) -> None:
@@ -133,8 +166,11 @@ class LeaseSession:
         return self.members.again
 
     def all_done(self, now: float) -> bool:
-        """Say whether all nodes of the generation have ended well, for so long that etcd has told all launchers."""
-        if self.order is None or not all(node in self.courses and self.courses[node].done for node in self.order.nodes):
+        """Say whether all nodes of the generation have ended well, for so long that etcd has told all launchers.
+
+        Those of earlier versions know it by the keys of the others only.
+        """
+        if self.order is None or self.ended != self.order.id:
             self.done_at = None
         elif self.done_at is None:
             self.done_at = now

@@ -106,6 +106,8 @@ class SessionReport:
     node: Optional[int] = None  # with etcd: whose lease it is
     spares: Sequence[str] = ()  # with etcd: the hosts with an idle launcher
     courses: Optional[Dict[int, NodeCourse]] = None  # how nodes do in the generation, once one of them has failed
+    known: bool = False  # with etcd: whether it has answered since this process began
+    ended: Optional[str] = None  # with etcd: the id of its generation, if all nodes have ended well there
 
     def to_json(self) -> Json:
         """Return its JSON form."""

@@ -75,13 +75,27 @@ class LastMove:
 
 
 @dataclass(frozen=True, slots=True)
+class EarlierFailures:
+    """Failures of which an order says no more than that they count, as others came after them.
+
+    `first` is the generation that the first of them has ended. `count` of them count for good. Of the others, which count
+    for a while only, there are the times.
+    """
+
+    first: int
+    count: int
+    at: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class AutonomyTerms:
     """What launchers may do by themselves while they have no supervisor.
 
     They begin at most `restarts` generations, each at a port within `ports` (first and last), unless the first of
     `rules` that matches says otherwise; `failures` are those because of which they have, since the last generation that
-    a supervisor or a command began. That one is the `base`; None with etcd, and in clusters, where it makes no
-    difference. They may move lost nodes to `spares`; `moved` is None where they have not.
+    a supervisor or a command began, or the last ones of these, and `earlier` the others. That generation is the `base`;
+    None with etcd, and in clusters, where it makes no difference. They may move lost nodes to `spares`; `moved` is None
+    where they have not.
 
     With a `window` failures count for so many seconds only; `spent` is then when those failed that `restarts` is less by.
     """
@@ -95,6 +109,7 @@ class AutonomyTerms:
     moved: LastMove | None = None
     window: float | None = None
     spent: tuple[float, ...] = ()
+    earlier: EarlierFailures | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from typing import Literal
 from jobctl.jobspec.records import dataclass
 
 STRAGGLER = "straggler"  # the kind of a failure that is none: its node was moved, since it made the others wait
+UNTOLD = "untold"  # the kind of a failure of which launchers have kept no more than that it counts
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os.path
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from jobctl.jobspec.frameworks.base import Seat, Start
 from jobctl.jobspec.plan import types
@@ -30,7 +30,7 @@ class NodeBuilder:
     def __init__(self, request: Request, etcd: types.Etcd | None, cluster: types.ClusterOptions | None) -> None:
         self.request, self.etcd = request, etcd
         self.operator = cluster.operator if cluster is not None and has_operator(cluster) else None
-        self.container = _container(request, etcd)
+        self.container = _container(request)
         self.launch = _launch(request, etcd, self.container.python)
         if (cluster is not None and self.operator is None) or request.context.traits.in_allocation:
             self.launch = replace(self.launch, gossip_port=port_of(request.spec.name, 0))
@@ -104,7 +104,7 @@ class NodeBuilder:
         return ids if self._local else tuple(range(len(ids)))
 
 
-def _container(request: Request, etcd: types.Etcd | None) -> types.Container:
+def _container(request: Request) -> types.Container:
     """Return what the containers of all nodes have alike."""
     spec, options, resources = request.spec, request.spec.container, request.spec.resources
     traits = request.context.traits
@@ -131,15 +131,9 @@ def _container(request: Request, etcd: types.Etcd | None) -> types.Container:
         options=options.options,
         # The engine kills later than the launcher, so that the launcher's last report is not lost.
         stop_grace=spec.stop_grace_period + 5,
-        restart=_restart(request, etcd),
+        # Launchers that engines start again rejoin the job, see docs/recovery.md.
+        restart="unless-stopped" if traits.takes_hosts else "no",
     )
-
-
-def _restart(request: Request, etcd: types.Etcd | None) -> Literal["no", "on-failure", "unless-stopped"]:
-    """Return when engines start containers again: their launchers then rejoin the job, see docs/recovery.md."""
-    if etcd:
-        return "on-failure"
-    return "unless-stopped" if request.context.traits.takes_hosts else "no"
 
 
 def _launch(request: Request, etcd: types.Etcd | None, python: str) -> types.Launch:

@@ -183,8 +183,8 @@ def uncovered_labels(node: Node | Service, artefact: str) -> Pairs:
     """Return the labels that the hash of `artefact`, the rest of what starts the node, does not cover."""
     version = tuple(label for label in node.container.labels if label[0] == VERSION_LABEL)
     artefact = artefact.replace(*_SELF)
-    if isinstance(node, Node):  # containers of earlier versions have no other policy, and are not replaced for that
-        artefact = _RESTART.sub(r"\1no", artefact)
+    if isinstance(node, Node):  # containers of earlier versions have this policy, and are not replaced for that
+        artefact = _RESTART.sub(r"\1on-failure" if node.launch.etcd else r"\1no", artefact)
     return (*version, (SPEC_LABEL, sha256(artefact.encode(errors="surrogatepass")).hexdigest()))
 
 

@@ -36,7 +36,7 @@ def _fields(value: Any) -> dict[str, Any]:
     fields = {name: getattr(value, name) for name in value.__slots__}
     # What says nothing is left out, so that what pods were made from stays the same.
     if isinstance(value, AutonomyTerms):
-        for name in ("base", "spares", "moved", "window", "spent"):
+        for name in ("base", "spares", "moved", "window", "spent", "earlier"):
             if not fields[name]:
                 del fields[name]
     if isinstance(value, Generation):

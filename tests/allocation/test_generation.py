@@ -52,13 +52,14 @@ def test_the_first_generation_has_the_port_of_the_spec(work: Path) -> None:
 
 def test_an_allocation_goes_on_after_the_newest_generation_of_the_one_before(work: Path) -> None:
     first = Generations(str(work), "1").begin(NODES)
-    failure = {"node": 1, "kind": "exit"}
+    failure, counted = {"node": 1, "kind": "exit"}, {"first": 1, "count": 7, "at": []}
     report(work, 0, {**first, "number": 2})
-    report(work, 1, {**first, "number": 3, "autonomy": {**first["autonomy"], "failures": [failure]}})
+    terms = {**first["autonomy"], "failures": [failure], "earlier": counted}
+    report(work, 1, {**first, "number": 3, "autonomy": terms})
     report(work, 2, {**first, "number": 9, "began": 6.0})  # of another time that the job was up
     report(work, 3, {"number": 9})  # not an order
     order = Generations(str(work), "2").begin(NODES)
-    assert (order["number"], order["autonomy"]["failures"]) == (4, [failure])
+    assert (order["number"], order["autonomy"]["failures"], order["autonomy"]["earlier"]) == (4, [failure], counted)
 
 
 def test_launchers_of_an_earlier_version_know_autonomy_as_alone(work: Path) -> None:

@@ -101,6 +101,38 @@ def test_the_controller_is_off_and_what_fails_is_recovered(run: Callable[..., Wi
     ]
 
 
+def test_a_host_that_is_shut_down_comes_back_and_a_job_that_is_over_stays_over(run: Callable[..., WithEtcd]) -> None:
+    """Nobody watches. Engines start containers again: with the host, after the end, and as they are started again."""
+    job = run()
+    hosts = job.code / "hosts.txt"
+    hosts.write_text(hosts.read_text().rpartition("\n")[0])  # without the spare, which would take the node
+    job.begin()
+    os.kill(job.supervisor(), signal.SIGKILL)
+    job.fleet[1].stop_engine()
+    job.fleet[1].power_off()
+    job.fleet[1].power_on()
+    eventually(lambda: job.all_run(2))
+    (job.checkpoints / "hold").unlink()
+    eventually(lambda: [started_again(job, node) for node in (0, 1)] == [1, 1])
+    job.fleet[0].stop_engine()
+    job.fleet[0].start_engine()
+    job.fleet[0].wait_for_engine()
+    time.sleep(TIMEOUT)
+    reports = [job.report(0, "h1"), job.report(1, "h2")]
+    assert [(report["state"], report["generation"]) for report in reports] == [("succeeded", 2)] * 2
+    assert [started_again(job, node) for node in (0, 1)] == [0, 1]  # engines count from their own start
+    assert job.ends_well()["generation"] == 2
+
+
+def started_again(job: WithEtcd, node: int) -> int | None:
+    """How often an engine has started a node's container again since it ended, None while it does not run."""
+    told = job.fleet[node].docker(
+        "inspect", "--format", "{{.RestartCount}} {{.State.Running}}", f"jobctl-counter-{node}"
+    )
+    count, running = told.split()
+    return int(count) if running == "true" else None
+
+
 @pytest.mark.release(
     "tests/launcher/test_etcd.py::test_a_member_may_die_and_a_lost_quorum_ends_nothing",
     "tests/local/test_etcd.py::test_a_member_that_dies_is_started_again",

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.tools.etcd import Etcd
+import pytest
+
+from tests.tools.etcd import Etcd, etcd
 from tests.tools.waiting import promptly
 
-from .conftest import Node
+from .conftest import PATIENCE, Node, kill_together
 
 # Says which generation begins, and stays; a file `end` ends it.
 STAY = """\
@@ -64,3 +67,42 @@ class EtcdNode(Node):
         """The generation in etcd."""
         found: dict[str, Any] = self.cluster.keys(f"{PREFIX}/")[f"{PREFIX}/generation"]
         return found
+
+
+@pytest.fixture
+def nothing_outlives_a_test() -> Iterator[None]:
+    """A test that fails leaves launchers behind."""
+    yield
+    for node in ALL:
+        kill_together(node.living())
+    ALL.clear()
+
+
+@pytest.fixture(name="one", scope="module")
+def one_etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
+    """An etcd of one member, for all tests that leave it alone."""
+    with etcd(tmp_path_factory.mktemp("etcd") / "one") as cluster:
+        yield cluster
+
+
+@pytest.fixture(name="node")
+def etcd_node(tmp_path: Path, python: str, one: Etcd) -> Iterator[EtcdNode]:
+    """A node with that etcd, of which nothing is left afterwards."""
+    made = EtcdNode(tmp_path, python, one)
+    with made.supervisor:
+        yield made
+    end(made)
+    promptly(lambda: one.keys(f"{PREFIX}/nodes/") == {})
+    one.call("/v3/kv/deleterange", key="L2pvYmN0bC8=", range_end="L2pvYmN0bDA=")  # /jobctl/
+
+
+def end(*nodes: EtcdNode) -> None:
+    """End the launchers of nodes, and see that nothing of them is left."""
+    for node in nodes:
+        for process in node.started:
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+            process.wait(PATIENCE)
+            assert process.stdout is not None
+            process.stdout.close()
+        node.gone()

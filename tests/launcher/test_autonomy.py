@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -11,6 +12,7 @@ import pytest
 
 from jobctl.jobspec.launcher import autonomy
 from jobctl.jobspec.launcher.autonomy import LAST, SETTLE, FailedNode
+from jobctl.jobspec.launcher.etcd_keys import JobKeys
 from jobctl.jobspec.launcher.failure import Failure
 from jobctl.jobspec.launcher.lease import UNSUPERVISED
 from jobctl.jobspec.launcher.order import Order
@@ -18,6 +20,7 @@ from jobctl.jobspec.launcher.progress import Headway
 from jobctl.jobspec.launcher.restart_policy import FIRST_DELAY, LONGEST_DELAY
 from jobctl.jobspec.launcher.session_lease import ALL_TOLD, EtcdLease, LeaseSession
 from jobctl.jobspec.launcher.session_messages import NodeCourse, SessionReport
+from tests.tools.etcd import b64
 from tests.tools.launches import launch_of, report_of
 
 LAUNCH = launch_of(node=1)
@@ -321,9 +324,27 @@ def test_with_etcd_a_job_is_over_once_all_nodes_have_ended_well_for_a_while() ->
         one = {"roles": ["trainer"], "host": "a", "address": "10.0.0.1", "nproc": 1}
         members = [{**one, "node": node, "rank": node} for node in (0, 1)]
         given = Order.from_json({**ORDER, "members": members})
-        ended, runs = NodeCourse("job-2", None, Headway(9), done=True), NodeCourse("job-2", None, Headway(8))
-        for courses, over in (({0: ended}, False), ({0: ended, 1: runs}, False), ({0: ended, 1: ended}, True)):
-            session.hear(SessionReport(100.0, "job-2", {}, 12.0, order=given, courses=courses))
+        for ended, over in ((None, False), ("job-1", False), ("job-2", True)):
+            session.hear(SessionReport(100.0, "job-2", {}, 12.0, order=given, ended=ended))
             assert (session.all_done(100.0), session.all_done(100.0 + ALL_TOLD)) == (False, over)
-        session.hear(SessionReport(100.0, "job-2", {}, 12.0, courses={0: ended, 1: runs}))
+        session.hear(SessionReport(100.0, "job-3", {}, 12.0))
         assert not session.all_done(200.0)
+
+
+def test_all_nodes_have_ended_well_once_all_say_so_in_the_generation_that_is_there() -> None:
+    """etcd keeps that when their keys are gone with their launchers."""
+    one = {"roles": ["trainer"], "host": "a", "address": "10.0.0.1", "nproc": 1}
+    given = {**ORDER, "members": [{**one, "node": node, "rank": node} for node in (0, 1)]}
+
+    def keys(*courses: NodeCourse, **more: Any) -> JobKeys:
+        nodes = {f"nodes/{node}": {"course": course.to_json()} for node, course in enumerate(courses)}
+        values = {"generation": given, **nodes, **more}
+        found = [{"key": b64(f"/p/{name}"), "value": b64(json.dumps(value))} for name, value in values.items()]
+        return JobKeys("/p", [{**item, "mod_revision": "1"} for item in found])
+
+    ended, before = NodeCourse("job-2", None, Headway(9), True), NodeCourse("job-1", None, Headway(9), True)
+    runs = NodeCourse("job-2", None, Headway(8))
+    assert [keys(ended, *other).are_done for other in ((), (runs,), (before,), (ended,))] == [False] * 3 + [True]
+    assert [keys(over={"generation": name}).is_over for name in ("job-1", "job-2")] == [False, True]
+    given["command"] = "stop"  # somebody has ended it
+    assert not keys(over={"generation": "job-2"}).is_over

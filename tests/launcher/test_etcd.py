@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,50 +17,12 @@ from tests.tools.etcd import PASSWORD, USER, Etcd, b64, etcd
 from tests.tools.waiting import promptly
 
 from .conftest import PATIENCE, STALL, kill_together
-from .etcd_nodes import ALL, PREFIX, EtcdNode
+from .etcd_nodes import PREFIX, EtcdNode, end, etcd_node, nothing_outlives_a_test, one_etcd  # noqa: F401 fixtures
 
-pytestmark = pytest.mark.long  # an etcd; jobs that lose its members: supervise/test_etcd_world.py
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("nothing_outlives_a_test")]
+# An etcd; jobs that lose its members: supervise/test_etcd_world.py
 
 SHORT = STALL + 2.0  # for tests that wait until it is over
-
-
-@pytest.fixture(autouse=True)
-def nothing_outlives_a_test() -> Iterator[None]:
-    """A test that fails leaves launchers behind."""
-    yield
-    for node in ALL:
-        kill_together(node.living())
-    ALL.clear()
-
-
-@pytest.fixture(scope="module")
-def one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
-    """An etcd of one member, for all tests that leave it alone."""
-    with etcd(tmp_path_factory.mktemp("etcd") / "one") as cluster:
-        yield cluster
-
-
-@pytest.fixture
-def node(tmp_path: Path, python: str, one: Etcd) -> Iterator[EtcdNode]:
-    """A node with that etcd, of which nothing is left afterwards."""
-    made = EtcdNode(tmp_path, python, one)
-    with made.supervisor:
-        yield made
-    end(made)
-    promptly(lambda: one.keys(f"{PREFIX}/nodes/") == {})
-    one.call("/v3/kv/deleterange", key="L2pvYmN0bC8=", range_end="L2pvYmN0bDA=")  # /jobctl/
-
-
-def end(*nodes: EtcdNode) -> None:
-    """End the launchers of nodes, and see that nothing of them is left."""
-    for node in nodes:
-        for process in node.started:
-            if process.poll() is None:
-                process.send_signal(signal.SIGTERM)
-            process.wait(PATIENCE)
-            assert process.stdout is not None
-            process.stdout.close()
-        node.gone()
 
 
 def test_a_generation_begins_once_etcd_has_it(node: EtcdNode) -> None:

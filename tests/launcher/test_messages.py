@@ -118,13 +118,13 @@ MOVED = Order.from_json(control_file(AFTER_A_MOVE))
         Failure("exit", 0, 0, 1, "workerlog.0", 5.0, ["out of luck"], 7),
         NodeFailure.from_json(control_file()["autonomy"]["failures"][0]),
         GOSSIP,
-        changed(GOSSIP, order=ORDER.news(1)),
+        changed(GOSSIP, order=ORDER.news()),
         changed(GOSSIP, failed=("exit", 5.5), headway=Headway(7, 2.5)),
         PeerMessage("demo-2", 0, tick="t"),
         PeerMessage("demo-2", 0, answer="t"),
         PeerMessage("demo-2", 0, answer="t", headway=Headway(None, 2.5)),
-        PeerMessage("demo-2", 0, answer="t", news=ORDER.news(1)),
-        MOVED.news(1),
+        PeerMessage("demo-2", 0, answer="t", news=ORDER.news()),
+        MOVED.news(),
         MOVED,
         PeerMessage("demo-2", 1, done=True),
         PeerMessage("demo-2", 1, stacks=StacksMessage(0, 2.5, asks=False)),
@@ -223,7 +223,7 @@ def test_an_order_is_handed_on_to_launchers_of_earlier_versions() -> None:
 
 def test_a_launcher_with_an_older_order_takes_over_the_newer_one() -> None:
     finished = changed(ORDER, command="finish", exit_code=1, why="in the end")
-    known = ORDER.with_news(over_a_wire(finished.news(50)))
+    known = ORDER.with_news(over_a_wire(finished.news()))
     assert ORDER.autonomy is not None
     tailless = [changed(failure, tail=[]) for failure in ORDER.autonomy.failures]
     assert known == changed(finished, autonomy=changed(ORDER.autonomy, failures=tailless))

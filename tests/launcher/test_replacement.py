@@ -62,7 +62,7 @@ class Survivor:
         self.orders.follow(first)
         self.orders.enter(first)
         self.done: set[int] = set()
-        self.replacement.look(set(), self.now)
+        self.replacement.look(self.orders.order, set(), self.now)
 
     def hear(self, *nodes: int, spares: tuple[str, ...] = ("s1", "s2")) -> str | None:
         """Let a second pass in which these are heard; return what a lost node waits for."""
@@ -76,7 +76,7 @@ class Survivor:
         for host in spares:
             self.orders.hear_spare(PeerMessage("g1", -1, tick="t", spare=host, age=age), None)
         self.lease.held(self.now)
-        return self.replacement.look(self.done, self.now)
+        return self.replacement.look(self.orders.order, self.done, self.now)
 
     def pass_time(self, seconds: float, *nodes: int, **how: Any) -> str | None:
         """Let time pass in which these are heard."""
@@ -125,7 +125,7 @@ def test_it_is_newer_than_what_others_begin_after_the_same_order(monkeypatch: py
     rendezvous = type(base.rendezvous)("127.0.0.0", 1, "g9")
     later = Order(**{**vars(base), "number": 9, "rendezvous": rendezvous})
     assert base.age < later.age < made.age < Order(**{**vars(base), "command": "stop"}).age
-    assert base.with_news(made.news(9)).members == made.members
+    assert base.with_news(made.news()).members == made.members
 
 
 def test_with_the_first_node_the_others_meet_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,5 +231,5 @@ def test_a_node_that_a_supervisor_has_moved_votes_once_it_has_begun(monkeypatch:
     assert said is not None
     assert "too few launchers are left" in said
     job.orders.hear(1, "t", job.orders.age, begun=True)
-    job.replacement.look(set(), job.now)
+    job.replacement.look(job.orders.order, set(), job.now)
     assert job.homes[2] == "s1"

@@ -48,7 +48,7 @@ def test_one_that_exists() -> None:
         user="me",
         password="PASS",
     )
-    assert node.container.restart == "on-failure"
+    assert node.container.restart == "unless-stopped"
     assert node.container.mounts == (
         Mount("bind", "/etc/etcd/ca.pem", "/jobctl/etcd/ca", read_only=True),
         Mount("bind", "/etc/etcd/me.pem", "/jobctl/etcd/cert", read_only=True),
@@ -61,7 +61,7 @@ def test_on_this_machine_certificates_are_where_they_are() -> None:
     node = make(EXTERNAL.replace("/etc/etcd/ca.pem", "certs/ca.pem"), hosts="").nodes[0]
     assert node.launch.etcd is not None
     assert node.launch.etcd.tls == Tls("/specs/certs/ca.pem", "/etc/etcd/me.pem", "/etc/etcd/me.key")
-    assert node.container.mounts == ()
+    assert (node.container.mounts, node.container.restart) == ((), "no")
 
 
 def test_without_etcd_engines_start_containers_again_unless_nodes_join_alone() -> None:

@@ -232,7 +232,9 @@ def test_native_recovery() -> None:
 
 def test_engines_start_containers_again_unless_these_have_to_stay_away() -> None:
     """The scheduler comes back alone; in MindSpore's own recovery so does any process, and a supervisor knows when."""
-    for text, restart in (("", "unless-stopped"), (f"{NATIVE}checkpoint: /mnt/c\n", "no")):
+    native, cluster = f"{NATIVE}checkpoint: /mnt/c\n", "etcd: {managed: {}}\n"
+    policies = {"": "unless-stopped", native: "no", cluster: "unless-stopped", native + cluster: "unless-stopped"}
+    for text, restart in policies.items():
         plan = make(text, "a slots=1\n")
         assert [(node.role, node.container.restart) for node in plan.nodes] == [
             ("trainer", restart),

@@ -244,7 +244,7 @@ def test_with_etcd_its_launchers_regroup_by_themselves() -> None:
     node = plan.nodes[0]
     assert node.launch.start == elastic("10.0.0.9:2379", "2:3")
     assert dict(node.launch.env)["PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION"] == "python"
-    assert (node.launch.regroups, node.launch.rejoin, node.container.restart) == (True, 3, "on-failure")
+    assert (node.launch.regroups, node.launch.rejoin, node.container.restart) == (True, 3, "unless-stopped")
     assert not node.launch.apart  # it takes its key out of etcd as it ends
     assert (node.launch.lost, node.launch.stall) == (
         "requested lease not found",

@@ -370,7 +370,7 @@ def planned(text: str, target: TargetName, more: str = "") -> Plan:
 def _with_etcd(target: str) -> Plan:
     """A node that keeps its lease in a member of etcd on the same host, and in one elsewhere."""
     etcd = Etcd(("10.0.0.1:2379", "10.0.0.2:2379"), "/jobctl/ada@desk/resnet", None, "ada", "PASS")
-    one = with_launch(with_container(node(), restart="on-failure"), etcd=etcd, secrets=("PASS",))
+    one = with_launch(with_container(node(), restart="unless-stopped"), etcd=etcd, secrets=("PASS",))
     places = (HostRef("gpu01", "10.0.0.1"), HostRef("gpu02", "10.0.0.2"))
     if target == "local":
         places = (HostRef("localhost", "127.0.0.2"), HostRef("localhost", "127.0.0.3"))

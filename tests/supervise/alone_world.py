@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from jobctl.jobspec.deploy.model.control import Control, newest, parse_control
-from jobctl.jobspec.launcher.autonomy import SETTLE, FailedNode
+from jobctl.jobspec.launcher.autonomy import LAST, SETTLE, FailedNode
 from jobctl.jobspec.launcher.failure import Failure
 from jobctl.jobspec.launcher.going_back import GoingBack
 from jobctl.jobspec.launcher.lease import FIRST_TICKS, TICK
@@ -137,7 +137,7 @@ class AloneLauncher(Launcher):
             self.tick()
         self.begin()
         if self.mine:
-            self.replacement.look(self.done(), now)
+            self.replacement.look(self.orders.order, self.done(), now)
             if not self.sim.bugs.waits_for_ever:
                 self.going_back.look(now)
         self.recover()
@@ -282,7 +282,12 @@ class AloneLauncher(Launcher):
             report = report_of(generation=self.number, started_at=0.0, reason="", failure=failure)
             self.since = FailedNode(report, launch_of(node=self.node, host=self.host.name), now)
         self.since.learn(self.orders.headway)
-        if self.since.waits(order, self.orders, self.lease.supervised(now), now) or self.since.final(order):
+        if self.since.waits(order, self.orders, self.lease.supervised(now), now):
+            return
+        final = self.since.final(order)
+        if final is not None:
+            if now - self.since.since >= LAST:
+                self.orders.propose(self.since.give_up(order, final), order.id)
             return
         if (
             now - self.since.since >= (self.since.delay(order) if self.sim.pauses else SETTLE)
@@ -323,6 +328,7 @@ class AloneSim(Sim):
     """The world, without a supervisor unless somebody starts one. `hot`: idle launchers wait on spares."""
 
     bugs: AloneBugs
+    budget = 1000  # of restarts
 
     def __init__(
         self, nodes: int, spares: int, seed: int, *, watched: bool, hot: bool = False, bugs: AloneBugs | None = None
@@ -351,7 +357,7 @@ class AloneSim(Sim):
         base = Base(number, made.rendezvous.id)
         free = [host for name, host in self.hosts.items() if name not in homes.values() and not host.launchers]
         spares = tuple(HotSpare(host.name, host.name, 1) for host in free) if self.hot else ()
-        return replace(made, autonomy=AutonomyTerms(1000, (), (1, 9), base=base, spares=spares), began=1.0)
+        return replace(made, autonomy=AutonomyTerms(self.budget, (), (1, 9), base=base, spares=spares), began=1.0)
 
     def finish(self, host: Host) -> None:
         super().finish(host)

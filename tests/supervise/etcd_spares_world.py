@@ -5,6 +5,8 @@ Engines start again what ran on a host, as it comes back or as it was killed.
 
 from __future__ import annotations
 
+import base64
+import json
 from dataclasses import dataclass, field, replace
 
 from jobctl.jobspec.launcher.etcd_replacement import EtcdReplacement
@@ -128,6 +130,22 @@ class HotEtcdSim(EtcdSim):
         host.containers -= ended
         if ended and host.lease is not None:
             self.store.end(host.lease["lease"])  # as a launcher does that leaves
+
+    def end_well(self, host: Host) -> None:
+        """Have the processes of a host's launchers end with 0; the launchers stay until all nodes have ended so."""
+        for launcher in host.launchers:
+            if launcher.trains and isinstance(launcher, EtcdLauncher):
+                launcher.end_well()
+
+    def is_over(self) -> bool:
+        """Say whether etcd knows that all nodes have ended well in its generation."""
+        kept = [self.store.items.get(f"/jobctl/me/sim/{name}") for name in ("generation", "over")]
+        found = [json.loads(base64.b64decode(item.value)) for item in kept if item is not None]
+        return len(found) == 2 and bool(found[0]["rendezvous"]["id"] == found[1]["generation"])
+
+    def leases(self) -> list[str]:
+        """The keys of nodes in etcd."""
+        return [key for key in self.store.items if "/nodes/" in key]
 
     def supervise(self, machine: str) -> None:
         if self.watched:

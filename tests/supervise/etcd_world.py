@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from types import SimpleNamespace
 from typing import Any
@@ -78,10 +78,15 @@ def order_of(generation: Generation) -> Order:
     return Order.from_json(json.loads(control_json(generation)))
 
 
+@dataclass
 class EtcdHost(Host):
     """What launchers have begun by themselves can be read there, too."""
 
     lease: dict[str, str] | None = None  # the file that the next launcher there reads
+    reached: tuple[float, int] = (0.0, 0)  # the last generation that a launcher there has begun
+    ended: dict[int, int] = field(
+        default_factory=dict
+    )  # nodes whose launchers stay as they have ended well, and in which
 
     def generations(self) -> list[Generation]:
         told = [x.order for x in self.launchers if isinstance(x, EtcdLauncher) and x.order]
@@ -111,6 +116,8 @@ class EtcdLauncher(Launcher):
             self.lease = self.etcd_lease = sim.bugs.etcd_lease(self.reports)  # type: ignore[assignment]
             self.reports.be(node)
         self.reports.own, self.reports.failed = lambda: Headway(self.step), lambda: self.how
+        self.reports.reached = host.reached
+        self.done = self.has_begun = False  # whether it has ended well; whether this launcher has begun anything
         self.round_at = 0.0
         self.order: Order | None = None
         self.number = 0
@@ -132,6 +139,11 @@ class EtcdLauncher(Launcher):
         """End its processes."""
         self.trains, self.failed, self.at = False, True, self.sim.now
         self.kind, self.code = kind, code
+
+    def end_well(self) -> None:
+        """Have its processes end with 0; it stays until all have."""
+        self.trains, self.done = False, True
+        self.place.ended[self.node] = self.number
 
     def remember(self, lease: str) -> None:
         self.place.lease = {"lease": lease}
@@ -167,25 +179,27 @@ class EtcdLauncher(Launcher):
 
     def read_control(self) -> None:
         files = [order_of(self.host.control)] if self.host.control else []
-        newest = max(
-            [*files, *([self.reports.order] if self.reports.order else [])], key=lambda order: order.age, default=None
-        )
+        known = [*files, *([self.reports.order] if self.reports.order else [])]
+        counts = [order for order in known if self.reports.counts(order)]
+        newest = max(counts, key=lambda order: order.age, default=None)
         if newest is None or newest == self.order:
             return
         self.order = newest
-        if newest in files:
+        if newest in files and not self.reports.has_lost(newest):
             self.reports.propose(newest)
         if newest.id == self.seen:
             return
         self.seen, self.number = newest.id, newest.number
-        self.trains = self.pending = self.fenced = self.failed = False
+        self.trains = self.pending = self.fenced = self.failed = self.done = False
         self.began, self.kind, self.code = None, "launcher", 0
         mine = next((m for m in newest.members if (m.node, m.host) == (self.node, self.host.name)), None)
-        if self.host.begun == self.seen:
+        if self.host.begun == self.seen and self.place.ended.get(self.node) == self.number:
+            self.done = True
+        elif self.host.begun == self.seen:
             self.failed, self.at = True, self.sim.now
         elif mine is not None:
-            self.host.begun = self.seen
-            self.pending = True
+            self.host.begun, self.place.reached = self.seen, (newest.began, newest.number)
+            self.pending = self.has_begun = True
             self.lease.begin(self.seen, newest.nodes, self.node, newest.host_timeout, self.sim.now)
         else:
             self.reports.release()
@@ -196,23 +210,34 @@ class EtcdLauncher(Launcher):
             return
         how = self.how
         if how is None:
-            self.report.state = "running"
+            self.report.state = "succeeded" if self.done else "running"
         elif self.report.state != "failed":
             failure = Failure(how[0], self.node, 0, self.code, None, how[1])
             known = {"generation": self.number, "started_at": self.began, "progress": self.step}
             self.report.state, self.report.fields = "failed", report_of(reason="", failure=failure, **known)
-        if how is not None or self.reports.courses:
-            self.reports.tell_end(NodeCourse(self.order.id, how, Headway(self.step)))
+        if how is not None or self.done or self.reports.courses:
+            self.reports.tell_end(NodeCourse(self.order.id, how, Headway(self.step), self.done))
         self.autonomy.go_on(self.order)
+        if self.done and self.reports.all_done(self.sim.now):
+            self.leave()
         member = self.order.member(self.node)
         if member is not None and member.host == self.host.name:
             self.replacement.look(self.order, self.world.done(self.order.number), self.sim.now)
+
+    def leave(self) -> None:
+        """As SelfRecovery does it: its engine starts it again, and that one stays."""
+        if self.has_begun:
+            self.session.leave()
+            self.place.launchers.remove(self)
+        elif self.reports.at is not None:
+            self.reports.release()
 
 
 class EtcdSim(Sim):
     """The world, with an etcd."""
 
     bugs: EtcdBugs
+    budget = 1000  # of restarts
 
     def __init__(
         self, nodes: int, spares: int, seed: int, *, least: int | None = None, bugs: EtcdBugs | None = None
@@ -229,7 +254,7 @@ class EtcdSim(Sim):
         return EtcdLauncher(self, host, node)
 
     def generation(self, homes: dict[int, str], number: int) -> Generation:
-        return replace(super().generation(homes, number), autonomy=AutonomyTerms(1000, (), (1, 9)), began=1.0)
+        return replace(super().generation(homes, number), autonomy=AutonomyTerms(self.budget, (), (1, 9)), began=1.0)
 
     def done(self, number: int) -> set[int]:
         """The nodes that have ended well in a generation."""
@@ -257,7 +282,8 @@ class EtcdSim(Sim):
         for host, one in here:
             self.trained |= {(one.seen, one.node, host.name)} if one.trains else set()
         now = {(one.seen, one.node, host.name) for host, one in here if one.trains}
-        ended = {(node, name) for name, host in self.hosts.items() for node in host.done}
+        over = [(name, host.done | host.ended) for name, host in self.hosts.items() if isinstance(host, EtcdHost)]
+        ended = {(node, name) for name, nodes in over for node in nodes}
         lost = {
             (seen, name)
             for seen, node, name in self.trained - now

@@ -270,3 +270,17 @@ def test_no_restart_waits_longer_after_steps_that_another_node_has_counted(fault
     assert max(later) <= first + TICK
     first, *later = trains_again(AloneBugs(keeps_steps=True), fault)
     assert later[-1] > first + FIRST_DELAY
+
+
+def test_a_long_budget_ends_with_nobody_watching(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is longer than the failures of which launchers tell each other."""
+    monkeypatch.setattr(AloneSim, "budget", 55)
+    sim = begin(3, 0, 1, watched=False)
+    for number in range(60):
+        sim.fail(sim.hosts[f"h{number % 3}"])
+        sim.run(5.0)
+    generation, ledger = sim.newest().generation, sim.newest().ledger
+    assert generation is not None
+    assert (generation.number, generation.command, sim.any_trains()) == (56, "stop", False)
+    assert "max_restarts" in (generation.why or "")
+    assert (len(ledger.failures), len({failure.generation for failure in ledger.failures})) == (56, 56)

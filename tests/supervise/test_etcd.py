@@ -6,10 +6,17 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from jobctl.jobspec.deploy.model.control import Control, Ledger, begun_by_launchers, newest, parse_control
+from jobctl.jobspec.deploy.model.control import (
+    Control,
+    Ledger,
+    begun_by_launchers,
+    ledger_json,
+    newest,
+    parse_control,
+)
 from jobctl.jobspec.deploy.model.liveness import MARGIN, FailureDetector, tick_of
-from jobctl.jobspec.plan.generation import AutonomyTerms, Generation
-from jobctl.jobspec.plan.recovery import Rule
+from jobctl.jobspec.plan.generation import AutonomyTerms, EarlierFailures, Generation
+from jobctl.jobspec.plan.recovery import UNTOLD, Rule
 from jobctl.jobspec.render.payload import control_json
 
 from .test_loss import GENERATION, failed
@@ -100,9 +107,38 @@ def test_what_launchers_began_is_the_newest_and_counts() -> None:
     assert newest([Control(began, found.ledger)]) == found
 
 
+def begun(*told: int, earlier: EarlierFailures | None, window: float | None = None) -> Generation:
+    """What launchers have begun by themselves, with the failures of these generations, one each second."""
+    failures = tuple(failed(generation=number, at=100.0 + number) for number in told)
+    terms = AutonomyTerms(3000, (), (20000, 29999), failures=failures, earlier=earlier, window=window)
+    return replace(WITH, number=told[-1] + 1, autonomy=terms)
+
+
+def test_failures_that_launchers_only_count_count_for_supervisors() -> None:
+    """Two thousand of them, the first of which a supervisor had seen; one number has none: a command was cut off there."""
+    seen = Ledger(1.0, failures=tuple(failed(generation=number, at=100.0 + number) for number in (2, 4, 5)))
+    first = seen.with_those_of(begun(*range(60, 110), earlier=EarlierFailures(4, 55)))
+    assert (len(first.failures), len({one.generation for one in first.failures})) == (3 + 53 + 50, 106)
+    again = first.with_those_of(begun(*range(60, 110), earlier=EarlierFailures(4, 55)))
+    later = first.with_those_of(begun(*range(2000, 2050), earlier=EarlierFailures(4, 1995)))
+    assert (again, later.counted(None, 9e9)) == (first, 1 + 1995 + 50)
+    assert later.failures[-1].kind != UNTOLD
+    assert parse_control(None, json.loads(ledger_json(later))).ledger == later
+
+
+def test_failures_within_a_window_count_for_supervisors_for_as_long_as_for_launchers() -> None:
+    times = tuple(100.0 + number for number in range(20, 60))  # those before are out of the window
+    generation = begun(*range(60, 110), earlier=EarlierFailures(4, 0, times), window=90.0)
+    for seen in ((), (30, 31, 7, 8)):
+        ledger = Ledger(1.0, failures=tuple(failed(generation=number, at=100.0 + number) for number in seen))
+        after = ledger.with_those_of(generation).with_those_of(generation)
+        assert [after.counted(90.0, now) for now in (210.0, 215.0, 240.0)] == [90, 85, 60]
+
+
 def test_a_control_file_survives() -> None:
     assert WITH.autonomy is not None
-    began = replace(WITH, autonomy=replace(WITH.autonomy, failures=(failed(),)))
+    terms = replace(WITH.autonomy, failures=(failed(),), earlier=EarlierFailures(1, 2, (3.5,)))
+    began = replace(WITH, autonomy=terms)
     assert parse_control(json.loads(control_json(began)), None).generation == began
     old = json.loads(control_json(GENERATION))
     for later in ("began", "autonomy", "host_timeout"):

@@ -126,3 +126,53 @@ def test_a_launcher_that_is_started_again_a_second_after_its_lease_was_over_keep
     host.containers.add(1)
     sim.run(20.0)
     assert (sim.all_train(), sim.newest().placement[1]) == (True, "h1")
+
+
+@pytest.mark.parametrize("nodes", [1, 3])
+def test_a_job_that_has_ended_well_stays_ended(nodes: int) -> None:
+    """Engines start the launchers again, and all hosts once more. No spare takes a node, and nobody holds a lease."""
+    sim = begin(nodes, 1, 1, watched=False)
+    sim.run(sim.timeout + 5.0)
+    for host in sim.hosts.values():
+        sim.end_well(host)
+        sim.run(2.0)
+    for _ in range(2):
+        sim.run(2 * sim.timeout + NOBODY_LEFT + 20.0)
+        generation = sim.newest().generation
+        assert (sim.any_trains(), sim.leases(), generation and generation.number) == (False, [], 1)
+        for host in sim.hosts.values():
+            host.power_off()
+            host.on = True
+
+
+def until_all_have_ended(seed: int) -> str | None:
+    """Have nodes end well one after the other, and things go wrong meanwhile; say what is wrong after that."""
+    chance = random.Random(seed)
+    sim = begin(chance.choice((1, 2, 3)), chance.choice((0, 1)), seed, watched=False)
+    for _ in range(15):
+        sim.run(chance.choice((0.5, 2.0, 5.0, 25.0)))
+        match chance.choice(("end", "end", "end", "mishap", "etcd", "heal")):
+            case "end":
+                sim.end_well(chance.choice(list(sim.hosts.values())))
+            case "mishap":
+                mishap(sim, chance)
+            case "etcd":
+                etcd_fault(sim, chance)
+            case _:
+                sim.heal(5.0)
+    for _ in range(round(8 * sim.timeout + BOUND)):
+        for host in sim.hosts.values():
+            sim.end_well(host)
+        sim.heal(1.0)
+        if sim.is_over():
+            break
+    else:
+        return "does not end"
+    sim.heal(2 * sim.timeout + NOBODY_LEFT + 20.0)
+    if sim.any_trains():
+        return "trains again"
+    return f"holds {sim.leases()}" if sim.leases() else None
+
+
+def test_jobs_end_whatever_happens_on_the_way() -> None:
+    hold_all(range(WORLDS), until_all_have_ended)

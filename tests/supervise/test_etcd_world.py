@@ -172,6 +172,24 @@ def test_a_launcher_where_the_node_was_before_leaves_its_lease_alone() -> None:
     assert "/jobctl/me/sim/nodes/1" not in sim.store.items
 
 
+def test_a_long_budget_ends_with_nobody_watching(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is longer than the failures that an order in etcd has."""
+    monkeypatch.setattr(EtcdSim, "budget", 55)
+    Clock.sim = sim = EtcdSim.__new__(EtcdSim)
+    sim.now = 0.0
+    sim.__init__(2, 0, 1)  # type: ignore[misc]
+    sim.run(5.0)
+    sim.kill_supervisor()
+    for number in range(60):
+        sim.run(LOADING + 5.0)
+        sim.fail(sim.hosts[f"h{number % 2}"])
+    order = json.loads(base64.b64decode(sim.store.items["/jobctl/me/sim/generation"].value))
+    assert (order["number"], order["command"], sim.any_trains()) == (56, "stop", False)
+    assert "max_restarts" in order["why"]
+    assert (len(order["autonomy"]["failures"]), order["autonomy"]["earlier"]["count"]) == (50, 6)
+    assert len(sim.newest().ledger.failures) == 56
+
+
 class CountsFromNow(EtcdSession):
     """The lease counts from when it is told of, whenever it was renewed."""
 

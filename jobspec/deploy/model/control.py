@@ -7,14 +7,14 @@ remember from one generation to the next. Both lie with the job on its host, so 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, field, replace
 from typing import Any, Literal, TypeVar
 
 from jobctl.jobspec.deploy.model.untrusted import Json
 from jobctl.jobspec.launcher.control import age_of
-from jobctl.jobspec.plan.generation import Generation
-from jobctl.jobspec.plan.recovery import STRAGGLER, Failure
+from jobctl.jobspec.plan.generation import AutonomyTerms, Generation
+from jobctl.jobspec.plan.recovery import STRAGGLER, UNTOLD, Failure
 from jobctl.jobspec.plan.serial import load
 from jobctl.jobspec.records import dataclass
 
@@ -80,13 +80,30 @@ class Ledger:
     def with_those_of(self, generation: Generation | None) -> Ledger:
         """Return the ledger with what launchers have decided by themselves: failures, and that the job has failed."""
         known = {failure.generation for failure in self.failures}
-        found = generation.autonomy.failures if generation and generation.autonomy else ()
-        more = tuple(f for f in found if f.generation not in known)
+        terms = generation.autonomy if generation else None
+        found = terms.failures if terms else ()
+        more = (*self._untold(terms), *(f for f in found if f.generation not in known)) if terms else ()
         ledger = replace(self, failures=self.failures + more) if more else self
         if generation is None or generation.why is None or self.result is not None:
             return ledger
         at = max((failure.at for failure in found), default=generation.began)
         return replace(ledger, result=JobResult("failed", generation.why, at))
+
+    def _untold(self, terms: AutonomyTerms) -> Iterator[Failure]:
+        """Yield the failures that launchers only count, except those that were noted while launchers still told of them."""
+        earlier = terms.earlier
+        if earlier is None or not terms.failures:
+            return
+        numbers = range(
+            earlier.first, terms.failures[0].generation
+        )  # each of these generations has ended by one failure
+        noted = {f.generation: round(f.at, 3) for f in self.failures if f.generation in numbers and not f.alone}
+        timed = [at for at in earlier.at if at not in noted.values()]
+        left = earlier.count - (len(noted) - (len(earlier.at) - len(timed)))
+        times = [terms.failures[0].at] * left + timed
+        free = [number for number in numbers if number not in noted]
+        for number, at in zip(free[max(0, len(free) - len(times)) :], times, strict=False):
+            yield Failure(number, at, -1, "", None, None, UNTOLD, None, 0.0)
 
     def counting(self, window: float | None, now: float) -> tuple[Failure, ...]:
         """Return the failures that count for `recovery.max_restarts`. A node that was only slow has not failed."""

@@ -20,7 +20,7 @@ set -- \
   --mount 'type=bind,"source='"$dir/"'secrets",target=/jobctl/secrets,readonly' \
   --network host \
   --init \
-  --restart on-failure \
+  --restart unless-stopped \
   --stop-timeout 45 \
   --pull missing \
   --entrypoint '' \
