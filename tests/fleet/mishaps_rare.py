@@ -161,7 +161,7 @@ class RareMishaps(Mishaps):
 
     def scaled_in_the_middle(self, host: Host, node: int) -> None:
         """Let something happen, or kill the command, while a node that joins gets ready."""
-        self.command("scale", "counter", "2")
+        self.change_what_runs("scale", "counter", "2")
         self.trains_on()
         began = len(self.happened("step"))
         command = self.start("scale", "counter", "3")
