@@ -250,6 +250,13 @@ class Standing:
             return None
         return None if generation.ordered_as == self.agreed else theirs
 
+    def is_placed_elsewhere(self, generation: Generation) -> bool:
+        """Whether another machine, where the job is the same one, has ordered a generation since: by its places of nodes."""
+        theirs = generation.origin
+        if theirs is None or theirs.id == self.origin.id or theirs.plan != self.origin.plan:
+            return False
+        return generation.ordered_as != self.agreed
+
 
 def first_generation(plan: Plan) -> Generation:
     """Return the generation that `up` of a new job starts with; its port may be taken, see `next_port`."""

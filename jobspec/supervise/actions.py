@@ -22,7 +22,7 @@ from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.supervise.changes import failure_details
 from jobctl.jobspec.supervise.decisions import Change, Decision, GiveUp, Grow, Rejoin, Repair, Restart, Succeed
 from jobctl.jobspec.supervise.recorder import Recorder
-from jobctl.jobspec.supervise.replan import moved_by_launchers, with_moves
+from jobctl.jobspec.supervise.replan import moved_meanwhile, with_moves
 from jobctl.jobspec.supervise.timers import Joining, Unfit
 
 NOBODY: Failures = {}
@@ -225,16 +225,16 @@ class Actions:
         return {node.index: node.host.name for node in plan.nodes} if plan else {}
 
     def follow_moves(self, now: Observed) -> None:
-        """Plan nodes where their launchers have moved them. Raises DeployError, PlanError."""
-        plan, source, inventory = self.deployer.plan, self.deployer.job.source(), self.deployer.job.inventory()
-        moves = moved_by_launchers(plan, now.control.generation)
-        if plan is None or source is None or inventory is None or not moves:
+        """Plan nodes where others have moved them. Raises DeployError, PlanError."""
+        job, plan, generation = self.deployer.job, self.deployer.plan, now.control.generation
+        source, inventory = job.source(), job.inventory()
+        moves = moved_meanwhile(plan, generation, job.standing(plan)) if plan is not None else {}
+        if plan is None or generation is None or source is None or inventory is None or not moves:
             return
-        before = self._adopt(with_moves(plan, source, inventory, moves))
-        if (generation := now.control.generation) is not None:
-            self.recorder.moved_by_launchers(
-                generation, {node: (before.get(node), host) for node, host in moves.items()}
-            )
+        moved = with_moves(plan, source, inventory, moves)
+        job.agree(generation)  # where this supervisor moves a node next is newer than that
+        before = self._adopt(moved)
+        self.recorder.moved_meanwhile(generation, {node: (before.get(node), host) for node, host in moves.items()})
 
     def return_moved(self, now: Observed, decision: Decision) -> None:
         """Plan nodes where they are that were to move, if the hosts for that cannot take them."""

@@ -38,7 +38,7 @@ from jobctl.jobspec.supervise.decisions import (
 from jobctl.jobspec.supervise.host_loss import lost_nodes, whole_hosts
 from jobctl.jobspec.supervise.last_steps import LastSteps
 from jobctl.jobspec.supervise.recorder import Recorder
-from jobctl.jobspec.supervise.replan import moved_by_launchers
+from jobctl.jobspec.supervise.replan import moved_meanwhile
 from jobctl.jobspec.supervise.timers import Retry, Steady, Waited, identity
 
 LOOK = 0.5  # seconds between two looks where nothing is heard of any change: silence has to be noticed too
@@ -155,22 +155,20 @@ class Supervisor:
             self.deployer.events().gather()
 
     def _has_to_follow(self, generation: Generation | None) -> bool:
-        """Say whether launchers have moved nodes that are elsewhere in the plan."""
-        moves = moved_by_launchers(self._plan(), generation)
+        """Say whether others have moved nodes that are elsewhere in the plan: launchers, or a command on another machine."""
+        moves = moved_meanwhile(self._plan(), generation, self._standing)
         return bool(moves) and superseded(generation, self._standing) is None
 
     def _follow(self) -> bool:
-        """Plan nodes where launchers have moved them while nobody watched; say whether that was possible."""
+        """Plan nodes where others have moved them; say whether that was possible."""
         try:
             with self.deployer.lock("supervisor"):
                 self.actions.follow_moves(self.deployer.observe())
             return True
         except Locked as locked:
-            self.recorder.once(str(locked), "waiting", f"cannot plan nodes where launchers moved them: {locked}")
+            self.recorder.once(str(locked), "waiting", f"cannot plan nodes where they are now: {locked}")
         except (LockLost, PlanError, DeployError) as error:
-            self.recorder.once(
-                error.message, "waiting", f"cannot plan nodes where launchers moved them: {error.message}"
-            )
+            self.recorder.once(error.message, "waiting", f"cannot plan nodes where they are now: {error.message}")
         return False
 
     def _is_behind(self, observed: Observed, feed: Feed) -> bool:

@@ -122,13 +122,15 @@ class Recorder:
             by=by,
         )
 
-    def moved_by_launchers(self, generation: Generation, moves: Mapping[int, tuple[str | None, str]]) -> None:
-        """Record that launchers have moved nodes, from where and to where."""
+    def moved_meanwhile(self, generation: Generation, moves: Mapping[int, tuple[str | None, str]]) -> None:
+        """Record that launchers, or a command on another machine, have moved nodes, from where and to where."""
         last = generation.autonomy.moved if generation.autonomy else None
         number = last.number if last is not None else generation.number
+        machine = generation.origin.machine if generation.origin is not None else "another machine"
+        whom = "by launchers" if last is not None else f"by a command on {machine}"
         for node, (origin, host) in sorted(moves.items()):
             about = {"generation": number, "node": node, "host": host, "from": origin}
-            message = f"node {node} was moved from {origin} to {host} by launchers"
+            message = f"node {node} was moved from {origin} to {host} {whom}"
             self.record_new(generation.began, self.clock.now(), "moved", message, **about)
 
     def ending(self, observed: Observed) -> None:

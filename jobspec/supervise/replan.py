@@ -2,25 +2,45 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from jobctl.jobspec.deploy.model.errors import DeployError
 from jobctl.jobspec.deploy.model.inventory import Inventory
-from jobctl.jobspec.plan.generation import Generation
+from jobctl.jobspec.plan.generation import Generation, Standing
 from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.planner.context import Context, Placement
 from jobctl.jobspec.planner.job import plan as make_plan
 from jobctl.jobspec.spec.model import spec_recorded
 
 
-def moved_by_launchers(plan: Plan | None, generation: Generation | None) -> dict[int, str]:
-    """Return the hosts of nodes that their launchers have moved while nobody watched, and that the plan has elsewhere."""
-    if plan is None or generation is None or generation.autonomy is None or generation.autonomy.moved is None:
+def moved_meanwhile(plan: Plan | None, generation: Generation | None, standing: Standing | None) -> dict[int, str]:
+    """Return the hosts of nodes that others have placed elsewhere than the plan has them.
+
+    Their launchers may have moved them while nobody watched. Or another machine that knows the same job, maybe since before
+    nodes moved, has begun the generation. `standing` is None where no machine can.
+    """
+    if plan is None or generation is None:
         return {}
-    homes = {node.index: node.host.name for node in plan.nodes}
-    return {m.node: m.host for m in generation.members if homes.get(m.node, m.host) != m.host}
+    if not moved_by_launchers(generation) and not (standing is not None and standing.is_placed_elsewhere(generation)):
+        return {}
+    planned = {node.index: node.host.name for node in plan.nodes}
+    homes = planned | {m.node: m.host for m in generation.members if m.node in planned}
+    # A node that has no part in the generation leaves its host to one that has, for a host that such a one has left.
+    free = list((Counter(planned.values()) - Counter(homes.values())).elements())
+    taken = Counter(homes.values()) - Counter(planned.values())
+    for node in sorted(homes.keys() - {m.node for m in generation.members}):
+        if taken[homes[node]] > 0:
+            taken[homes[node]] -= 1
+            homes[node] = free.pop(0)
+    return {node: host for node, host in homes.items() if host != planned[node]}
+
+
+def moved_by_launchers(generation: Generation) -> bool:
+    """Say whether launchers have moved a node since a supervisor or a command has placed all of them."""
+    return generation.autonomy is not None and generation.autonomy.moved is not None
 
 
 def with_moves(plan: Plan, source: Mapping[str, Any], inventory: Inventory, moves: Mapping[int, str]) -> Plan:

@@ -96,6 +96,12 @@ class Jobs:
         assert done.returncode in codes, (args, done.returncode, done.stdout, done.stderr)
         return done
 
+    def change_what_runs(self, *args: str) -> None:
+        """Run `restart` or `scale`. If another machine has changed the job, it exits with 5, and says to run `up` first."""
+        if self.command(*args, codes=(0, 5)).returncode == 5:
+            self.command("up", *self.where)
+            self.command(*args)
+
     def ok(self, *args: str) -> str:
         """Run `jobctl`, which must exit with 0, and return what it printed to stdout."""
         done = self.run(*args)

@@ -298,12 +298,6 @@ class Mishaps(Jobs):
     def checked(self, host: Host, node: int) -> None:
         self.command("check", "job.yaml", *self.where)
 
-    def change_what_runs(self, *args: str) -> None:
-        """Run `restart` or `scale`. If another machine has changed the job, it exits with 5, and says to run `up` first."""
-        if self.command(*args, codes=(0, 5)).returncode == 5:
-            self.command("up", *self.where)
-            self.command(*args)
-
     def restarted(self, host: Host, node: int) -> None:
         self.change_what_runs("restart", *self.chance.choice([(), ("--node", str(node))]))
 

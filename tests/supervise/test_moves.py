@@ -16,14 +16,14 @@ from jobctl.jobspec.deploy.model.finding import Finding
 from jobctl.jobspec.deploy.model.inventory import Inventory
 from jobctl.jobspec.deploy.model.spare_state import SpareState
 from jobctl.jobspec.deploy.store.jobdir import JobDir
-from jobctl.jobspec.plan.generation import AutonomyTerms, LastMove
+from jobctl.jobspec.plan.generation import AutonomyTerms, Generation, LastMove, Origin
 from jobctl.jobspec.plan.types import HostRef, Plan
 from jobctl.jobspec.planner.context import PlanError
 from jobctl.jobspec.spec.hosts import Host
 from jobctl.jobspec.supervise import actions
 from jobctl.jobspec.supervise.decisions import Repair, Restart
 from jobctl.jobspec.supervise.loop import HostsChanged, Supervisor
-from jobctl.jobspec.supervise.replan import moved_by_launchers
+from jobctl.jobspec.supervise.replan import moved_meanwhile
 from tests.deploy.test_executor import RUNNING, TWO, Now
 from tests.tools.failures import lost
 
@@ -191,17 +191,58 @@ def test_nodes_are_planned_where_launchers_have_moved_them(supervisor: Superviso
     alone = AutonomyTerms(1, (), (1, 2), moved=LastMove(2, "id", 1))
     first = RUNNING.control.generation
     moved_there = replace(first, members=members, autonomy=alone)
-    assert moved_by_launchers(TWO, moved_there) == {1: "s1"}
+    assert moved_meanwhile(TWO, moved_there, None) == {1: "s1"}
     for other in (
         replace(moved_there, autonomy=replace(alone, moved=None)),
         replace(first, autonomy=alone),
         first,
         None,
     ):
-        assert moved_by_launchers(TWO, other) == {}
+        assert moved_meanwhile(TWO, other, None) == {}
     now = replace(RUNNING, control=replace(RUNNING.control, generation=moved_there))
     supervisor.actions.follow_moves(now)
     assert homes(supervisor) == ({0: "h0", 1: "s1"},) * 2
     assert ["node 1 was moved from h1 to s1 by launchers" in line for line in told(supervisor)] == [True]
     supervisor.actions.follow_moves(now)
     assert len(told(supervisor)) == 1
+
+
+def placed(homes: Mapping[int, str], origin: Origin | None) -> Generation:
+    """The generation that runs, with nodes on these hosts, as somebody has ordered it."""
+    assert RUNNING.control.generation is not None
+    (first, *_), port = RUNNING.control.generation.members, 12000
+    members = tuple(replace(first, node=node, host=host, port=port) for node, host in homes.items())
+    return replace(RUNNING.control.generation, members=members, origin=origin)
+
+
+def test_nodes_are_planned_where_another_machine_has_placed_them(supervisor: Supervisor) -> None:
+    """It has brought the same job up, on other hosts: a supervisor that knows it as well goes on with those."""
+    job = supervisor.deployer.job
+    mine = job.standing(TWO).origin
+    theirs = replace(mine, machine="laptop", id="another")
+    there = placed({0: "s1", 1: "h0"}, theirs)
+    for other in (
+        placed({0: "s1", 1: "h0"}, mine),
+        placed({0: "s1", 1: "h0"}, replace(theirs, plan="another")),
+        placed({0: "s1", 1: "h0"}, None),
+        placed({0: "h0", 1: "h1"}, theirs),
+    ):
+        assert moved_meanwhile(TWO, other, job.standing(TWO)) == {}
+    assert moved_meanwhile(TWO, there, None) == {}
+    now = replace(RUNNING, control=replace(RUNNING.control, generation=there))
+    assert supervisor._has_to_follow(there) is True
+    supervisor.actions.follow_moves(now)
+    assert homes(supervisor) == ({0: "s1", 1: "h0"},) * 2
+    assert ["node 0 was moved from h0 to s1 by a command on laptop" in line for line in told(supervisor)] == [
+        True,
+        False,
+    ]
+    # What this one moves next is newer than that.
+    job.keep_plan(TWO)
+    assert supervisor._has_to_follow(there) is False
+
+
+def test_a_node_without_a_part_leaves_its_host_to_one_that_has(supervisor: Supervisor) -> None:
+    standing = supervisor.deployer.job.standing(TWO)
+    there = placed({0: "h1"}, replace(standing.origin, id="another"))
+    assert moved_meanwhile(TWO, there, standing) == {0: "h1", 1: "h0"}

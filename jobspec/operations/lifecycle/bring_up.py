@@ -113,10 +113,11 @@ class BringUp:
         return HostsChange(observed, want, reconcile(want, observed))
 
     def _follow(self, observed: Observed) -> None:
-        """Plan nodes where their launchers have moved them while nobody watched."""
-        from jobctl.jobspec.supervise.replan import moved_by_launchers
+        """Plan nodes where their launchers, or another machine, have moved them meanwhile."""
+        from jobctl.jobspec.supervise.replan import moved_meanwhile
 
-        moves = moved_by_launchers(self.plan, observed.control.generation)
+        standing = self.deployer.job.standing(self.plan)
+        moves = moved_meanwhile(self.plan, observed.control.generation, standing)
         known = {host.name for host in self.compiled.hosts}
         if moves and known >= set(moves.values()):
             self.plan = self.deployer.plan = plan_on(self.compiled, self.plan, moves)

@@ -128,11 +128,12 @@ class HostsJob:
         return Restarted(done.generation is not None, {**deployer.failures, **done.failed})
 
     def _where_nodes_are(self, plan: Plan, observed: Observed) -> Plan:
-        """Return the plan with nodes where their launchers have moved them while nobody watched."""
-        from jobctl.jobspec.supervise.replan import moved_by_launchers, with_moves
+        """Return the plan with nodes where their launchers, or another machine, have moved them meanwhile."""
+        from jobctl.jobspec.supervise.replan import moved_meanwhile, with_moves
 
         deployer = self.handle
-        moves, source = moved_by_launchers(plan, observed.control.generation), deployer.job.source()
+        moves = moved_meanwhile(plan, observed.control.generation, deployer.job.standing(plan))
+        source = deployer.job.source()
         if not moves or source is None or deployer.inventory is None:
             return plan
         deployer.plan = with_moves(plan, source, deployer.inventory, moves)
