@@ -93,4 +93,4 @@ rm -rf "$source"  # `exec` runs no trap
 # More workers than two cores: tests wait for half of their time.
 # All worlds and seeds belong to --all; a part that somebody names is run as a whole, too.
 if [ $# = 0 ]; then export JOBCTL_TEST_WORLDS="${JOBCTL_TEST_WORLDS:-32}"; fi
-exec "$python" -m pytest -n "${JOBCTL_TEST_WORKERS:-6}" --dist loadfile --no-loadscope-reorder "$@"
+exec "$python" -m pytest -n "${JOBCTL_TEST_WORKERS:-8}" --dist loadfile --no-loadscope-reorder "$@"
