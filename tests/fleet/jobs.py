@@ -177,9 +177,9 @@ class Jobs:
             story = [self.run(*command).stdout for command in (("events",), ("logs", "--tail", "20"))]
             raise AssertionError("\n".join([str(self.status()), *story])) from None
 
-    def happened(self, event: str) -> list[dict[str, Any]]:
-        """Return the events of a kind, as they are written down."""
-        path = self.directory / "state/jobs" / self.name / "events.jsonl"
+    def happened(self, event: str, state: str = "state") -> list[dict[str, Any]]:
+        """Return the events of a kind, as they are written down in a state directory."""
+        path = self.directory / state / "jobs" / self.name / "events.jsonl"
         text = path.read_text() if path.exists() else ""
         whole = text[: text.rfind("\n") + 1]  # somebody may be writing the last line
         return [one for one in map(json.loads, whole.splitlines()) if one["event"] == event]

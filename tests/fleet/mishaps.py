@@ -80,8 +80,8 @@ class Mishaps(Jobs):
         return self.generation() > since
 
     def failures(self) -> int:
-        """How many failures were told of."""
-        return len(self.happened("failure"))
+        """How many failures were told of, by the supervisor of either machine."""
+        return len(self.happened("failure")) + len(self.happened("failure", "second"))
 
     def generation(self) -> int:
         """The number of the newest generation."""
