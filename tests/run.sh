@@ -90,7 +90,7 @@ types=("$python" -m mypy --strict --cache-dir "$cache/mypy" --config-file pyproj
 wait
 rm -rf "$source"  # `exec` runs no trap
 # What takes long comes first (tests/conftest.py), so that no worker is left alone with it at the end.
-# More workers than two cores: tests wait for half of their time.
+# More workers than two cores: tests wait for most of their time.
 # All worlds and seeds belong to --all; a part that somebody names is run as a whole, too.
 if [ $# = 0 ]; then export JOBCTL_TEST_WORLDS="${JOBCTL_TEST_WORLDS:-32}"; fi
 exec "$python" -m pytest -n "${JOBCTL_TEST_WORKERS:-8}" --dist loadfile --no-loadscope-reorder "$@"
