@@ -12,9 +12,8 @@ if TYPE_CHECKING:
 
     from jobctl.jobspec.launcher.files import Json
 
-FAILURES_TOLD = (
-    50  # failures that an order tells of: decisions look at the last ones, and a datagram holds no more than 64 KiB
-)
+# Failures that an order tells of: decisions look at the last ones, and a datagram holds no more than 64 KiB.
+FAILURES_TOLD = 50
 TIMES_TOLD = 2000  # failures before these of which it has the time
 
 

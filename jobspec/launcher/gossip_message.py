@@ -52,9 +52,8 @@ class GossipMessage:
         """Return the message that `to_json` has written."""
         began, number, rendezvous, command = data["age"]  # nobody but launchers begins a generation in a cluster
         failed = data.get("failed")
-        kind, at = (
-            failed if isinstance(failed, list) else (None, 0.0)
-        )  # earlier versions say only whether it has failed
+        # Earlier versions say only whether it has failed.
+        kind, at = failed if isinstance(failed, list) else (None, 0.0)
         return cls(
             job=data["job"],
             run_id=data["run_id"],

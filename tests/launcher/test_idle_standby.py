@@ -179,7 +179,7 @@ def test_a_node_that_joins_a_job_has_imported_by_then(standby: Any) -> None:
 
 
 def test_a_node_whose_host_comes_back_gets_ready_again_beside_a_job_that_goes_on_without_it(standby: Any) -> None:
-    """Its launcher has begun anew, and knows from its report that the node was in an earlier generation."""
+    """Its launcher was started again, and knows from its report that the node was in an earlier generation."""
     standby.start()
     standby.order(1)
     standby.until("running", 1)

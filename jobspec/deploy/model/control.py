@@ -94,9 +94,8 @@ class Ledger:
         earlier = terms.earlier
         if earlier is None or not terms.failures:
             return
-        numbers = range(
-            earlier.first, terms.failures[0].generation
-        )  # each of these generations has ended by one failure
+        # Each of these generations has ended by one failure.
+        numbers = range(earlier.first, terms.failures[0].generation)
         noted = {f.generation: round(f.at, 3) for f in self.failures if f.generation in numbers and not f.alone}
         timed = [at for at in earlier.at if at not in noted.values()]
         left = earlier.count - (len(noted) - (len(earlier.at) - len(timed)))

@@ -72,7 +72,7 @@ class Together(Protocol[L]):
     def lock(
         self, host_jobs: Sequence[L], command: str, *, break_it: bool, stay: bool
     ) -> AbstractContextManager[Held | None]:
-        """Hold the job's lock on hosts, beside that of this machine; None where there is no other.
+        """Hold the job's lock on hosts, beside that of this machine; None if the job has none but that.
 
         To `stay` is to hold nothing where the job is down.
         """
