@@ -1,4 +1,4 @@
-"""Searches all states of launchers.pml with SPIN, for one size of job and with one planted bug or with none."""
+"""Searches all states of a model with SPIN, for one size of job and with one planted bug or with none."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from pathlib import Path
 import pytest
 
 MODEL = Path(__file__).with_name("launchers.pml")
+FORGETTING = Path(__file__).with_name("forgetting.pml")
 DEEPEST = 3_000_000  # steps from the first state; SPIN says when that is not enough
 _ERRORS, _STATES = re.compile(r"errors: (\d+)"), re.compile(r"(\d+) states, stored")
 
 
 @dataclass(frozen=True)
 class Instance:
-    """A job of so many nodes.
+    """A job of so many nodes, in launchers.pml.
 
     `supervisor`: it has one at first; `others`: another one may take over from it. `progress`: it is also checked that
     all nodes train again once nothing fails any more. `bug`: which BUG_ of the model is planted. `hot`: launchers may
@@ -46,6 +47,29 @@ class Instance:
 
 
 @dataclass(frozen=True)
+class Forgetful:
+    """A job of so many nodes, in forgetting.pml.
+
+    `losses`: how often a launcher is started again. `generations`: how many launchers may begin in a row. `progress`,
+    `bug` and `options` are as of an Instance.
+    """
+
+    nodes: int = 2
+    losses: int = 1
+    generations: int = 2
+    progress: bool = True
+    bug: str | None = None
+    options: tuple[str, ...] = ("-O0",)
+
+    @property
+    def definitions(self) -> list[str]:
+        """Return what the model asks for."""
+        values = {"N": self.nodes, "LOSSES": self.losses, "GENERATIONS": self.generations}
+        flags = [name for name, given in (("PROGRESS", self.progress), (f"BUG_{self.bug}", self.bug)) if given]
+        return [f"-D{name}={value}" for name, value in values.items()] + [f"-D{flag}" for flag in flags]
+
+
+@dataclass(frozen=True)
 class Found:
     """What a search has found: how many states there are, and what is wrong with the first one that is (None: nothing)."""
 
@@ -61,10 +85,11 @@ def find_spin() -> None:
         (pytest.fail if os.environ.get("JOBCTL_TOOLS") == "required" else pytest.skip)(reason)
 
 
-def search(instance: Instance, folder: Path) -> Found:
+def search(instance: Instance | Forgetful, folder: Path) -> Found:
     """Search all states; stop at the first one that is wrong."""
     find_spin()
-    _run(folder, "spin", "-a", *instance.definitions, str(MODEL))
+    model = MODEL if isinstance(instance, Instance) else FORGETTING
+    _run(folder, "spin", "-a", *instance.definitions, str(model))
     _run(folder, "gcc", *instance.options, "-w", "-DSAFETY", "-DNOREDUCE", "-DVECTORSZ=256", "-o", "pan", "pan.c")
     said = _run(folder, "./pan", f"-m{DEEPEST}", "-E")
     assert "max search depth too small" not in said, said
