@@ -55,7 +55,7 @@ class Coordinator:
         self.refusals = Refusals(self.size, self.record, self.generations.tries())
         self.orders = UserOrders(self)
         self.seq = 0
-        self.gossip_port = self.generations.port(0, 30_001, 32_700)
+        self.peer_port = self.generations.port(0, 30_001, 32_700)
         self.steps: Dict[str, Any] = {}  # of Slurm, by the machine that they are for; the first one is for all
         self.started = self.revived = boot_time()
         self.signals: List[int] = []
@@ -134,7 +134,7 @@ class Coordinator:
             "turn": places.turns[node] if node is not None else 0,
             "stop": self.stopping is not None or self.resizing is not None,
             "leave": leave,
-            "gossip_port": self.gossip_port,
+            "peer_port": self.peer_port,
             "address": runner.address,
             "version": places.version,
             "image": self.image.file,
@@ -142,7 +142,7 @@ class Coordinator:
         }
         if runner.said["names"] != places.version:
             names = places.names()
-            answer["names"] = {name: [address, self.gossip_port + slot] for name, (address, slot) in names.items()}
+            answer["names"] = {name: [address, self.peer_port + slot] for name, (address, slot) in names.items()}
         self.datagrams.send(answer, runner.sender)
 
     def start_runners(self, hosts: List[str]) -> Any:

@@ -105,6 +105,7 @@ class Generations:
         port = meeting["port"] if number == 1 and is_given else self.port(number, first, last)
         members = joining(template, nodes, port)
         address = members[0]["address"] if members else meeting["address"]
+        name = "%s-%d-%s" % (template["job"], number, os.urandom(4).hex())
         order = {
             **template,
             **self.run_of(template),
@@ -115,9 +116,9 @@ class Generations:
             "rendezvous": {
                 "address": address,
                 "port": port,
-                "id": "%s-%d-%s" % (template["job"], number, os.urandom(4).hex()),
+                "id": name,
             },
-            "autonomy": {**terms, **spent},
+            "autonomy": {**terms, **spent, "base": {"number": number, "id": name}},
         }
         if "alone" in template:  # launchers of an earlier version look there
             order["alone"] = order["autonomy"]

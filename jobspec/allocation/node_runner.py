@@ -234,7 +234,7 @@ class NodeRunner:
         """Write what the launcher of a node reads."""
         with open(os.path.join(self.work, "launch.json"), encoding="utf-8") as file:
             launch = next(one for one in map(_parsed, file) if one.get("node") == node)
-        launch["gossip_port"] = self.order["gossip_port"] + self.slot
+        launch["peer_port"] = self.order["peer_port"] + self.slot
         write_json(os.path.join(self.own, "launch.json"), launch)
         os.makedirs(os.path.join(self.work, "node-%d" % node), exist_ok=True)
 

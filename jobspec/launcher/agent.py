@@ -13,6 +13,7 @@ from jobctl.jobspec.launcher.deadline import Deadline
 from jobctl.jobspec.launcher.failure import Failure, Problem, fenced
 from jobctl.jobspec.launcher.files import note
 from jobctl.jobspec.launcher.idle_standby import IdleStandby
+from jobctl.jobspec.launcher.incarnations import Incarnations
 from jobctl.jobspec.launcher.lease import MajorityLease
 from jobctl.jobspec.launcher.peer_orders import PeerOrders
 from jobctl.jobspec.launcher.peers import PeerLinks
@@ -30,7 +31,7 @@ from jobctl.jobspec.launcher.run import Run
 from jobctl.jobspec.launcher.run_watcher import RunWatcher
 from jobctl.jobspec.launcher.scratch import remove_shared
 from jobctl.jobspec.launcher.self_recovery import SelfRecovery
-from jobctl.jobspec.launcher.session_lease import EtcdLease, GossipLease
+from jobctl.jobspec.launcher.session_lease import EtcdLease
 from jobctl.jobspec.launcher.setup import Setup
 from jobctl.jobspec.launcher.stacks import StackBarrier
 from jobctl.jobspec.launcher.standby import Standby
@@ -69,23 +70,24 @@ class Launcher:
         self.launch = launch
         self.program = keep_compiled(self.dir) if launch.start else ""
         self.guard = os.getppid()
-        # With etcd, and among the launchers of a cluster, another process keeps the lease and knows the generation.
+        # With etcd, another process keeps the lease and knows the generation.
         self.session = session
-        self.gossip = GossipLease(self.session) if self.session is not None and launch.gossip_port else None
-        etcd = EtcdLease(self.session) if self.session is not None and self.gossip is None else None
-        majority = MajorityLease()  # of the supervisor and the launchers, on hosts
-        self.lease: Lease = self.gossip or etcd or majority
-        on_hosts = PeerOrders(majority, lambda text: self.recovery.explain(text))
-        self.peer_orders = on_hosts if self.session is None else None
-        self.links = PeerLinks(self, os.path.join(os.path.dirname(options.control), "feeds"))
+        etcd = EtcdLease(self.session) if self.session is not None else None
+        watched = launch.peer_port is None  # in clusters and allocations there never is a supervisor
+        majority = MajorityLease(watched)
+        self.lease: Lease = etcd or majority
+        incarnations = None if watched else Incarnations(options.address, together=not self.goes_on_alone)
+        agreed = PeerOrders(majority, lambda text: self.recovery.explain(text), incarnations)
+        self.peer_orders = agreed if self.session is None else None
+        self.links = PeerLinks(self, os.path.join(os.path.dirname(options.control), "feeds"), options.names)
         self.standby = Standby(launch)
         self.idle = IdleStandby(self)
-        self.report = Report(launch, self.dir, self.guard, self.links.port, self.standby.state())
-        self.story = Story(launch, self.dir, options.own if launch.gossip_port else None)
-        on_hosts.restore(self.report.fields.order, self.report.fields.left)
+        self.report = Report(launch, self.dir, self.guard, self.links.addresses.port, self.standby.state())
+        self.story = Story(launch, self.dir, None if watched else options.own)
+        agreed.restore(self.report.fields.order, self.report.fields.left)
         self.orders = ControlFile(options.control, launch, session, self.peer_orders, lambda why: self.say(reason=why))
-        supervised = majority.supervised if self.session is None else etcd.supervised if etcd is not None else None
-        self.recovery = SelfRecovery(self, self.session or on_hosts, supervised)
+        supervised = etcd.supervised if etcd is not None else majority.supervised if watched else None
+        self.recovery = SelfRecovery(self, self.session or agreed, supervised)
         self.setup = Setup(self, in_container=self.dir == NODE_DIRECTORY or bool(launch.spare))
         self.watcher = RunWatcher(self)
         self.signal: Optional[int] = None
@@ -113,8 +115,8 @@ class Launcher:
         while True:
             code = self.turn()
             if code is not None:
-                if self.session is not None and code != GIVEN:
-                    self.session.leave()
+                if code != GIVEN:
+                    self.recovery.leave()
                 return code
             if not self.loaded and self.report.state == "running" and boot_time() - self.report.since > BEGUN:
                 load_for_later()
@@ -142,7 +144,7 @@ class Launcher:
 
     def turn(self) -> Optional[int]:
         """Look once at everything; return an exit code when it is time to go."""
-        if os.getppid() != self.guard or (self.session is not None and self.session.lost):
+        if os.getppid() != self.guard or (self.session is not None and self.session.lost) or self.links.addresses.deaf:
             kill_descendants()
             return 137
         if self.report.replaced():
@@ -168,9 +170,7 @@ class Launcher:
         if self.pending is None:
             return
         order, member = self.pending
-        waits = None if self.lease.held(boot_time()) else self.lease.waits()
-        if waits is None and self.peer_orders is not None and order.is_of_launchers:
-            waits = self.peer_orders.missing
+        waits = self.recovery.awaited(order)
         if waits is None:
             self.pending = None
             self.begin(order, member)
@@ -204,7 +204,7 @@ class Launcher:
             self.end_processes(order.grace)
             self.expect(order, member)
         elif self.report.is_of(order) and self.run_ is None and self.rejoins:
-            self.expect(order, member)
+            self.recovery.join(order, member)
         elif self.report.is_of(order) and self.run_ is None:
             self.recovery.resume(order, member)
         return None
@@ -253,7 +253,7 @@ class Launcher:
             self.say(state="succeeded", exit_code=0, reason=None)  # it serves others, and they need it no more
             return 0
         failure = self.report.fields.failure
-        if self.session is not None and self.gossip is None:
+        if self.session is not None:
             return 0  # engines start what failed again where an earlier version made the container, but this is the end
         if order is not None and order.exit_code is not None:
             note("the job ends: %s" % order.why)
@@ -279,8 +279,8 @@ class Launcher:
 
     def begin(self, order: Order, member: Member) -> None:
         """Start the processes of a generation."""
-        if self.gossip is not None:
-            order = self.gossip.located(order)
+        if self.peer_orders is not None:
+            order = self.peer_orders.located(order)
             member = order.member(member.node) or member
         self.busy = True
         self.be_here()

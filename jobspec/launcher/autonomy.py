@@ -17,7 +17,7 @@ from jobctl.jobspec.launcher.records import changed
 from jobctl.jobspec.launcher.restart_policy import delay, is_a_bug, matches, without_progress
 
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Optional, Protocol, Tuple
+    from typing import Callable, Dict, List, Optional, Protocol, Tuple
 
     from jobctl.jobspec.launcher.autonomy_terms import AutonomyTerms, FailureRule
     from jobctl.jobspec.launcher.launch import Launch
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from jobctl.jobspec.launcher.report import Report
 
     class OrderKeeper(Protocol):
-        """Where launchers agree on the newest order: a LeaseSession, or PeerOrders on hosts."""
+        """Where launchers agree on the newest order: a LeaseSession with etcd, or PeerOrders."""
 
         @property
         def gone(self) -> Dict[int, float]:
@@ -46,10 +46,6 @@ if TYPE_CHECKING:
         @property
         def failed_first(self) -> Optional[int]:
             """The node whose failure is the cause of this one's, None if there is none."""
-
-        @property
-        def started_again(self) -> List[int]:
-            """The members whose launchers were started again in this generation, and know nothing of it."""
 
         def has_lease(self, now: float) -> bool:
             """Return whether there is a lease."""
@@ -105,15 +101,6 @@ class FailedNode:
         """
         step = headway.step if self.step is None else self.step
         self.failure = changed(self.failure, progress=step, ran=max(self.failure.ran, headway.ran))
-
-    def blame(self, nodes: List[int]) -> None:
-        """Take over that other launchers were started again: what their nodes ran has ended, and so has what needs it.
-
-        They know nothing of the generation and cannot say that they failed first.
-        """
-        if nodes and self.failure.kind != "setup":
-            known: Dict[str, Any] = {"kind": "launcher", "rank": None, "exit_code": None, "log": None, "tail": []}
-            self.failure = changed(self.failure, reason=why_restarted(nodes), **known)
 
     def waits(self, order: Order, session: OrderKeeper, supervised: bool, now: float) -> Optional[str]:
         """Return what this launcher waits for before it may begin anything, None if it may."""
@@ -203,11 +190,6 @@ class FailedNode:
         )
 
 
-def why_restarted(nodes: List[int]) -> str:
-    """Return why a generation ends that has lost nodes whose launchers do not remember it."""
-    return "the launcher of node %s was started again" % ", ".join(map(str, nodes))
-
-
 def given_up(order: Order, failure: NodeFailure, why: str) -> Order:
     """Return the order with which launchers on hosts end the job, and stay: an engine would start again what ends."""
     terms = order.autonomy.with_failure(failure) if order.autonomy is not None else None
@@ -246,7 +228,6 @@ class Autonomy:
             self.failed = FailedNode(self.report.fields, self.launch, now)
         failed = self.failed
         failed.learn(session.headway)
-        failed.blame(session.started_again)
         waits = failed.waits(order, session, self.supervised is not None and self.supervised(now), now)
         final = None if waits else failed.final(order)
         leaves = waits is None and final is None and failed.excluded(order)
@@ -261,7 +242,7 @@ class Autonomy:
     def propose(self, order: Order, failed: FailedNode, final: Optional[str]) -> None:
         """Propose the next generation; or, where `final` says why there is none, the end of the job."""
         if final and self.supervised is None:
-            self.session.propose(failed.end(order, final))
+            self.session.propose(failed.end(order, final), order.id)
         elif final:
             note("the job ends: %s" % final)
             self.session.propose(failed.give_up(order, final), order.id)

@@ -79,7 +79,7 @@ class ControlFile:
             if self.session is not None and self.launch.etcd is not None:
                 self.session.hear_end(order)
             return False
-        self.file = order
+        self.file = order if self.launch.peer_port is None else order.as_base()
         return True
 
     def member(self) -> Optional[Member]:

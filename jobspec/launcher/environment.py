@@ -127,7 +127,7 @@ class Environment:
             progress=self.folders.progress,
             records=self.folders.records,
             # Kubernetes shows what the first process of a pod prints, and nothing else.
-            forward_to="/proc/%d/fd/1" % os.getpid() if self.launch.gossip_port else None,
+            forward_to="/proc/%d/fd/1" % os.getpid() if self.launch.peer_port else None,
             elsewhere=self.launch.elsewhere or None,
         )
 

@@ -244,7 +244,7 @@ class HostTeller:
         ended = False
         while launcher.signal is None and time.monotonic() < until and not launcher.orders.read():
             self.look(boot_time())
-            if not ended and trainers - {me} <= launcher.links.done:
+            if not ended and trainers - {me} <= launcher.links.done.nodes:
                 ended = True
                 log.add([{**about(order, "succeeded", time.time()), "reason": "all nodes ended with code 0"}])
                 launcher.say()

@@ -103,13 +103,13 @@ def take_over(launcher: SpareLauncher, spare: str, node: int) -> None:
     known = {
         "order": agreed.to_json() if agreed is not None else None,
         "left": launcher.report.fields.left,
-        "port": launcher.links.port,
+        "port": launcher.links.addresses.port,
     }
     begun = {"version": 1, "node": node, "role": launcher.launch.role, "state": "waiting", "spare": True}
     write_json(os.path.join(folder, "report.json"), {**begun, **known})
     path = os.path.join(spare, "report.json")
     write_json(path, {**(read_json(path) or {}), "node": node, "reason": "node %d is here" % node})
-    launcher.links.close()
+    launcher.links.addresses.close()
     note("node %d is given to this host" % node)
 
 

@@ -103,7 +103,7 @@ class Launch:
     until: str = ""
     regroups: bool = False
     rejoin: Optional[int] = None
-    gossip_port: Optional[int] = None
+    peer_port: Optional[int] = None
     lost: str = ""
     stall: Optional[StallLines] = None
     rejoin_within: Optional[float] = None
@@ -118,7 +118,8 @@ class Launch:
     def from_json(cls, data: Json) -> Launch:
         """Return what JOBCTL_LAUNCH says, without what only jobctl needs. Raises KeyError or TypeError if a field is missing."""
         etcd, standby, stall = data.get("etcd"), data.get("standby"), data.get("stall")
-        earlier = {"gossip_port": data.get("circle")}  # an allocation that an earlier version began calls it so
+        # An allocation that an earlier version began calls it so.
+        earlier = {"peer_port": data.get("gossip_port", data.get("circle"))}
         return from_known(
             cls,
             {**earlier, **data},
@@ -132,8 +133,8 @@ class Launch:
 
     @property
     def has_session(self) -> bool:
-        """Whether another process keeps the lease: with etcd, and among the launchers of a cluster."""
-        return self.etcd is not None or self.gossip_port is not None
+        """Whether etcd decides, and another process keeps the lease there: not in clusters and allocations."""
+        return self.etcd is not None and self.peer_port is None
 
 
 def value_of(data: Any) -> Value:

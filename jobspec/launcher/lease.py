@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     class Lease(Protocol):
         """The right to run processes in a generation. Times are those of `boot_time`.
 
-        `MajorityLease` has it from the supervisor or most of the launchers, `EtcdLease` from etcd, `GossipLease` from
-        the launchers of a cluster. Once over, none comes back before the next generation: the supervisor, or the other
-        launchers, may have started the node elsewhere by then. See docs/recovery.md.
+        `MajorityLease` has it from the supervisor or most of the launchers, `EtcdLease` from etcd. Once over, none comes
+        back before the next generation: the supervisor, or the other launchers, may have started the node elsewhere by
+        then. See docs/recovery.md.
         """
 
         generation: Optional[str]  # the id of the generation's rendezvous, None before the first one
@@ -57,6 +57,7 @@ if TYPE_CHECKING:
 
 
 TICK = 1.0  # seconds between two ticks; also the least time after which a launcher reports another one as unheard
+SILENT = 2.5  # ticks after which a launcher counts as not heard
 UNSUPERVISED = 3.0  # seconds without an answer of the supervisor's after which launchers go on by themselves
 FIRST_TICKS = 0.2  # seconds between two ticks while nothing may start before one is answered
 NOBODY = -1  # in the place of a node's number, while a launcher is idle
@@ -110,9 +111,12 @@ class MajorityLease:
     An answer renews it from when its tick was *sent*, however late it comes. The supervisor's answer is enough; answers
     of launchers count once these and this one are a strict majority of the generation. Unanswered for `timeout` seconds
     it is over. A host that has a server beside its trainer has one vote.
+
+    `watched` says whether there may be a supervisor; there is none in clusters and allocations.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, watched: bool = True) -> None:
+        self.watched = watched
         self.begin(None, [], 0, 0.0, 0.0)
 
     def begin(
@@ -204,7 +208,7 @@ class MajorityLease:
 
     def supervised(self, now: float) -> bool:
         """Return whether a supervisor decides: it has answered a moment ago, or has hardly had the time to."""
-        return now - (self.supervisor or self.began) <= UNSUPERVISED
+        return self.watched and now - (self.supervisor or self.began) <= UNSUPERVISED
 
     @property
     def is_alone(self) -> bool:
@@ -217,12 +221,15 @@ class MajorityLease:
 
     def waits(self) -> str:
         """Return what the launcher waits for before processes may run."""
-        return "waits for an answer from the supervisor or most of the launchers"
+        by = "the supervisor or most of the launchers" if self.watched else "most of the launchers"
+        return "waits for an answer from %s" % by
 
     def why_over(self) -> str:
         """Return why the processes may not go on."""
+        if not self.watched:
+            return "most of the launchers have not answered for %g s" % self.timeout
         return "neither the supervisor nor most of the launchers have answered for %g s" % self.timeout
 
     def unheard(self, now: float) -> Dict[int, float]:
         """Return the launchers that we have not answered for a while, and for how many seconds."""
-        return {node: now - at for node, at in self.heard.items() if now - at > 2.5 * TICK}
+        return {node: now - at for node, at in self.heard.items() if now - at > SILENT * TICK}

@@ -64,6 +64,20 @@ def open_socket(wished: Any = None) -> Optional[socket.socket]:
     return None
 
 
+def open_socket_at(address: str, port: int) -> Optional[socket.socket]:
+    """Return a socket for datagrams at this address and port, where the other launchers look for this one."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    made = socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
+    try:
+        made.bind((address, port))
+    except OSError as error:
+        made.close()
+        note("cannot listen at %s, port %d: %s" % (address, port, error))
+        return None
+    made.setblocking(False)
+    return made
+
+
 def resolve(made: socket.socket, address: str, port: int) -> Any:
     """Return an address for `sendto`, None for a name that nobody here can resolve."""
     flags = socket.AI_V4MAPPED | socket.AI_ALL if made.family == socket.AF_INET6 else 0

@@ -14,7 +14,6 @@ from jobctl.jobspec.launcher.agent import POLL, Launcher
 from jobctl.jobspec.launcher.deadline import Deadline
 from jobctl.jobspec.launcher.etcd_session import EtcdSession
 from jobctl.jobspec.launcher.files import note, read_json, write_json
-from jobctl.jobspec.launcher.gossip import GossipMember
 from jobctl.jobspec.launcher.idle import run_spare
 from jobctl.jobspec.launcher.launch import Launch
 from jobctl.jobspec.launcher.processes import SIGNALS, adopt_orphans, fork, forward, kill_descendants, wait_for
@@ -43,8 +42,7 @@ def guard(options: argparse.Namespace) -> int:
     channel, deadline = None, Deadline()
     if launch.has_session:
         channel, other_end = socket.socketpair()
-        process = GossipMember if launch.gossip_port else EtcdSession
-        fork(lambda: process(launch, options, other_end).run(), channel)
+        fork(lambda: EtcdSession(launch, options, other_end).run(), channel)
         other_end.close()
     session = None if channel is None else LeaseSession(channel)
     if launch.spare:

@@ -172,8 +172,14 @@ class Order:
 
     @property
     def base(self) -> Optional[Base]:
-        """The generation that it goes back to, where launchers on hosts may begin some."""
+        """The generation that it goes back to, where launchers may begin some; None with etcd."""
         return self.autonomy.base if self.autonomy is not None else None
+
+    def as_base(self) -> Order:
+        """Return an order that names itself as its base: a coordinator of an earlier version does not."""
+        if self.autonomy is None or self.autonomy.base is not None:
+            return self
+        return changed(self, autonomy=changed(self.autonomy, base=Base(self.number, self.id, {})))
 
     @property
     def lease_began(self) -> Union[Base, LastMove]:
@@ -188,7 +194,7 @@ class Order:
 
     @property
     def is_of_launchers(self) -> bool:
-        """Whether launchers on hosts have begun it, or ended it, and not a supervisor or a command."""
+        """Whether launchers have begun it, or ended it, and not a supervisor or a command; with etcd that is not known."""
         begun = self.base is not None and self.base.id != self.id and self.command == "run"
         return begun or (self.base is not None and self.why is not None)
 

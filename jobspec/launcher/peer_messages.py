@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from jobctl.jobspec.launcher.incarnations import Incarnation
 from jobctl.jobspec.launcher.order_news import OrderNews
 from jobctl.jobspec.launcher.progress import Headway
 from jobctl.jobspec.launcher.records import record
@@ -49,14 +50,17 @@ class PeerMessage:
     failed: Optional[Tuple[str, float]] = None  # beside a tick: how its node has failed in this order (kind), and when
     told: Optional[List[List[str]]] = None  # beside a tick: what launchers have told people, see telling.mentioned
     headway: Optional[Headway] = None  # beside a tick or an answer: how far this order has come, as the sender knows
+    incarnation: Optional[Incarnation] = None  # beside a tick, where launchers may forget
 
     def to_json(self) -> Json:
         """Return it without what is not set."""
-        apart = ("stacks", "news", "part", "headway")
+        apart = ("stacks", "news", "part", "headway", "incarnation")
         data = {name: value for name, value in vars(self).items() if value and name not in apart}
         data["node"] = self.node
         if self.headway is not None:
             data["headway"] = self.headway.to_json()
+        if self.incarnation is not None:
+            data["incarnation"] = dict(vars(self.incarnation))
         if self.news is not None:
             data["news"] = self.news.to_json()
         if self.part is not None:
@@ -91,6 +95,7 @@ class PeerMessage:
             failed=(str(kind), float(at)) if kind else None,
             told=[[str(word) for word in one] for one in data.get("told") or ()] or None,
             headway=Headway.from_json(data["headway"]) if data.get("headway") else None,
+            incarnation=Incarnation(**data["incarnation"]) if data.get("incarnation") else None,
         )
 
 

@@ -1,11 +1,11 @@
-"""The generations that launchers on hosts begin by themselves, where no supervisor does. docs/protocol.md has the rules."""
+"""The generations that launchers begin by themselves, where no supervisor does. docs/protocol.md has the rules."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.launcher.files import note
-from jobctl.jobspec.launcher.lease import TICK
+from jobctl.jobspec.launcher.lease import SILENT, TICK
 from jobctl.jobspec.launcher.old_places import OldPlaces
 from jobctl.jobspec.launcher.order import Order
 from jobctl.jobspec.launcher.processes import boot_time
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
     from jobctl.jobspec.launcher.autonomy_terms import HotSpare
+    from jobctl.jobspec.launcher.incarnations import Incarnation, Incarnations
     from jobctl.jobspec.launcher.lease import MajorityLease
     from jobctl.jobspec.launcher.order_news import OrderNews
     from jobctl.jobspec.launcher.peer_messages import PeerMessage
-SILENT = 2.5  # ticks after which a launcher counts as not heard
 LEFT_ALONE = "leaves it to the supervisor"
 
 
@@ -34,6 +34,7 @@ class PeerOrder:
     begun: bool = False  # whether its node has begun in this lease
     paces: Optional[Dict[int, float]] = None  # how long its processes need by themselves in each step, by their ranks
     failed: Optional[Tuple[str, float]] = None  # how its node has failed in that order, and when
+    incarnation: Optional[Incarnation] = None  # which launcher of its node it is, where that matters
 
 
 @record
@@ -54,10 +55,14 @@ class PeerOrders:
     node may run stays as it is: a node whose lease is over takes part in none of them. They pass it on with their
     answers. A generation that moves a node to a hot spare has a lease of its own, in which those that have moved do not
     count. It is passed on to all launchers that go back to the same base.
+
+    `incarnations` are where launchers may be started again without what they kept.
     """
 
-    def __init__(self, lease: MajorityLease, explain: Callable[[str], None]) -> None:
-        self.lease, self.explain = lease, explain
+    def __init__(
+        self, lease: MajorityLease, explain: Callable[[str], None], incarnations: Optional[Incarnations] = None
+    ) -> None:
+        self.lease, self.explain, self.incarnations = lease, explain, incarnations
         self.order: Optional[Order] = None
         self.heard: Dict[int, PeerOrder] = {}
         self.on_adopted: Callable[[], None] = lambda: None  # called with each new order of launchers
@@ -115,16 +120,38 @@ class PeerOrders:
         gone = sorted(self.gone)
         return "waits for node %s, which is not heard" % ", ".join(map(str, gone)) if gone else None
 
+    def awaited(self, order: Order) -> Optional[str]:
+        """Return whom this node waits for, beside its lease, before it begins in an order; None for nobody."""
+        known = self.incarnations
+        if known is None:
+            return self.missing if order.is_of_launchers else None
+        others = [node for node in order.nodes if node != self.lease.me]
+        entered = known.age == list(order.age)
+        ready = [node for node in others if entered and self.is_there(node) and known.is_ready(node)]
+        late = ", ".join(str(node) for node in others if node not in ready)
+        return "waits for the launchers of all nodes (not there yet: node %s)" % late if late else None
+
+    def located(self, order: Order) -> Order:
+        """Return an order with the addresses that the launchers have now: a new pod has another one."""
+        known = self.incarnations
+        if known is None:
+            return order
+        said = {node: heard.incarnation.address for node, heard in self.heard.items() if heard.incarnation is not None}
+        return order.at(
+            {m.address: {**said, self.lease.me: known.address}.get(m.node, m.address) for m in order.members}
+        )
+
     @property
     def failed_first(self) -> Optional[int]:
         """The node whose failure is the cause of this one's, None if there is none."""
-        found = {node: heard.failed for node, heard in self.heard.items() if heard.failed and self.is_there(node)}
-        return cause_of(self.failed(), found, self.lease.me)
+        found = {node: self.failure_of(node, heard) for node, heard in self.heard.items() if self.is_there(node)}
+        return cause_of(self.failed(), {node: failed for node, failed in found.items() if failed}, self.lease.me)
 
-    @property
-    def started_again(self) -> List[int]:
-        """The members whose launchers know nothing of this order any more; on hosts they have it on disk."""
-        return []
+    def failure_of(self, node: int, heard: PeerOrder) -> Optional[Tuple[str, float]]:
+        """Return how another node has failed: also one whose launcher was started again, and does not know so yet."""
+        if self.incarnations is not None and self.incarnations.is_another(node, heard.incarnation):
+            return "launcher", heard.at
+        return heard.failed
 
     def unheard_since(self, at: float) -> List[int]:
         """Return the other members that have not said how they are since then."""
@@ -167,7 +194,10 @@ class PeerOrders:
         if order is None:
             self.heard.pop(node, None)
         else:
-            self.heard[node] = PeerOrder(boot_time(), list(order), tick, **more)
+            heard = self.heard[node] = PeerOrder(boot_time(), list(order), tick, **more)
+            known = self.incarnations
+            if known is not None and heard.incarnation is not None and heard.age == known.age:
+                known.hear(node, heard.incarnation, list(self.lease.heard), heard.at)
 
     def hear_spare(self, message: PeerMessage, socket: Any) -> None:
         """Take note of an idle launcher."""
@@ -192,6 +222,11 @@ class PeerOrders:
         if heard is None or self.order is None or boot_time() - heard.at > SILENT * TICK:
             return False
         return heard.age == self.age
+
+    def is_silent(self, node: int) -> bool:
+        """Return whether another launcher was not heard for a while, in whatever order."""
+        heard = self.heard.get(node)
+        return heard is None or boot_time() - heard.at > SILENT * TICK
 
     def silence(self, node: int, now: float) -> float:
         """Return for how many seconds a launcher was not heard."""
@@ -238,7 +273,7 @@ class PeerOrders:
         mine = self.order
         if mine is not None and of is not None and list(mine.age)[:3] != of[:3]:
             return
-        ends = news.order["command"] == "stop" and news.order.get("why") is not None  # launchers have ended the job
+        ends = news.order["command"] != "run" and news.order.get("why") is not None  # launchers have ended the job
         follows = mine is not None and (mine.command == "run" or mine.is_paused)
         if mine is not None and follows and (ends or news.order["command"] == "run"):
             newer = mine.with_news(news)

@@ -8,9 +8,11 @@ import os
 import time
 from typing import TYPE_CHECKING
 
+from jobctl.jobspec.launcher.done_nodes import DoneNodes
 from jobctl.jobspec.launcher.files import files_in, read_json
 from jobctl.jobspec.launcher.lease import FIRST_TICKS, TICK, MajorityLease, take_answer
-from jobctl.jobspec.launcher.network import DATAGRAM, is_cut, open_socket, resolve, select_pipe_size
+from jobctl.jobspec.launcher.network import DATAGRAM, is_cut, select_pipe_size
+from jobctl.jobspec.launcher.peer_addresses import PeerAddresses
 from jobctl.jobspec.launcher.peer_messages import Heartbeat, PeerMessage, StacksMessage
 from jobctl.jobspec.launcher.processes import boot_time
 from jobctl.jobspec.launcher.records import changed
@@ -25,8 +27,6 @@ if TYPE_CHECKING:
     from jobctl.jobspec.launcher.order import Order
 NO_LEASE = "none"  # the name of the lease of a launcher that has never asked for one
 LARGEST = 65536  # bytes of a datagram
-DONE = 10.0  # seconds in which launchers of servers are told that a trainer is done
-FAREWELL = 3.0  # seconds in which all others are, where launchers move nodes that they take for lost
 
 
 class PeerLinks:
@@ -36,7 +36,7 @@ class PeerLinks:
     pipe in `run/feeds`; the launcher writes its ticks there as lines. The supervisor answers in the file `answer`.
     """
 
-    def __init__(self, launcher: Launcher, feeds: str) -> None:
+    def __init__(self, launcher: Launcher, feeds: str, names: Optional[str] = None) -> None:
         self.launcher, self.lease, self.feeds = launcher, launcher.lease, feeds
         # Ticks of other launchers, and their answers, matter where these renew the lease.
         self.majority = launcher.lease if isinstance(launcher.lease, MajorityLease) else None
@@ -45,13 +45,16 @@ class PeerLinks:
             self.orders.on_adopted = self.pass_on
         self.answer = os.path.join(launcher.dir, "answer")
         self.cut = os.path.join(os.path.dirname(feeds), "cut")
-        self.socket = open_socket((read_json(os.path.join(launcher.dir, "report.json")) or {}).get("port"))
-        self.port: Optional[int] = self.socket.getsockname()[1] if self.socket else None
-        self.peers: Dict[int, Any] = {}  # their sockets' addresses
+        self.incarnations = self.orders.incarnations if self.orders is not None else None
+        if self.incarnations is None:
+            last = (read_json(os.path.join(launcher.dir, "report.json")) or {}).get("port")
+            self.addresses = PeerAddresses.anywhere(launcher.launch.node, last)
+        else:
+            own, port = self.incarnations.address, int(launcher.launch.peer_port or 0)
+            self.addresses = PeerAddresses.by_names(launcher.launch.node, own, port, names)
         self.next = 0.0
         self.last: Optional[str] = None  # the newest tick in this generation
-        self.done: Set[int] = set()  # nodes that have said that they are done
-        self.told: Set[int] = set()  # nodes that have heard that this one is
+        self.done = DoneNodes(self)
         self.hung: Dict[int, int] = {}  # how far other nodes are with their stacks, see StackBarrier
         self.level = 0  # how far this one is
         self.limit: Optional[float] = None  # after how many seconds another node has called this generation hung
@@ -62,38 +65,34 @@ class PeerLinks:
         self.handed: Optional[Tuple[Order, str]] = None  # the order that this one has handed on, and its text
         self.greeted: Optional[str] = None  # the lease whose launchers hear of this one, if it is idle
 
+    @property
+    def socket(self) -> Any:
+        """The socket at which the others hear this launcher, None where there is none."""
+        return self.addresses.socket
+
+    @property
+    def peers(self) -> Dict[int, Any]:
+        """The addresses of the sockets of other launchers, by node."""
+        return self.addresses.known
+
     def meet(self, order: Order) -> None:
         """Look up the addresses of the launchers of a new generation."""
-        self.peers, self.last, self.echo = {}, None, None
+        self.last, self.echo = None, None
         self.begin_generation()
         if self.orders is not None:
             self.orders.enter(order)
             self.launcher.report.fields.left = sorted(self.orders.places.left)
-        self.find(order)
+        self.addresses.meet(order)
 
     def greet(self, order: Order) -> None:
         """Tell the launchers of an order from now on that this one is there, idle."""
-        self.peers, self.greeted, self.next = {}, order.lease, 0.0
-        self.find(order)
-
-    def find(self, order: Order) -> None:
-        """Look up the addresses of the launchers of an order."""
-        for member in order.members:
-            if self.socket is not None and member.port and member.node != self.launcher.launch.node:
-                found = resolve(self.socket, member.address, member.port)
-                if found is not None:
-                    self.peers[member.node] = found
-
-    def close(self) -> None:
-        """Leave the port to another launcher."""
-        if self.socket is not None:
-            self.socket.close()
-            self.socket = None
+        self.greeted, self.next = order.lease, 0.0
+        self.addresses.meet(order)
 
     def begin_generation(self) -> None:
         """Forget what launchers have said in the last generation. They may be the same ones."""
         self.next = 0.0
-        self.done, self.told = set(), set()
+        self.done.begin_generation()
         self.hung, self.level, self.limit = {}, 0, None
 
     def wait(self, seconds: float) -> None:
@@ -121,7 +120,10 @@ class PeerLinks:
             self.lose_datagrams()
             return
         self.read_answer()
+        known, before = self.incarnations, self.incarnations and self.incarnations.met
         self.read_datagrams()
+        if known is not None and known.met != before:
+            self.next = 0.0  # the others may begin once they hear that
         now = boot_time()
         if now < self.next:
             return
@@ -133,8 +135,9 @@ class PeerLinks:
             paces = run.paces_of_ranks() if run is not None else None
             begun, told = self.majority.validity.had, self.launcher.recovery.teller.mention()
             tick = self.message(tick=name, begun=begun, paces=paces, failed=failed, told=told)
-            for peer in self.peers.values():
-                self.send(tick, peer)
+            self.addresses.look(self.orders)
+            for node, peer in self.peers.items():
+                self.send(self.introduced(tick, node), peer)
         if self.greeted is not None:
             for peer in self.peers.values():
                 idle = self.message(tick=name, spare=self.launcher.launch.host)
@@ -178,11 +181,8 @@ class PeerLinks:
             self.launcher.recovery.teller.hear(message)
         if message.generation is None or self.hear_of_another(message, sender):
             return
-        if message.done:
-            self.done.add(node)
-            self.send(self.message(heard=True), sender)
-        elif message.heard:
-            self.told.add(node)
+        if message.done or message.heard:
+            self.done.hear(message, sender)
         elif message.stacks is not None:
             if message.age == self.message().age:
                 self.hear_stacks(message.stacks, node)
@@ -199,14 +199,14 @@ class PeerLinks:
             self.orders.places.note_answer(node, boot_time())
             self.peers[node] = sender  # it may have been started again, at another port
             more = {"begun": message.begun, "paces": message.paces, "failed": message.failed}
-            self.orders.hear(node, message.tick, message.age, **more)
+            self.orders.hear(node, message.tick, message.age, incarnation=message.incarnation, **more)
             self.orders.hear_headway(message.age, message.headway)
             self.send(self.message(answer=message.tick, news=self.orders.news(message.age)), sender)
             self.hand_on(message.generation, message.tick, message.age, sender)
             # The other one may not have run yet when that tick was sent. Only a launcher that misses an answer asks, so
             # two launchers do not ask each other for ever.
             if self.launcher.pending is not None and self.last is not None and self.majority.misses(node):
-                self.send(self.message(tick=self.last), sender)
+                self.send(self.introduced(self.message(tick=self.last), node), sender)
 
     def hear_of_another(self, message: PeerMessage, sender: Any) -> bool:
         """Take over what a launcher of another lease says, or an idle one; return whether it is of one of these.
@@ -258,6 +258,11 @@ class PeerLinks:
         headway = orders.headway if orders is not None and age is not None and tells else None
         return PeerMessage(self.lease.generation, self.lease.me, age=age, headway=headway, **fields)
 
+    def introduced(self, message: PeerMessage, node: int) -> PeerMessage:
+        """Return a message to the launcher of a node that names this launcher, where that matters."""
+        known = self.incarnations
+        return message if known is None else changed(message, incarnation=known.introduce(node))
+
     def pass_on(self) -> None:
         """Tell all launchers that are in an older order of this one's, beside another answer to their last ticks."""
         orders = self.orders
@@ -287,11 +292,6 @@ class PeerLinks:
         """Tell the launchers of `nodes` how far this one is with its stacks."""
         for node in nodes & set(self.peers):
             self.send(self.message(stacks=stacks), self.peers[node])
-
-    def say_done(self, nodes: Set[int]) -> None:
-        """Tell the launchers of `nodes` that this one is done."""
-        for node in nodes & set(self.peers):
-            self.send(self.message(done=True), self.peers[node])
 
     def send(self, message: PeerMessage, to: Any) -> None:
         """Send a datagram; one that is lost is like one that was never sent."""
@@ -338,7 +338,11 @@ def age_of_entered(launcher: Launcher) -> Optional[List[Any]]:
     The others begin as soon as all are in it, and their processes could meet those of the last one, at the same ports.
     """
     orders, entered = launcher.peer_orders, launcher.entered
-    if orders is None or orders.order is None or orders.age is None or entered is None or not launcher.busy:
-        return orders.age if orders is not None else None
-    begins = orders.order.is_of_launchers and orders.order.id != entered.id
-    return list(entered.age) if begins else orders.age
+    if orders is None:
+        return None
+    age, newest = orders.age, orders.order
+    if age is not None and newest is not None and entered is not None and launcher.busy:
+        age = list(entered.age) if newest.is_of_launchers and newest.id != entered.id else age
+    if orders.incarnations is not None:
+        orders.incarnations.enter(age)
+    return age

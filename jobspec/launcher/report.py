@@ -62,11 +62,10 @@ class Report:
         counts = launch.rejoin is not None and not launch.regroups
         self.again = int(last.get("process_restarts") or 0) + (last.get("state") in HAVE_RUN) if counts else 0
         self.may_join = launch.rejoin is not None and self.again <= launch.rejoin
-        if launch.etcd is not None or not launch.has_session:
-            # A launcher that regroups with the others ended as its node failed, to be started again and to join them.
-            kept = ("succeeded", "stopped") if launch.regroups else ENDED
-            with contextlib.suppress(AttributeError, KeyError, TypeError, ValueError):
-                self.fields.go_on_from(last, kept)
+        # A launcher that regroups with the others ended as its node failed, to be started again and to join them.
+        kept = ("succeeded", "stopped") if launch.regroups else ENDED
+        with contextlib.suppress(AttributeError, KeyError, TypeError, ValueError):
+            self.fields.go_on_from(last, kept)
 
     @property
     def state(self) -> str:

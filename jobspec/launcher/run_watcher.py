@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 
 from jobctl.jobspec.launcher.failure import Failure, Problem
 from jobctl.jobspec.launcher.files import note
-from jobctl.jobspec.launcher.lease import FIRST_TICKS
-from jobctl.jobspec.launcher.peers import DONE, FAREWELL
 from jobctl.jobspec.launcher.processes import kill_descendants, reap
 from jobctl.jobspec.launcher.run import FAILED_GRACE
 from jobctl.jobspec.launcher.stacks import StackBarrier
@@ -83,8 +81,7 @@ class RunWatcher:
 
     def done(self) -> Set[int]:
         """Return the nodes that have said that they are done."""
-        session = self.launcher.session
-        return self.launcher.links.done | (session.members.done if session is not None else set())
+        return self.launcher.links.done.nodes
 
     def start_again(self, run: Run, failure: Failure) -> None:
         """Start a process again while all others go on, once it is not too early."""
@@ -115,12 +112,9 @@ class RunWatcher:
         launcher.rest()
         fields = run.progress_fields()
         launcher.say(state="succeeded", exit_code=0, finished_at=time.time(), processes=run.processes, **fields)
-        if launcher.gossip is not None:
-            launcher.gossip.say_done(run.order.id)
-            return None  # one that fails now has all begin again
         if launcher.recovery.stays:
             return None
-        self.tell_others(run)
+        launcher.links.done.tell_others(run, launcher.recovery.teller.sees_off(run.order))
         launcher.recovery.teller.see_off(run.order)
         return 0
 
@@ -143,18 +137,3 @@ class RunWatcher:
         self.launcher.end_processes(self.launcher.launch.stop_grace, over=True)
         self.launcher.say(state="succeeded", exit_code=0, reason=None, finished_at=time.time())
         return 0
-
-    def tell_others(self, run: Run) -> None:
-        """Tell the launchers of the servers of this node that it is done, until they have heard it.
-
-        The supervisor ends those that do not answer. Where launchers may move a node, all others hear of it too, or they
-        would take this one for lost. Where they tell people, the one does that tells how the job has ended.
-        """
-        links, terms = self.launcher.links, run.order.autonomy
-        peers = set(links.peers) if terms is not None and terms.spares else set()
-        must_hear = run.serving | self.launcher.recovery.teller.sees_off(run.order)
-        until = time.monotonic() + (DONE if run.serving else FAREWELL)
-        while (left := (must_hear | (peers - links.done)) - links.told) and time.monotonic() < until:
-            links.say_done(left)
-            if self.launcher.signal is not None or not self.launcher.pause(FIRST_TICKS):
-                return

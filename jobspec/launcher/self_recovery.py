@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from jobctl.jobspec.launcher.autonomy import SETTLE, Autonomy, why_restarted
+from jobctl.jobspec.launcher.autonomy import SETTLE, Autonomy
 from jobctl.jobspec.launcher.etcd_replacement import EtcdReplacement
 from jobctl.jobspec.launcher.failure import Failure
 from jobctl.jobspec.launcher.going_back import GoingBack
@@ -15,12 +15,11 @@ from jobctl.jobspec.launcher.peer_orders import PeerOrders
 from jobctl.jobspec.launcher.processes import boot_time
 from jobctl.jobspec.launcher.replacement import Replacement
 from jobctl.jobspec.launcher.report import STARTED_AGAIN
-from jobctl.jobspec.launcher.run import FAILED_GRACE
 from jobctl.jobspec.launcher.session_messages import NodeCourse
 from jobctl.jobspec.launcher.stragglers import slow_processes
 
 if TYPE_CHECKING:
-    from typing import Callable, List, Optional, Tuple
+    from typing import Callable, Optional, Tuple
 
     from jobctl.jobspec.launcher.agent import Launcher
     from jobctl.jobspec.launcher.autonomy import OrderKeeper
@@ -60,9 +59,14 @@ class SelfRecovery:
 
     @property
     def stays(self) -> bool:
-        """Whether, with etcd, this launcher stays once its node has ended well: all begin again if another one fails then."""
+        """Whether this launcher stays once its node has ended well: all begin again if another one fails then.
+
+        So it is with etcd, and in clusters and allocations.
+        """
         launcher, order = self.launcher, self.launcher.orders.order
-        together = launcher.session is not None and launcher.gossip is None and not launcher.goes_on_alone
+        if launcher.links.incarnations is not None:
+            return True
+        together = launcher.session is not None and not launcher.goes_on_alone
         return together and order is not None and len(order.of_role("trainer")) == len(order.members)
 
     def settles(self, now: float) -> bool:
@@ -71,22 +75,17 @@ class SelfRecovery:
         return failed is not None and now - failed.since < SETTLE
 
     def tell_course(self, order: Order) -> None:
-        """Have the others hear how far this node has come, where another process talks to them."""
+        """Have the others hear how this node does, where etcd tells them."""
         session = self.launcher.session
         if session is None or not self.launcher.report.is_of(order):
             return
         course = NodeCourse(order.id, self.failed, session.own(), self.launcher.report.state == "succeeded")
-        if self.launcher.gossip is not None:
-            session.tell_course(course)
-        elif course.failed is not None or course.done or session.courses:
+        if course.failed is not None or course.done or session.courses:
             session.tell_end(course)
 
     def act(self) -> Optional[int]:
         """Do what is due; return an exit code when it is time to go."""
         launcher, report = self.launcher, self.launcher.report
-        members = launcher.session.members if launcher.session is not None else None
-        if members is not None and members.again and report.state in ("running", "succeeded"):
-            self.fail_for_restarted(members.again)
         newest = launcher.orders.order
         if newest is not None:
             self.tell_course(newest)
@@ -95,22 +94,34 @@ class SelfRecovery:
         lease = launcher.links.majority
         if lease is not None and lease.validity.over and launcher.run_ is None:
             self.ask_again(newest, launcher.orders.member())
+        self.remember(newest, launcher.orders.member())
         self.replace_lost()
         self.name_stragglers(boot_time())
         self.go_back(newest)
         own = newest is not None and report.is_of(newest) and not newest.is_paused
         self.autonomy.go_on(newest if own else None)
         self.teller.look(boot_time())
-        if launcher.session is not None and launcher.gossip is None and report.state == "succeeded":
-            return self.leave(launcher.session)
-        return 0 if members is not None and report.state == "succeeded" and members.all_done else None
+        if report.state != "succeeded":
+            return None
+        if launcher.session is not None:
+            return self.end_with_others(launcher.session)
+        if launcher.links.incarnations is None or newest is None:
+            return None
+        return 0 if launcher.links.done.are_all(newest) else None  # one that fails now has all begin again
 
     def say_waiting(self, reason: str) -> None:
         """Say in the report what this launcher waits for."""
         if self.launcher.report.fields.reason != reason:
             self.launcher.say(reason=reason)
 
-    def leave(self, session: LeaseSession) -> Optional[int]:
+    def leave(self) -> None:
+        """Let the others hear how this launcher ends."""
+        if self.launcher.session is not None:
+            self.launcher.session.leave()
+        else:
+            self.launcher.links.done.linger()
+
+    def end_with_others(self, session: LeaseSession) -> Optional[int]:
         """End once all nodes have ended well, as etcd says; a launcher that was started again after its node has stays.
 
         Its engine would start that again for ever.
@@ -138,7 +149,7 @@ class SelfRecovery:
         if self.replacement is None:
             return
         order = launcher.orders.order if orders is None else orders.order
-        why = self.replacement.look(order, launcher.links.done, boot_time())
+        why = self.replacement.look(order, launcher.links.done.nodes, boot_time())
         if why is not None:
             self.replacement.keeper.say_once(why)
 
@@ -156,10 +167,28 @@ class SelfRecovery:
         if any(launcher.story.names_slow(order, slow) for slow in slow_processes(told)):  # the next one a second later
             launcher.say()
 
-    def fail_for_restarted(self, members: List[int]) -> None:
-        """End a generation that has lost `members`: their launchers were started again and do not remember it."""
-        self.launcher.end_processes(FAILED_GRACE)
-        self.launcher.fail(started_again(), why_restarted(members))
+    def remember(self, order: Optional[Order], member: Optional[Member]) -> None:
+        """Count as failed in an order in which an earlier launcher of this node may have begun, as the others say.
+
+        Those whose framework's launchers agree by themselves on who takes part let the node join instead.
+        """
+        launcher, known = self.launcher, self.launcher.links.incarnations
+        waits = launcher.pending is not None and order is not None and member is not None
+        if known is None or order is None or not known.forgot or not waits or known.joined == known.age:
+            return
+        if launcher.launch.regroups:
+            known.joined = known.age
+            return
+        launcher.pending = None
+        launcher.say(generation=order.number, epoch=order.began, progress=None, started_at=None)
+        launcher.fail(started_again(), STARTED_AGAIN)
+
+    def awaited(self, order: Order) -> Optional[str]:
+        """Return what this node waits for before it begins in an order, None for nothing."""
+        launcher, orders = self.launcher, self.launcher.peer_orders
+        others = orders.awaited(order) if orders is not None else None
+        by_name = orders is not None and orders.incarnations is not None and others is not None
+        return others if by_name or launcher.lease.held(boot_time()) else launcher.lease.waits()
 
     def ask(self, order: Order, member: Member) -> None:
         """Ask for a lease for an order: the first one, or another one once that is over and nothing runs.
@@ -191,6 +220,13 @@ class SelfRecovery:
             launcher.fail(started_again(), STARTED_AGAIN)
         else:
             launcher.say()
+
+    def join(self, order: Order, member: Member) -> None:
+        """Begin again in an order that goes on without this node, although the others have met another launcher of it."""
+        known = self.launcher.links.incarnations
+        if known is not None:
+            known.joined = list(order.age)
+        self.launcher.expect(order, member)
 
     def go_on_in(self, order: Order, member: Member) -> None:
         """Begin a generation of launchers with the lease that there is, or, in a new launcher, with another one.

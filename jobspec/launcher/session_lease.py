@@ -1,4 +1,4 @@
-"""The leases that another process of the launcher keeps: in etcd, or by gossip among the launchers of a cluster."""
+"""The lease that another process of the launcher keeps in etcd."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jobctl.jobspec.launcher.processes import boot_time
 from jobctl.jobspec.launcher.progress import Headway
 from jobctl.jobspec.launcher.records import changed
 from jobctl.jobspec.launcher.restart_policy import cause_of
-from jobctl.jobspec.launcher.session_messages import GossipReport, NodeCourse, SessionReport, SessionRequest
+from jobctl.jobspec.launcher.session_messages import NodeCourse, SessionReport, SessionRequest
 
 if TYPE_CHECKING:
     import socket
@@ -21,12 +21,11 @@ if TYPE_CHECKING:
 
     from jobctl.jobspec.launcher.order import Order
 ALL_TOLD = 3.0  # seconds after which all launchers know what each of them has in etcd
-RAN = 5.0  # seconds by which others may know less of how long a node has run
 TERMINATED = 2.0  # seconds between the end of a lease here and in etcd: processes are to be killed, clocks drift
 
 
 class LeaseSession:
-    """The launcher's end of the pipe to its EtcdSession or GossipMember: what that reports, and what it is asked for.
+    """The launcher's end of the pipe to its EtcdSession: what that reports, and what it is asked for.
 
     That is a process of its own, as etcd and the network may be slow. It knows the newest generation of the job
     (`order`) and which members have no lease (`gone`, and for how many seconds). `lost` means that it has ended.
@@ -37,14 +36,13 @@ class LeaseSession:
         self.order: Optional[Order] = None
         self.first = True  # whether it has reported no generation yet
         self.at: Optional[float] = None  # from when on the lease counts
-        self.agreed: Optional[str] = None  # the generation that etcd has, or that all members know
+        self.agreed: Optional[str] = None  # the generation that etcd has
         self.granted: Optional[float] = None  # for how many seconds a renewal counts, None before the first report
         self.gone: Dict[int, float] = {}
         self.problem: Optional[str] = None
         self.said: Optional[str] = None
         self.lost = False
-        self.members = GossipReport([], set(), False, {})  # what a GossipMember knows of them; nothing with etcd
-        self.told: Optional[NodeCourse] = None  # what the GossipMember knows of this node
+        self.told: Optional[NodeCourse] = None  # what etcd was told of this node
         self.node: Optional[int] = None  # whose lease it is, where that was said
         self.spares: Sequence[str] = ()  # hosts with an idle launcher, as etcd knows them
         self.courses: Dict[int, NodeCourse] = {}  # how nodes do in the generation, once one has failed
@@ -75,8 +73,6 @@ class LeaseSession:
             self.say_once(self.problem)
         if report.over:
             self.on_over()
-        if report.gossip is not None:
-            self.members = report.gossip
         if report.order is not None:
             is_old = self.first and report.order.command == "finish"
             self.order, self.first = None if is_old else report.order, False
@@ -124,19 +120,11 @@ class LeaseSession:
 
     @property
     def headway(self) -> Headway:
-        """How far the generation has come, as far as is known here; with etcd, all say so once a node has failed."""
-        found = self.own().furthest(self.members.headway)
+        """How far the generation has come, as far as is known here: all say so once a node has failed."""
+        found = self.own()
         for course in self.courses.values():
             found = found.furthest(course.headway)
         return found
-
-    def tell_course(self, course: NodeCourse) -> None:
-        """Have the GossipMember tell the others how this node does: when it has made a step or failed, and now and then."""
-        last = self.told
-        known = last is not None and last.headway.ran > course.headway.ran - RAN
-        if last is None or not known or course != changed(last, headway=changed(last.headway, ran=course.headway.ran)):
-            self.told = course
-            self.ask(SessionRequest(course=course))
 
     def be(self, node: int) -> None:
         """Have the lease of another node kept from now on; NOBODY is an idle launcher."""
@@ -160,11 +148,6 @@ class LeaseSession:
         found = {node: course.failed for node, course in self.courses.items() if course.failed is not None}
         return cause_of(self.failed(), found)
 
-    @property
-    def started_again(self) -> List[int]:
-        """The members whose launchers were started again in this generation, and know nothing of it."""
-        return self.members.again
-
     def all_done(self, now: float) -> bool:
         """Say whether all nodes of the generation have ended well, for so long that etcd has told all launchers.
 
@@ -177,9 +160,8 @@ class LeaseSession:
         return self.done_at is not None and now - self.done_at >= ALL_TOLD
 
     def unheard_since(self, at: float) -> List[int]:
-        """Return the members that have not said how they do: in a cluster since then, in etcd since a node has failed."""
-        nodes, heard = self.order.nodes if self.order is not None else [], self.members.heard or {}
-        return [node for node in nodes if node not in self.courses or heard.get(node, at) < at]
+        """Return the members that have not said how they do since a node has failed."""
+        return [node for node in (self.order.nodes if self.order is not None else []) if node not in self.courses]
 
     def propose(self, order: Order, after: Optional[str] = None) -> None:
         """Propose `order` if it is newer than the job's; with `after`, only if that generation is the job's and runs."""
@@ -203,40 +185,6 @@ class LeaseSession:
             note(text)
 
 
-class SessionTerm:
-    """How long a node may run a generation by what its LeaseSession reports; part of both leases below."""
-
-    def __init__(self, session: LeaseSession) -> None:
-        self.session, self.validity = session, Validity()
-        self.generation: Optional[str] = None
-        self.wanted = 0.0  # the timeout of the generation; etcd may have granted a shorter lease
-        self.began = boot_time()
-        session.on_over = lambda: self.validity.lose()
-
-    def begin(self, generation: Optional[str], timeout: float, now: float) -> None:
-        """Begin a new generation."""
-        self.generation, self.wanted, self.began = generation, timeout, now
-        self.validity = Validity()
-
-    @property
-    def timeout(self) -> float:
-        """For how many seconds a renewal counts."""
-        granted = self.session.granted
-        return self.wanted if granted is None else min(self.wanted, granted)
-
-    def renewed(self) -> Optional[float]:
-        """Return from when on the lease counts, None before the job has agreed on this generation."""
-        return self.session.at if self.validity.had or self.session.agreed == self.generation else None
-
-    def held(self, now: float) -> bool:
-        """Return whether processes may run."""
-        return self.validity.check(self.renewed(), self.timeout, now)
-
-    def end(self) -> float:
-        """Return until when processes may run if the session reports nothing more."""
-        return (self.renewed() or 0.0) + self.timeout
-
-
 class EtcdLease:
     """The lease that an EtcdSession keeps in etcd.
 
@@ -248,10 +196,13 @@ class EtcdLease:
     WAITS = "waits for its lease in etcd, and for the generation there"
 
     def __init__(self, session: LeaseSession) -> None:
-        self.session, self.term, self.ticks = session, SessionTerm(session), Ticks()
+        self.session, self.ticks, self.validity = session, Ticks(), Validity()
         self.generation: Optional[str] = None
         self.me = 0
+        self.wanted = 0.0  # the timeout of the generation; etcd may have granted a shorter lease
+        self.began = boot_time()
         self.supervisor: Optional[float] = None  # when the newest tick that it has answered was sent
+        session.on_over = lambda: self.validity.lose()
 
     def begin(
         self,
@@ -264,17 +215,26 @@ class EtcdLease:
     ) -> None:
         """Ask for the lease for a new generation; etcd knows its members."""
         self.generation, self.me = generation, me
-        self.ticks, self.supervisor = Ticks(), None
-        self.term.begin(generation, timeout, now)
+        self.ticks, self.supervisor, self.validity = Ticks(), None, Validity()
+        self.wanted, self.began = timeout, now
 
     def move_on(self, generation: str, nodes: Sequence[int], me: int, now: float) -> None:
         """Keep the lease for a new generation."""
-        self.generation, self.me = generation, me
-        self.term.generation, self.term.began = generation, now
+        self.generation, self.me, self.began = generation, me, now
+
+    @property
+    def timeout(self) -> float:
+        """For how many seconds a renewal counts."""
+        granted = self.session.granted
+        return self.wanted if granted is None else min(self.wanted, granted)
+
+    def renewed(self) -> Optional[float]:
+        """Return from when on the lease counts, None before the job has agreed on this generation."""
+        return self.session.at if self.validity.had or self.session.agreed == self.generation else None
 
     def tick(self, now: float) -> str:
         """Return the name of a tick that the launcher sends to the supervisor now."""
-        return self.ticks.add(now, self.term.timeout)
+        return self.ticks.add(now, self.timeout)
 
     def answered(self, name: str, by: Optional[int]) -> bool:
         """Note an answer of the supervisor's. Return whether the tick was one of our own."""
@@ -285,11 +245,11 @@ class EtcdLease:
 
     def held(self, now: float) -> bool:
         """Return whether processes may run."""
-        return self.term.held(now)
+        return self.validity.check(self.renewed(), self.timeout, now)
 
     def end(self) -> float:
         """Return until when processes may run if etcd does not answer any more."""
-        return self.term.end()
+        return (self.renewed() or 0.0) + self.timeout
 
     def waits(self) -> str:
         """Return what the launcher waits for before processes may run."""
@@ -298,7 +258,7 @@ class EtcdLease:
 
     def why_over(self) -> str:
         """Return why the processes may not go on."""
-        return "its lease in etcd is over (%s)" % (self.session.problem or "%g s without an answer" % self.term.timeout)
+        return "its lease in etcd is over (%s)" % (self.session.problem or "%g s without an answer" % self.timeout)
 
     def unheard(self, now: float) -> Dict[int, float]:
         """Return the members that have no lease, and for how many seconds."""
@@ -306,80 +266,4 @@ class EtcdLease:
 
     def supervised(self, now: float) -> bool:
         """Return whether a supervisor decides: it has answered a moment ago, or has hardly had the time to."""
-        return now - (self.supervisor or self.term.began) <= UNSUPERVISED
-
-
-class GossipLease:
-    """The lease that the launchers of a cluster give each other, as a GossipMember reports. There is no supervisor."""
-
-    WAITS = "waits for the launchers of all nodes"
-
-    def __init__(self, session: LeaseSession) -> None:
-        self.session, self.term, self.ticks = session, SessionTerm(session), Ticks()
-        self.generation: Optional[str] = None
-        self.me = 0
-
-    def begin(
-        self,
-        generation: Optional[str],
-        nodes: Sequence[int],
-        me: int,
-        timeout: float,
-        now: float,
-        voters: Optional[Sequence[int]] = None,
-    ) -> None:
-        """Ask for the lease for a new generation; the GossipMember knows its members."""
-        self.generation, self.me = generation, me
-        self.ticks = Ticks()
-        self.term.begin(generation, timeout, now)
-
-    def move_on(self, generation: str, nodes: Sequence[int], me: int, now: float) -> None:
-        """Keep the lease for a new generation."""
-        self.generation, self.me = generation, me
-        self.term.generation, self.term.began = generation, now
-
-    def tick(self, now: float) -> str:
-        """Return the name of a tick, for the commands that watch the job on this host."""
-        return self.ticks.add(now, self.term.timeout)
-
-    def answered(self, name: str, by: Optional[int]) -> bool:
-        """Return whether the tick was one of our own; answers to these renew nothing."""
-        return name in self.ticks.sent
-
-    def held(self, now: float) -> bool:
-        """Return whether processes may run."""
-        return self.term.held(now)
-
-    def end(self) -> float:
-        """Return until when processes may run if no launcher answers any more."""
-        return self.term.end()
-
-    def waits(self) -> str:
-        """Return what the launcher waits for before processes may run."""
-        problem = self.session.problem
-        return "%s (%s)" % (self.WAITS, problem) if problem else self.WAITS
-
-    def why_over(self) -> str:
-        """Return why the processes may not go on."""
-        return "most of the launchers have not answered for %g s" % self.term.timeout
-
-    def unheard(self, now: float) -> Dict[int, float]:
-        """Return the members that this launcher does not hear, and for how many seconds."""
-        return self.session.gone
-
-    def located(self, order: Order) -> Order:
-        """Return an order with the addresses that the launchers have now.
-
-        A name leads to another address once its pod has started again.
-        """
-        self.session.ask(SessionRequest(begun=order.id))
-        addresses = self.session.members.addresses
-        members = [changed(m, address=addresses.get(m.node, m.address)) for m in order.members]
-        moved = {old.address: new.address for old, new in zip(order.members, members)}
-        rendezvous = order.rendezvous
-        rendezvous = changed(rendezvous, address=moved.get(rendezvous.address, rendezvous.address))
-        return changed(order, members=members, rendezvous=rendezvous)
-
-    def say_done(self, generation: str) -> None:
-        """Make the GossipMember tell the others that this node is done with a generation."""
-        self.session.ask(SessionRequest(done=generation))
+        return now - (self.supervisor or self.began) <= UNSUPERVISED

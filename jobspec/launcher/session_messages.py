@@ -1,4 +1,4 @@
-"""What the launcher and its EtcdSession or GossipMember say to each other by their pipe."""
+"""What the launcher and its EtcdSession say to each other by their pipe."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from jobctl.jobspec.launcher.progress import Headway
 from jobctl.jobspec.launcher.records import record
 
 if TYPE_CHECKING:
-    from typing import Dict, List, Optional, Sequence, Set, Tuple
+    from typing import Dict, Optional, Sequence, Tuple
 
     from jobctl.jobspec.launcher.files import Json
 
@@ -44,12 +44,10 @@ class SessionRequest:
 
     proposal: Optional[Order] = None  # an order that is to become the job's, if it is the newest …
     after: Optional[str] = None  # … and, where this is set, if that generation is the job's and runs
-    begun: Optional[str] = None  # the generation that the launcher begins, for a GossipMember
-    done: Optional[str] = None  # the generation that this node is done with, for a GossipMember
     leave: bool = False  # end, and give the lease back
     course: Optional[NodeCourse] = None  # how this node does, for all others to know
-    node: Optional[int] = None  # with etcd: the node whose key it keeps from now on, -1 for that of an idle launcher
-    release: bool = False  # with etcd: give up the key of a node that the order has elsewhere, as nothing runs any more
+    node: Optional[int] = None  # the node whose key it keeps from now on, -1 for that of an idle launcher
+    release: bool = False  # give up the key of a node that the order has elsewhere, as nothing runs any more
 
     def to_json(self) -> Json:
         """Return it without what is not set."""
@@ -65,63 +63,34 @@ class SessionRequest:
 
 
 @record
-class GossipReport:
-    """What a GossipMember knows of the other members in this generation."""
-
-    again: List[int]  # those whose launchers were started again, and have forgotten the generation
-    done: Set[int]  # those that are done with it, this one too
-    all_done: bool  # whether all trainers are, and all that can be heard know of this node
-    addresses: Dict[int, str]  # where the members are now
-    headway: Headway = Headway()  # how far the generation has come, as they say
-    heard: Optional[Dict[int, float]] = None  # when they were heard in it last, once a node has failed there
-
-    def to_json(self) -> Json:
-        """Return its JSON form."""
-        addresses = {str(node): address for node, address in self.addresses.items()}
-        heard = {str(node): at for node, at in (self.heard or {}).items()}
-        own = {"done": sorted(self.done), "addresses": addresses, "headway": self.headway.to_json(), "heard": heard}
-        return {**vars(self), **own}
-
-    @classmethod
-    def from_json(cls, data: Json) -> GossipReport:
-        """Return the report that `to_json` has written."""
-        addresses = {int(node): address for node, address in data["addresses"].items()}
-        headway = Headway.from_json(data["headway"])
-        heard = {int(node): at for node, at in data["heard"].items()} or None
-        return cls(data["again"], set(data["done"]), data["all_done"], addresses, headway, heard)
-
-
-@record
 class SessionReport:
     """What the process that keeps the lease reports after each round."""
 
     at: Optional[float]  # from when on the lease counts, None without one
-    agreed: Optional[str]  # the id of the generation that etcd has, or that all members are ready for
-    gone: Dict[int, float]  # the members that have no lease, or are unheard, and for how many seconds
+    agreed: Optional[str]  # the id of the generation that etcd has
+    gone: Dict[int, float]  # the members that have no lease, and for how many seconds
     ttl: float  # seconds that a lease lasts
     problem: Optional[str] = None  # what is wrong, for people
     over: bool = False  # whether the lease has ended, so that the node may run elsewhere
     order: Optional[Order] = None  # the job's order, when it has changed
-    gossip: Optional[GossipReport] = None
-    node: Optional[int] = None  # with etcd: whose lease it is
-    spares: Sequence[str] = ()  # with etcd: the hosts with an idle launcher
+    node: Optional[int] = None  # whose lease it is
+    spares: Sequence[str] = ()  # the hosts with an idle launcher
     courses: Optional[Dict[int, NodeCourse]] = None  # how nodes do in the generation, once one of them has failed
-    known: bool = False  # with etcd: whether it has answered since this process began
-    ended: Optional[str] = None  # with etcd: the id of its generation, if all nodes have ended well there
+    known: bool = False  # whether etcd has answered since this process began
+    ended: Optional[str] = None  # the id of etcd's generation, if all nodes have ended well there
 
     def to_json(self) -> Json:
         """Return its JSON form."""
         gone = {str(node): seconds for node, seconds in self.gone.items()}
-        gossip, order = self.gossip and self.gossip.to_json(), self.order and self.order.to_json()
+        order = self.order and self.order.to_json()
         courses = {str(node): course.to_json() for node, course in (self.courses or {}).items()}
-        return {**vars(self), "gone": gone, "gossip": gossip, "order": order, "courses": courses}
+        return {**vars(self), "gone": gone, "order": order, "courses": courses}
 
     @classmethod
     def from_json(cls, data: Json) -> SessionReport:
         """Return the report that `to_json` has written."""
         gone = {int(node): seconds for node, seconds in data["gone"].items()}
-        gossip = data["gossip"] and GossipReport.from_json(data["gossip"])
         order = data["order"] and Order.from_json(data["order"])
         courses = {int(node): NodeCourse.from_json(course) for node, course in data["courses"].items()} or None
         spares = tuple(data["spares"])
-        return cls(**{**data, "gone": gone, "gossip": gossip, "order": order, "courses": courses, "spares": spares})
+        return cls(**{**data, "gone": gone, "order": order, "courses": courses, "spares": spares})

@@ -28,7 +28,7 @@ class Story:
     """
 
     def __init__(self, launch: Launch, folder: str, own: Optional[str] = None) -> None:
-        self.among_launchers = launch.gossip_port is not None
+        self.among_launchers = launch.peer_port is not None
         self.host = os.path.basename(os.path.dirname(own)) if own is not None else launch.host
         # The folder of a pod goes with it, and an idle launcher has no node.
         untold = (self.among_launchers and own is None) or launch.node < 0

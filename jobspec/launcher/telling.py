@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.launcher.event_log import key_of
-from jobctl.jobspec.launcher.lease import TICK
+from jobctl.jobspec.launcher.lease import SILENT, TICK
 from jobctl.jobspec.launcher.news import News
 from jobctl.jobspec.launcher.notification import mark_of
 from jobctl.jobspec.launcher.records import record
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 TELLS = 2  # launchers that tell: the first one, and another one what that has not told after …
 TAKES_OVER = 30.0  # seconds
 LASTING = 60.0  # seconds for which launchers have waited before people are told so: a host may be back in a moment
-HEARD = 2.5 * TICK  # seconds after which a launcher counts as not heard
+HEARD = SILENT * TICK  # seconds after which a launcher counts as not heard
 # Of these, supervisors have the same.
 FIRST_RETRY, LONGEST_RETRY = 1.0, 300.0  # seconds before what was not taken is tried again, at first and at last
 MENTIONED = 8  # messages that launchers have told, which one tick mentions

@@ -94,7 +94,7 @@ class AutonomyTerms:
     They begin at most `restarts` generations, each at a port within `ports` (first and last), unless the first of
     `rules` that matches says otherwise; `failures` are those because of which they have, since the last generation that
     a supervisor or a command began, or the last ones of these, and `earlier` the others. That generation is the `base`;
-    None with etcd, and in clusters, where it makes no difference. They may move lost nodes to `spares`; `moved` is None
+    None with etcd. They may move lost nodes to `spares`; `moved` is None
     where they have not.
 
     With a `window` failures count for so many seconds only; `spent` is then when those failed that `restarts` is less by.
@@ -192,7 +192,7 @@ class Generation:
 
     @property
     def base(self) -> Base | None:
-        """The generation that it goes back to, where launchers on hosts may begin some."""
+        """The generation that it goes back to, where launchers may begin some; None with etcd."""
         return self.autonomy.base if self.autonomy else None
 
     @property

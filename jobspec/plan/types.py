@@ -178,9 +178,8 @@ class Launch:
     until: str = ""  # the role with whose good end these processes end, well
     regroups: bool = False  # whether the framework's launchers restart processes and agree on members by themselves
     rejoin: int | None = None  # how often a process that failed may start again while all others go on; None: never
-    gossip_port: int | None = (
-        None  # the port at which launchers without a supervisor agree among themselves; None: not so
-    )
+    # The port at which launchers hear each other where there never is a supervisor; None on hosts, where orders say it.
+    peer_port: int | None = None
     lost: str = ""  # what a line of the framework's launcher looks like that can never go on (a regular expression)
     # What its lines look like that say that it waits for the others, and no more, and for how many seconds it may.
     stall: tuple[str, str, float] | None = None

@@ -33,7 +33,7 @@ class NodeBuilder:
         self.container = _container(request)
         self.launch = _launch(request, etcd, self.container.python)
         if (cluster is not None and self.operator is None) or request.context.traits.in_allocation:
-            self.launch = replace(self.launch, gossip_port=port_of(request.spec.name, 0))
+            self.launch = replace(self.launch, peer_port=port_of(request.spec.name, 0))
         self.scrub = TASK_VARIABLES if request.context.traits.in_allocation else ()
         self.visible = visible_names(request)
         self.starts: dict[Seat, Start] = {}

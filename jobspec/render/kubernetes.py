@@ -1,7 +1,7 @@
 """Manifests: one object each, in the order in which they are applied.
 
 Without an operator a job is an indexed Job for each role, a headless Service by which its pods have names, and ConfigMaps
-with the launcher and its orders. The launchers agree among themselves on who starts what when (launcher/gossip.py),
+with the launcher and its orders. The launchers agree among themselves on who starts what when (launcher/peers.py),
 since there is no supervisor in the cluster.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
 from hashlib import sha256
 
 from jobctl.jobspec.plan.generation import Generation
@@ -17,7 +16,7 @@ from jobctl.jobspec.plan.types import Node, Plan
 from jobctl.jobspec.planner.kubernetes import main_name
 from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.render import operators
-from jobctl.jobspec.render.autonomy import autonomy
+from jobctl.jobspec.render.autonomy import with_autonomy
 from jobctl.jobspec.render.errors import RenderError
 from jobctl.jobspec.render.manifest import Object, manifest
 from jobctl.jobspec.render.marks import FRAMEWORK, JOB, OWNER, SECRETS, SPEC, mark
@@ -131,7 +130,7 @@ def _secret(plan: Plan, names: tuple[str, ...]) -> Object:
 
 def _files(plan: Plan, generation: Generation) -> dict[str, str]:
     launches = {_launch_file(plan, node): launch_json(node.launch) + "\n" for node in plan.nodes}
-    return {"control.json": control_json(replace(generation, autonomy=autonomy(plan))).decode(), **launches}
+    return {"control.json": control_json(with_autonomy(plan, generation)).decode(), **launches}
 
 
 def _launch_file(plan: Plan, node: Node) -> str:
@@ -214,9 +213,9 @@ def _runs(plan: Plan, node: Node) -> Runs:
 
 def _ports(plan: Plan, node: Node) -> tuple[Object, ...]:
     """Return the port by which launchers agree, where it is the node's: no node then gets two pods of the job."""
-    if not of(plan).host_network or node.launch.gossip_port is None:
+    if not of(plan).host_network or node.launch.peer_port is None:
         return ()
-    return ({"containerPort": node.launch.gossip_port, "hostPort": node.launch.gossip_port, "protocol": "UDP"},)
+    return ({"containerPort": node.launch.peer_port, "hostPort": node.launch.peer_port, "protocol": "UDP"},)
 
 
 def _secrets_mode(context: Object) -> int:

@@ -6,13 +6,12 @@ import json
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 
 from jobctl.jobspec.plan.generation import Generation
 from jobctl.jobspec.plan.types import Plan, SlurmOptions
 from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.render import container
-from jobctl.jobspec.render.autonomy import autonomy
+from jobctl.jobspec.render.autonomy import with_autonomy
 from jobctl.jobspec.render.environment import shell_template
 from jobctl.jobspec.render.errors import RenderError
 from jobctl.jobspec.render.launcher import allocation, launcher
@@ -193,4 +192,4 @@ def _launches(plan: Plan) -> bytes:
 def _control(plan: Plan, generation: Generation) -> bytes:
     """Return the generation from which those of an allocation are made: with names in place of addresses."""
     given = plan.rendezvous.port is not None
-    return handed_over(replace(generation, autonomy=autonomy(plan)), {"port_is_given": given})
+    return handed_over(with_autonomy(plan, generation), {"port_is_given": given})

@@ -68,6 +68,7 @@ def test_launchers_of_an_earlier_version_know_autonomy_as_alone(work: Path) -> N
     report(work, 0, {**before, "number": 2, "alone": terms})
     (work / "control.json").write_text(json.dumps({**TEMPLATE, "alone": TEMPLATE["autonomy"]}))
     order = Generations(str(work), "2").begin(NODES)
+    terms["base"] = {"number": 3, "id": order["rendezvous"]["id"]}
     assert (order["number"], order["autonomy"], order["alone"]) == (3, terms, terms)
 
 

@@ -53,7 +53,7 @@ class PlayedCoordinator:
         for message, sender in self.datagrams.receive():
             self.said = message
             same = {"who": message["who"], "tick": message["tick"], "seq": message["tick"], "leave": False}
-            place = {"gossip_port": 30000, "address": "127.0.0.1", "version": 0, "home": "s1", "image": None}
+            place = {"peer_port": 30000, "address": "127.0.0.1", "version": 0, "home": "s1", "image": None}
             self.datagrams.send({**same, **place, "stop": False, **self.answer}, sender)
         return bool(self.said) and {key: self.said.get(key) for key in wanted} == wanted
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,27 +22,6 @@ def kill_process(pod: Pod, word: str) -> None:
 def runs(pod: Pod, word: str) -> bool:
     """Say whether a process with `word` in its command line lives in a pod."""
     return bool(_with(pod, word))
-
-
-def gossip_process_of(pod: Pod) -> int:
-    """Return the process in a pod by which its launcher hears the others: it has a socket at the pod's address."""
-    assert pod.process is not None
-    own = "".join(f"{int(part):02X}" for part in reversed(pod.address.split(".")))
-    table = Path(f"/proc/{pod.process.pid}/net/udp").read_text()
-    rows = [line.split() for line in table.splitlines()[1:]]
-    sockets = {f"socket:[{row[9]}]" for row in rows if row[1].startswith(f"{own}:")}
-    for pid in _below(pod.process.pid):
-        if sockets & set(_open_in(pid)):
-            return pid
-    raise LookupError(f"nobody in {pod.name} listens at {pod.address}")
-
-
-def _open_in(pid: int) -> Iterator[str]:
-    """Yield what a process has open; it opens and closes files, or ends, meanwhile."""
-    with contextlib.suppress(OSError):
-        for entry in Path(f"/proc/{pid}/fd").iterdir():
-            with contextlib.suppress(OSError):
-                yield os.readlink(entry)
 
 
 def first_of(process: Process) -> int:

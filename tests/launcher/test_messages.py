@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from jobctl.jobspec.launcher.failure import Failure, NodeFailure
-from jobctl.jobspec.launcher.gossip_message import GossipMessage
+from jobctl.jobspec.launcher.incarnations import Incarnation
 from jobctl.jobspec.launcher.order import Order
 from jobctl.jobspec.launcher.peer_messages import Heartbeat, PeerMessage, StacksMessage
 from jobctl.jobspec.launcher.process_record import ProcessRecord
 from jobctl.jobspec.launcher.progress import Headway
 from jobctl.jobspec.launcher.records import changed, record
-from jobctl.jobspec.launcher.session_messages import GossipReport, NodeCourse, SessionReport, SessionRequest
+from jobctl.jobspec.launcher.session_messages import NodeCourse, SessionReport, SessionRequest
 from jobctl.jobspec.launcher.standby_messages import (
     FrameworkStart,
     Gathering,
@@ -70,16 +70,6 @@ GENERATION = Generation(
     began=1.5,
     autonomy=AutonomyTerms(3, (Rule("restart", None, 3),), (20000, 29999), (FAILURE,)),
 )
-SAYS = {
-    "generation": "1.5 2 demo-2",
-    "begun": True,
-    "done": {0, 1},
-    "age": (1.5, 2, "demo-2", 0),
-    "tick": "t",
-    "answer": "a",
-    "knows": "abc",
-}
-GOSSIP = GossipMessage(job="demo", run_id="demo-1", node=1, launcher="abc", address="10.0.0.2", **SAYS)
 
 
 def control_file(generation: Generation = GENERATION, **extra: Any) -> dict[str, Any]:
@@ -91,7 +81,9 @@ def over_a_wire(message: Any) -> Any:
     return type(message).from_json(json.loads(json.dumps(message.to_json())))
 
 
-NEWS = GossipReport([1], {0, 1}, True, {0: "10.0.0.1"}, Headway(7, 2.5))
+TICK = PeerMessage(
+    "demo-2", 1, tick="t", age=[1.5, 2, "demo-2", 0.0, 2, "demo-2"], failed=("exit", 5.5), headway=Headway(7, 2.5)
+)
 ORDER = Order.from_json(control_file())
 AFTER_A_MOVE = replace(
     GENERATION,
@@ -117,9 +109,9 @@ MOVED = Order.from_json(control_file(AFTER_A_MOVE))
         ORDER,
         Failure("exit", 0, 0, 1, "workerlog.0", 5.0, ["out of luck"], 7),
         NodeFailure.from_json(control_file()["autonomy"]["failures"][0]),
-        GOSSIP,
-        changed(GOSSIP, order=ORDER.news()),
-        changed(GOSSIP, failed=("exit", 5.5), headway=Headway(7, 2.5)),
+        TICK,
+        changed(TICK, incarnation=Incarnation("abc", "10.0.0.2", None)),
+        changed(TICK, incarnation=Incarnation("abc", "10.0.0.2", "def")),
         PeerMessage("demo-2", 0, tick="t"),
         PeerMessage("demo-2", 0, answer="t"),
         PeerMessage("demo-2", 0, answer="t", headway=Headway(None, 2.5)),
@@ -134,8 +126,7 @@ MOVED = Order.from_json(control_file(AFTER_A_MOVE))
         SessionRequest(course=NodeCourse("demo-2", None, Headway(None, 2.5))),
         SessionReport(at=1.0, agreed="demo-2", gone={1: 3.5}, ttl=32.0, order=ORDER),
         SessionReport(1.0, "demo-2", {}, 32.0, courses={1: NodeCourse("demo-2", ("exit", 5.5), Headway(7, 2.5))}),
-        SessionReport(None, None, {}, 32.0, "no etcd", True, gossip=NEWS),
-        SessionReport(None, None, {}, 32.0, gossip=changed(NEWS, heard={0: 1.5})),
+        SessionReport(None, None, {}, 32.0, "no etcd", True),
         SessionRequest(node=0),
         SessionRequest(node=-1, release=True),
         SessionReport(None, "demo-2", {}, 32.0, node=-1, spares=("a", "b")),
@@ -243,21 +234,19 @@ def test_members_follow_their_ranks_and_move_with_their_addresses() -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"age": ["late", 2, "demo-2", 0]},
-        {"age": [1.5]},
+        {"generation": ...},
         {"node": None},
-        {"done": 3},
-        {"done": ["x"]},
-        {"address": ...},
+        {"failed": [1]},
+        {"incarnation": {"name": "abc"}},
         {"headway": [7]},
         {"headway": ["x", 2.5]},
     ],
 )
 def test_a_datagram_that_no_launcher_has_sent_is_rejected(change: dict[str, Any]) -> None:
-    data = {**GOSSIP.to_json(), **change}
+    data = {**TICK.to_json(), **change}
     data = {name: value for name, value in data.items() if value is not ...}
     with pytest.raises((KeyError, TypeError, ValueError)):
-        GossipMessage.from_json(data)
+        PeerMessage.from_json(data)
 
 
 def test_a_heartbeat_is_what_jobctl_reads() -> None:

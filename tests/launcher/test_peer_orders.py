@@ -7,9 +7,9 @@ import pytest
 from jobctl.jobspec.launcher import peer_orders
 from jobctl.jobspec.launcher.autonomy import LAST, LEFT_FOR, SETTLE
 from jobctl.jobspec.launcher.going_back import successor
-from jobctl.jobspec.launcher.lease import UNSUPERVISED, MajorityLease
+from jobctl.jobspec.launcher.lease import SILENT, UNSUPERVISED, MajorityLease
 from jobctl.jobspec.launcher.order import Order
-from jobctl.jobspec.launcher.peer_orders import SILENT, PeerOrders
+from jobctl.jobspec.launcher.peer_orders import PeerOrders
 from jobctl.jobspec.launcher.records import changed
 from jobctl.jobspec.launcher.whole_order import packed, unpacked
 

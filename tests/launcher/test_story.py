@@ -136,7 +136,7 @@ def test_what_is_waited_for_is_told_once_in_a_generation(node: Node) -> None:
 
 
 def test_a_pod_and_an_idle_launcher_tell_nothing(tmp_path: Path) -> None:
-    for launch in (launch_of(gossip_port=7), launch_of(node=-1)):
+    for launch in (launch_of(peer_port=7), launch_of(node=-1)):
         told = Story(launch, str(tmp_path))
         told.look(changed(REPORT, state="running"), order())
         told.waits(order(), "nothing", [])
@@ -146,7 +146,7 @@ def test_a_pod_and_an_idle_launcher_tell_nothing(tmp_path: Path) -> None:
 
 def test_in_an_allocation_each_names_its_machine_and_launchers_begin_what_follows(tmp_path: Path) -> None:
     own = str(tmp_path / "hosts" / "s2" / "0")
-    told = Story(launch_of(gossip_port=7), str(tmp_path), own)
+    told = Story(launch_of(peer_port=7), str(tmp_path), own)
     told.look(changed(REPORT, state="running"), order())
     told.look(changed(REPORT, state="running", generation=2), after_a_failure())
     kept = json.loads((tmp_path / EVENTS).read_text())["events"]

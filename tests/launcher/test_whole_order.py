@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,7 +11,6 @@ import pytest
 from jobctl.jobspec.launcher import peers
 from jobctl.jobspec.launcher.lease import MajorityLease
 from jobctl.jobspec.launcher.order import Member, Order
-from jobctl.jobspec.launcher.peer_orders import PeerOrders
 from jobctl.jobspec.launcher.peers import PeerLinks
 from jobctl.jobspec.launcher.processes import boot_time
 from jobctl.jobspec.launcher.progress import Headway
@@ -28,6 +26,7 @@ from jobctl.jobspec.launcher.whole_order import (
     unpacked,
 )
 from jobctl.jobspec.spec.scalars import MOST_NODES
+from tests.tools.peer_links import links_of
 
 from .test_autonomy import failed
 from .test_peer_orders import order
@@ -60,30 +59,12 @@ def links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     made = []
 
     def begin(node: int, of: Order) -> PeerLinks:
-        lease = MajorityLease()
-        lease.begin(of.lease, of.nodes, node, 30.0, boot_time())
-        orders = PeerOrders(lease, lambda text: None)
-        orders.follow(of)
-        orders.places.enter(of)
-        folder = tmp_path / str(node)
-        folder.mkdir()
-        launcher: Any = SimpleNamespace(
-            lease=lease,
-            peer_orders=orders,
-            dir=str(folder),
-            session=None,
-            launch=SimpleNamespace(node=node),
-            pending=None,
-            entered=None,
-            busy=False,
-            recovery=SimpleNamespace(teller=SimpleNamespace(hear=lambda message: None)),
-        )
-        made.append(PeerLinks(launcher, str(folder / "feeds")))
+        made.append(links_of(tmp_path / str(node), node, of))
         return made[-1]
 
     yield begin
     for one in made:
-        one.close()
+        one.addresses.close()
 
 
 @pytest.mark.parametrize("nodes", [3, 2000])
@@ -92,7 +73,7 @@ def test_a_launcher_hands_an_order_on_however_many_nodes_it_has(links: Any, node
     first, second = links(0, large(nodes)), links(1, large(nodes, 1))
     assert (len(divided(packed(large(nodes)))) > 1) == (nodes > 3)
     second.last = second.lease.tick(boot_time())
-    second.send(second.message(tick=second.last), ("::1", first.port))
+    second.send(second.message(tick=second.last), ("::1", first.addresses.port))
     first.read_datagrams()
     second.read_datagrams()
     assert second.orders.order == large(nodes)
@@ -116,13 +97,13 @@ def test_launchers_tell_each_other_how_far_their_order_has_come(links: Any) -> N
     first.orders.own = lambda: Headway(45, 7.0)
 
     def talk(sender: Any, to: Any) -> None:
-        sender.send(sender.message(tick=sender.lease.tick(boot_time())), ("::1", to.port))
+        sender.send(sender.message(tick=sender.lease.tick(boot_time())), ("::1", to.addresses.port))
         to.read_datagrams()
         sender.read_datagrams()
 
     talk(second, first)  # the answer says it
     assert (second.orders.headway, third.orders.headway) == (Headway(45, 7.0), Headway())
-    first.close()
+    first.addresses.close()
     second.orders.own = lambda: Headway(None, 8.0)
     talk(second, third)  # the tick says it
     assert third.orders.headway == Headway(45, 8.0)
