@@ -28,10 +28,9 @@ class Story:
     """
 
     def __init__(self, launch: Launch, folder: str, own: Optional[str] = None) -> None:
-        self.among_launchers = launch.peer_port is not None
         self.host = os.path.basename(os.path.dirname(own)) if own is not None else launch.host
         # The folder of a pod goes with it, and an idle launcher has no node.
-        untold = (self.among_launchers and own is None) or launch.node < 0
+        untold = (launch.peer_port is not None and own is None) or launch.node < 0
         self.log: Optional[EventLog] = None if untold else EventLog(folder)
 
     @property
@@ -48,7 +47,7 @@ class Story:
         begun = (order.began, order.number) == (report.epoch, report.generation)
         if order.why is not None or (begun and report.state != "waiting"):
             at = now if order.why is not None else report.started_at or now
-            found += told_by_order(order, at, self.among_launchers)
+            found += told_by_order(order, at)
         if report.epoch == order.began and report.generation:
             found += self.told_by_report(report, order, now)
         self.log.add(found)
@@ -89,7 +88,7 @@ class Story:
             }
             yield {**of, **known, **again}
         if report.start is not None and report.generation == order.number:
-            way = {**vars(report.start), **why_begun(order, self.among_launchers), "members": order.nodes}
+            way = {**vars(report.start), **why_begun(order), "members": order.nodes}
             yield {**of, **way, "event": "generation-begun"}
 
 
@@ -103,10 +102,10 @@ def failures_of(order: Order) -> List[NodeFailure]:
     return list(order.autonomy.failures) if order.autonomy is not None else []
 
 
-def why_begun(order: Order, among_launchers: bool) -> Json:
+def why_begun(order: Order) -> Json:
     """Return who has begun an order, and why: launchers because of a failure, or somebody who says so in it.
 
-    `among_launchers`: where there is neither a supervisor nor an etcd. The coordinator of an allocation counts as its supervisor.
+    The coordinator of an allocation counts as its supervisor.
     """
     failures = [failure for failure in failures_of(order) if failure.generation == order.number - 1]
     if not failures and order.is_of_launchers:
@@ -115,10 +114,10 @@ def why_begun(order: Order, among_launchers: bool) -> Json:
         return {"by": "supervisor", "cause": order.rest.get("cause")}
     failure = failures[-1]
     cause = "node %d: %s (the launchers agreed)" % (failure.node, failure.reason)
-    return {"by": "launchers" if among_launchers or order.base is not None else "etcd", "cause": cause}
+    return {"by": "launchers" if order.base is not None else "etcd", "cause": cause}
 
 
-def told_by_order(order: Order, now: float, among_launchers: bool) -> Iterator[Json]:
+def told_by_order(order: Order, now: float) -> Iterator[Json]:
     """Yield what led to an order: failures, the generation itself, nodes that have moved, or that the job has failed."""
     for failure in failures_of(order):
         known = {
@@ -131,7 +130,7 @@ def told_by_order(order: Order, now: float, among_launchers: bool) -> Iterator[J
         yield {**about(order, "failed", now), "reason": order.why}
         return
     members = {"members": order.nodes, "hosts": homes, "port": order.rendezvous.port}
-    yield {**about(order, "generation", now), **members, **why_begun(order, among_launchers)}
+    yield {**about(order, "generation", now), **members, **why_begun(order)}
     if order.autonomy is not None and order.autonomy.moved is not None and order.autonomy.moved.id == order.id:
         for place in order.old_places:
             moved = {"node": place.node, "from": place.host, "host": homes.get(str(place.node))}
