@@ -227,9 +227,9 @@ class ForgivesAll(EtcdLease):
     """A lease that was over comes back."""
 
     def held(self, now: float) -> bool:
-        validity = self.term.validity
+        validity = self.validity
         validity.over = False
-        return validity.check(now if validity.had else self.term.renewed(), self.term.timeout, now)
+        return validity.check(now if validity.had else self.renewed(), self.timeout, now)
 
 
 @pytest.mark.parametrize(
