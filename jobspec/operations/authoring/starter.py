@@ -6,10 +6,11 @@ import contextlib
 from collections.abc import Mapping
 from pathlib import Path
 
+from jobctl.jobspec.deploy.store.login import user_name
 from jobctl.jobspec.importers.names import fitted
 from jobctl.jobspec.importers.write import scalar
 from jobctl.jobspec.operations.errors import Refused
-from jobctl.jobspec.operations.user import home, user_name
+from jobctl.jobspec.operations.user import home
 from jobctl.jobspec.spec.frameworks import FRAMEWORKS, FrameworkName, is_framework
 
 _SPEC = """\

@@ -113,8 +113,11 @@ class HostsJob:
                 deployer.tell = waiting.show
                 deployer.stop_processes(grace_of(deployer, request.grace))
             events.record(deployer.job.events, time.time(), "stopped", "job stopped by the user")
+            observed = deployer.observe()
         tell_now(deployer.job, reporter)
-        return Stopped("stopped", failures=deployer.failures)
+        busy = [node for node in observed.nodes if node.alive and node.state in ("starting", "running")]
+        left = tuple(f"node {node.node} on {node.host}" for node in busy)
+        return Stopped(phase(observed)[0], failures=deployer.failures, left=left)
 
     def restart(self, node: str | None, request: JobRequest, reporter: Reporter) -> Restarted:
         """Begin a new generation, whatever runs; with `node`, that node's launcher begins again too."""
