@@ -75,6 +75,27 @@ def code_folder(more: str = "") -> None:
         Path(name).write_text("one\n" if name == "hosts.txt" else "A=hidden\n")
 
 
+@pytest.mark.parametrize(
+    ("place", "home"),
+    [
+        (("--target", "ssh", "--hosts", "hosts.txt"), "in the image"),
+        (("--target", "slurm", "--set", "slurm.login=head"), "there already"),
+        (("--target", "slurm", "--set", "slurm.container=apptainer"), "in the image"),
+    ],
+)
+def test_a_script_that_nothing_sends_has_to_be_where_processes_run(
+    jobctl: Any, place: tuple[str, ...], home: str
+) -> None:
+    """Where Slurm starts them without a container there is no image."""
+    Path("train.py").touch()
+    Path("hosts.txt").write_text("h[1-2]\n")
+    Path("job.yaml").write_text(
+        SPEC.replace("module: train", "script: train.py") + "image: x\nslurm: {directory: /s}\n"
+    )
+    warnings = [found["message"] for found in json.loads(jobctl("validate", "-o", "json", *place).out)["diagnostics"]]
+    assert warnings == [f"nothing sends `train.py` to the hosts: it must be {home}"]
+
+
 def known_on_hosts(hosts: Path) -> None:
     """Have a job `small` that `up` has started on the hosts of a file."""
     about = Path("state") / "jobs" / "small" / "job.json"
