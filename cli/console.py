@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
 import select
+import shlex
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from enum import StrEnum
 from typing import Any
 
 from jobctl.jobspec.records import dataclass
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 @dataclass
@@ -155,8 +159,9 @@ def say(text: str) -> None:
 def write(text: str, stream: Any = None) -> None:
     """Print a line on `stream`, default stderr."""
     stream = stream or sys.stderr
-    stream.write(printable(text, stream) + "\n")
-    stream.flush()
+    with _named() if stream is sys.stdout else nullcontext():
+        stream.write(printable(text, stream) + "\n")
+        stream.flush()
 
 
 def error(message: str, hint: str | None = None) -> None:
@@ -165,6 +170,22 @@ def error(message: str, hint: str | None = None) -> None:
     say(f"{style('error', 'red')}: {message}")
     if hint:
         say(f"{style('hint', 'cyan')}: {hint}")
+
+
+def file_error(problem: OSError) -> tuple[str, str | None]:
+    """Return what went wrong with a file, with its place, and what to do about it."""
+    place = str(problem.filename) if problem.filename else ""
+    state = os.environ.get("JOBCTL_STATE_DIR")
+    hints = []
+    if problem.errno in NO_ROOM:
+        hints.append("make room there")
+    elif problem.errno in (errno.EACCES, errno.EPERM) and place:
+        hints.append(f"`ls -ld {shlex.quote(os.path.dirname(place) or '.')} {shlex.quote(place)}` shows who may")
+    elif problem.errno == errno.EROFS:
+        hints.append("nothing can be written on that file system: choose another place")
+    if state is not None and place.startswith(state):
+        hints.append("JOBCTL_STATE_DIR says that jobctl keeps its history there")
+    return f"{place}{': ' if place else ''}{problem.strerror or problem}", "; ".join(hints) or None
 
 
 def warning(message: str) -> None:

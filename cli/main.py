@@ -151,7 +151,8 @@ def main(argv: list[str] | None = None) -> None:
         sys.exit(141)
     except OSError as problem:  # of `--help` and `--version`, or of what a command has printed, and kept back until now
         console.give_up_output()
-        console.error(f"{problem.filename or 'standard output'}: {problem.strerror}")
+        problem.filename = problem.filename or "standard output"
+        console.error(*console.file_error(problem))
         sys.exit(2)
 
 

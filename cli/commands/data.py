@@ -55,7 +55,7 @@ def data(
     there = DataHosts(hosts or _default_hosts(), Reached(ssh_config=ssh_config, accept_new=accept_new))
     found = there.list()
     if action is Action.remove:
-        chosen = choose(found, names or ())
+        chosen = choose(found, names or ()) if found.hosts else {}  # else nobody knows what there is
         if any(chosen.values()) and not yes:
             _confirm(chosen)
         done = there.remove(chosen)

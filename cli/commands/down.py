@@ -68,11 +68,15 @@ def down(
 
 def _take_down(job: str | None, reached: Reached, request: JobRequest, output: Format) -> tuple[str, TakenDown]:
     """Take one job down; return its name and what came of it."""
+    from jobctl.jobspec.operations.lifecycle.applying import while_others_change
     from jobctl.jobspec.operations.lifecycle.down import take_down
     from jobctl.jobspec.operations.resolve.ownership import refuse_other_folder
     from jobctl.jobspec.operations.resolve.running import running_handle
     from jobctl.views.reporter import Terminal
 
-    with closing(running_handle(job, reached)) as handle:
-        refuse_other_folder(handle.job, job, request.take_over)
-        return handle.job.name, take_down(handle, request, Terminal(output))
+    def attempt() -> tuple[str, TakenDown]:
+        with closing(running_handle(job, reached)) as handle:
+            refuse_other_folder(handle.job, job, request.take_over)
+            return handle.job.name, take_down(handle, request, Terminal(output))
+
+    return while_others_change(attempt)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from jobctl.options import (
     AcceptNew,
     BreakLock,
@@ -16,6 +18,10 @@ from jobctl.options import (
     TakeOver,
 )
 from jobctl.views.failure import command
+
+if TYPE_CHECKING:
+    from jobctl.jobspec.deploy.apply.deployer import Handle
+    from jobctl.jobspec.operations.lifecycle.base import Restarted
 
 
 @command
@@ -37,6 +43,7 @@ def restart(
 
     Example: jobctl restart my-job --node 1
     """
+    from jobctl.jobspec.operations.lifecycle.applying import while_others_change
     from jobctl.jobspec.operations.lifecycle.base import JobRequest
     from jobctl.jobspec.operations.lifecycle.open import running_job
     from jobctl.jobspec.operations.resolve.job import Reached
@@ -44,7 +51,10 @@ def restart(
     from jobctl.views.outcome import finish_restart, raise_code
     from jobctl.views.reporter import Terminal
 
-    found = running_job(job, Reached(hosts, ssh_config, accept_new, context, namespace))
-    refuse_other_folder(found.handle.job, job, take_over)
-    done = found.restart(node, JobRequest(None, break_lock, take_over), Terminal(output))
-    raise_code(finish_restart(found.handle, done, output))
+    def attempt() -> tuple[Handle, Restarted]:
+        found = running_job(job, Reached(hosts, ssh_config, accept_new, context, namespace))
+        refuse_other_folder(found.handle.job, job, take_over)
+        done = found.restart(node, JobRequest(None, break_lock, take_over), Terminal(output))
+        return found.handle, done  # `restart` may have found nodes on other hosts, and the handle knows that
+
+    raise_code(finish_restart(*while_others_change(attempt), output))

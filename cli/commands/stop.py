@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from jobctl.options import (
     AcceptNew,
     BreakLock,
@@ -17,6 +19,10 @@ from jobctl.options import (
     grace,
 )
 from jobctl.views.failure import command
+
+if TYPE_CHECKING:
+    from jobctl.jobspec.deploy.apply.deployer import Handle
+    from jobctl.jobspec.operations.lifecycle.base import Stopped
 
 
 @command
@@ -38,6 +44,7 @@ def stop(
 
     Example: jobctl stop my-job
     """
+    from jobctl.jobspec.operations.lifecycle.applying import while_others_change
     from jobctl.jobspec.operations.lifecycle.base import JobRequest
     from jobctl.jobspec.operations.lifecycle.open import running_job
     from jobctl.jobspec.operations.resolve.job import Reached
@@ -45,7 +52,9 @@ def stop(
     from jobctl.views.outcome import finish_stop, raise_code
     from jobctl.views.reporter import Terminal
 
-    found = running_job(job, Reached(hosts, ssh_config, accept_new, context, namespace))
-    refuse_other_folder(found.handle.job, job, take_over)
-    done = found.stop(JobRequest(grace(timeout), break_lock, take_over), Terminal(output))
-    raise_code(finish_stop(found.handle, done, output))
+    def attempt() -> tuple[Handle, Stopped]:
+        found = running_job(job, Reached(hosts, ssh_config, accept_new, context, namespace))
+        refuse_other_folder(found.handle.job, job, take_over)
+        return found.handle, found.stop(JobRequest(grace(timeout), break_lock, take_over), Terminal(output))
+
+    raise_code(finish_stop(*while_others_change(attempt), output))

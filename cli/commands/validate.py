@@ -40,7 +40,7 @@ def validate(
     from jobctl.views.reporter import Terminal
 
     reporter = Terminal(output)
-    where = as_started(job, Where(target_name(target), hosts, on, exclude))
+    where = as_started(job, Where(target_name(target), hosts, on, exclude), needs_hosts=False)
     say_default_hosts(where, reporter)
     checked = check(job, overrides, where)
     code = checked.code or selection(checked.loaded, checked.files[0], where.hosts)

@@ -37,7 +37,7 @@ def wait(
     from jobctl.views.status import show_result
 
     handle = running_handle(job, Reached(hosts, ssh_config, accept_new, context, namespace))
-    state = wait_until_ended(handle, None if timeout is None else duration(timeout))
+    state = wait_until_ended(handle, None if timeout is None else duration(timeout), console.say)
     name, now = handle.job.name, state.phase
     told = {"job": name, "phase": now, "reason": state.reason}
     if not state.over:

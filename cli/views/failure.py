@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import signal
 from collections.abc import Callable, Mapping
@@ -11,7 +10,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import typer
 
-from jobctl.console import begin, error, give_up_output, out_json_line, said
+from jobctl.console import NO_ROOM, begin, error, file_error, give_up_output, out_json_line, said
 from jobctl.jobspec.deploy.model.errors import DeployError
 from jobctl.jobspec.operations.errors import (
     HostsFailed,
@@ -115,14 +114,8 @@ def _as_failed(problem: Exception) -> OperationError | None:
         details = {"failed_hosts": failures_json(failures)} if failures else {}
         return HostsFailed(problem.message, problem.hint, details=details, kind=code_of(problem), failures=failures)
     if isinstance(problem, OSError):
-        where = f"{problem.filename}: " if problem.filename else ""
-        state = os.environ.get("JOBCTL_STATE_DIR")
-        ours = state is not None and str(problem.filename or "").startswith(state)
-        full = problem.errno in (errno.ENOSPC, errno.EDQUOT)
-        hints = ["make room there"] if full else []
-        hints += ["JOBCTL_STATE_DIR says that jobctl keeps its history there"] if ours else []
-        message = f"{where}{problem.strerror or problem}"
-        return Failed(message, 2, "; ".join(hints) or None, kind="disk-full" if full else "file")
+        what, remedy = file_error(problem)
+        return Failed(what, 2, remedy, kind="disk-full" if problem.errno in NO_ROOM else "file")
     if os.environ.get("JOBCTL_DEBUG"):
         return None
     message = f"jobctl has a bug: {type(problem).__name__}: {problem}"

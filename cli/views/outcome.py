@@ -94,13 +94,17 @@ def finish_stop(handle: Handle, done: Stopped, output: Format) -> int:
     name = handle.job.name
     if done.already:
         console.say(f"job `{name}` is {done.phase} already")
+    elif done.left:
+        ended = f"{', '.join(done.left)} {'has' if len(done.left) == 1 else 'have'} not ended in time"
+        hint = f"`jobctl status {name}` shows when that is so; `jobctl down {name}` ends whatever runs"
+        console.error(f"job `{name}` is told to stop, but {ended}", hint)
     else:
         kept = f"; its logs are in {done.logs}" if done.logs else ""
         console.say(f"job `{name}` stopped; `jobctl up` resumes it from its last checkpoint{kept}")
     if output is Format.json:
         report(handle)
     tell_failures(done.failures)
-    return 4 if done.failures else 0
+    return 4 if done.failures or done.left else 0
 
 
 def _report_if(handle: Handle, done: Applied, output: Format) -> None:

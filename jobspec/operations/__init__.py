@@ -157,12 +157,17 @@ def stop(
     reporter: Reporter | None = None,
 ) -> Stopped:
     """End all processes of a job, and keep everything in place: `up` goes on from the last checkpoint."""
+    from jobctl.jobspec.operations.lifecycle.applying import while_others_change
     from jobctl.jobspec.operations.lifecycle.base import JobRequest
     from jobctl.jobspec.operations.reporter import SILENT
 
     request = request or JobRequest()
-    with _running(job, reached, request) as found:
-        return found.stop(request, reporter or SILENT)
+
+    def attempt() -> Stopped:
+        with _running(job, reached, request) as found:
+            return found.stop(request, reporter or SILENT)
+
+    return while_others_change(attempt)
 
 
 def down(
@@ -176,13 +181,18 @@ def down(
 
     `failed` of the result has the hosts where something is left.
     """
+    from jobctl.jobspec.operations.lifecycle.applying import while_others_change
     from jobctl.jobspec.operations.lifecycle.base import JobRequest
     from jobctl.jobspec.operations.lifecycle.down import take_down
     from jobctl.jobspec.operations.reporter import SILENT
 
     request = request or JobRequest()
-    with _running(job, reached, request) as found:
-        return take_down(found.handle, request, reporter or SILENT)
+
+    def attempt() -> TakenDown:
+        with _running(job, reached, request) as found:
+            return take_down(found.handle, request, reporter or SILENT)
+
+    return while_others_change(attempt)
 
 
 @contextmanager

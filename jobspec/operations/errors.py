@@ -71,6 +71,10 @@ class NotYours(OperationError):
     exit_code = 5
 
 
+class ChangedMeanwhile(NotYours):
+    """Another command has changed the job since this one looked at it: on which hosts it runs, say."""
+
+
 class TimedOut(OperationError):
     """The time is over."""
 

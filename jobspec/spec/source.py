@@ -6,9 +6,11 @@ the models know the keys. `yaml_reader` makes the tree.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import select
+import shlex
 import stat
 from collections.abc import Sequence
 from dataclasses import field
@@ -202,7 +204,8 @@ def read_text(path: Path, name: str) -> str:
     except FileNotFoundError:
         raise bad("no-such-file", f"there is no file `{name}`", "`jobctl init` writes one to start from") from None
     except OSError as error:
-        raise bad("unreadable", f"cannot read `{name}`: {error.strerror}") from None
+        hint = f"`ls -l {shlex.quote(name)}` shows who may" if error.errno == errno.EACCES else None
+        raise bad("unreadable", f"cannot read `{name}`: {error.strerror}", hint) from None
     if len(content) > MAX_BYTES:
         raise bad("too-large", f"`{name}` is larger than {MAX_BYTES >> 20} MiB", "is it the right file?")
     try:

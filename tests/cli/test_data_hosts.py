@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from jobctl.jobspec import load, plan
+from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.inventory import Inventory, SshOptions, dump_inventory, load_inventory
 from jobctl.jobspec.deploy.store.jobdir import job_dir
 from jobctl.jobspec.deploy.targets import host_fleet
 from jobctl.jobspec.deploy.transport.local import LocalTransport
 from jobctl.jobspec.operations.errors import InvalidSpec
+from jobctl.jobspec.operations.inspect.data import DataHosts, DataOnHosts
 from jobctl.jobspec.operations.resolve.job import AS_STARTED, Compiled, Where
 from jobctl.jobspec.operations.resolve.planning import inventory_for
 from jobctl.jobspec.plan.sent import Dataset
@@ -77,3 +81,13 @@ def test_data_comes_from_a_host_of_the_file_that_the_job_does_not_use(
         (None, "elsewhere", None),
     ]
     assert load_inventory(dump_inventory(inventory)) == Inventory(inventory.hosts, inventory.ssh)
+
+
+def test_where_no_host_answers_nobody_knows_what_data_they_have(jobctl: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    silent = DataOnHosts({}, {"h1": HostError("h1", "no-route", "no route to its address")})
+    monkeypatch.setattr(DataHosts, "list", lambda there: silent)
+    Path("hosts.txt").write_text("h1\n")
+    ran = jobctl("data", "remove", "bert", "--yes", "--hosts", "hosts.txt", "-o", "json")
+    document = json.loads(ran.out)
+    assert (ran.code, document["hosts"], [one["host"] for one in document["failed_hosts"]]) == (3, [], ["h1"])
+    assert "no route to its address" in ran.err

@@ -17,6 +17,8 @@ import pytest
 import yaml
 
 from jobctl.jobspec.deploy.store import code as store_code
+from jobctl.jobspec.operations.errors import Refused
+from jobctl.jobspec.operations.resolve import drift
 from jobctl.jobspec.spec.frameworks import FRAMEWORKS
 from tests.cli.conftest import SPEC
 
@@ -73,6 +75,84 @@ def code_folder(more: str = "") -> None:
     )
     for name in ("hosts.txt", "tok.txt", ".env", "train.py"):
         Path(name).write_text("one\n" if name == "hosts.txt" else "A=hidden\n")
+
+
+@pytest.mark.parametrize(
+    ("place", "home"),
+    [
+        (("--target", "ssh", "--hosts", "hosts.txt"), "in the image"),
+        (("--target", "slurm", "--set", "slurm.login=head"), "there already"),
+        (("--target", "slurm", "--set", "slurm.container=apptainer"), "in the image"),
+    ],
+)
+def test_a_script_that_nothing_sends_has_to_be_where_processes_run(
+    jobctl: Any, place: tuple[str, ...], home: str
+) -> None:
+    """Where Slurm starts them without a container there is no image."""
+    Path("train.py").touch()
+    Path("hosts.txt").write_text("h[1-2]\n")
+    Path("job.yaml").write_text(
+        SPEC.replace("module: train", "script: train.py") + "image: x\nslurm: {directory: /s}\n"
+    )
+    warnings = [found["message"] for found in json.loads(jobctl("validate", "-o", "json", *place).out)["diagnostics"]]
+    assert warnings == [f"nothing sends `train.py` to the hosts: it must be {home}"]
+
+
+def known_on_hosts(hosts: Path) -> None:
+    """Have a job `small` that `up` has started on the hosts of a file."""
+    about = Path("state") / "jobs" / "small" / "job.json"
+    about.parent.mkdir(parents=True)
+    about.write_text(json.dumps({"target": "compose", "hosts": str(hosts), "on": "one"}))
+
+
+def test_a_spec_is_validated_without_the_hosts_file_of_its_job(jobctl: Any, tmp_path: Path) -> None:
+    """It is a matter of the spec alone; but of the target where the job runs, and nobody may take its hosts for checked."""
+    gone = tmp_path / "gone.txt"
+    known_on_hosts(gone)
+    for named in ((), ("job.yaml",), ("--target", "ssh")):
+        ran = jobctl("validate", *named, "--set", "image=x", "-o", "json")
+        document = json.loads(ran.out)
+        assert (ran.code, document["valid"]) == (0, True), ran.out
+        assert [(d["severity"], d["code"], d["file"]) for d in document["diagnostics"]] == [
+            ("warning", "hosts-file-gone", str(gone))
+        ]
+    ran = jobctl("validate")
+    assert (ran.code, "[image-missing]" in ran.out, ran.err) == (2, True, "job.yaml: 1 error, 1 warning\n")
+    ran = jobctl("render", "--set", "image=x")
+    assert (ran.code, ran.err.splitlines()[0]) == (2, f"error: job `small` was started with {gone}, which is gone")
+
+
+def test_who_cannot_name_hosts_is_told_of_the_command_that_can(
+    jobctl: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """`scale` has no `--hosts`."""
+    gone = tmp_path / "gone.txt"
+    known_on_hosts(gone)
+    Path("state/jobs/small/source.json").write_text("{}")
+    monkeypatch.setattr(drift, "spec_started_with", lambda directory: object())
+    with pytest.raises(Refused, match=f"job `small` was started with {gone}, which is gone") as refused:
+        drift.compiled_as_started("small")
+    assert str(refused.value.hint).startswith("`jobctl up small --hosts hosts.txt` names its hosts")
+
+
+def test_a_folder_that_nobody_may_look_into_is_told_of_once(
+    jobctl: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    stat = os.stat
+
+    def forbidden(path: Any, *args: Any, **more: Any) -> os.stat_result:
+        if "shut" in str(path):
+            raise PermissionError(13, "Permission denied", str(path))
+        return stat(path, *args, **more)
+
+    monkeypatch.setattr(os, "stat", forbidden)
+    ran = jobctl("validate", "shut/job.yaml")
+    assert (ran.code, ran.out.splitlines()[0]) == (
+        2,
+        "error: cannot read `shut/job.yaml`: Permission denied [unreadable]",
+    )
+    assert "hint: `ls -l shut/job.yaml` shows who may" in ran.out
+    assert ran.err == "shut/job.yaml: 1 error\n"
 
 
 def test_validate_says_what_of_the_code_is_not_sent(jobctl: Any) -> None:
@@ -169,6 +249,41 @@ def test_init_never_replaces_a_file(jobctl: Any) -> None:
     assert (ran.code, Path("job.yaml").read_text()) == (2, SPEC)
     assert ran.err.splitlines() == ["error: job.yaml already exists", "hint: nothing was written"]
     assert not Path("hosts.txt").exists()
+
+
+@pytest.mark.parametrize(
+    ("argv", "place"),
+    [(("init", "new"), "new/job.yaml"), (("import", "-o", "new/j.yaml", "--", "torchrun", "t.py"), "new/j.yaml")],
+)
+def test_a_file_that_has_no_room_leaves_none_behind(
+    jobctl: Any, monkeypatch: pytest.MonkeyPatch, argv: tuple[str, ...], place: str
+) -> None:
+    """Or the next `init` would take an empty file for the user's, and refuse to replace it."""
+    opened = Path.open
+
+    def full(path: Path, mode: str = "r", *args: Any, **more: Any) -> Any:
+        file = opened(path, mode, *args, **more)
+        if "new" in path.parts and mode != "r":
+            os.dup2(os.open("/dev/full", os.O_WRONLY), file.fileno())
+        return file
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "open", full)
+        ran = jobctl(*argv)
+    assert (ran.code, ran.err) == (2, f"error: {place}: No space left on device\nhint: make room there\n")
+    assert list(Path("new").iterdir()) == []
+    assert jobctl(*argv).code == 0
+
+
+def test_a_file_that_another_init_writes_meanwhile_is_not_replaced(
+    jobctl: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("job.yaml").unlink()
+    Path("hosts.txt").write_text("mine\n")
+    monkeypatch.setattr(Path, "exists", lambda path: False)
+    ran = jobctl("init")
+    assert (ran.code, ran.err) == (2, "error: hosts.txt already exists\nhint: nothing was written\n")
+    assert (Path("hosts.txt").read_text(), os.path.lexists("job.yaml")) == ("mine\n", False)
 
 
 @pytest.mark.parametrize(("command", "looks"), [("validate", 1), ("render", 2)])  # the second finds the code's version

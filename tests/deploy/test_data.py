@@ -146,3 +146,7 @@ def test_data_of_a_job_is_not_removed(source: Path, host: Any) -> None:
         choose(found, ["images-1"])
     with pytest.raises(Refused, match="no data `other` is on these hosts"):
         choose(found, ["other"])
+    silent = {"h2": HostError("h2", "no-route", "no route to its address")}
+    with pytest.raises(Refused, match="no data `other` is on the hosts that answer") as refused:
+        choose(DataOnHosts(found.hosts, silent), ["other"])
+    assert refused.value.failures == silent

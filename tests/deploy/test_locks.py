@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pwd
 from pathlib import Path
 
 import pytest
@@ -152,3 +154,9 @@ def test_what_keeps_a_host_from_locking_is_its_error(answer: str, code: str) -> 
 def test_a_lock_that_is_taken_says_since_when() -> None:
     with pytest.raises(Locked, match=r"locked on h1 by `up` \(pid 7 of ml on a\) for 12 s"):
         hostlock.check_answer('taken 12 {"command": "up", "pid": 7, "user": "ml", "host": "a"}', "h1", "/w/lock")
+
+
+def test_a_lock_names_its_user_where_no_variable_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.delenv(name, raising=False)
+    assert lock.who("up")["user"] == pwd.getpwuid(os.getuid()).pw_name

@@ -45,8 +45,9 @@ def test_case(
         assert got == expected
 
 
-# What no text file can hold, or no file at all: tests/spec/test_hostile.py; large files: tests/cli.
+# What no text file can hold, or no file at all: tests/spec/test_hostile.py; large files, and jobs that are up: tests/cli.
 ELSEWHERE = {
+    "hosts-file-gone",
     "large-code",
     "more-mistakes",
     "no-such-file",

@@ -145,7 +145,7 @@ def test_hosts_let_restart_in_while_it_reads_what_it_needs_here(running: Running
         asked.append("lock")
         raise Locked({})
 
-    job = SimpleNamespace(name="small", source=lambda: asked.append("files"), about=dict)
+    job = SimpleNamespace(name="small", source=lambda: asked.append("files"), about=dict, stamp=tuple)
     deployer: Any = SimpleNamespace(plan=running.plan, job=job, lock=lock, preconnect=lambda: asked.append("connect"))
     with pytest.raises(NotYours):
         HostsJob(deployer).restart(None, JobRequest(), running.reporter)

@@ -66,3 +66,19 @@ def test_who_goes_on_is_said_of_a_launcher_that_is_gone(waited: Any) -> None:
 def test_where_launchers_may_not_nobody_goes_on(waited: Any) -> None:
     words = "node 0: it broke; no supervisor runs: `jobctl up` or `jobctl supervise` goes on"
     assert waited([seen(FAILED, RUNS)]) == ("degraded", words, 1.0)
+
+
+def test_a_wait_says_for_whom_it_waits_if_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once for each time that nobody answers for long."""
+    clock, said = [0.0], list[tuple[float, str]]()
+    unknown = SimpleNamespace(phase="unknown", reason="a cannot be reached", over=False)
+    running, ended = SimpleNamespace(phase="running", over=False), SimpleNamespace(phase="succeeded", over=True)
+    looks = iter([running, *[unknown] * 5, running, *[unknown] * 30, running, *[unknown] * 12, ended])
+    monkeypatch.setattr(wait, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(wait, "pause", lambda seconds: clock.__setitem__(0, clock[0] + 1.0))
+    monkeypatch.setattr(wait, "observe", lambda handle: None)
+    monkeypatch.setattr(wait, "state_of", lambda handle, observed: next(looks))
+    handle: Any = SimpleNamespace(interval=1.0)
+    assert wait.wait_until_ended(handle, None, lambda text: said.append((clock[0], text))) is ended
+    words = "unknown for a while: a cannot be reached; still waiting for an answer, Ctrl-C gives up"
+    assert said == [(17.0, words), (48.0, words)]

@@ -337,14 +337,25 @@ def job_dir(state: Path, job: str) -> JobDir:
 
 
 def known_jobs(state: Path) -> Iterator[JobDir]:
-    """Yield the jobs that are up, in order of their names."""
-    for path in sorted((state / "jobs").glob("*/job.json")):
-        yield JobDir(path.parent)
+    """Yield the jobs that are up, in order of their names. Raises OSError if nobody may look into their folder."""
+    folder = state / "jobs"
+    try:
+        names = sorted(os.listdir(folder))
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    for name in names:
+        try:
+            os.stat(folder / name / "job.json")
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError:
+            pass  # of another user, say: it may be up, and who reads it learns why that cannot be seen
+        yield JobDir(folder / name)
 
 
 def readable_jobs(state: Path) -> Iterator[JobDir]:
-    """Yield those of the known jobs that this version can read: a file that another version has kept for one job blocks no other job."""
+    """Yield those of the known jobs that this user and version can read: what others have kept for one job blocks no other job."""
     for job in known_jobs(state):
-        with contextlib.suppress(DeployError):
+        with contextlib.suppress(DeployError, OSError):
             job.about()
             yield job

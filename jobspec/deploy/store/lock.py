@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from jobctl.jobspec.deploy.model.untrusted import Json, as_moment, parse_object
+from jobctl.jobspec.deploy.store.login import user_name
 from jobctl.jobspec.deploy.store.processes import alive, end, start_ticks
 
 WAIT = 30.0  # seconds that a command waits for the lock
@@ -92,7 +93,7 @@ def who(command: str) -> Json:
         "command": command,
         "pid": pid,
         "start_ticks": start_ticks(pid),
-        "user": os.environ.get("USER") or str(os.getuid()),
+        "user": user_name(),
         "host": socket.gethostname(),
         "since": time.time(),
     }

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from jobctl.jobspec.deploy.store import events
-from jobctl.jobspec.deploy.store.jobdir import CHANNELS, KEPT, SSH, JobDir
+from jobctl.jobspec.deploy.store.jobdir import CHANNELS, KEPT, SSH, JobDir, known_jobs
 from jobctl.jobspec.deploy.store.lock import read_holder
 from jobctl.jobspec.records import dataclass
 
@@ -36,10 +36,11 @@ class PastJob:
 
 
 def past_jobs(state: Path) -> Iterator[PastJob]:
-    """Yield the jobs that left something here and are not known as up, in order of their names."""
+    """Yield the jobs that left something here and are not known as up, in order of their names. Raises OSError as `known_jobs`."""
+    up = {job.name for job in known_jobs(state)}
     for root in sorted((state / "jobs").glob("*/")):
         job = JobDir(root)
-        if not (root / "job.json").exists() and _left_something(job):
+        if job.name not in up and _left_something(job):
             yield past_job(job)
 
 
@@ -50,7 +51,10 @@ def _left_something(job: JobDir) -> bool:
 
 def past_job(job: JobDir) -> PastJob:
     """Return what the history says of a job that is not known as up."""
-    told, _ = events.read(job.events)
+    try:
+        told, _ = events.read(job.events)
+    except OSError as error:
+        return PastJob(job, None, None, "stopped", None, 0, True, f"cannot read {error.filename}: {error.strerror}")
     ups = [event for event in told if event["event"] == "up"]
     ends = [event for event in told if event["event"] in EVENTS_OF_LIFE]
     end = ends[-1] if ends and ends[-1]["event"] == "down" else None

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from pathlib import Path
 
+from jobctl.jobspec.deploy.store.login import user_name
 from jobctl.jobspec.importers.names import fitted
 from jobctl.jobspec.importers.write import scalar
 from jobctl.jobspec.operations.errors import Refused
-from jobctl.jobspec.operations.user import home, user_name
+from jobctl.jobspec.operations.user import home
 from jobctl.jobspec.spec.frameworks import FRAMEWORKS, FrameworkName, is_framework
 
 _SPEC = """\
@@ -48,14 +50,28 @@ def write_starter(directory: Path, framework: str) -> tuple[Path, ...]:
 
 
 def write_new(files: Mapping[Path, str]) -> tuple[Path, ...]:
-    """Write files, and return their paths. Raises Refused if one of them is there already: none is replaced."""
+    """Write all files, or none, and return their paths. Raises Refused if one of them is there already: none is replaced."""
     taken = [str(path) for path in files if path.exists()]
     if taken:
         raise Refused(f"{' and '.join(taken)} already exist{'s' if len(taken) == 1 else ''}", "nothing was written")
-    for path, text in files.items():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+    with contextlib.ExitStack() as begun:
+        for path, text in files.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            _write_new(path, text, begun)
+        begun.pop_all()
     return tuple(files)
+
+
+def _write_new(path: Path, text: str, begun: contextlib.ExitStack) -> None:
+    """Write a file, which `begun` removes. Raises Refused if somebody else has written it meanwhile, and OSError with its path."""
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            begun.callback(path.unlink, missing_ok=True)
+            file.write(text)
+    except FileExistsError:
+        raise Refused(f"{path} already exists", "nothing was written") from None
+    except OSError as error:  # of a full disk it does not say where
+        raise OSError(error.errno, error.strerror, error.filename or str(path)) from error
 
 
 def _spec(directory: Path, framework: FrameworkName) -> str:

@@ -71,7 +71,9 @@ def choose(found: DataOnHosts, names: Sequence[str]) -> dict[str, list[KeptData]
     for name in names:
         meant = [one for one in every if name in (one.name, one.path)]
         if not meant:
-            raise Refused(f"no data `{name}` is on these hosts", "`jobctl data list` shows what there is")
+            where = "the hosts that answer" if found.failed else "these hosts"
+            hint = "`jobctl data list` shows what there is"
+            raise Refused(f"no data `{name}` is on {where}", hint, failures=found.failed)
         if jobs := sorted({job for one in meant for job in one.jobs}):
             raise Refused(f"job `{jobs[0]}` has data `{name}`", f"`jobctl down {jobs[0]}` first")
     return {

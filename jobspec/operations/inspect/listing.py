@@ -10,7 +10,7 @@ from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jobctl.jobspec.operations.errors import OperationError
+from jobctl.jobspec.operations.errors import OperationError, Refused
 from jobctl.jobspec.records import dataclass
 
 if TYPE_CHECKING:
@@ -71,6 +71,9 @@ class KnownJobs:
             return KnownJob(directory.name, about, self.handle(directory), nothing.observed, answered=False)
         except (OperationError, DeployError) as error:  # its context has gone from the kubeconfig, say
             return KnownJob(directory.name, about, error=error, answered=False)
+        except OSError as error:  # its files belong to another user, say: the other jobs are seen all the same
+            refused = Refused(f"cannot read {error.filename}: {error.strerror}", "it may be another user's")
+            return KnownJob(directory.name, about, error=refused, answered=False)
 
     def handle(self, directory: JobDir) -> Handle:
         """Return the handle of a job: that of the last look, unless the job was brought up again since then."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, TypeVar
 
-from jobctl.jobspec.operations.errors import NotYours
+from jobctl.jobspec.operations.errors import ChangedMeanwhile, NotYours
 
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.apply.deployer import Handle
@@ -15,16 +15,37 @@ if TYPE_CHECKING:
     from jobctl.jobspec.operations.reporter import Reporter
 
 
+R = TypeVar("R")
+
+TRIES = 5  # of a command that finds another job than it has looked at, once it has the lock
+
+
 @contextmanager
-def locked(deployer: Handle, what: str, break_it: bool) -> Iterator[None]:
-    """Hold the job's lock while steps are applied. Raises NotYours if someone else keeps it."""
+def locked(
+    deployer: Handle, what: str, break_it: bool, since: tuple[tuple[int, int], ...] | None = None
+) -> Iterator[None]:
+    """Hold the job's lock while steps are applied. Raises NotYours if someone else keeps it.
+
+    `since` is the stamp of what the caller knows of the job. Raises ChangedMeanwhile if something else is known by now.
+    """
     from jobctl.jobspec.deploy.store.lock import Locked
 
     try:
         with deployer.lock(what, break_it=break_it):
+            if since is not None and deployer.job.stamp() != since:
+                message = f"another command has changed job `{deployer.job.name}` meanwhile"
+                raise ChangedMeanwhile(message, f"`jobctl {what}` again")
             yield
     except Locked as taken:
         raise locked_by(deployer, taken) from taken
+
+
+def while_others_change(attempt: Callable[[], R]) -> R:
+    """Return what `attempt` does. It opens the job again, and tries again, where others change the job before it has the lock."""
+    for _ in range(TRIES - 1):
+        with suppress(ChangedMeanwhile):
+            return attempt()
+    return attempt()
 
 
 def locked_by(deployer: Handle, taken: Exception) -> NotYours:

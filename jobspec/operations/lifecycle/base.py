@@ -101,12 +101,16 @@ class Up:
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """What `stop` did. `already`: nothing, as the job had ended in `phase`. `failures` are the hosts that do not answer."""
+    """What `stop` did. `already`: nothing, as the job had ended in `phase`. `failures` are the hosts that do not answer.
+
+    `left` are the nodes that have been told, and have not ended in time.
+    """
 
     phase: str
     already: bool = False
     logs: Path | None = None
     failures: Failures = field(default_factory=dict)
+    left: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,16 +33,19 @@ class TakenDown:
 
 
 def take_down(handle: Handle, request: JobRequest, reporter: Reporter) -> TakenDown:
-    """Collect logs, end everything, remove everything but logs, outputs and checkpoints."""
+    """Collect logs, end everything, remove everything but logs, outputs and checkpoints.
+
+    Raises ChangedMeanwhile if another command has brought the job to hosts, say, that this handle does not know.
+    """
     from jobctl.jobspec.deploy.store import events
 
-    directory, grace = handle.job, grace_of(handle, request.grace)
+    directory, grace, since = handle.job, grace_of(handle, request.grace), handle.job.stamp()
     observed = _observed(handle, request)
     if not _anything(handle, observed) and not _comes_up(handle, request):
         directory.forget()
         tell_last(directory, reporter)
         return TakenDown(handle.where(), anything=False)
-    with locked(handle, "down", request.break_lock):
+    with locked(handle, "down", request.break_lock, since):
         with reporter.waiting(aloud=True) as waiting:
             handle.tell = waiting.show
             handle.events().gather()

@@ -38,6 +38,7 @@ class HostsJob:
 
     def __init__(self, deployer: Deployer) -> None:
         self.handle = deployer
+        self._since = deployer.job.stamp()
 
     def deployer(self, command: str) -> Deployer:
         """Return the deployer, through which jobctl recovers the job: every command is supported here."""
@@ -97,7 +98,7 @@ class HostsJob:
         from jobctl.jobspec.deploy.store import events
 
         deployer = self.handle
-        with locked(deployer, "stop", request.break_lock):
+        with locked(deployer, "stop", request.break_lock, self._since):
             observed = deployer.observe()
             refuse_owner(deployer, observed, request.take_over)
             if observed.control.generation is None:
@@ -113,8 +114,11 @@ class HostsJob:
                 deployer.tell = waiting.show
                 deployer.stop_processes(grace_of(deployer, request.grace))
             events.record(deployer.job.events, time.time(), "stopped", "job stopped by the user")
+            observed = deployer.observe()
         tell_now(deployer.job, reporter)
-        return Stopped("stopped", failures=deployer.failures)
+        busy = [node for node in observed.nodes if node.alive and node.state in ("starting", "running")]
+        left = tuple(f"node {node.node} on {node.host}" for node in busy)
+        return Stopped(phase(observed)[0], failures=deployer.failures, left=left)
 
     def restart(self, node: str | None, request: JobRequest, reporter: Reporter) -> Restarted:
         """Begin a new generation, whatever runs; with `node`, that node's launcher begins again too."""
@@ -122,7 +126,7 @@ class HostsJob:
         deployer, plan = self.handle, self._plan_here()
         say_drift(deployer.job, reporter)
         again = frozenset() if node is None else frozenset({node_number(plan, node, range(len(plan.nodes)))})
-        with locked(deployer, "restart", request.break_lock):
+        with locked(deployer, "restart", request.break_lock, self._since):
             done = self._restart(plan, again, request, reporter)
         tell_now(deployer.job, reporter)
         return Restarted(done.generation is not None, {**deployer.failures, **done.failed})

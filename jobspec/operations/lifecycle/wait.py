@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.deploy.apply.clock import pause
@@ -19,13 +20,21 @@ ALONE = 10.0  # seconds beyond `host_timeout` within which launchers have decide
 LONG = 10.0  # seconds of waiting for the same after which that is said
 
 
-def wait_until_ended(handle: Handle, seconds: float | None = None) -> JobState:
-    """Wait until the job ends, or `seconds` are over; return its last state."""
+def wait_until_ended(
+    handle: Handle, seconds: float | None = None, tell: Callable[[str], None] | None = None
+) -> JobState:
+    """Wait until the job ends, or `seconds` are over; return its last state. `tell`: of a job that nobody can see for long."""
     deadline = None if seconds is None else time.monotonic() + seconds
+    since, told = time.monotonic(), False
     while True:
         state = state_of(handle, observe(handle))
         if state.over or (deadline is not None and time.monotonic() >= deadline):
             return state
+        if state.phase != "unknown":
+            since, told = time.monotonic(), False
+        elif tell is not None and not told and time.monotonic() - since > LONG:
+            tell(f"unknown for a while: {state.reason}; still waiting for an answer, Ctrl-C gives up")
+            told = True
         pause(max(INTERVAL, handle.interval))
 
 

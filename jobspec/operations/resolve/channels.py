@@ -9,10 +9,10 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from jobctl.jobspec.deploy.store.login import user_name
 from jobctl.jobspec.operations.errors import InvalidConfig, Refused
 from jobctl.jobspec.operations.reporter import SILENT
 from jobctl.jobspec.operations.resolve.settings import read_config
-from jobctl.jobspec.operations.user import user_name
 from jobctl.jobspec.records import dataclass
 
 if TYPE_CHECKING:

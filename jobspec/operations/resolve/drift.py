@@ -120,12 +120,20 @@ def another_secret(found: Sequence[Changed] | None) -> str | None:
 
 
 def compiled_as_started(name: str) -> Compiled | None:
-    """Return the job as it was last brought up, whatever its spec and the environment say by now."""
+    """Return the job as it was last brought up, whatever its spec and the environment say by now.
+
+    Raises Refused if its hosts file is gone.
+    """
     directory = job_of_name(name)
     spec, about, source = spec_started_with(directory), directory.about(), directory.source()
     if spec is None or about is None or source is None:
         return None
-    where = as_started(name, Where())
+    where = as_started(name, Where(), needs_hosts=False)
+    if where.hosts_gone is not None:
+        message = f"job `{name}` was started with {where.hosts_gone}, which is gone"
+        raise Refused(
+            message, f"`jobctl up {name} --hosts hosts.txt` names its hosts, and `--set nodes=N` how many nodes"
+        )
     every = known_hosts(where)
     used = _with_data(spec, every)
     return Compiled(

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from jobctl.jobspec.spec.targets import TargetName
 
 DEFAULT_SPEC = "job.yaml"
+_NAME_HOSTS = "name its hosts: `--hosts hosts.txt`"
 
 
 def is_spec_file(job: str) -> bool:
@@ -109,7 +110,8 @@ def load(job: str | None, overrides: Sequence[str] | None) -> tuple[Path, Loaded
 class Where:
     """Where a job is to run, as the options say: `--target`, `--hosts` and the choice of them, or a cluster.
 
-    `hosts_from` says which default the hosts file is, None where an option or the job itself names it.
+    `hosts_from` says which default the hosts file is, None where an option or the job itself names it; `hosts_gone` is the
+    hosts file that the job was started with, if nobody names another and it is there no more.
     """
 
     target: TargetName | None = None
@@ -119,13 +121,14 @@ class Where:
     context: str | None = None
     namespace: str | None = None
     hosts_from: str | None = None
+    hosts_gone: Path | None = None
 
 
-def as_started(job: str | None, where: Where) -> Where:
+def as_started(job: str | None, where: Where, *, needs_hosts: bool = True) -> Where:
     """Return `where`, filled in for a job that is up: its hosts and target are what it was started with.
 
     Options count more: a hosts file alone leaves the job its target. For a job that is not known here, the user's own default
-    counts.
+    counts. Raises Refused if its hosts file is gone, unless the command does not need hosts.
     """
     if not may_take_hosts(where.target) or (where.hosts is not None and where.target is not None):
         return where
@@ -137,11 +140,11 @@ def as_started(job: str | None, where: Where) -> Where:
         where = where_recorded(where, about["target"])
     if where.hosts is not None or not about.get("hosts") or (where.target is None and names_cluster(where)):
         return where
-    if not Path(about["hosts"]).is_file():
-        raise Refused(
-            f"job `{name}` was started with {about['hosts']}, which is gone", "name its hosts: `--hosts hosts.txt`"
-        )
     target = where.target or about["target"]
+    if not os.path.isfile(about["hosts"]):
+        if not needs_hosts:
+            return replace(where, target=target, hosts_gone=Path(about["hosts"]))
+        raise Refused(f"job `{name}` was started with {about['hosts']}, which is gone", _NAME_HOSTS)
     on, exclude = where.on or about.get("on"), where.exclude or about.get("exclude")
     return replace(where, target=target, hosts=Path(about["hosts"]), on=on, exclude=exclude)
 
@@ -192,13 +195,13 @@ def check(job: str | None, overrides: Sequence[str] | None, where: Where) -> Che
     chosen = choose_target(where)
     path, loaded = load(job, overrides)
     files = (path,) if where.hosts is None else (path, where.hosts)
-    every, known, wrong = ((), (), ()) if where.hosts is None else _hosts(where.hosts, where)
+    every, known, wrong = ((), (), _hosts_gone(where)) if where.hosts is None else _hosts(where.hosts, where)
     used, misplaced = _where_data_is(loaded, every, known)
     found = [
         *loaded.diagnostics,
         *wrong,
         *misplaced,
-        *check_target(loaded, chosen, used, where.hosts),
+        *check_target(loaded, chosen, used, where.hosts or where.hosts_gone),
         *reserved_env_warnings(loaded),
     ]
     if not has_errors(found):
@@ -222,6 +225,16 @@ def check(job: str | None, overrides: Sequence[str] | None, where: Where) -> Che
         tuple(host for host in every if host not in used),
     )
     return Checked(compiled, diagnostics, files, loaded, code)
+
+
+def _hosts_gone(where: Where) -> tuple[Diagnostic, ...]:
+    from jobctl.jobspec.spec.diagnostics import Diagnostic, Span
+
+    if where.hosts_gone is None:
+        return ()
+    path = str(where.hosts_gone)
+    message = f"the job was started with {path}, which is gone: nothing was compared with its hosts"
+    return (Diagnostic("warning", "hosts-file-gone", message, Span(path, 1, 1, 1, 1), _NAME_HOSTS),)
 
 
 def _where_data_is(
@@ -312,6 +325,6 @@ def say_default_hosts(where: Where, reporter: Reporter) -> None:
 def say_unused_hosts(checked: Checked, where: Where, reporter: Reporter) -> None:
     """Tell that the target is this machine although there is a hosts file beside the spec, if nobody has chosen so."""
     unused = checked.files[0].parent / "hosts.txt"
-    if where.target is None and where.hosts is None and not names_cluster(where) and unused.is_file():
+    if where.target is None and where.hosts is None and not names_cluster(where) and os.path.isfile(unused):
         option = f"--hosts {shlex.quote(str(unused))}"
         reporter.say(f"target local: this machine ({unused} is not used; {option} uses it)")

@@ -7,9 +7,9 @@ import socket
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from jobctl.jobspec.deploy.store.login import user_name
 from jobctl.jobspec.operations.errors import HostsFailed, Refused
 from jobctl.jobspec.operations.resolve.job import job_of_name
-from jobctl.jobspec.operations.user import user_name
 from jobctl.jobspec.spec.targets import traits_of
 
 if TYPE_CHECKING:

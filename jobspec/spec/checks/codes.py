@@ -140,6 +140,7 @@ CODES: dict[str, tuple[str, str]] = {
     ),
     "no-host-for-role": ("error", "no host of the job takes nodes of a role that it has"),
     "no-hosts": ("error", "a target that needs hosts without a hosts file, or a hosts file without hosts"),
+    "hosts-file-gone": ("warning", "the hosts file that a job was started with is gone"),
     "data-on-host": ("error", "`data` on a host whose folder is not an absolute path"),
     "data-hosts": ("error", "`data` for hosts that are not in the hosts file, or for none that the job may use"),
     "data-not-sent": ("error", "`data` on a target without hosts"),

@@ -117,7 +117,7 @@ def _in_allocation(spec: Spec, source: Source, where: _Where) -> list[Diagnostic
         lambda: _native(spec, source),
         lambda: _image(spec, source, where.target) if in_container(spec) else check_node_paths(spec, source),
         lambda: _relative_volumes(spec, source) if in_container(spec) else (),
-        lambda: _script_not_sent(spec, source, where.directory) if _sends(spec) else (),
+        lambda: _script_not_sent(spec, source, where.directory, _home_of_script(spec)) if _sends(spec) else (),
         lambda: _outputs_not_kept(spec, source) if _sends(spec) else (),
         lambda: _fitness(spec, source, where.target),
     )
@@ -129,6 +129,10 @@ CHECKS: Mapping[PlaceKind, Callable[[Spec, Source, _Where], list[Diagnostic]]] =
     "cluster": _in_cluster,
     "allocation": _in_allocation,
 }
+
+
+def _home_of_script(spec: Spec) -> str:
+    return "in the image" if in_container(spec) else "there already"
 
 
 def _sends(spec: Spec) -> bool:
@@ -246,9 +250,9 @@ def _claims(spec: Spec, source: Source) -> Iterator[Diagnostic]:
             )
 
 
-def _script_not_sent(spec: Spec, source: Source, directory: Path) -> Iterator[Diagnostic]:
+def _script_not_sent(spec: Spec, source: Source, directory: Path, place: str = "in the image") -> Iterator[Diagnostic]:
     if _not_sent(spec, directory):
-        message = f"nothing sends `{spec.script}` to the hosts: it must be in the image"
+        message = f"nothing sends `{spec.script}` to the hosts: it must be {place}"
         yield Diagnostic("warning", "script-not-sent", message, source.value_span(("script",)), "add `code: .`")
 
 

@@ -1,0 +1,61 @@
+"""Files of jobs that cannot be read, as of a job that `sudo jobctl up` has started: they hide no other job, and nobody takes them for none.
+
+Folders and links to themselves stand for them: root, who runs the tests, may read any file.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.test_prune import past
+
+JOBS = Path("state/jobs")
+
+
+@pytest.fixture
+def theirs(jobctl: Any) -> Any:
+    """Jobs whose files cannot be read: of one what it was started with, of another its folder."""
+    (JOBS / "theirs" / "job.json").mkdir(parents=True)
+    (JOBS / "theirs-too").symlink_to("theirs-too")
+    (JOBS / "mine").mkdir()
+    (JOBS / "mine" / "job.json").write_text(json.dumps({"target": "local", "spec": "job.yaml"}))
+    return jobctl
+
+
+@pytest.mark.parametrize("options", [(), ("--all",)])
+def test_unreadable_jobs_hide_no_other(theirs: Any, options: tuple[str, ...]) -> None:
+    ran = theirs("list", "-o", "json", *options)
+    assert (ran.code, [job["job"] for job in json.loads(ran.out)]) == (0, ["mine"])
+    for name, why in (("theirs", "Is a directory"), ("theirs-too", "Too many levels of symbolic links")):
+        path = (JOBS / name / "job.json").absolute()
+        assert f"error: job `{name}`: cannot read {path}: {why}\n" in ran.err
+
+
+def test_unreadable_jobs_keep_nobody_from_planning_another(theirs: Any) -> None:
+    ran = theirs("plan")
+    assert (ran.code, "start node 0" in ran.out) == (10, True), ran.err
+
+
+@pytest.mark.parametrize("command", ["list", "metrics", "prune --yes"])
+def test_a_folder_of_jobs_that_cannot_be_read_is_not_taken_for_no_jobs(jobctl: Any, command: str) -> None:
+    JOBS.parent.mkdir()
+    JOBS.symlink_to("jobs")
+    ran = jobctl(*command.split())
+    message = f"error: {JOBS.absolute()}: Too many levels of symbolic links"
+    assert (ran.code, ran.out, ran.err.splitlines()[0]) == (2, "", message)
+
+
+def test_an_unreadable_history_is_kept_and_hides_no_other(jobctl: Any) -> None:
+    past("ended", 40)
+    (JOBS / "theirs" / "events.jsonl").mkdir(parents=True)
+    ran = jobctl("prune", "--yes", "-o", "json")
+    document = json.loads(ran.out)
+    assert (ran.code, [job["job"] for job in document["jobs"]]) == (0, ["ended"])
+    (kept,) = document["kept"]
+    path = (JOBS / "theirs" / "events.jsonl").absolute()
+    assert (kept["job"], kept["reason"].partition(";")[0]) == ("theirs", f"cannot read {path}: Is a directory")
+    assert [path.name for path in JOBS.iterdir()] == ["theirs"]

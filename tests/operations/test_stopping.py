@@ -1,0 +1,107 @@
+"""`stop`: what it says of nodes that do as they are told, and of those that do not; and commands that wait for others, which change the job."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobctl.jobspec.deploy.model.control import Ledger
+from jobctl.jobspec.deploy.model.observed import Observed
+from jobctl.jobspec.deploy.store.jobdir import JobDir
+from jobctl.jobspec.operations.errors import ChangedMeanwhile, NotYours
+from jobctl.jobspec.operations.lifecycle.applying import TRIES, while_others_change
+from jobctl.jobspec.operations.lifecycle.base import JobRequest
+from jobctl.jobspec.operations.lifecycle.down import take_down
+from jobctl.jobspec.operations.lifecycle.on_hosts import HostsJob
+from jobctl.jobspec.operations.reporter import SILENT
+from jobctl.options import Format
+from jobctl.views.outcome import finish_stop
+from tests.deploy.test_executor import RUNNING, TWO
+
+
+class Stopping:
+    """A job of two nodes that runs; told to stop, the nodes in `deaf` go on."""
+
+    plan = None
+
+    def __init__(self, directory: Path, *deaf: int) -> None:
+        self.job, self.deaf, self.observed = JobDir(directory / "jobs" / "demo"), deaf, RUNNING
+        self.job.create()
+        self.others = 0  # commands that change the job before this one gets the lock
+        self.failures: dict[str, Any] = {}
+
+    @contextlib.contextmanager
+    def lock(self, what: str, *, break_it: bool) -> Iterator[None]:
+        if self.others:  # which have the lock until then
+            (self.job.root / "plan.json").write_text(str(self.others))
+            self.others -= 1
+        yield
+
+    def observe(self) -> Observed:
+        return self.observed
+
+    def keep(self, ledger: Ledger) -> None:
+        self.observed = replace(self.observed, control=replace(self.observed.control, ledger=ledger))
+
+    def stop_processes(self, grace: float) -> None:
+        ended = (node if node.node in self.deaf else replace(node, state="exited") for node in self.observed.nodes)
+        self.observed = replace(self.observed, nodes=tuple(ended))
+
+
+def stop(job: Any, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
+    """Stop the job, and return the exit code and what was said."""
+    done = HostsJob(job).stop(JobRequest(None), SILENT)
+    code = finish_stop(job, done, Format.text)
+    return code, capsys.readouterr().err
+
+
+def test_a_job_that_has_stopped_is_called_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said = "job `demo` stopped; `jobctl up` resumes it from its last checkpoint\n"
+    assert stop(Stopping(tmp_path), capsys) == (0, said)
+
+
+def test_nobody_is_told_that_a_job_has_stopped_that_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said = (
+        "error: job `demo` is told to stop, but node 1 on h1 has not ended in time\n"
+        "hint: `jobctl status demo` shows when that is so; `jobctl down demo` ends whatever runs\n"
+    )
+    assert stop(Stopping(tmp_path, 1), capsys) == (4, said)
+
+
+@pytest.mark.parametrize("command", ["stop", "restart", "down"])
+def test_a_command_that_waited_for_another_does_not_go_by_what_it_knew_before(command: str, tmp_path: Path) -> None:
+    """An `up` may have brought the job to more hosts, which `down` would leave as they are."""
+    job: Any = Stopping(tmp_path)
+    job.plan, job.others = TWO, 1
+    job.preconnect = job.has_files = lambda: True
+    request = JobRequest()
+    commands = {
+        "stop": lambda: HostsJob(job).stop(request, SILENT),
+        "restart": lambda: HostsJob(job).restart(None, request, SILENT),
+        "down": lambda: take_down(job, request, SILENT),
+    }
+    with pytest.raises(ChangedMeanwhile, match="another command has changed job `demo` meanwhile"):
+        commands[command]()
+    assert job.observed is RUNNING
+
+
+def test_such_a_command_begins_anew_until_it_is_alone(tmp_path: Path) -> None:
+    job: Any = Stopping(tmp_path)
+    job.others = 2
+    opened = []
+
+    def attempt() -> Any:
+        opened.append(job.others)
+        return HostsJob(job).stop(JobRequest(1.0), SILENT)
+
+    assert while_others_change(attempt).phase == "stopped"
+    assert opened == [2, 1, 0]
+    job.others = 99
+    with pytest.raises(NotYours):
+        while_others_change(attempt)
+    assert len(opened) == 3 + TRIES
