@@ -247,7 +247,7 @@ class Launcher:
         order = self.orders.order
         if self.launch.rejoin_after and order is not None:
             remove_shared(order, self.dir)  # of a generation that has failed here
-        if busy or self.report.state == "waiting":
+        if busy or self.report.state in ("waiting", "setup"):
             self.say(state="stopped", reason="told to finish", finished_at=time.time())
         if busy and self.launch.until:
             self.say(state="succeeded", exit_code=0, reason=None)  # it serves others, and they need it no more
@@ -270,7 +270,7 @@ class Launcher:
             self.recovery.release()
             self.say(state="waiting", reason="not part of this generation", processes=[], failure=None)
             self.idle.join(order)
-        elif busy or self.report.state == "waiting":
+        elif busy or self.report.state in ("waiting", "setup"):
             self.say(state="stopped", reason=order.why_stopped if order else None, finished_at=time.time())
         else:
             self.say()
@@ -287,15 +287,14 @@ class Launcher:
         self.began += 1
         self.say(**self.report.of_new_generation(order, self.began - 1))
         try:
-            self.setup.run()
-            if self.program and not os.path.exists(self.program):  # somebody has removed the job's files under it
-                self.program = keep_compiled(self.dir)
-            self.run_ = Run(self, order, member)
+            if self.setup.run():  # else an order has ended it, which the next turn reads
+                if self.program and not os.path.exists(self.program):  # somebody has removed the job's files under it
+                    self.program = keep_compiled(self.dir)
+                self.run_ = Run(self, order, member)
+                self.say(state="running")
         except Problem as problem:
             self.end_processes(0.0)
             self.fail(problem.failure, str(problem))
-            return
-        self.say(state="running")
 
     def end_processes(self, grace: float, number: int = signal.SIGTERM, over: bool = False) -> None:
         """End whatever runs: a signal, `grace` seconds, SIGKILL. Also what lost its parents.

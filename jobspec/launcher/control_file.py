@@ -59,6 +59,17 @@ class ControlFile:
             self.session.propose(newest)
         return True
 
+    def tells_to_end(self) -> bool:
+        """Say whether the control file tells processes to end, and nobody has obeyed yet: `read` returns that order all the same."""
+        try:
+            stat = os.stat(self.path)
+        except OSError:
+            return False
+        if (stat.st_mtime_ns, stat.st_ino, stat.st_size) == self.seen:
+            return False
+        order, _ = read_order(self.path)
+        return order is not None and order.command in ("stop", "finish")
+
     def read_file(self) -> bool:
         """Read the control file if it was replaced; say whether there is something new in it."""
         try:

@@ -41,10 +41,10 @@ class Setup:
         self.done = self.mark is not None and os.path.exists(self.mark)
         self.log = os.path.join(launcher.dir, "logs", "setup.log")
 
-    def run(self) -> None:
-        """Run them, unless that was done. Raises Problem."""
+    def run(self) -> bool:
+        """Run them, unless that was done. Returns False if an order has ended them. Raises Problem."""
         if self.done:
-            return
+            return True
         for command in self.launcher.launch.setup:
             os.makedirs(os.path.dirname(self.log), exist_ok=True)
             with open(self.log, "ab") as file:
@@ -53,6 +53,8 @@ class Setup:
                 code = self.run_one(command, file.fileno())
             if not self.launcher.lease.held(boot_time()):
                 raise Problem(self.launcher.lease.why_over(), fenced())
+            if code is None:
+                return False
             if code != 0:
                 failure = Failure("setup", None, None, code, "setup.log", time.time(), last_lines(self.log))
                 raise Problem("setup command `%s` ended with code %d" % (command, code), failure)
@@ -60,9 +62,10 @@ class Setup:
         if self.mark is not None:
             with contextlib.suppress(OSError), open(self.mark, "w"):
                 pass
+        return True
 
-    def run_one(self, command: str, log: int) -> int:
-        """Run one setup command, and stop it if this launcher is told to stop."""
+    def run_one(self, command: str, log: int) -> Optional[int]:
+        """Run one setup command, and stop it if this launcher is told to stop; None: by an order."""
         launcher = self.launcher
         environ = {**os.environ, **secret_values(launcher.launch.secrets, launcher.secrets)}
         child = spawn(["/bin/sh", "-c", command], environ, launcher.launch.workdir, log)
@@ -74,6 +77,9 @@ class Setup:
             if launcher.signal is not None or os.getppid() != launcher.guard or not launcher.lease.held(boot_time()):
                 kill_descendants()
                 return 143
+            if launcher.orders.tells_to_end():
+                kill_descendants()
+                return None
             launcher.pause(POLL_SETUP)
 
 

@@ -60,6 +60,30 @@ def test_a_setup_that_hangs_can_be_stopped(node: Any) -> None:
     node.gone()
 
 
+def test_an_order_ends_a_setup_that_runs(node: Any) -> None:
+    """`stop` and `down` of a job that still installs things; the next start begins its setup again."""
+    process = node.start(setup=["echo x >> setup-ran; test -e enough || sleep 600"], command=["true"])
+    node.order(1)
+    node.until("setup")
+    node.order(1, "stop")
+    report = node.until("stopped")
+    assert (report["failure"], report["reason"]) == (None, "told to stop")
+    (node.root / "enough").write_text("")
+    node.order(2)
+    assert process.wait(PATIENCE) == 0
+    assert (node.root / "setup-ran").read_text() == "x\nx\n"
+
+
+def test_an_order_to_finish_ends_a_setup_and_the_launcher(node: Any) -> None:
+    process = node.start(setup=["sleep 600"])
+    node.order(1)
+    node.until("setup")
+    node.order(1, "finish")
+    assert process.wait(PATIENCE) == 0
+    assert node.report()["state"] == "stopped"
+    node.gone()
+
+
 @pytest.mark.every_python
 @pytest.mark.parametrize(
     ("command", "code", "last"),
