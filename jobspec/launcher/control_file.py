@@ -60,15 +60,20 @@ class ControlFile:
         return True
 
     def tells_to_end(self) -> bool:
-        """Say whether the control file tells processes to end, and nobody has obeyed yet: `read` returns that order all the same."""
+        """Say whether a newer order ends processes, which `read` has not returned yet: of the control file, or of launchers."""
+        agreed = (
+            self.session.order if self.session is not None else self.peers.order if self.peers is not None else None
+        )
+        orders = [order for order in (agreed, self.unread()) if order is not None]
+        return any(self.order is None or order.age > self.order.age for order in orders if order.command != "run")
+
+    def unread(self) -> Optional[Order]:
+        """Return what the control file has, if it was replaced since `read` has read it."""
         try:
             stat = os.stat(self.path)
         except OSError:
-            return False
-        if (stat.st_mtime_ns, stat.st_ino, stat.st_size) == self.seen:
-            return False
-        order, _ = read_order(self.path)
-        return order is not None and order.command in ("stop", "finish")
+            return None
+        return None if (stat.st_mtime_ns, stat.st_ino, stat.st_size) == self.seen else read_order(self.path)[0]
 
     def read_file(self) -> bool:
         """Read the control file if it was replaced; say whether there is something new in it."""

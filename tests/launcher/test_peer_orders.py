@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
 from jobctl.jobspec.launcher import peer_orders
-from jobctl.jobspec.launcher.autonomy import LAST, LEFT_FOR, SETTLE
+from jobctl.jobspec.launcher.autonomy import LAST, LEFT_FOR, SETTLE, given_up
+from jobctl.jobspec.launcher.control_file import ControlFile
 from jobctl.jobspec.launcher.going_back import successor
 from jobctl.jobspec.launcher.lease import SILENT, UNSUPERVISED, MajorityLease
 from jobctl.jobspec.launcher.order import Order
 from jobctl.jobspec.launcher.peer_orders import PeerOrders
 from jobctl.jobspec.launcher.records import changed
 from jobctl.jobspec.launcher.whole_order import packed, unpacked
+from tests.tools.launches import launch_of
 
 from .test_autonomy import failed
 
@@ -321,3 +326,17 @@ def test_a_launcher_that_says_nothing_for_ever_keeps_no_job_from_its_end(job: Jo
     assert not one.is_due(order(), job.nodes[1], True, job.now)
     job.pass_time(1, 1, 2)
     assert one.is_due(order(), job.nodes[1], True, job.now)
+
+
+def test_an_end_that_launchers_agree_on_ends_a_setup_that_runs(tmp_path: Path) -> None:
+    """The setup of another node has failed, so this one installs for nothing."""
+    path = tmp_path / "control.json"
+    path.write_text(json.dumps(order().to_json()))
+    peers = PeerOrders(MajorityLease(), lambda text: None)
+    control = ControlFile(str(path), launch_of(), None, peers, lambda why: None)
+    assert control.read()
+    assert not control.tells_to_end()
+    peers.propose(given_up(order(), failed().failure, "no disk"), "g1")
+    assert control.tells_to_end()
+    assert control.read()
+    assert not control.tells_to_end()
