@@ -136,10 +136,8 @@ class PeerOrders:
         known = self.incarnations
         if known is None:
             return order
-        said = {node: heard.incarnation.address for node, heard in self.heard.items() if heard.incarnation is not None}
-        return order.at(
-            {m.address: {**said, self.lease.me: known.address}.get(m.node, m.address) for m in order.members}
-        )
+        said = {**known.addresses, self.lease.me: known.address}
+        return order.at({member.address: said.get(member.node, member.address) for member in order.members})
 
     @property
     def failed_first(self) -> Optional[int]:
