@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -19,6 +19,7 @@ from jobctl.jobspec.launcher.lease import FIRST_TICKS, SILENT, TICK
 from jobctl.jobspec.launcher.order import Order
 from jobctl.jobspec.launcher.progress import Headway
 from jobctl.jobspec.launcher.restart_policy import FIRST_DELAY
+from jobctl.jobspec.launcher.self_recovery import SelfRecovery
 from tests.tools.launches import launch_of, report_of
 from tests.tools.peer_links import BASE, KILLED, Clock, Launchers, links_of, order
 from tests.tools.ports import free_ports
@@ -113,6 +114,22 @@ def test_once_it_has_met_all_a_launcher_meets_no_other_one_in_that_order(job: La
     job.talk()
     assert [job.awaited(node) for node in (0, 1)] == [LATE % 1, LATE % 0]
     assert job.known(1).forgot
+
+
+def test_a_node_does_not_wait_for_a_launcher_that_is_gone_of_one_that_has_ended_well(job: Launchers) -> None:
+    """That one was started again with what it kept, while all others lost that: it begins nothing here."""
+    job.say(0, 1, 0)
+    job.start_again(1, order())
+    job.all[1].done.are_all(order())
+    job.talk()
+    assert (job.awaited(0), job.known(0).forgot, job.all[0].done.nodes) == (LATE % 1, False, {1})
+    launcher, failed = job.all[0].launcher, []
+    more: dict[str, Any] = {"links": job.all[0], "pending": (order(), order().members[0]), "say": lambda **fields: None}
+    vars(launcher).update(more, fail=lambda failure, reason: failed.append((failure.kind, reason)))
+    launcher.launch.regroups = False
+    SelfRecovery.remember(cast(Any, SimpleNamespace(launcher=launcher)), order(), order().members[0])
+    assert failed == [("launcher", "node 1, which has ended well, cannot say that it is met")]
+    assert launcher.pending is None
 
 
 def test_only_the_launcher_that_it_has_met_can_say_that_it_is_met(job: Launchers) -> None:

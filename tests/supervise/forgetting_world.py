@@ -85,6 +85,8 @@ class ForgettingHost(AloneHost):
 class Links:
     """What DoneNodes and SelfRecovery ask of PeerLinks."""
 
+    done: DoneNodes
+
     def __init__(self, launcher: ForgettingLauncher) -> None:
         self.own, self.orders, self.incarnations = launcher, launcher.orders, launcher.known
         self.launcher = SimpleNamespace(launch=SimpleNamespace(node=launcher.node))
@@ -116,7 +118,7 @@ class ForgettingLauncher(AloneLauncher):
         self.ends: float | None = None  # when what ran in the last order has ended, while it ends
         self.leaves: float | None = None  # when the launcher ends, as all nodes have ended well
         self.links = Links(self)
-        self.well = sim.bugs.done(cast(Any, self.links))
+        self.links.done = self.well = sim.bugs.done(cast(Any, self.links))
 
     def keeper(self) -> PeerOrders:
         self.known = self.sim.bugs.known(f"{self.host.name}.{self.sim.count()}")
@@ -200,7 +202,9 @@ class ForgettingLauncher(AloneLauncher):
         """Count as failed where others have met another launcher of this node."""
         if self.now is None:
             return
-        agent = SimpleNamespace(links=self.links, launch=SimpleNamespace(regroups=False), say=lambda **fields: None)
+        agent = SimpleNamespace(
+            links=self.links, peer_orders=self.orders, launch=SimpleNamespace(regroups=False), say=lambda **fields: None
+        )
         agent.pending, agent.fail = self.pending or None, self.fails
         SelfRecovery.remember(cast(Any, SimpleNamespace(launcher=agent)), self.now, self.now.member(self.node))
 
@@ -266,16 +270,20 @@ class ForgettingSim(AloneSim):
     def finish(self, host: Host) -> None:
         """Have the processes on a host end with 0. The launcher stays.
 
-        Not while the launcher of another node is lost, with its disk, that had ended well: all have to begin again.
+        Not while the launcher of another node is lost, with its disk, that had ended well: all have to begin again. Nor
+        while one of these may be cut off for longer than its lease lasts.
         """
         assert isinstance(host, ForgettingHost)
-        still = {x.node for x in self.launchers if x.succeeded}
+        still = {x.node for x in self.launchers if x.succeeded and x.host.acts and not self.is_cut_off(x.host)}
         if any(self.succeeded.get(x.now.id, set()) - still for x in self.launchers if x.trains and x.now is not None):
             return
         for x in host.launchers:
             if isinstance(x, ForgettingLauncher) and x.trains and x.now is not None:
                 x.trains, x.succeeded, host.succeeded[x.node] = False, True, x.now.id
                 self.succeeded.setdefault(x.now.id, set()).add(x.node)
+
+    def is_cut_off(self, host: Host) -> bool:
+        return any(host.name in cut for cut in self.cuts)
 
     # What has to hold.
 
