@@ -29,21 +29,23 @@ class DoneNodes:
         self.nodes: Set[int] = set()  # nodes that have said so
         self.told: Set[int] = set()  # nodes that have heard that this one is
         self.next = 0.0  # when it says so next
+        self.ended = False  # whether this one is, and its launcher stays
 
     def begin_generation(self) -> None:
         """Forget what launchers have said in the last generation. They may be the same ones."""
-        self.nodes, self.told = set(), set()
+        self.nodes, self.told, self.ended = set(), set(), False
 
     def hear(self, message: PeerMessage, sender: Any) -> None:
         """Note that another node is done, or that its launcher has heard that this one is."""
         links = self.links
         if links.incarnations is not None and message.age != links.message().age:
             return  # it may begin again, in an order with the same lease
+        if message.done:
+            self.nodes.add(message.node)
         if message.heard:
             self.told.add(message.node)
-            return
-        self.nodes.add(message.node)
-        links.send(links.message(heard=True), sender)
+        else:  # it may have been started again, and not know any more that this one is done
+            links.send(links.message(heard=True, done=self.ended), sender)
 
     def say(self, nodes: Set[int]) -> None:
         """Tell the launchers of `nodes` that this one is done."""
@@ -66,10 +68,14 @@ class DoneNodes:
                 return
 
     def are_all(self, order: Order) -> bool:
-        """Return whether all trainers of an order are done, and all that are there know that this one is; tell them so."""
+        """Return whether all trainers of an order are done, and all others know that this one is; tell them so.
+
+        One that is silent may be cut off, and would wait for ever then: it counts for as long as a lease lasts.
+        """
         me, now, orders = self.links.launcher.launch.node, boot_time(), self.links.orders
-        there = {n for n in order.nodes if n != me and orders is not None and not orders.is_silent(n)}
-        untold = there - self.told
+        heard = orders.lease.heard if orders is not None else {}
+        untold = {n for n, at in heard.items() if now - at <= order.lease_limit} - self.told
+        self.ended = True
         if untold and now >= self.next:
             self.next = now + FIRST_TICKS
             self.say(untold)

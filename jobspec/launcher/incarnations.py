@@ -34,8 +34,9 @@ class Incarnations:
     def __init__(self, address: str, together: bool = True) -> None:
         self.name, self.address, self.together = os.urandom(8).hex(), address, together
         self.age: Optional[List[Any]] = None  # of the order that the launcher is in
-        self.heard: Dict[int, Tuple[str, float]] = {}  # in it: which launcher of each node was heard last, and when
+        self.heard: Dict[int, Tuple[Incarnation, float]] = {}  # in it: which of each node was heard last, and when
         self.met: Dict[int, str] = {}
+        self.met_at: Dict[int, str] = {}  # the addresses of those
         self.knowing: Set[Tuple[int, str]] = set()  # launchers that have said that they have met this one
         self.joined: Optional[List[Any]] = None  # the order that goes on without this node until it is back
         self.forgot = False  # whether others have met another launcher of this node in the order
@@ -43,7 +44,7 @@ class Incarnations:
     def enter(self, age: Optional[List[Any]]) -> None:
         """Forget whom this launcher has met if it is in another order now; None while it takes part in none."""
         if age is not None and age != self.age:
-            self.age, self.heard, self.met, self.knowing, self.forgot = age, {}, {}, set(), False
+            self.age, self.heard, self.met, self.met_at, self.knowing, self.forgot = age, {}, {}, {}, set(), False
 
     def introduce(self, node: int) -> Incarnation:
         """Return what to say to the launcher of a node."""
@@ -51,13 +52,20 @@ class Incarnations:
 
     def hear(self, node: int, said: Incarnation, others: Sequence[int], now: float) -> None:
         """Take over what a launcher says that is in the same order, which `others` have a part in."""
-        self.heard[node] = said.name, now
+        self.heard[node] = said, now
         if said.knows == self.name:
             self.knowing.add((node, said.name))
         elif said.knows is not None:
             self.forgot = True
         if not self.met and all(n in self.heard and now - self.heard[n][1] <= SILENT * TICK for n in others):
-            self.met = {n: self.heard[n][0] for n in others}
+            self.met = {n: self.heard[n][0].name for n in others}
+            self.met_at = {n: self.heard[n][0].address for n in others}
+
+    @property
+    def addresses(self) -> Dict[int, str]:
+        """Where the launchers are that this node begins with: a datagram of one that is gone may come late."""
+        last = {node: said.address for node, (said, _) in self.heard.items()}
+        return {**last, **self.met_at} if self.together else last
 
     def is_another(self, node: int, said: Optional[Incarnation]) -> bool:
         """Return whether a launcher is not the one of its node that this one has met."""

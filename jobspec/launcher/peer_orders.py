@@ -136,10 +136,8 @@ class PeerOrders:
         known = self.incarnations
         if known is None:
             return order
-        said = {node: heard.incarnation.address for node, heard in self.heard.items() if heard.incarnation is not None}
-        return order.at(
-            {m.address: {**said, self.lease.me: known.address}.get(m.node, m.address) for m in order.members}
-        )
+        said = {**known.addresses, self.lease.me: known.address}
+        return order.at({member.address: said.get(member.node, member.address) for member in order.members})
 
     @property
     def failed_first(self) -> Optional[int]:
@@ -149,9 +147,12 @@ class PeerOrders:
 
     def failure_of(self, node: int, heard: PeerOrder) -> Optional[Tuple[str, float]]:
         """Return how another node has failed: also one whose launcher was started again, and does not know so yet."""
-        if self.incarnations is not None and self.incarnations.is_another(node, heard.incarnation):
-            return "launcher", heard.at
-        return heard.failed
+        return ("launcher", heard.at) if self.is_replaced(node) else heard.failed
+
+    def is_replaced(self, node: int) -> bool:
+        """Return whether the launcher of a node is not the one that this one has met in its order."""
+        known, heard = self.incarnations, self.heard.get(node)
+        return known is not None and heard is not None and known.is_another(node, heard.incarnation)
 
     def unheard_since(self, at: float) -> List[int]:
         """Return the other members that have not said how they are since then."""

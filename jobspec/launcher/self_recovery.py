@@ -170,18 +170,25 @@ class SelfRecovery:
     def remember(self, order: Optional[Order], member: Optional[Member]) -> None:
         """Count as failed in an order in which an earlier launcher of this node may have begun, as the others say.
 
-        Those whose framework's launchers agree by themselves on who takes part let the node join instead.
+        So does a node that has not begun where another one has ended well, and no launcher of that is left that could say
+        that it has met this one. Those whose framework's launchers agree by themselves on who takes part let the node join instead.
         """
-        launcher, known = self.launcher, self.launcher.links.incarnations
+        launcher, known, orders = self.launcher, self.launcher.links.incarnations, self.launcher.peer_orders
         waits = launcher.pending is not None and order is not None and member is not None
-        if known is None or order is None or not known.forgot or not waits or known.joined == known.age:
+        if known is None or order is None or orders is None or not waits or known.joined == known.age:
+            return
+        ended = sorted(node for node in launcher.links.done.nodes if orders.is_replaced(node))
+        if not known.forgot and not ended:
             return
         if launcher.launch.regroups:
             known.joined = known.age
             return
         launcher.pending = None
         launcher.say(generation=order.number, epoch=order.began, progress=None, started_at=None)
-        launcher.fail(started_again(), STARTED_AGAIN)
+        reason = (
+            STARTED_AGAIN if known.forgot else "node %d, which has ended well, cannot say that it is met" % ended[0]
+        )
+        launcher.fail(started_again(), reason)
 
     def awaited(self, order: Order) -> Optional[str]:
         """Return what this node waits for before it begins in an order, None for nothing."""

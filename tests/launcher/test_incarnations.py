@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -15,10 +15,11 @@ from jobctl.jobspec.launcher.autonomy import LAST, SETTLE, Autonomy, FailedNode
 from jobctl.jobspec.launcher.control_file import ControlFile
 from jobctl.jobspec.launcher.failure import Failure
 from jobctl.jobspec.launcher.incarnations import Incarnation, Incarnations
-from jobctl.jobspec.launcher.lease import SILENT, TICK
+from jobctl.jobspec.launcher.lease import FIRST_TICKS, SILENT, TICK
 from jobctl.jobspec.launcher.order import Order
 from jobctl.jobspec.launcher.progress import Headway
 from jobctl.jobspec.launcher.restart_policy import FIRST_DELAY
+from jobctl.jobspec.launcher.self_recovery import SelfRecovery
 from tests.tools.launches import launch_of, report_of
 from tests.tools.peer_links import BASE, KILLED, Clock, Launchers, links_of, order
 from tests.tools.ports import free_ports
@@ -115,6 +116,22 @@ def test_once_it_has_met_all_a_launcher_meets_no_other_one_in_that_order(job: La
     assert job.known(1).forgot
 
 
+def test_a_node_does_not_wait_for_a_launcher_that_is_gone_of_one_that_has_ended_well(job: Launchers) -> None:
+    """That one was started again with what it kept, while all others lost that: it begins nothing here."""
+    job.say(0, 1, 0)
+    job.start_again(1, order())
+    job.all[1].done.are_all(order())
+    job.talk()
+    assert (job.awaited(0), job.known(0).forgot, job.all[0].done.nodes) == (LATE % 1, False, {1})
+    launcher, failed = job.all[0].launcher, []
+    more: dict[str, Any] = {"links": job.all[0], "pending": (order(), order().members[0]), "say": lambda **fields: None}
+    vars(launcher).update(more, fail=lambda failure, reason: failed.append((failure.kind, reason)))
+    launcher.launch.regroups = False
+    SelfRecovery.remember(cast(Any, SimpleNamespace(launcher=launcher)), order(), order().members[0])
+    assert failed == [("launcher", "node 1, which has ended well, cannot say that it is met")]
+    assert launcher.pending is None
+
+
 def test_only_the_launcher_that_it_has_met_can_say_that_it_is_met(job: Launchers) -> None:
     known = Incarnations("127.0.0.1")
     known.enter([1.0])
@@ -146,6 +163,16 @@ def test_an_order_gets_the_addresses_that_launchers_have_when_it_begins(job: Lau
     begun = job.orders(1).located(job.newest(1))
     assert [member.address for member in begun.members] == ["127.0.0.2", "127.0.0.3"]
     assert begun.rendezvous.address == "127.0.0.2"
+
+
+def test_an_order_gets_no_address_of_a_launcher_that_is_gone(job: Launchers) -> None:
+    """What that has said may come late. Where any launcher of a node counts, the last word does."""
+    job.talk()
+    late = Incarnation("gone", "127.0.0.9", None)
+    job.orders(0).hear(1, "tick", list(job.newest(0).age), incarnation=late)
+    assert job.orders(0).located(job.newest(0)).members[1].address == "127.0.0.3"
+    job.known(0).together = False
+    assert job.orders(0).located(job.newest(0)).members[1].address == "127.0.0.9"
 
 
 def test_a_launcher_is_found_where_its_name_leads_by_now(job: Launchers) -> None:
@@ -191,14 +218,46 @@ def test_a_launcher_leaves_once_all_trainers_are_done_and_know_it(job: Launchers
     assert [links.done.are_all(order()) for links in job.all] == [True, True]
 
 
+@pytest.mark.parametrize("again", [True, False], ids=["again", "lease"])
+def test_a_launcher_that_no_longer_knows_who_is_done_hears_it_again(job: Launchers, again: bool) -> None:
+    """Those that it has told so themselves do not say it by themselves again."""
+    job.begin()
+    for links in job.all:
+        links.done.are_all(order())
+    job.talk()
+    if again:
+        job.start_again(0, order())
+    else:
+        job.all[0].meet(order())
+    assert not job.all[0].done.are_all(order())  # as it has not heard anybody
+    for _ in range(2):
+        job.clock.at += FIRST_TICKS + 0.01
+        job.talk()
+        found = [links.done.are_all(order()) for links in job.all]
+    assert found == [True, True]
+
+
 def test_nor_does_it_wait_for_one_that_is_gone(job: Launchers) -> None:
     job.begin()
     job.all[1].done.say({0})
     job.talk()
     job.all[1].addresses.close()
+    job.clock.at += order().lease_limit - 1.0
     assert not job.all[0].done.are_all(order())
-    job.clock.at += SILENT * TICK + 0.1
+    job.clock.at += 1.1
     assert job.all[0].done.are_all(order())
+
+
+def test_a_launcher_does_not_leave_beside_one_that_is_cut_off_for_a_while(job: Launchers) -> None:
+    """That one would wait for ever for what nobody can say any more."""
+    job.begin()
+    job.all[1].done.say({0})
+    job.talk()
+    job.clock.at += SILENT * TICK + 0.1
+    assert not job.all[0].done.are_all(order())
+    job.talk()
+    assert job.all[0].done.are_all(order())
+    assert job.all[1].done.nodes == {0}
 
 
 def fails(headway: Headway) -> FailedNode:

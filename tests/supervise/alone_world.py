@@ -106,7 +106,7 @@ class AloneLauncher(Launcher):
     def __init__(self, sim: AloneSim, host: AloneHost, node: int) -> None:
         super().__init__(sim, host, node)
         host.containers.add(node)
-        self.orders = PeerOrders(self.lease, lambda text: None)
+        self.orders = self.keeper()
         self.orders.places = self.places
         self.orders.on_adopted = self.pass_on
         self.orders.failed = lambda: ("launcher", self.at) if self.failed or self.fenced else None
@@ -117,6 +117,15 @@ class AloneLauncher(Launcher):
         self.going_back = GoingBack(self.orders)
         self.now: Order | None = None
         self.since: FailedNode | None = None
+
+    def keeper(self) -> PeerOrders:
+        """Return what keeps the order."""
+        return PeerOrders(self.lease, lambda text: None)
+
+    @property
+    def age(self) -> list[Any] | None:
+        """How new the order is that its messages say it is in."""
+        return self.orders.age
 
     @property
     def mine(self) -> bool:
@@ -152,7 +161,7 @@ class AloneLauncher(Launcher):
     def begin(self) -> None:
         if not self.pending or self.now is None or not self.lease.held(self.sim.now):
             return
-        if self.now.is_of_launchers and self.orders.missing:
+        if self.orders.awaited(self.now):
             return
         self.pending, self.trains = False, True
         self.host.ran[self.node] = self.now.id
@@ -203,17 +212,21 @@ class AloneLauncher(Launcher):
 
     def tick(self) -> None:
         now, name = self.sim.now, self.lease.tick(self.sim.now)
-        generation, age, failed = self.lease.generation, self.orders.age, self.orders.failed()
-        headway = None if self.sim.bugs.keeps_steps else self.orders.headway
+        generation, age = self.lease.generation, self.age
         for other in self.sim.hosts.values():
             if other is not self.host and generation is not None:
-                self.sim.datagram(self.host, other, lambda x: x.hears(self, name, generation, age, (failed, headway)))
+                how = self.how(other)
+                self.sim.datagram(self.host, other, lambda x, h=how: x.hears(self, name, generation, age, h))  # type: ignore[misc]
         line = {"node": self.node, "tick": name, "generation": generation, "progress": None, "echo": self.echo}
         unheard = {str(n): a for n, a in self.lease.unheard(now).items()}
         self.host.send({**line, "unheard": unheard, "clear": self.places.clear_of(now), "kept": self.places.kept(now)})
 
-    def hears(self, by: AloneLauncher, name: str, generation: str, age: Any, how: Any = (None, None)) -> None:
-        now, (failed, headway) = self.sim.now, how
+    def how(self, to: Host) -> tuple[Any, Any, Any]:
+        """Return what a tick says beside its name and its order: how the node has failed, how far it is, and who this is."""
+        return self.orders.failed(), None if self.sim.bugs.keeps_steps else self.orders.headway, None
+
+    def hears(self, by: AloneLauncher, name: str, generation: str, age: Any, how: Any = (None, None, None)) -> None:
+        now, (failed, headway, who) = self.sim.now, how
         if isinstance(by, IdleSpare) or generation != self.lease.generation:
             if isinstance(by, IdleSpare):
                 message = PeerMessage(generation, by.node, tick=name, spare=by.host.name, age=age)
@@ -227,10 +240,10 @@ class AloneLauncher(Launcher):
             return
         if self.lease.asked(generation, by.node, now):
             self.places.note_answer(by.node, now)
-            self.orders.hear(by.node, name, age, begun=by.lease.validity.had, failed=failed)
+            self.orders.hear(by.node, name, age, begun=by.lease.validity.had, failed=failed, incarnation=who)
             self.orders.hear_headway(age, headway)
             news = self.orders.news(age)
-            mine = self.orders.age
+            mine = self.age
             self.sim.datagram(
                 self.host, by.host, lambda x: x.answered(name, self.node, news, mine) if x is by else None
             )
@@ -317,7 +330,7 @@ class IdleSpare(AloneLauncher):
                 if other is not self.host:
                     self.sim.datagram(self.host, other, lambda x: x.hears(self, name, order.lease, age))
 
-    def hears(self, by: AloneLauncher, name: str, generation: str, age: Any, how: Any = (None, None)) -> None:
+    def hears(self, by: AloneLauncher, name: str, generation: str, age: Any, how: Any = (None, None, None)) -> None:
         """Answer nobody."""
 
     def answered(self, name: str, by: int, news: Any, age: Any) -> None:
@@ -329,6 +342,7 @@ class AloneSim(Sim):
 
     bugs: AloneBugs
     budget = 1000  # of restarts
+    begins = 3.0  # seconds that `up` waits
 
     def __init__(
         self, nodes: int, spares: int, seed: int, *, watched: bool, hot: bool = False, bugs: AloneBugs | None = None
@@ -341,7 +355,7 @@ class AloneSim(Sim):
             assert isinstance(host, AloneHost)
             host.control, host.idle = self.hosts["h0"].control, IdleSpare(self, host)
         self.watched = watched
-        self.run(3.0)  # `up` has seen that all begin
+        self.run(self.begins)  # `up` has seen that all begin
         if not watched:
             self.kill_supervisor()
 

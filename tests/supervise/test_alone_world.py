@@ -9,6 +9,7 @@ import os
 import random
 from collections.abc import Callable
 from statistics import median
+from typing import Any, TypeVar
 
 import pytest
 
@@ -27,6 +28,7 @@ from .world import DT
 pytestmark = pytest.mark.usefixtures("simulated")
 WORLDS = int(os.environ.get("JOBCTL_TEST_WORLDS", "100")) // 2
 FINE = 0.02  # seconds of a step of the clock, where times are measured
+World = TypeVar("World", bound=AloneSim)
 BOUND = 30.0  # seconds, beside twice the lease, within which all train once nothing fails any more
 
 
@@ -48,10 +50,15 @@ def begin(
     nodes: int, spares: int, seed: int, *, watched: bool, hot: bool = False, bugs: AloneBugs | None = None
 ) -> AloneSim:
     """Return a world, whose clock is that of the launcher's modules."""
+    return made(AloneSim, nodes, spares, seed, watched=watched, hot=hot, bugs=bugs)
+
+
+def made(kind: type[World], nodes: int, spares: int, seed: int, **more: Any) -> World:
+    """Return a world of a kind, whose clock is that of the launcher's modules."""
     random.seed(seed)
-    Clock.sim = sim = AloneSim.__new__(AloneSim)  # type: ignore[assignment]
+    Clock.sim = sim = kind.__new__(kind)  # type: ignore[assignment]
     sim.now = 0.0
-    sim.__init__(nodes, spares, seed, watched=watched, hot=hot, bugs=bugs)  # type: ignore[misc]
+    sim.__init__(nodes, spares, seed, **more)  # type: ignore[misc]
     return sim
 
 
