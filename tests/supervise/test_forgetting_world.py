@@ -90,6 +90,7 @@ def lose(sim: ForgettingSim, chance: random.Random, ends_well: bool) -> None:
         for host in some if chance.random() < 0.5 else hosts:
             sim.finish(host)
             if run(sim, chance.choice((0.0, 0.25, 1.0))):
+                sim.lost = sim.late = 0.0  # the others leave soon, and the next one has to hear them before
                 sim.kill(chance.choice(hosts))
                 sim.run(chance.choice((0.0, 1.0, 2.0)))
                 break
