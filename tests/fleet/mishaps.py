@@ -99,7 +99,7 @@ class Mishaps(Jobs):
         pids = [int(line.split()[0]) for line in inside if line.split()[1:2] != [] and "counter.py" in line]
         # Not what waits beside it, which has the same command.
         reports = (host.home / ".jobctl").glob(f"*/counter/node-{node}/report.json")
-        known = {process["pid"] for path in reports for process in json.loads(path.read_text())["processes"]}
+        known = {process["pid"] for path in reports for process in json.loads(path.read_text()).get("processes", ())}
         training = [pid for pid in pids if pid_inside(pid) in known]
         if training:
             self.kill(training[-1])
