@@ -13,7 +13,7 @@ import pytest
 from tests.tools.etcd import Etcd, etcd
 from tests.tools.waiting import promptly
 
-from .conftest import PATIENCE, Node, kill_together
+from .conftest import PATIENCE, Node, lose_power
 
 # Says which generation begins, and stays; a file `end` ends it.
 STAY = """\
@@ -74,7 +74,7 @@ def nothing_outlives_a_test() -> Iterator[None]:
     """A test that fails leaves launchers behind."""
     yield
     for node in ALL:
-        kill_together(node.living())
+        lose_power(node)
     ALL.clear()
 
 

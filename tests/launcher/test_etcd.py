@@ -16,7 +16,7 @@ from jobctl.jobspec.launcher.order import Order
 from tests.tools.etcd import PASSWORD, USER, Etcd, b64, etcd
 from tests.tools.waiting import promptly
 
-from .conftest import PATIENCE, STALL, kill_together
+from .conftest import PATIENCE, STALL, lose_power
 from .etcd_nodes import PREFIX, EtcdNode, end, etcd_node, nothing_outlives_a_test, one_etcd  # noqa: F401 fixtures
 
 pytestmark = [pytest.mark.long, pytest.mark.usefixtures("nothing_outlives_a_test")]
@@ -130,7 +130,7 @@ def test_another_host_waits_until_the_lease_is_over(node: EtcdNode, tmp_path: Pa
     promptly(lambda: "launcher on a" in (other.report().get("reason") or ""))
     assert node.generation()["number"] == 1  # nor does it tell others of a generation that it cannot begin
     assert node.report()["state"] == "running"
-    kill_together(node.living())
+    lose_power(node)
     first.wait()
     left = int(node.cluster.call("/v3/lease/timetolive", ID=lease)["TTL"])
     assert (left > 0, other.report()["state"]) == (True, "waiting")
@@ -194,7 +194,7 @@ def test_a_job_that_was_taken_down_leaves_nothing_that_matters(node: EtcdNode) -
     node.begin(7)
     first = node.start()
     node.until("running", 7)
-    kill_together(node.living())
+    lose_power(node)
     first.wait()
     (node.dir / "report.json").unlink()
     node.begin(1, began=2.0)

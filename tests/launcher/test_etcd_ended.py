@@ -13,7 +13,7 @@ import pytest
 from tests.tools.etcd import b64, etcd
 from tests.tools.waiting import promptly
 
-from .conftest import PATIENCE, kill_together
+from .conftest import PATIENCE, lose_power
 from .etcd_nodes import PREFIX, EtcdNode, end, etcd_node, nothing_outlives_a_test, one_etcd  # noqa: F401 fixtures
 
 pytestmark = [pytest.mark.long, pytest.mark.usefixtures("nothing_outlives_a_test")]  # an etcd
@@ -37,7 +37,7 @@ def again(node: EtcdNode, **launch: Any) -> dict[str, Any]:
 
 def crash(node: EtcdNode) -> None:
     """Have the container end as it does when its host loses power."""
-    kill_together(node.living())
+    lose_power(node)
     node.started[-1].wait()
 
 

@@ -14,7 +14,7 @@ import pytest
 from jobctl.jobspec.launcher.peer_messages import PeerMessage
 from tests.tools.waiting import promptly
 
-from .conftest import PATIENCE, STALL, Node, kill_together
+from .conftest import PATIENCE, STALL, Node, lose_power
 from .test_started_again import ALONE, BASE, TRAIN
 
 HOST_TIMEOUT = STALL + 2.0
@@ -59,7 +59,7 @@ class Quartet:
 
     def kill(self, *numbers: int) -> None:
         """Kill launchers with all that runs below them, as it happens to containers."""
-        kill_together([pid for number in numbers for pid in self.nodes[number].living()])
+        lose_power(*(self.nodes[number] for number in numbers))
         for number in numbers:
             self.nodes[number].started[-1].wait()
 

@@ -10,7 +10,7 @@ import pytest
 from tests.tools.processes import hurry
 from tests.tools.waiting import eventually, promptly
 
-from .conftest import Node, kill_together
+from .conftest import Node, lose_power
 from .test_standby import BOTH, RUN, standby, waiting
 
 __all__ = ["standby"]  # the fixture
@@ -183,7 +183,7 @@ def test_a_node_whose_host_comes_back_gets_ready_again_beside_a_job_that_goes_on
     standby.start()
     standby.order(1)
     standby.until("running", 1)
-    kill_together(standby.living())
+    lose_power(standby)
     standby.started[-1].wait()
     standby.start()
     order(standby, 2, host="b")

@@ -15,7 +15,7 @@ from jobctl.jobspec.launcher import setup
 from tests.tools.launches import launch_of
 from tests.tools.waiting import promptly
 
-from .conftest import Node, kill_together
+from .conftest import Node, lose_power
 
 TRAIN = "import os, time; open(os.environ['JOBCTL_PROGRESS_FILE'], 'w').write('1'); time.sleep(600)"
 BASE = {"number": 1, "id": "demo-1"}
@@ -54,7 +54,7 @@ class Trio:
 
     def kill(self, *numbers: int) -> None:
         """Kill launchers with all that runs below them, as it happens to containers."""
-        kill_together([pid for number in numbers for pid in self.nodes[number].living()])
+        lose_power(*(self.nodes[number] for number in numbers))
         for number in numbers:
             self.nodes[number].started[-1].wait()
 
