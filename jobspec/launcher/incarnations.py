@@ -35,8 +35,7 @@ class Incarnations:
         self.name, self.address, self.together = os.urandom(8).hex(), address, together
         self.age: Optional[List[Any]] = None  # of the order that the launcher is in
         self.heard: Dict[int, Tuple[Incarnation, float]] = {}  # in it: which of each node was heard last, and when
-        self.met: Dict[int, str] = {}
-        self.met_at: Dict[int, str] = {}  # the addresses of those
+        self.met: Dict[int, Incarnation] = {}
         self.knowing: Set[Tuple[int, str]] = set()  # launchers that have said that they have met this one
         self.joined: Optional[List[Any]] = None  # the order that goes on without this node until it is back
         self.forgot = False  # whether others have met another launcher of this node in the order
@@ -44,11 +43,12 @@ class Incarnations:
     def enter(self, age: Optional[List[Any]]) -> None:
         """Forget whom this launcher has met if it is in another order now; None while it takes part in none."""
         if age is not None and age != self.age:
-            self.age, self.heard, self.met, self.met_at, self.knowing, self.forgot = age, {}, {}, {}, set(), False
+            self.age, self.heard, self.met, self.knowing, self.forgot = age, {}, {}, set(), False
 
     def introduce(self, node: int) -> Incarnation:
         """Return what to say to the launcher of a node."""
-        return Incarnation(self.name, self.address, self.met.get(node))
+        met = self.met.get(node)
+        return Incarnation(self.name, self.address, met.name if met is not None else None)
 
     def hear(self, node: int, said: Incarnation, others: Sequence[int], now: float) -> None:
         """Take over what a launcher says that is in the same order, which `others` have a part in."""
@@ -58,18 +58,18 @@ class Incarnations:
         elif said.knows is not None:
             self.forgot = True
         if not self.met and all(n in self.heard and now - self.heard[n][1] <= SILENT * TICK for n in others):
-            self.met = {n: self.heard[n][0].name for n in others}
-            self.met_at = {n: self.heard[n][0].address for n in others}
+            self.met = {n: self.heard[n][0] for n in others}
 
     @property
     def addresses(self) -> Dict[int, str]:
         """Where the launchers are that this node begins with: a datagram of one that is gone may come late."""
-        last = {node: said.address for node, (said, _) in self.heard.items()}
-        return {**last, **self.met_at} if self.together else last
+        last = {node: said for node, (said, _) in self.heard.items()}
+        chosen = {**last, **self.met} if self.together else last
+        return {node: said.address for node, said in chosen.items()}
 
     def is_another(self, node: int, said: Optional[Incarnation]) -> bool:
         """Return whether a launcher is not the one of its node that this one has met."""
-        return said is not None and self.met.get(node, said.name) != said.name
+        return said is not None and self.met.get(node, said).name != said.name
 
     def is_ready(self, node: int) -> bool:
         """Return whether the launcher of a node that this one has met has met this one, too."""
@@ -77,4 +77,4 @@ class Incarnations:
             return True
         if node not in self.met:
             return False
-        return (node, self.met[node]) in self.knowing if self.together else any(n == node for n, _ in self.knowing)
+        return (node, self.met[node].name) in self.knowing if self.together else any(n == node for n, _ in self.knowing)

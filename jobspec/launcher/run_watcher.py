@@ -12,7 +12,7 @@ from jobctl.jobspec.launcher.run import FAILED_GRACE
 from jobctl.jobspec.launcher.stacks import StackBarrier
 
 if TYPE_CHECKING:
-    from typing import Optional, Set
+    from typing import Optional
 
     from jobctl.jobspec.launcher.agent import Launcher
     from jobctl.jobspec.launcher.run import Run
@@ -35,7 +35,7 @@ class RunWatcher:
             changed = run.look()
             if self.is_called_hung(run):
                 return self.hang(run, time.time())
-            if run.until and run.until <= self.done():
+            if run.until and run.until <= self.launcher.links.done.nodes:
                 return self.retire()
             failure = run.verdict.failure()
             if failure is not None and run.verdict.may_start_again(failure):
@@ -78,10 +78,6 @@ class RunWatcher:
         if run is None or not run.children or self.launcher.launch.role != "trainer":
             return False
         return run.hang.at is None or time.monotonic() - run.hang.at > limit / 2
-
-    def done(self) -> Set[int]:
-        """Return the nodes that have said that they are done."""
-        return self.launcher.links.done.nodes
 
     def start_again(self, run: Run, failure: Failure) -> None:
         """Start a process again while all others go on, once it is not too early."""

@@ -94,8 +94,7 @@ class AutonomyTerms:
     They begin at most `restarts` generations, each at a port within `ports` (first and last), unless the first of
     `rules` that matches says otherwise; `failures` are those because of which they have, since the last generation that
     a supervisor or a command began, or the last ones of these, and `earlier` the others. That generation is the `base`;
-    None with etcd. They may move lost nodes to `spares`; `moved` is None
-    where they have not.
+    None with etcd. They may move lost nodes to `spares`; `moved` is None where they have not.
 
     With a `window` failures count for so many seconds only; `spent` is then when those failed that `restarts` is less by.
     """

@@ -309,7 +309,8 @@ class ForgettingSim(AloneSim):
 
     def has_met(self, x: ForgettingLauncher, y: ForgettingLauncher) -> bool:
         """Say whether a launcher has met another one in the order that it is in."""
-        return x.known.met.get(y.node) == y.known.name
+        met = x.known.met.get(y.node)
+        return met is not None and met.name == y.known.name
 
     def leaves(self, x: ForgettingLauncher) -> None:
         """A launcher leaves, as it takes it that all nodes have ended well."""

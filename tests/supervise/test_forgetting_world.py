@@ -170,7 +170,7 @@ class MeetsAnother(Incarnations):
     def hear(self, node: int, said: Incarnation, others: Sequence[int], now: float) -> None:
         super().hear(node, said, others, now)
         if self.met:
-            self.met[node] = said.name
+            self.met[node] = said
 
 
 class NeverForgot(Incarnations):
