@@ -19,7 +19,7 @@ from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode
 from jobctl.jobspec.deploy.store.lock import Locked
 from jobctl.jobspec.deploy.targets.hosts import Hosts
 from jobctl.jobspec.launcher.node_report import StandbyState
-from jobctl.jobspec.operations.errors import NotYours, Refused
+from jobctl.jobspec.operations.errors import ChangedMeanwhile, NotYours, Refused
 from jobctl.jobspec.operations.lifecycle.base import JobRequest, UpOptions
 from jobctl.jobspec.operations.lifecycle.bring_up import BringUp
 from jobctl.jobspec.operations.lifecycle.on_hosts import HostsJob
@@ -62,6 +62,7 @@ class Running:
         monkeypatch.setattr(Hosts, "apply", self.apply)
         monkeypatch.setattr(joining, "LOOK", 0.0)
         monkeypatch.setattr(Hosts, "let_in", lambda deployer, command: nullcontext())
+        monkeypatch.setattr(Hosts, "lock", lambda deployer, command, break_it: nullcontext())
         self.bring_up = BringUp(self.deployer, compiled, self.plan, UpOptions(supervise=False), self.reporter)
 
     def apply(self, steps: Sequence[Step]) -> dict[str, HostError]:
@@ -123,6 +124,27 @@ def test_a_job_that_was_taken_down_meanwhile_stays_down(running: Running) -> Non
         Refused, match="job `small` was taken down while new nodes got ready: this command changed nothing"
     ):
         running.bring_in(running.seen("warming"), down, down)
+
+
+@pytest.mark.parametrize(("state", "said"), [("running", "being stopped"), ("exited", "stopped")])
+def test_scale_begins_no_job_that_another_command_has_stopped_before_it_has_the_lock(
+    running: Running, state: Any, said: str
+) -> None:
+    running.bring_up.options = replace(running.bring_up.options, check=False)
+    stopped = running.seen(ledger=Ledger(1.0, None, result=JobResult("stopped", "stopped by the user", 2.0)))
+    running.looks[:] = [replace(stopped, nodes=tuple(replace(node, state=state) for node in stopped.nodes))]
+    with pytest.raises(Refused, match=f"job `small` is {said}: there is nothing to scale"):
+        running.bring_up.scale(running.seen(), running.deployer.job.stamp())
+    assert running.looks == []
+
+
+def test_scale_does_not_go_by_what_it_knew_before_another_command_changed_the_job(running: Running) -> None:
+    running.bring_up.options = replace(running.bring_up.options, check=False)
+    since = running.deployer.job.stamp()
+    running.deployer.job.create()
+    running.deployer.job.keep_plan(running.plan)
+    with pytest.raises(ChangedMeanwhile, match="another command has changed job `small` meanwhile"):
+        running.bring_up.scale(running.seen(), since)
 
 
 def test_a_host_that_cannot_start_its_node_is_left_out(running: Running) -> None:

@@ -84,6 +84,16 @@ def observe_patiently(deployer: Deployer, reporter: Reporter) -> Observed:
     return deployer.observe() if away - set(deployer.engines(away, ENGINES)) else observed
 
 
+def refuse_ended(name: str, observed: Observed) -> None:
+    """Raise Refused if a job that gets another number of nodes has ended, or is told to: it would begin again."""
+    from jobctl.jobspec.deploy.model.observed import SETTLED, phase
+
+    now, _ = phase(observed)
+    if now in SETTLED or observed.control.ledger.result is not None:
+        how = now if now in SETTLED else "being stopped"
+        raise Refused(f"job `{name}` is {how}: there is nothing to scale", "`jobctl up` starts it")
+
+
 class BringUp:
     """One `up` of a job: what it was asked, and what the job is compared with."""
 
@@ -123,20 +133,41 @@ class BringUp:
             self.plan = self.deployer.plan = plan_on(self.compiled, self.plan, moves)
             self.changed = changed_keys(self.compiled, self.plan, self.deployer, secrets=self.options.start is None)
 
-    def run(self, seen: Observed | None = None) -> Applied:
-        """Bring the job up. `seen` is how it was a moment ago, if somebody has looked.
+    def run(self) -> Applied:
+        """Bring the job up.
 
         The job is looked at twice. Before the lock, since the check of the hosts that are needed takes long, and nobody else
         should have to wait for it. And again with the lock, since another command may have changed the job meanwhile: what
         is done follows from that look only.
         """
-        refuse_missing_data(self.plan)
-        self._refuse_others(self.reporter)
-        left = self._left_out(seen) if self.options.check or self.plan.build else {}
+        left = self._prepare(None)
         with locked(self.deployer, "up", self.options.break_lock):
-            applied = self._apply(left)
+            applied = self._apply(left, self._look())
         tell_now(self.deployer.job, self.reporter)
         return applied
+
+    def scale(self, seen: Observed, since: tuple[tuple[int, int], ...]) -> Applied:
+        """Bring a job that runs to another number of nodes. `seen` is how it was when its stamp was `since`.
+
+        Raises Refused if it has ended meanwhile, and ChangedMeanwhile if another command has changed it.
+        """
+        left = self._prepare(seen)
+        with locked(self.deployer, "scale", self.options.break_lock, since):
+            observed = self._look()
+            refuse_ended(self.deployer.job.name, observed)
+            applied = self._apply(left, observed)
+        tell_now(self.deployer.job, self.reporter)
+        return applied
+
+    def _prepare(self, seen: Observed | None) -> Failures:
+        """Do what needs no lock; return the hosts that are not fit, and why."""
+        refuse_missing_data(self.plan)
+        self._refuse_others(self.reporter)
+        return self._left_out(seen) if self.options.check or self.plan.build else {}
+
+    def _look(self) -> Observed:
+        """Look at the job, with the lock held."""
+        return self.deployer.observe() if self.options.check else observe_patiently(self.deployer, self.reporter)
 
     def _refuse_others(self, reporter: Reporter) -> None:
         fresh, take_over = self.options.fresh, self.options.take_over
@@ -205,14 +236,14 @@ class BringUp:
         self.plan = self.deployer.plan = moved
         self.changed = changed_keys(self.compiled, moved, self.deployer, secrets=self.options.start is None)
 
-    def _apply(self, left: Failures) -> Applied:
-        """Do what is missing, with the lock held. `left` are hosts that are not fit."""
+    def _apply(self, left: Failures, now: Observed) -> Applied:
+        """Do what is missing, with the lock held. `left` are hosts that are not fit, `now` is how the job is."""
         from jobctl.jobspec.deploy.apply.deployer import RuntimeInputs
         from jobctl.jobspec.deploy.apply.executor import runs
 
         deployer, options = self.deployer, self.options
         job = deployer.job
-        change = self.change(deployer.observe() if options.check else observe_patiently(deployer, self.reporter))
+        change = self.change(now)
         observed, steps, plan = change.observed, change.steps, self.plan
         refuse_owner(deployer, observed, options.take_over)
         deployer.events().gather()  # before something of the job is removed

@@ -15,6 +15,7 @@ from jobctl.jobspec.operations.lifecycle.bring_up import (
     BringUp,
     HostsChange,
     observe_patiently,
+    refuse_ended,
 )
 from jobctl.jobspec.operations.lifecycle.telling import start_supervisor, tell_now
 from jobctl.jobspec.operations.resolve.drift import compiled_as_started, say_drift
@@ -62,9 +63,10 @@ class HostsJob:
         return BringUp(self.handle, compiled, self._plan(), options, reporter).run()
 
     def scale(self, request: ScaleRequest, reporter: Reporter) -> Applied:
-        """Bring the job up with another number of nodes, planned again from the spec that it was started with."""
-        from jobctl.jobspec.deploy.model.observed import SETTLED, phase
+        """Bring the job up with another number of nodes, planned again from the spec that it was started with.
 
+        Raises ChangedMeanwhile if another command has changed the job before this one has the lock.
+        """
         directory, options = self.handle.job, request.options
         compiled = compiled_as_started(directory.name) or _compiled_now(directory, request.job)
         _, deployer = plan_in_place(compiled, request.reached, request.count)
@@ -72,11 +74,9 @@ class HostsJob:
         say_drift(directory, reporter)  # while hosts let us in
         observed = deployer.observe()
         refuse_superseded(deployer, observed, options.take_over)
-        now, _ = phase(observed)
-        if now in SETTLED:
-            raise Refused(f"job `{directory.name}` is {now}: there is nothing to scale", "`jobctl up` starts it")
+        refuse_ended(directory.name, observed)
         options = replace(options, start=deployer.started_with())
-        return BringUp(deployer, compiled, self._plan(), options, reporter).run(observed)
+        return BringUp(deployer, compiled, self._plan(), options, reporter).scale(observed, self._since)
 
     def _plan(self) -> Plan:
         plan = self.handle.plan

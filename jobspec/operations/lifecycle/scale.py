@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.operations.errors import Refused
+from jobctl.jobspec.operations.lifecycle.applying import while_others_change
 from jobctl.jobspec.operations.lifecycle.base import ScaleRequest
 from jobctl.jobspec.operations.lifecycle.open import running_job
 from jobctl.jobspec.operations.resolve.job import Reached, job_of_name
@@ -22,6 +23,12 @@ def scale_job(
     job: str | None, count: int, reached: Reached, options: UpOptions, reporter: Reporter
 ) -> tuple[Handle, Applied]:
     """Give the job `count` nodes; everything else is as it was started."""
+    return while_others_change(lambda: _scale(job, count, reached, options, reporter))
+
+
+def _scale(
+    job: str | None, count: int, reached: Reached, options: UpOptions, reporter: Reporter
+) -> tuple[Handle, Applied]:
     name = name_of(job)
     directory = job_of_name(name)
     about = directory.about()
