@@ -124,6 +124,7 @@ CODES: dict[str, tuple[str, str]] = {
     "unused-elastic-timeout": ("warning", "an elastic timeout where paddle's launchers do not regroup"),
     "fixed-elastic-timeout": ("warning", "an elastic timeout for a fixed number of nodes"),
     "file-not-found": ("warning", "a script, directory, env file or secret file that is not there"),
+    "code-is-root": ("error", "code that is the root of the file system"),
     # Targets and hosts.
     "image-missing": ("error", "a target with containers, and neither `image` nor `build`"),
     "bad-image": ("error", "an `image` with an invalid name"),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from os.path import expanduser, isdir, isfile
+from os.path import expanduser, isdir, isfile, realpath
 from pathlib import Path
 
 from jobctl.jobspec.records import dataclass
@@ -321,7 +321,7 @@ def _secrets(spec: Spec, source: Source) -> Iterator[Diagnostic]:
             )
 
 
-# Files: never more than warnings, they may come later or lie elsewhere. `isfile` and `expanduser` of os.path fail for no
+# Files: those that are missing are warnings, they may come later or lie elsewhere. `isfile` and `expanduser` of os.path fail for no
 # name, however long it is and whose home it is in; those of Path do.
 
 
@@ -329,6 +329,10 @@ def _files(spec: Spec, source: Source, directory: Path) -> Iterator[Diagnostic]:
     base = directory / spec.code.source if spec.code else directory
     if spec.code is not None and not isdir(base):
         yield _no_file("code", f"there is no directory `{spec.code.source}`", source.value_span(("code", "source")))
+    elif spec.code is not None and realpath(base) == "/":
+        where = source.value_span(("code", "source"))
+        message = f"`{spec.code.source}` is the root of the file system, and every host would get all of it"
+        yield Diagnostic("error", "code-is-root", message, where, "name the folder of the training script")
     elif spec.script and not spec.script.startswith("/") and not isfile(base / spec.script):
         yield _no_file("script", f"there is no file `{spec.script}`", source.value_span(("script",)))
     for number, name in enumerate(spec.env_file):
