@@ -136,6 +136,11 @@ def test_a_container_makes_readable_what_only_containers_could_read(
     (work / name).chmod(0)
     assert collect(host_job, tmp_path / "into", ended) == 3
     assert asked == ["no-python", "a"]
+    # Where none can do that, nothing is fetched: the next `down` would only do it once more.
+    (work / name).chmod(0)
+    with pytest.raises(HostError, match=f"{name}: Permission denied") as caught:
+        collect(host_job, tmp_path / "other", ended[:1])
+    assert (caught.value.hint is not None, (tmp_path / "other").exists()) == (True, False)
 
 
 @pytest.mark.parametrize(("code", "whole"), [(0, True), (1, True), (2, False), (137, False)])

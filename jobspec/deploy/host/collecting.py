@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import secrets
 import tarfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import takewhile
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -31,7 +31,7 @@ _TAIL = 1 << 17  # bytes, more than what comes behind an archive
 def collect(host_job: HostJob, into: Path, ended: Sequence[SeenContainer] = ()) -> int:
     """Copy all that the job leaves behind below `into`; return how many files that were.
 
-    `ended`: the job's containers, if all have ended. An image of theirs makes readable what only containers can read.
+    `ended`: the job's containers, if all have ended. One of their images makes readable what only containers can.
     Raises HostError unless everything has arrived whole, and is written here.
     """
     if ended:
@@ -51,14 +51,27 @@ def collect(host_job: HostJob, into: Path, ended: Sequence[SeenContainer] = ()) 
     return count
 
 
-def _make_readable(host_job: HostJob, images: Sequence[str]) -> None:
-    """Let the user read what containers have written for themselves alone, as far as a container of an image can."""
+def _make_readable(host_job: HostJob, images: Iterable[str]) -> None:
+    """Let the user read what containers have written for themselves alone, by a container of one of `images`.
+
+    Raises HostError if none can do that: what will not be whole need not be fetched, by each `down` once more.
+    """
     look = SCRIPTS.argv("unreadable", str(host_job.work))
-    if not host_job.transport.run(look, timeout=STARTING).out:
-        return
-    for image in dict.fromkeys(images):
-        if host_job.containers.as_root(python("readable"), [str(host_job.work)], image, "python3"):
-            return
+    left = iter(dict.fromkeys(images))
+    while found := host_job.transport.run(look, timeout=STARTING).out.decode("utf-8", "replace").strip():
+        image = next(left, None)
+        if image is None:
+            raise _unread(host_job, [f"{found}: Permission denied"])
+        host_job.containers.as_root(python("readable"), [str(host_job.work)], image, "python3")
+
+
+def _unread(host_job: HostJob, words: Sequence[str]) -> HostError:
+    """Return the error of a host that cannot read all that it has; `words` say what."""
+    more, work, hint = " (and others)" if len(words) > 1 else "", host_job.work, None
+    if any("Permission denied" in line for line in words):
+        hint = f"`sudo chmod -R a+rX {work}` there makes them readable; `container.user: self` avoids that"
+    cause = f"cannot read all logs and outputs in {work}: {words[0]}{more}"
+    return HostError(host_job.host.name, "not-collected", cause, hint)
 
 
 def _not_written(host: str, error: Exception) -> HostError:
@@ -104,12 +117,7 @@ class _Reader:
         if code in ("exit 0", "exit 1"):  # 1: files changed meanwhile
             return
         words = [line.removeprefix("tar: ") for line in lines if "Exiting with failure status" not in line] or [code]
-        more = " (and others)" if len(words) > 1 else ""
-        work, hint = self._host_job.work, None
-        if any("Permission denied" in line for line in words):
-            hint = f"`sudo chmod -R a+rX {work}` there makes them readable; `container.user: self` avoids that"
-        cause = f"cannot read all logs and outputs in {work}: {words[0]}{more}"
-        raise HostError(self._host_job.host.name, "not-collected", cause, hint)
+        raise _unread(self._host_job, words)
 
     def close(self) -> None:
         """Hang up."""

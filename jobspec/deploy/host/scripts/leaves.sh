@@ -7,7 +7,7 @@ leaves() {
   # shellcheck disable=SC2016  # the inner shell has these variables
   [ ! -s .results ] || xargs -r0 sh -c '
     for path do
-      newest=
+      path=${path#./} newest=
       for version in code/*; do
         [ -f "$version/$path" ] || continue
         [ -n "$newest" ] && [ ! "$version/$path" -nt "$newest" ] || newest=$version/$path
