@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from jobctl.jobspec.deploy.host.collecting import collect
 from jobctl.jobspec.deploy.host.containers import _seen
 from jobctl.jobspec.deploy.host.host_job import HostJob, is_full
 from jobctl.jobspec.deploy.host.webhooks import leave_webhooks
@@ -131,13 +132,13 @@ def test_a_launcher_that_is_on_its_way_is_told_from_the_dead_one(host_job: HostJ
 
 
 def test_logs_and_outputs_are_collected(host_job: HostJob, tmp_path: Path) -> None:
-    assert host_job.collect(tmp_path / "none") == 0
+    assert collect(host_job, tmp_path / "none") == 0
     work = sent(host_job)
     for name in ("node-0/logs/1/workerlog.0", "node-0/processes/1/0.json", "outputs/runs/a", "node-0/progress/0"):
         (work / name).parent.mkdir(parents=True, exist_ok=True)
         (work / name).write_text(name)
     into = tmp_path / "into"
-    assert host_job.collect(into) == 3
+    assert collect(host_job, into) == 3
     assert sorted(str(path.relative_to(into)) for path in into.rglob("*") if path.is_file()) == [
         "node-0/logs/1/workerlog.0",
         "node-0/processes/1/0.json",
