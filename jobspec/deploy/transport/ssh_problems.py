@@ -162,6 +162,20 @@ def login_hangs(host: str, seconds: float, said: bytes) -> HostError:
     )
 
 
+def host_key_unreadable(host: str, place: str) -> HostError:
+    """Return the error for a host whose key may be known in a line that cannot be read; `place` is FILE:LINE."""
+    message = f"its host key is not known here: {place}, which may be its line, cannot be read"
+    return HostError(
+        host, "host-key-unknown", message, "correct that line, or remove it and compare the key as a new one"
+    )
+
+
+def host_key_revoked(host: str) -> HostError:
+    """Return the error for a host that shows a key that nobody is to trust any more."""
+    message = "a line with `@revoked` in a file of known hosts has its host key, which nobody may trust any more"
+    return HostError(host, "host-key-revoked", message, "the host needs a new key; or somebody is in between")
+
+
 _PROHIBITED = 1  # SSH_OPEN_ADMINISTRATIVELY_PROHIBITED of RFC 4254, 5.1
 
 
