@@ -7,6 +7,7 @@ Host keys are never accepted silently: an unknown one is refused unless the conf
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import socket
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.inventory import SshOptions
 from jobctl.jobspec.deploy.transport.known_hosts import KnownHosts, add
+from jobctl.jobspec.deploy.transport.proxy_command import ProxyCommand
 from jobctl.jobspec.deploy.transport.ssh_problems import host_key_revoked, host_key_unreadable, not_through
 from jobctl.jobspec.deploy.transport.streamlocal import wire
 from jobctl.jobspec.spec.hosts import Host
@@ -115,6 +117,8 @@ def _prepare(connection: fabric.Connection, options: SshOptions) -> None:
     lax = said.get("stricthostkeychecking", "ask").lower() in ("accept-new", "no", "off")
     file = files[0] if lax or options.accept_new else None
     connection.client.set_missing_host_key_policy(_policy(known, connection.original_host, file))
+    if isinstance(connection.gateway, str):
+        connection.open_gateway = functools.partial(ProxyCommand, connection.gateway)
 
 
 _KNOWN_HOSTS = "~/.ssh/known_hosts"

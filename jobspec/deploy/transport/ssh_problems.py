@@ -7,6 +7,7 @@ import re
 import shlex
 
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError, PortClosed
+from jobctl.jobspec.deploy.transport.descriptors import RAISE_LIMIT
 from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.spec.hosts import Host
 
@@ -35,6 +36,11 @@ UNREADABLE = Problem(
     "`identity=` in the hosts file or IdentityFile names a private key that you may read",
 )
 UNREACHABLE = Problem("unreachable", "{reason}", _IS_IT_UP)
+FILES = Problem(
+    "too-many-files",
+    "this machine lets jobctl open no more files, which connections are too: {reason}",
+    RAISE_LIMIT,
+)
 LOST = Problem("lost", "{reason}", "{try_it}")
 ENDED = Problem("lost", "the connection was lost while it was to {what}", "{try_it}")
 
@@ -127,6 +133,8 @@ def _problem_of(error: Exception) -> Problem | None:
         return next(problem for pattern, problem in _BY_TEXT if pattern.search(str(error)))
     if not isinstance(error, OSError):
         return None
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        return FILES
     if error.filename:
         return UNREADABLE
     return NO_ROUTE if error.errno in _NO_ROUTE else UNREACHABLE
