@@ -18,6 +18,7 @@ from pathlib import Path
 
 from jobctl.jobspec.deploy.host.engine import Engine
 from jobctl.jobspec.deploy.model.errors import HostError
+from jobctl.jobspec.deploy.transport.descriptors import for_child
 from jobctl.jobspec.deploy.transport.relay import relay
 from jobctl.jobspec.plan.sent import Build
 
@@ -38,7 +39,7 @@ def builder() -> tuple[str, ...] | None:
 
 def _answers(*argv: str) -> str | None:
     try:
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False, preexec_fn=for_child())
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout if done.returncode == 0 else None
@@ -69,7 +70,7 @@ def _environ(url: str) -> dict[str, str]:
 def _printed(argv: Sequence[str], environ: Mapping[str, str], context: Iterable[bytes]) -> Iterator[str]:
     """Run the client with the context as its input, and yield its lines. Raises subprocess.CalledProcessError."""
     streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    with subprocess.Popen(argv, env=environ, **streams) as process:  # type: ignore[call-overload]
+    with subprocess.Popen(argv, env=environ, preexec_fn=for_child(), **streams) as process:  # type: ignore[call-overload]
         feeding = threading.Thread(target=_feed, args=(process, context), daemon=True)
         feeding.start()
         try:
