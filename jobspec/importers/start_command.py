@@ -8,8 +8,8 @@ from dataclasses import field, replace
 from typing import TypeAlias
 
 from jobctl.jobspec.importers.draft import HostLine
-from jobctl.jobspec.importers.escaping import shown
 from jobctl.jobspec.importers.launchers.docker import DockerRun
+from jobctl.jobspec.importers.notes import not_carried_over
 from jobctl.jobspec.records import dataclass
 
 
@@ -41,7 +41,7 @@ class StartCommand:
 
     def noting(self, what: str, why: str) -> StartCommand:
         """Return the launch with one more note on what is not carried over."""
-        return replace(self, notes=(*self.notes, f"not carried over: {shown(what)} ({why})"))
+        return replace(self, notes=(*self.notes, not_carried_over(what, why)))
 
 
 Inside: TypeAlias = tuple[StartCommand, ...]

@@ -23,8 +23,10 @@ from jobctl.jobspec.deploy.transport.relay import relay
 from jobctl.jobspec.plan.sent import Build
 
 BUILT_IN = range(20, 23)  # versions of the client that have BuildKit in them; later ones need the plugin buildx
-# Arguments of these names would change how the client itself works.
-_OWN = re.compile(r"PATH|HOME|(DOCKER|BUILDX|BUILDKIT|LD|SSH|XDG)_.*|http_proxy|https_proxy|no_proxy", re.IGNORECASE)
+# Arguments of these names would change how the client itself works, so it cannot have them as variables.
+_OWN = re.compile(r"PATH|HOME|SSH_AUTH_SOCK|(DOCKER|BUILDX|BUILDKIT|LD|XDG)_.*|(?i:(https?|no)_proxy)")
+_CREDENTIALS = re.compile(r"secret|pass|credential|token|auth(?!_sock)|key|headers", re.IGNORECASE)
+_LOGIN = re.compile(r"(^|://)[^/\s]*@")  # in a URL, or in a proxy without `http://`
 
 _DIGEST = re.compile(r"#\d+ sha256:[0-9a-f]+")  # a line that tells people nothing
 
@@ -50,16 +52,30 @@ def lines_of(
 ) -> Iterator[str]:
     """Build an image, of which the context is a tar file and the Dockerfile in it `name`; yield what is printed.
 
-    Raises subprocess.CalledProcessError if the build fails: the last lines say why.
+    Raises subprocess.CalledProcessError if the build fails: the last lines say why. Raises HostError for an argument that
+    the client cannot be given without showing a secret.
     """
     argv = [*command, "--progress", "plain", "--network", "host", "--tag", build.image, "--file", name]
     argv += ["--target", build.target] if build.target else []
     for key, value in build.args:
+        if _OWN.fullmatch(key) and (_CREDENTIALS.search(key) or _LOGIN.search(value)):
+            raise _shows_secret(engine, build, key)
         argv += ["--build-arg", f"{key}={value}" if _OWN.fullmatch(key) else key]
     given = {key: value for key, value in build.args if not _OWN.fullmatch(key)}
     with _listening(engine) as url:
         environ = _environ(url) | given
         yield from _printed([*argv, "-"], environ, context)
+
+
+def _shows_secret(engine: Engine, build: Build, key: str) -> HostError:
+    message = (
+        f"cannot build `{build.image}`: the value of `{key}` looks like credentials, and all users of this machine could"
+        " read it in the arguments of `docker`"
+    )
+    hint = "give the argument another name, as `docker` itself heeds this one"
+    if key.lower().endswith("_proxy"):
+        hint = "name the proxy in `proxies` of `~/.docker/config.json`, from where `docker` gives it to builds"
+    return HostError(engine.transport.host, "build-failed", message, hint)
 
 
 def _environ(url: str) -> dict[str, str]:

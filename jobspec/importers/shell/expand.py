@@ -11,8 +11,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeAlias
 
-from jobctl.jobspec.importers.escaping import known, literal, settled, shown
-from jobctl.jobspec.importers.names import is_secret
+from jobctl.jobspec.importers.escaping import known, literal, settled
+from jobctl.jobspec.importers.names import is_secret, looks_secret
+from jobctl.jobspec.importers.notes import not_carried_over, to_check
 from jobctl.jobspec.importers.shell import arithmetic
 from jobctl.jobspec.importers.shell.lexer import Lexer, Token, WordPart
 from jobctl.jobspec.importers.slurm import recipes
@@ -50,11 +51,11 @@ class Expander:
 
     def check(self, text: str) -> None:
         """Note what a person has to look at."""
-        self.notes.append(f"check: line {self.line}: {shown(text)}")
+        self.notes.append(to_check(f"line {self.line}: {text}"))
 
     def dropped(self, text: str, why: str) -> None:
         """Note what is not carried over."""
-        self.notes.append(f"not carried over: line {self.line}: {shown(text)} ({why})")
+        self.notes.append(not_carried_over(f"line {self.line}: {text}", why))
 
     def file(self, name: str) -> str | None:
         """Return the text of a file that the script wrote, or that is beside it."""
@@ -112,7 +113,9 @@ class Expander:
         return item if isinstance(item, list) else [item] if isinstance(item, str) else self._lost(f"${{{name}}}")
 
     def _lost(self, text: str) -> list[str]:
-        self.check(f"`{text}` is not known here: put its value in")
+        command, space, _ = text.partition(" ")
+        told = f"{command} …" if space and looks_secret(text) else text
+        self.check(f"`{told}` is not known here: put its value in")
         return [literal(text)]
 
     def _text(self, part: WordPart, setting: str = "") -> str:

@@ -186,6 +186,7 @@ CODES: dict[str, tuple[str, str]] = {
     ),
     "slurm-devices": ("error (numbers of devices: a warning)", "on `slurm`: devices without a count"),
     "slurm-directory": ("error", "on `slurm`: a login node, and no directory that its nodes see"),
+    "slurm-grace": ("warning", "on `slurm`: a `stop_grace_period` longer than Slurm's own"),
     "slurm-etcd": ("warning", "on `slurm`: an etcd, which is not used there"),
     "slurm-recovery": ("warning", "on `slurm`: a key of `recovery` that has no effect there"),
     "slurm-option": (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from jobctl.jobspec.spec.checks.rules import ERROR, WARNING, CheckRule
+from jobctl.jobspec.spec.durations import EARLIEST_SIGNAL
 from jobctl.jobspec.spec.model import Spec
 from jobctl.jobspec.spec.slurm_part import Slurm
 
@@ -91,6 +92,8 @@ RULES: tuple[CheckRule, ...] = (
          lambda s: slurm_of(s).login is not None and slurm_of(s).directory is None,
          "the spec's folder is on this machine, and the job's files have to be where the cluster's nodes see them",
          "name a directory there: `slurm: {directory: /shared/jobs}`", at_key=True),
+    CheckRule("slurm-grace", WARNING, ("stop_grace_period",), lambda s: s.stop_grace_period > EARLIEST_SIGNAL,
+         "Slurm signals a job at most 65,535 seconds (18 hours) before its time limit, so processes get no more than that"),
     CheckRule("slurm-etcd", WARNING, ("etcd",), lambda s: s.etcd,
          "this etcd is not used: launchers in an allocation agree among themselves", at_key=True),
     CheckRule("slurm-recovery", WARNING, ("recovery", "window"), lambda s: s.recovery.window is not None,
