@@ -83,6 +83,24 @@ def test_webhooks_of_launchers_are_kept_as_secrets_are(host_job: HostJob) -> Non
     assert not (work / "secrets").exists()
 
 
+@pytest.mark.parametrize("tool", ["rm", "mv"])
+def test_what_somebody_else_removes_at_the_same_time_is_removed(
+    host_job: HostJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tool: str
+) -> None:
+    """`down` ends the command of a `run`, and both remove what that needed."""
+    work, quicker = sent(host_job), tmp_path / "bin" / tool
+    quicker.parent.mkdir()
+    gone = {
+        "rm": 'if [ "$1" = -rf ] && [ ! -e "$0.2" ]; then /bin/rm -rf -- "$3"; : > "$0.2"; exit 1; fi',
+        "mv": f"/bin/rm -rf {work}",
+    }
+    quicker.write_text(f'#!/bin/sh\n{gone[tool]}\nexec /bin/{tool} "$@"\n')
+    quicker.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{quicker.parent}:/usr/bin:/bin")
+    host_job.erase()
+    assert not work.parent.exists()
+
+
 def test_a_generation_is_handed_over_and_seen(host_job: HostJob) -> None:
     work, ledger = sent(host_job), Ledger(1.0, "code")
     host_job.hand_over(ledger_json(ledger), control_json(GENERATION))
