@@ -18,6 +18,7 @@ from jobctl.jobspec.records import dataclass
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.apply.deployer import Failures, Handle
     from jobctl.jobspec.deploy.model.observed import Observed
+    from jobctl.jobspec.deploy.store.jobdir import JobDir
     from jobctl.jobspec.operations.lifecycle.base import JobRequest
     from jobctl.jobspec.operations.reporter import Reporter
 
@@ -41,9 +42,7 @@ def take_down(handle: Handle, request: JobRequest, reporter: Reporter) -> TakenD
 
     directory, grace, since = handle.job, grace_of(handle, request.grace), handle.job.stamp()
     observed = _observed(handle, request)
-    if not _anything(handle, observed) and not _comes_up(handle, request):
-        directory.forget()
-        tell_last(directory, reporter)
+    if not _anything(handle, observed) and _is_gone(handle, request, reporter):
         return TakenDown(handle.where(), anything=False)
     with locked(handle, "down", request.break_lock, since):
         with reporter.waiting(aloud=True) as waiting:
@@ -54,8 +53,10 @@ def take_down(handle: Handle, request: JobRequest, reporter: Reporter) -> TakenD
             directory.forget()
         ending = _ending(handle, observed)
         events.record(directory.events, time.time(), "down", "job taken down", failed=sorted(failed), **ending)
-    (tell_now if failed else tell_last)(directory, reporter)
-    directory.lock.unlink(missing_ok=True)
+        if not failed:
+            _clear(directory, reporter)
+    if failed:
+        tell_now(directory, reporter)
     return TakenDown(handle.where(), logs=logs, failed=failed)
 
 
@@ -85,17 +86,30 @@ def _ending(handle: Handle, observed: Observed) -> dict[str, str | None]:
     return {"phase": state.phase, "reason": state.reason, **known}
 
 
-def _comes_up(handle: Handle, request: JobRequest) -> bool:
-    """Wait for a command on this machine that has the lock, and say whether it has left anything."""
+def _is_gone(handle: Handle, request: JobRequest, reporter: Reporter) -> bool:
+    """Clear what is left here of a job of which nothing is anywhere, once no other command on this machine has the lock.
+
+    False if one that had it has brought the job up.
+    """
     from jobctl.jobspec.deploy.store.lock import Locked, break_lock, hold
 
     job = handle.job
-    if not job.lock.exists():
-        return False
+    if not job.root.exists():
+        return True
     if request.break_lock:
         break_lock(job.lock)
     try:
         with hold(job.lock, "down"):
-            return _anything(handle, _observed(handle, request))
+            if _anything(handle, _observed(handle, request)):
+                return False
+            job.forget()
+            _clear(job, reporter)
+            return True
     except Locked as taken:
         raise locked_by(handle, taken) from taken
+
+
+def _clear(job: JobDir, reporter: Reporter) -> None:
+    """Send what waits, and remove channels and lock. Only with the lock held: the next command may bring the job up."""
+    tell_last(job, reporter)
+    job.lock.unlink(missing_ok=True)
