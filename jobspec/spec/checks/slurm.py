@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from jobctl.jobspec.spec.checks.rules import ERROR, WARNING, CheckRule
+from jobctl.jobspec.spec.diagnostics import Diagnostic
 from jobctl.jobspec.spec.durations import EARLIEST_SIGNAL
 from jobctl.jobspec.spec.model import Spec
 from jobctl.jobspec.spec.slurm_part import Slurm
+from jobctl.jobspec.spec.source import Source
 
 # Options of sbatch that jobctl sets itself, and of which a second value would break recovery.
 _OURS = (
@@ -54,10 +57,20 @@ def _said(spec: Spec) -> set[str]:
 _OPTION = re.compile(r"--[A-Za-z][\w-]*(=[^\n\r]*)?|-[A-Za-z]\S*")
 
 
-def _options(spec: Spec) -> list[str]:
-    """Return the names of options; the value of a short one may follow at once."""
-    given = slurm_of(spec).options
-    return [option.partition("=")[0] if option.startswith("--") else option[:2] for option in given]
+def check_options(spec: Spec, source: Source) -> Iterator[Diagnostic]:
+    """Yield what is wrong with each of the options that `sbatch` is to get."""
+    for number, option in enumerate(slurm_of(spec).options):
+        where = source.value_span(("slurm", "options", number))
+        # The value of a short one may follow at once.
+        name = option.partition("=")[0] if option.startswith("--") else option[:2]
+        if not _OPTION.fullmatch(option):
+            message = "an option of `sbatch` is one line that begins with `-`, and its value comes after `=`"
+            yield Diagnostic("error", "slurm-option", message, where, "write `--nice=100`")
+        elif _sets_ours(name):
+            yield Diagnostic("error", "slurm-option", f"jobctl sets `{name}` of `sbatch` itself", where, "leave it out")
+        elif name in _KEYS:
+            message = f"`{name}` of `sbatch` has a key of its own, `slurm.{_KEYS[name]}`, which comes first"
+            yield Diagnostic("warning", "slurm-option", message, where, "use the key")
 
 
 def _sets_ours(name: str) -> bool:
@@ -105,12 +118,5 @@ RULES: tuple[CheckRule, ...] = (
          "a node that is lost is replaced by a spare of the allocation, or waited for", at_key=True),
     CheckRule("slurm-recovery", WARNING, ("recovery", "rules"), lambda s: any(rule.event for rule in s.recovery.rules),
          "in an allocation nobody moves a node that is only slow", at_key=True),
-    CheckRule("slurm-option", ERROR, ("slurm", "options"),
-         lambda s: not all(map(_OPTION.fullmatch, slurm_of(s).options)),
-         "an option of `sbatch` is one line that begins with `-`, and its value comes after `=`", "write `--nice=100`"),
-    CheckRule("slurm-option", ERROR, ("slurm", "options"), lambda s: any(map(_sets_ours, _options(s))),
-         "jobctl sets this option of `sbatch` itself", "leave it out"),
-    CheckRule("slurm-option", WARNING, ("slurm", "options"), lambda s: any(one in _KEYS for one in _options(s)),
-         "this option of `sbatch` has a key of its own in `slurm`, which comes first", "use the key"),
 )
 # fmt: on
