@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 from jobctl.jobspec.spec.checks.rules import ERROR, WARNING, CheckRule
 from jobctl.jobspec.spec.diagnostics import Diagnostic
@@ -71,6 +72,40 @@ def check_options(spec: Spec, source: Source) -> Iterator[Diagnostic]:
         elif name in _KEYS:
             message = f"`{name}` of `sbatch` has a key of its own, `slurm.{_KEYS[name]}`, which comes first"
             yield Diagnostic("warning", "slurm-option", message, where, "use the key")
+
+
+# Enroot reads a mount as the fields of a line of fstab, with colons between them.
+_OTHER_FOLDER = "it is the spec's folder: name another, `slurm: {directory: /shared/jobs}`"
+_NOT_IN_FSTAB = re.compile(r"[:\s$\\]")
+
+
+def check_enroot_paths(spec: Spec, source: Source, directory: Path) -> Iterator[Diagnostic]:
+    """Yield an error for each path that Enroot is to mount and cannot; `directory` is the spec's."""
+    if slurm_of(spec).container != "enroot":
+        return
+    for path, where, hint in _mounted(spec, directory):
+        if _NOT_IN_FSTAB.search(path):
+            message = f"Enroot cannot mount a path with a colon, a space, `$` or a backslash: `{path}`"
+            yield Diagnostic("error", "slurm-container", message, source.value_span(where), hint)
+
+
+def _mounted(spec: Spec, directory: Path) -> Iterator[tuple[str, tuple[str | int, ...], str]]:
+    """Yield the paths that a container of the job shares with its node, where each is said, and what else to say there."""
+    given, hint = slurm_of(spec), "name another path"
+    if given.directory is not None:
+        yield given.directory, ("slurm", "directory"), hint
+    elif given.login is None:
+        yield str(directory), ("slurm", "container"), _OTHER_FOLDER
+    if spec.code is not None:
+        yield spec.code.target, ("code", "target"), hint
+    for number, volume in enumerate(spec.volumes):
+        yield volume.source or "", ("volumes", number, "source"), hint
+        yield volume.target, ("volumes", number, "target"), hint
+    if spec.checkpoint is not None:
+        yield spec.checkpoint.dir, ("checkpoint", "dir"), hint
+    tls = spec.etcd.tls if spec.etcd is not None else None
+    for name in ("ca", "cert", "key") if tls is not None else ():
+        yield getattr(tls, name) or "", ("etcd", "tls", name), hint
 
 
 def _sets_ours(name: str) -> bool:

@@ -15,7 +15,7 @@ from jobctl.jobspec.spec.checks.kubernetes import RULES as KUBERNETES
 from jobctl.jobspec.spec.checks.notify import check_from_hosts, check_told
 from jobctl.jobspec.spec.checks.rules import apply, operator_of
 from jobctl.jobspec.spec.checks.slurm import RULES as SLURM
-from jobctl.jobspec.spec.checks.slurm import check_options, in_container
+from jobctl.jobspec.spec.checks.slurm import check_enroot_paths, check_options, in_container
 from jobctl.jobspec.spec.checks.unmounted import check_local_code, check_local_paths, check_node_paths
 from jobctl.jobspec.spec.cluster_names import OBJECT_HINT, is_object
 from jobctl.jobspec.spec.diagnostics import Diagnostic
@@ -114,6 +114,7 @@ def _in_allocation(spec: Spec, source: Source, where: _Where) -> list[Diagnostic
     """Return what is wrong in an allocation, where processes run in containers only if the spec says so."""
     return apply(SLURM, spec, source) + _all(
         lambda: check_options(spec, source),
+        lambda: check_enroot_paths(spec, source, where.directory),
         lambda: _gloo(spec, source),
         lambda: _native(spec, source),
         lambda: _image(spec, source, where.target) if in_container(spec) else check_node_paths(spec, source),
