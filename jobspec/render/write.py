@@ -41,7 +41,7 @@ def write(artefacts: Iterable[Artefact], out: Path) -> Written:
     """Write `artefacts` below `out` and remove what an earlier render left there.
 
     Raises RenderError if `out` holds something that is not of a render, or cannot be written. Where an artefact cannot be
-    made, nothing is written, unless the ones before it are larger than memory should hold.
+    made, nothing is written, unless all until then are larger than memory should hold.
     """
     try:
         return _write(artefacts, out)
@@ -67,7 +67,7 @@ def _write(artefacts: Iterable[Artefact], out: Path) -> Written:
 
 
 def _beginning(artefacts: Iterator[Artefact]) -> Iterator[Artefact]:
-    """Yield as many artefacts as are held before the first of them is written: all, but for thousands of hosts."""
+    """Yield as many artefacts as are held before the first of them is written: all, except those of thousands of hosts."""
     size = 0
     for artefact in artefacts:
         yield artefact

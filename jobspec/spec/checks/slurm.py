@@ -90,7 +90,7 @@ def check_enroot_paths(spec: Spec, source: Source, directory: Path) -> Iterator[
 
 
 def _mounted(spec: Spec, directory: Path) -> Iterator[tuple[str, tuple[str | int, ...], str]]:
-    """Yield the paths that a container of the job shares with its node, where each is said, and what else to say there."""
+    """Yield the paths that a container of the job shares with its node, where the spec has each, and a hint."""
     given, hint = slurm_of(spec), "name another path"
     if given.directory is not None:
         yield given.directory, ("slurm", "directory"), hint
