@@ -29,6 +29,7 @@ class StartCommand:
     processes: int | None = None  # as mpirun says it
     per_node: int | None = None
     logged: bool = False
+    patterns: tuple[str, ...] = ()  # words of which its shell makes others
     notes: tuple[str, ...] = ()
     images: Mapping[str, str] = field(
         default_factory=dict

@@ -225,7 +225,10 @@ spec:
             - name: pytorch
               image: img
               command: [torchrun, train.py]
-              env: [{name: DB_PASSWORD, value: "my s3cr3t $(POD_UID)"}, {name: PLACE, value: "$(POD_UID)"}]
+              env:
+                - {name: POD_UID, valueFrom: {fieldRef: {fieldPath: metadata.uid}}}
+                - {name: DB_PASSWORD, value: "my s3cr3t $(POD_UID)"}
+                - {name: PLACE, value: "$(POD_UID)"}
 """
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -45,6 +45,7 @@ class Expander:
         self.exported = set(env)
         self.all_exported = False
         self.files: dict[str, str] = {}
+        self.taken: set[str] = set()  # of these files, those that something in the script reads
         self.notes: list[str] = []
         self.folder, self.asked_here = folder, False
         self.line = 0
@@ -60,7 +61,10 @@ class Expander:
     def file(self, name: str) -> str | None:
         """Return the text of a file that the script wrote, or that is beside it."""
         written = name.removeprefix("./")
-        return self.files[written] if written in self.files else self.read(name)
+        if written not in self.files:
+            return self.read(name)
+        self.taken.add(written)
+        return self.files[written]
 
     def set(self, name: str, item: str | list[str], *, export: bool = False) -> None:
         self.values[name] = item
@@ -263,6 +267,21 @@ class Expander:
 def assignment(token: Token) -> re.Match[str] | None:
     first = token.parts[0] if token.parts else None
     return _ASSIGNMENT.match(first.text) if first and first.kind == "text" and not first.quoted else None
+
+
+# What a shell puts the names of files in place of, and somebody's home directory.
+_PATTERN = re.compile(r"[*?]|\[[^\],'\"]+\]")
+_HOME = re.compile(r"~[\w.-]*(/|$)")
+
+
+def is_pattern(token: Token, word: str, values: Mapping[str, object]) -> bool:
+    """Say whether a shell makes something else of `word`, which a word of a script stands for: `*.txt`, `~/data`."""
+    first, *_ = token.parts
+    if _HOME.match(word) and not (first.kind == "text" and first.quoted):
+        return True
+    open_ = [part for part in token.parts if not part.quoted]
+    texts = [part.text if part.kind == "text" else str(values.get(part.text, "")) for part in open_]
+    return bool(_PATTERN.search(word)) and any(map(_PATTERN.search, texts))
 
 
 def _many(part: WordPart) -> bool:

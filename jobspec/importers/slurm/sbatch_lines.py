@@ -28,7 +28,7 @@ _DROPPED = {
     "--output": _LOGS,
     "--error": _LOGS,
     "--open-mode": _LOGS,
-    "--array": "a spec is one job: import it once, and call `jobctl up --name` for each task",
+    "--array": "a spec is one job: import it once, and call `jobctl up --set name=…` for each task",
     "--dependency": "jobctl does not wait for other jobs: call `jobctl wait` before `up`",
     "--signal": "jobctl tells processes before the time limit: `stop_grace_period`",
     "--no-kill": _JOBCTL,

@@ -219,7 +219,7 @@ LATER: dict[str, str] = {
     "not-utf-8": "a value that is no UTF-8, which YAML cannot hold, or such a path of the spec's folder",
     "not-text": "a value with half of a character, which no file or process can hold",
     "too-long": "an argument or variable above the kernel's limit of 128 KiB",
-    "unmountable-path": "a path that Docker or Enroot cannot mount",
+    "unmountable-path": "a path that Docker cannot mount",
     "out-not-empty": "the folder of `--out` holds files that `render` did not write",
     "file-in-the-way": "a file stands where `render` needs a folder, or the other way round",
     "cannot-write": "the folder of `--out` cannot be written",
