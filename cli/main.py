@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import atexit
 import gc
+import io
 import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -120,6 +121,28 @@ def _fill_streams() -> None:
             setattr(sys, name, os.fdopen(number, "w" if number else "r", encoding="utf-8"))
 
 
+class _Errors(io.FileIO):
+    """The stderr of this process, whose disk may be full: what cannot be written there is lost, the command goes on.
+
+    Raises BrokenPipeError all the same: nobody reads any more.
+    """
+
+    def write(self, data: Any, /) -> int:
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            raise
+        except OSError:
+            return memoryview(data).nbytes
+
+
+def _overlook_errors() -> None:
+    """Keep what cannot be written on stderr from ending the command with another code than its own."""
+    if sys.stderr is sys.__stderr__:  # not that of a test
+        raw = io.BufferedWriter(_Errors(2, "w", closefd=False))
+        sys.stderr = io.TextIOWrapper(raw, sys.stderr.encoding, "backslashreplace", line_buffering=True)
+
+
 def main(argv: list[str] | None = None) -> None:
     """Run the command in `argv` (default: this process's) and exit with its code.
 
@@ -131,6 +154,7 @@ def main(argv: list[str] | None = None) -> None:
     gc.set_threshold(OBJECTS)
     atexit.register(gc.freeze)
     _fill_streams()
+    _overlook_errors()
     given = sys.argv[1:] if argv is None else argv
     rest: list[str] | None = None
     color, given = _take_color(given)

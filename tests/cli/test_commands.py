@@ -25,6 +25,15 @@ def test_closed_streams_change_nothing(closed: str, tmp_path: Path) -> None:
     assert (ran.returncode, sorted(path.name for path in tmp_path.iterdir())) == (0, ["job.yaml", "out"])
 
 
+@pytest.mark.parametrize(("arguments", "code"), [("validate", 0), ("plan", 10), ("status nosuch", 2), ("up --bogus", 2)])
+def test_a_full_stderr_changes_no_exit_code(arguments: str, code: int, tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text(SPEC)
+    (tmp_path / "hosts.txt").write_text("a\n")  # of which a command tells
+    with open("/dev/full", "w") as full:
+        ran = subprocess.run([sys.executable, "-m", "jobctl", *arguments.split()], cwd=tmp_path, stderr=full, check=False)
+    assert ran.returncode == code
+
+
 @pytest.mark.parametrize("command", ["validate", "render", "plan"])
 def test_a_hosts_file_that_is_not_used_is_told(jobctl: Any, command: str) -> None:
     Path("hosts.txt").write_text("a\n")
