@@ -183,8 +183,9 @@ def main(argv: list[str] | None = None) -> None:
 def _application(given: Sequence[str]) -> typer.Typer:
     """Return the command with as much as these arguments need: to read all options takes longer than most commands."""
     if "_JOBCTL_COMPLETE" in os.environ:
-        from jobctl.completion import command_in
+        from jobctl.completion import color_value, command_in
 
+        os.environ.update(color_value(os.environ))
         return application(command_in(os.environ, COMMANDS))
     first = given[0] if given else ""
     if first in COMMANDS:

@@ -15,6 +15,8 @@ import pytest
 from jobctl.main import COMMANDS
 from tests.cli.conftest import SPEC
 
+COUNT = "error: the number of nodes has to be at least 1, and at most that of the spec's `nodes`"
+
 
 @pytest.mark.parametrize("closed", [">&-", "<&- >&- 2>&-"])
 def test_closed_streams_change_nothing(closed: str, tmp_path: Path) -> None:
@@ -91,8 +93,9 @@ def test_a_path_in_what_is_printed_is_quoted_for_a_shell(jobctl: Any) -> None:
             "error: hosts.txt: `--on` and `--exclude` leave no host",
         ),
         (("scale", "\u00b2"), 2, "error: `scale` takes a job and a number of nodes"),
-        (("scale", "0"), 2, "error: `scale` takes a job and a number of nodes"),
-        (("scale", "9" * 5000), 2, "error: `scale` takes a job and a number of nodes"),
+        (("scale", "0"), 2, COUNT),
+        (("scale", "small", "--", "-1"), 2, COUNT),
+        (("scale", "9" * 5000), 2, COUNT),
         (("ui", "--listen", "9" * 5000), 2, f"error: `{'9' * 5000}` is not an address to listen on"),
         (("up", "--set", "nodes"), 2, "error: `nodes` is not a valid override [bad-override]"),
         (("init", "x", "--framework", "tensorflow"), 2, "error: unknown framework `tensorflow`"),

@@ -6,6 +6,7 @@ import base64
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -242,6 +243,16 @@ def test_init_writes_what_validates_wherever_home_is(
     ran = jobctl("plan", "new/job.yaml", "--explain", "-o", "json")
     name = json.loads(ran.out)["job"]
     assert json.loads(ran.out)["checkpoint"]["dir"] == str(tmp_path / home / "checkpoints" / name)
+
+
+def test_init_names_folders_apart_of_whose_names_nothing_can_stay(jobctl: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOGNAME", "ann")
+    names = []
+    for folder in ("日本", "中国", "_", "elsewhere/日本"):
+        jobctl("init", folder)
+        names.append(json.loads(jobctl("plan", f"{folder}/job.yaml", "--explain", "-o", "json").out)["job"])
+    assert (names[0], len(set(names[:3]))) == (names[3], 3)
+    assert all(re.fullmatch("job-[0-9a-f]{8}-ann", name) for name in names)
 
 
 def test_init_never_replaces_a_file(jobctl: Any) -> None:
