@@ -8,11 +8,13 @@ import io
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperGroup
 
 from jobctl import console
 
@@ -45,10 +47,34 @@ def listed(name: str) -> Callable[..., None]:
     return command
 
 
+class _Commands(TyperGroup):
+    """All commands. What is wrong with a value is told without the words that pydantic, by which Typer reads it, puts before."""
+
+    def make_context(self, *args: Any, **kwargs: Any) -> Any:
+        """Read the options before the command."""
+        with _own_words():
+            return super().make_context(*args, **kwargs)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Read the command's own options, and run it."""
+        with _own_words():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _own_words() -> Iterator[None]:
+    try:
+        yield
+    except typer.BadParameter as error:
+        error.message = error.message.removeprefix("Value error, ")
+        raise
+
+
 def application(names: Iterable[str], find: Callable[[str], Callable[..., None]] = function_of) -> typer.Typer:
     """Return the command with those of its commands that are named; `find` returns the function of each."""
     app = typer.Typer(
         name="jobctl",
+        cls=_Commands,
         help="Distributed training on bare metal: one YAML job spec, compiled, started and kept alive.",
         no_args_is_help=True,
         rich_markup_mode=None,

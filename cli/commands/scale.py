@@ -10,7 +10,6 @@ import typer
 from jobctl.options import AcceptNew, BreakLock, Format, Output, SshConfig, TakeOver
 from jobctl.views.failure import Failed, command
 
-
 _COUNT = re.compile("0*[1-9][0-9]{0,8}")
 
 

@@ -27,13 +27,37 @@ def test_closed_streams_change_nothing(closed: str, tmp_path: Path) -> None:
     assert (ran.returncode, sorted(path.name for path in tmp_path.iterdir())) == (0, ["job.yaml", "out"])
 
 
-@pytest.mark.parametrize(("arguments", "code"), [("validate", 0), ("plan", 10), ("status nosuch", 2), ("up --bogus", 2)])
+@pytest.mark.parametrize(
+    ("arguments", "code"), [("validate", 0), ("plan", 10), ("status nosuch", 2), ("up --bogus", 2)]
+)
 def test_a_full_stderr_changes_no_exit_code(arguments: str, code: int, tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text(SPEC)
     (tmp_path / "hosts.txt").write_text("a\n")  # of which a command tells
     with open("/dev/full", "w") as full:
-        ran = subprocess.run([sys.executable, "-m", "jobctl", *arguments.split()], cwd=tmp_path, stderr=full, check=False)
+        ran = subprocess.run(
+            [sys.executable, "-m", "jobctl", *arguments.split()], cwd=tmp_path, stderr=full, check=False
+        )
     assert ran.returncode == code
+
+
+@pytest.mark.parametrize("command", ["validate", "up", "init", "status"])
+def test_a_folder_that_was_removed_is_told(jobctl: Any, command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = Path("gone").absolute()
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    ran = jobctl(command)
+    told = ["error: the current folder no longer exists", "hint: `cd` to one that does, and try again"]
+    assert (ran.code, ran.out, ran.err.splitlines()) == (2, "", told)
+
+
+@pytest.mark.parametrize(("option", "first"), [("--color", "auto"), ("--target", "local")])
+def test_a_value_that_is_none_of_those_is_told_in_plain_words(jobctl: Any, option: str, first: str) -> None:
+    for output in ((), ("-o", "json")):
+        ran = jobctl("up", option, "foo", *output)
+        assert (ran.code, f"Invalid value for '{option}': 'foo' is not one of '{first}'," in ran.err) == (2, True), (
+            ran.err
+        )
 
 
 @pytest.mark.parametrize("command", ["validate", "render", "plan"])
