@@ -164,9 +164,10 @@ class _Errors(io.FileIO):
 
 def _overlook_errors() -> None:
     """Keep what cannot be written on stderr from ending the command with another code than its own."""
+    encoding = sys.stderr.encoding
     if sys.stderr is sys.__stderr__:  # not that of a test
         raw = io.BufferedWriter(_Errors(2, "w", closefd=False))
-        sys.stderr = io.TextIOWrapper(raw, sys.stderr.encoding, "backslashreplace", line_buffering=True)
+        sys.stderr = io.TextIOWrapper(raw, encoding, "backslashreplace", line_buffering=True)
 
 
 def main(argv: list[str] | None = None) -> None:
