@@ -245,6 +245,22 @@ def test_init_writes_what_validates_wherever_home_is(
     assert json.loads(ran.out)["checkpoint"]["dir"] == str(tmp_path / home / "checkpoints" / name)
 
 
+@pytest.mark.parametrize("folder", [False, True])
+def test_an_env_file_that_is_none_is_a_warning_and_nothing_starts_without_it(jobctl: Any, folder: bool) -> None:
+    Path("job.yaml").write_text(f"{SPEC}env_file: v.env\n")
+    if folder:
+        Path("v.env").mkdir()
+    why = "`v.env` is a folder, not a file" if folder else "there is no file `v.env`"
+    ran = jobctl("validate")
+    assert (ran.code, f"warning: {why} [file-not-found]" in ran.out) == (0, True)
+    assert jobctl("plan").code == 10
+    for command in (("up",), ("up", "--dry-run"), ("run", "--", "true")):
+        ran = jobctl(*command)
+        assert ran.code == 2
+        assert f"error: `env_file` of job.yaml: {why}: nothing was started\n" in ran.err
+    assert not Path("state/jobs/small/job.json").exists()
+
+
 def test_init_names_folders_apart_of_whose_names_nothing_can_stay(jobctl: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOGNAME", "ann")
     names = []
