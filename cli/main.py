@@ -48,7 +48,7 @@ def listed(name: str) -> Callable[..., None]:
 
 
 class _Commands(TyperGroup):
-    """All commands. What is wrong with a value is told without the words that pydantic, by which Typer reads it, puts before."""
+    """All commands. Typer reads values by pydantic: errors leave out the words that pydantic puts before them."""
 
     def make_context(self, *args: Any, **kwargs: Any) -> Any:
         """Read the options before the command."""

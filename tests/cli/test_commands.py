@@ -40,26 +40,6 @@ def test_a_full_stderr_changes_no_exit_code(arguments: str, code: int, tmp_path:
     assert ran.returncode == code
 
 
-@pytest.mark.parametrize("command", ["validate", "up", "init", "status"])
-def test_a_folder_that_was_removed_is_told(jobctl: Any, command: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    gone = Path("gone").absolute()
-    gone.mkdir()
-    monkeypatch.chdir(gone)
-    gone.rmdir()
-    ran = jobctl(command)
-    told = ["error: the current folder no longer exists", "hint: `cd` to one that does, and try again"]
-    assert (ran.code, ran.out, ran.err.splitlines()) == (2, "", told)
-
-
-@pytest.mark.parametrize(("option", "first"), [("--color", "auto"), ("--target", "local")])
-def test_a_value_that_is_none_of_those_is_told_in_plain_words(jobctl: Any, option: str, first: str) -> None:
-    for output in ((), ("-o", "json")):
-        ran = jobctl("up", option, "foo", *output)
-        assert (ran.code, f"Invalid value for '{option}': 'foo' is not one of '{first}'," in ran.err) == (2, True), (
-            ran.err
-        )
-
-
 @pytest.mark.parametrize("command", ["validate", "render", "plan"])
 def test_a_hosts_file_that_is_not_used_is_told(jobctl: Any, command: str) -> None:
     Path("hosts.txt").write_text("a\n")

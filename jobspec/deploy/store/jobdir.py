@@ -337,7 +337,7 @@ def job_dir(state: Path, job: str) -> JobDir:
 
 
 def known_jobs(state: Path) -> Iterator[JobDir]:
-    """Yield the jobs that are up, in order of their names. Raises OSError if their folder is none, or not to be read."""
+    """Yield the jobs that are up, in order of their names. Raises OSError if their folder is a file, or unreadable."""
     folder = state / "jobs"
     try:
         names = sorted(os.listdir(folder))

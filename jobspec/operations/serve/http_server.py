@@ -69,7 +69,7 @@ class QuietHandler(BaseHTTPRequestHandler):
         self.do_GET()
 
     def write_body(self, body: bytes) -> None:
-        """Send what follows the headers, if this request is to have it."""
+        """Send what follows the headers, unless the request is HEAD."""
         if self.command != "HEAD":
             self.wfile.write(body)
 
