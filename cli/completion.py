@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from pathlib import Path
@@ -60,10 +61,31 @@ def hosts(ctx: typer.Context, incomplete: str) -> list[str]:
     return [f"{chosen}{comma}{name}" for name in names if name not in chosen.split(",")]
 
 
+@_quietly
+def frameworks(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Offer the frameworks that `init` knows."""
+    from jobctl.jobspec.spec.frameworks import FRAMEWORKS
+
+    return list(FRAMEWORKS)
+
+
 def _job(ctx: typer.Context) -> str | None:
     """Return JOB as it is in the line: where an option waits for its value, it is read, but no parameter yet."""
     job: str | None = ctx.params.get("job") or next(iter(ctx.args), None)
     return job
+
+
+# A line that waits for the value of `--color` behind a command, in the separators of any shell.
+_WAITS_FOR_COLOR = re.compile(r"(?!.*\s--\s)(?P<program>\S+)\s.*\s--color(?P<mark>\s)(?P<begun>\S*)", re.DOTALL)
+
+
+def color_value(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return what makes the shell complete the value of `--color` behind a command: the parser knows it before one only."""
+    name = "COMP_WORDS" if "COMP_WORDS" in environ else "_TYPER_COMPLETE_ARGS"
+    found = _WAITS_FOR_COLOR.fullmatch(environ.get(name, ""))
+    if found is None:
+        return {}
+    return {name: found["mark"].join((found["program"], "--color", found["begun"])), "COMP_CWORD": "2"}
 
 
 def command_in(environ: Mapping[str, str], commands: Sequence[str]) -> tuple[str, ...]:

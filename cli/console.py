@@ -175,6 +175,8 @@ def error(message: str, hint: str | None = None) -> None:
 def file_error(problem: OSError) -> tuple[str, str | None]:
     """Return what went wrong with a file, with its place, and what to do about it."""
     place = str(problem.filename) if problem.filename else ""
+    if problem.errno == errno.ENOENT and not place.startswith("/") and _is_homeless():
+        return "the current folder no longer exists", "`cd` to one that does, and try again"
     state = os.environ.get("JOBCTL_STATE_DIR")
     hints = []
     if problem.errno in NO_ROOM:
@@ -186,6 +188,15 @@ def file_error(problem: OSError) -> tuple[str, str | None]:
     if state is not None and place.startswith(state):
         hints.append("JOBCTL_STATE_DIR says that jobctl keeps its history there")
     return f"{place}{': ' if place else ''}{problem.strerror or problem}", "; ".join(hints) or None
+
+
+def _is_homeless() -> bool:
+    """Say whether the folder in which this process works has been removed."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return True
+    return False
 
 
 def warning(message: str) -> None:

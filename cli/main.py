@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import atexit
 import gc
+import io
 import os
 import re
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperGroup
 
 from jobctl import console
 
@@ -45,10 +48,34 @@ def listed(name: str) -> Callable[..., None]:
     return command
 
 
+class _Commands(TyperGroup):
+    """All commands. Typer reads values by pydantic: errors leave out the words that pydantic puts before them."""
+
+    def make_context(self, *args: Any, **kwargs: Any) -> Any:
+        """Read the options before the command."""
+        with _own_words():
+            return super().make_context(*args, **kwargs)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Read the command's own options, and run it."""
+        with _own_words():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _own_words() -> Iterator[None]:
+    try:
+        yield
+    except typer.BadParameter as error:
+        error.message = error.message.removeprefix("Value error, ")
+        raise
+
+
 def application(names: Iterable[str], find: Callable[[str], Callable[..., None]] = function_of) -> typer.Typer:
     """Return the command with those of its commands that are named; `find` returns the function of each."""
     app = typer.Typer(
         name="jobctl",
+        cls=_Commands,
         help="Distributed training on bare metal: one YAML job spec, compiled, started and kept alive.",
         no_args_is_help=True,
         rich_markup_mode=None,
@@ -134,6 +161,29 @@ def _tell_warnings() -> None:
     warnings.showwarning = show  # type: ignore[assignment]
 
 
+class _Errors(io.FileIO):
+    """The stderr of this process, whose disk may be full: what cannot be written there is lost, the command goes on.
+
+    Raises BrokenPipeError all the same: nobody reads any more.
+    """
+
+    def write(self, data: Any, /) -> int:
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            raise
+        except OSError:
+            return memoryview(data).nbytes
+
+
+def _overlook_errors() -> None:
+    """Keep what cannot be written on stderr from ending the command with another code than its own."""
+    encoding = sys.stderr.encoding
+    if sys.stderr is sys.__stderr__:  # not that of a test
+        raw = io.BufferedWriter(_Errors(2, "w", closefd=False))
+        sys.stderr = io.TextIOWrapper(raw, encoding, "backslashreplace", line_buffering=True)
+
+
 def main(argv: list[str] | None = None) -> None:
     """Run the command in `argv` (default: this process's) and exit with its code.
 
@@ -146,6 +196,8 @@ def main(argv: list[str] | None = None) -> None:
     atexit.register(gc.freeze)
     _fill_streams()
     _tell_warnings()
+
+    _overlook_errors()
     given = sys.argv[1:] if argv is None else argv
     rest: list[str] | None = None
     color, given = _take_color(given)
@@ -174,8 +226,9 @@ def main(argv: list[str] | None = None) -> None:
 def _application(given: Sequence[str]) -> typer.Typer:
     """Return the command with as much as these arguments need: to read all options takes longer than most commands."""
     if "_JOBCTL_COMPLETE" in os.environ:
-        from jobctl.completion import command_in
+        from jobctl.completion import color_value, command_in
 
+        os.environ.update(color_value(os.environ))
         return application(command_in(os.environ, COMMANDS))
     first = given[0] if given else ""
     if first in COMMANDS:

@@ -30,10 +30,16 @@ def events(
 
     Example: jobctl events my-job --since 1h -f
     """
+    from jobctl.jobspec.operations.errors import Refused
     from jobctl.jobspec.operations.resolve.job import Reached
     from jobctl.jobspec.operations.resolve.running import running_handle
     from jobctl.views.events import EventChoice, show_events
 
     choice = EventChoice(moment(since), tail)
-    handle = running_handle(job, Reached(hosts, ssh_config, accept_new, context, namespace))
+    try:
+        handle = running_handle(job, Reached(hosts, ssh_config, accept_new, context, namespace))
+    except Refused as error:
+        if namespace and namespace.isdecimal():  # as `tail -n` and `logs -n` have it
+            error.hint = f"`-n` is `--namespace` here; `--tail {namespace}` shows the last {namespace} events"
+        raise
     show_events(handle, choice, output, follow=follow)

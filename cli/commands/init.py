@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from jobctl import console
+from jobctl import completion, console
 from jobctl.jobspec.spec.frameworks import NAMES
 from jobctl.views.failure import command
 
@@ -16,7 +16,9 @@ from jobctl.views.failure import command
 @command
 def init(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="Where to write.", show_default=False)] = Path("."),
-    framework: Annotated[str, typer.Option("--framework", help=f"{NAMES}.")] = "torch",
+    framework: Annotated[
+        str, typer.Option("--framework", help=f"{NAMES}.", autocompletion=completion.frameworks)
+    ] = "torch",
 ) -> None:
     """Write a small job.yaml and hosts.txt to start from.
 

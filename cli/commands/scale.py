@@ -10,6 +10,8 @@ import typer
 from jobctl.options import AcceptNew, BreakLock, Format, Output, SshConfig, TakeOver
 from jobctl.views.failure import Failed, command
 
+_COUNT = re.compile("0*[1-9][0-9]{0,8}")
+
 
 @command
 def scale(
@@ -42,6 +44,9 @@ def scale(
 
 def _job_and_count(arguments: list[str]) -> tuple[str | None, int]:
     *job, count = arguments
-    if len(job) > 1 or not re.fullmatch("0*[1-9][0-9]{0,8}", count):
+    if len(job) <= 1 and re.fullmatch("-?[0-9]+", count) and not _COUNT.fullmatch(count):
+        message = "the number of nodes has to be at least 1, and at most that of the spec's `nodes`"
+        raise Failed(message, 2, "`jobctl stop` ends the processes of all nodes")
+    if len(job) > 1 or not _COUNT.fullmatch(count):
         raise Failed("`scale` takes a job and a number of nodes", 2, "for example `jobctl scale my-job 3`")
     return (job[0] if job else None), int(count)

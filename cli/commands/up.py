@@ -60,7 +60,13 @@ def up(
     """
     from jobctl.jobspec.operations.lifecycle.base import UpOptions
     from jobctl.jobspec.operations.lifecycle.open import planned_job
-    from jobctl.jobspec.operations.resolve.job import Reached, Where, as_started, compile_job
+    from jobctl.jobspec.operations.resolve.job import (
+        Reached,
+        Where,
+        as_started,
+        compile_job,
+        refuse_missing_env_files,
+    )
     from jobctl.jobspec.operations.resolve.ownership import refuse_move, warn_of_refusal
     from jobctl.jobspec.operations.unsupported import refuse_unsupported
     from jobctl.views.outcome import finish_up, raise_code, show_steps, tell_failures
@@ -69,6 +75,7 @@ def up(
     reporter = Terminal(output)
     where = as_started(job, Where(target_name(target), hosts, on, exclude, context, namespace))
     compiled = compile_job(job, overrides, where, reporter)
+    refuse_missing_env_files(compiled)
     refuse_move(compiled)
     if fresh:
         refuse_unsupported(compiled.target, "up --fresh")

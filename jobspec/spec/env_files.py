@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import field
@@ -27,6 +28,14 @@ def dot_env(directory: Path, environ: Mapping[str, str]) -> tuple[dict[str, str]
     """Return the variables of `.env` beside the spec (none if there is no such file), and what is wrong with it."""
     path = directory / ".env"
     return read_env_file(path, ".env", environ) if path.exists() else ({}, [])
+
+
+def missing_env_file(directory: Path, name: str) -> str | None:
+    """Return why a file that `env_file` names cannot be read, relative to `directory`; None for one that is there."""
+    path = directory / os.path.expanduser(name)
+    if os.path.isfile(path):
+        return None
+    return f"`{name}` is a folder, not a file" if os.path.isdir(path) else f"there is no file `{name}`"
 
 
 def read_env_file(path: Path, name: str, environ: Mapping[str, str]) -> tuple[dict[str, str], list[Diagnostic]]:

@@ -15,6 +15,8 @@ import pytest
 from jobctl.main import COMMANDS
 from tests.cli.conftest import SPEC
 
+COUNT = "error: the number of nodes has to be at least 1, and at most that of the spec's `nodes`"
+
 
 @pytest.mark.parametrize("closed", [">&-", "<&- >&- 2>&-"])
 def test_closed_streams_change_nothing(closed: str, tmp_path: Path) -> None:
@@ -23,6 +25,19 @@ def test_closed_streams_change_nothing(closed: str, tmp_path: Path) -> None:
     script = f"({jobctl} schema && {jobctl} render --out out) {closed}"
     ran = subprocess.run(["sh", "-c", script], cwd=tmp_path, check=False)
     assert (ran.returncode, sorted(path.name for path in tmp_path.iterdir())) == (0, ["job.yaml", "out"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"), [("validate", 0), ("plan", 10), ("status nosuch", 2), ("up --bogus", 2)]
+)
+def test_a_full_stderr_changes_no_exit_code(arguments: str, code: int, tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text(SPEC)
+    (tmp_path / "hosts.txt").write_text("a\n")  # of which a command tells
+    with open("/dev/full", "w") as full:
+        ran = subprocess.run(
+            [sys.executable, "-m", "jobctl", *arguments.split()], cwd=tmp_path, stderr=full, check=False
+        )
+    assert ran.returncode == code
 
 
 @pytest.mark.parametrize("command", ["validate", "render", "plan"])
@@ -82,8 +97,9 @@ def test_a_path_in_what_is_printed_is_quoted_for_a_shell(jobctl: Any) -> None:
             "error: hosts.txt: `--on` and `--exclude` leave no host",
         ),
         (("scale", "\u00b2"), 2, "error: `scale` takes a job and a number of nodes"),
-        (("scale", "0"), 2, "error: `scale` takes a job and a number of nodes"),
-        (("scale", "9" * 5000), 2, "error: `scale` takes a job and a number of nodes"),
+        (("scale", "0"), 2, COUNT),
+        (("scale", "small", "--", "-1"), 2, COUNT),
+        (("scale", "9" * 5000), 2, COUNT),
         (("ui", "--listen", "9" * 5000), 2, f"error: `{'9' * 5000}` is not an address to listen on"),
         (("up", "--set", "nodes"), 2, "error: `nodes` is not a valid override [bad-override]"),
         (("init", "x", "--framework", "tensorflow"), 2, "error: unknown framework `tensorflow`"),

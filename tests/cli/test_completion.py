@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from jobctl.completion import command_in
+from jobctl.completion import color_value, command_in
 from jobctl.main import COMMANDS
 
 Offer = Callable[[str], list[str]]
@@ -67,10 +67,20 @@ def offer(jobctl: Any, monkeypatch: pytest.MonkeyPatch) -> Offer:
         ("jobctl pl", ["plan"]),
         ("jobctl status --wid", ["--wide"]),
         ("jobctl --color=always status sm", ["small", "smaller"]),
+        ("jobctl up --color ", ["auto", "always", "never"]),
+        ("jobctl up small --color al", ["always"]),
+        ("jobctl --color n", ["never"]),
+        ("jobctl init --framework ", ["torch", "paddle", "mindspore", "jax"]),
+        ("jobctl up --target s", ["ssh", "slurm"]),
     ],
 )
 def test_what_is_offered(offer: Offer, line: str, offered: list[str]) -> None:
     assert offer(line) == offered
+
+
+def test_zsh_offers_colours_too() -> None:
+    assert color_value({"_TYPER_COMPLETE_ARGS": "jobctl up --color a"})["_TYPER_COMPLETE_ARGS"] == "jobctl --color a"
+    assert color_value({"_TYPER_COMPLETE_ARGS": "jobctl exec job -- ls --color a"}) == {}
 
 
 def test_what_cannot_be_read_offers_nothing(offer: Offer) -> None:

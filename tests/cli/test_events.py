@@ -42,6 +42,14 @@ def test_since_and_tail_choose(told: Any, options: tuple[str, ...], messages: li
     assert (ran.code, [json.loads(line)["message"] for line in ran.out.splitlines()]) == (0, messages)
 
 
+def test_n_is_the_namespace_and_the_hint_names_tail(told: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBECONFIG", "gone")
+    hint = "hint: `-n` is `--namespace` here; `--tail 2` shows the last 2 events"
+    for namespace, last in (("2", True), ("ml", False)):
+        ran = told("events", "-n", namespace)
+        assert (ran.code, hint in ran.err.splitlines()) == (2, last)
+
+
 def test_what_is_no_time_is_refused_as_in_logs(told: Any) -> None:
     ran = told("events", "--since", "yesterday")
     assert (ran.code, ran.out, ran.err.splitlines()) == (

@@ -49,6 +49,13 @@ def test_a_folder_of_jobs_that_cannot_be_read_is_not_taken_for_no_jobs(jobctl: A
     assert (ran.code, ran.out, ran.err.splitlines()[0]) == (2, "", message)
 
 
+@pytest.mark.parametrize("command", ["list", "metrics", "prune --yes"])
+def test_a_file_in_the_place_of_the_history_is_not_taken_for_no_jobs(jobctl: Any, command: str) -> None:
+    JOBS.parent.write_text("")
+    ran = jobctl(*command.split())
+    assert (ran.code, ran.out, ran.err.splitlines()[0]) == (2, "", f"error: {JOBS.absolute()}: Not a directory")
+
+
 def test_an_unreadable_history_is_kept_and_hides_no_other(jobctl: Any) -> None:
     past("ended", 40)
     (JOBS / "theirs" / "events.jsonl").mkdir(parents=True)

@@ -6,6 +6,7 @@ import base64
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -242,6 +243,32 @@ def test_init_writes_what_validates_wherever_home_is(
     ran = jobctl("plan", "new/job.yaml", "--explain", "-o", "json")
     name = json.loads(ran.out)["job"]
     assert json.loads(ran.out)["checkpoint"]["dir"] == str(tmp_path / home / "checkpoints" / name)
+
+
+@pytest.mark.parametrize("folder", [False, True])
+def test_an_env_file_that_is_none_is_a_warning_and_nothing_starts_without_it(jobctl: Any, folder: bool) -> None:
+    Path("job.yaml").write_text(f"{SPEC}env_file: v.env\n")
+    if folder:
+        Path("v.env").mkdir()
+    why = "`v.env` is a folder, not a file" if folder else "there is no file `v.env`"
+    ran = jobctl("validate")
+    assert (ran.code, f"warning: {why} [file-not-found]" in ran.out) == (0, True)
+    assert jobctl("plan").code == 10
+    for command in (("up",), ("up", "--dry-run"), ("run", "--", "true")):
+        ran = jobctl(*command)
+        assert ran.code == 2
+        assert f"error: `env_file` of job.yaml: {why}: nothing was started\n" in ran.err
+    assert not Path("state/jobs/small/job.json").exists()
+
+
+def test_init_names_folders_apart_of_whose_names_nothing_can_stay(jobctl: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOGNAME", "ann")
+    names = []
+    for folder in ("日本", "中国", "_", "elsewhere/日本"):
+        jobctl("init", folder)
+        names.append(json.loads(jobctl("plan", f"{folder}/job.yaml", "--explain", "-o", "json").out)["job"])
+    assert (names[0], len(set(names[:3]))) == (names[3], 3)
+    assert all(re.fullmatch("job-[0-9a-f]{8}-ann", name) for name in names)
 
 
 def test_init_never_replaces_a_file(jobctl: Any) -> None:

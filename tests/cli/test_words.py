@@ -1,7 +1,8 @@
-"""The words of a command line: colours before and after a command, and commands for a node."""
+"""The words of a command line: colours before and after a command, commands for a node, values, and where it is typed."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -66,3 +67,23 @@ def test_who_gives_a_command_to_ssh_is_told_of_exec(jobctl: Any, argv: tuple[str
 @pytest.mark.parametrize("name", ["exec", "run"])
 def test_a_command_without_dashes_is_no_job(jobctl: Any, name: str) -> None:
     assert "no command is given" in jobctl(name, "--node", "0", "ls").err
+
+
+@pytest.mark.parametrize("command", ["validate", "up", "init", "status"])
+def test_a_folder_that_was_removed_is_told(jobctl: Any, command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = Path("gone").absolute()
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    ran = jobctl(command)
+    told = ["error: the current folder no longer exists", "hint: `cd` to one that does, and try again"]
+    assert (ran.code, ran.out, ran.err.splitlines()) == (2, "", told)
+
+
+@pytest.mark.parametrize(("option", "first"), [("--color", "auto"), ("--target", "local")])
+def test_a_value_that_is_none_of_those_is_told_in_plain_words(jobctl: Any, option: str, first: str) -> None:
+    for output in ((), ("-o", "json")):
+        ran = jobctl("up", option, "foo", *output)
+        assert (ran.code, f"Invalid value for '{option}': 'foo' is not one of '{first}'," in ran.err) == (2, True), (
+            ran.err
+        )

@@ -14,7 +14,7 @@ import pytest
 
 from jobctl.jobspec.deploy.apply.deployer import AllUnreachable
 from jobctl.jobspec.deploy.host.host_job import HostJob
-from jobctl.jobspec.deploy.model.control import Control, Ledger
+from jobctl.jobspec.deploy.model.control import Control, JobResult, Ledger
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError, NothingToEnter, PortClosed
 from jobctl.jobspec.deploy.model.inventory import Inventory
 from jobctl.jobspec.deploy.model.observed import Observed
@@ -222,6 +222,12 @@ def test_a_node_that_is_nowhere(node: int | str, made: Generation | None, kind: 
     with pytest.raises(DeployError) as error:
         home_of(node, Control(made, Ledger(0.0)), TWO)
     assert (type(error.value), error.value.message) == (kind, message)
+
+
+def test_a_node_of_a_job_that_has_ended_is_nowhere() -> None:
+    ended = Ledger(0.0, result=JobResult("failed", "node 0: rank 0 exited with code 3", 1.0))
+    with pytest.raises(NothingToEnter, match="node 0 is on no host: the job does not run"):
+        home_of(0, Control(generation(3, "h0", "h1"), ended), TWO)
 
 
 def test_a_node_is_where_its_generation_has_it() -> None:

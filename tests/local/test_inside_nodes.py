@@ -45,6 +45,12 @@ def test_logs_can_be_chosen(jobs: Any) -> None:
     slip = jobs.run("logs", "--rank", "2")
     assert (slip.returncode, slip.stdout) == (2, "")
     assert slip.stderr.splitlines() == ["error: job `counter` has no rank 2", "hint: its ranks are 0 to 1"]
+    elsewhere = jobs.run("logs", "--node", "0", "--rank", "1")
+    assert (elsewhere.returncode, elsewhere.stdout) == (2, "")
+    assert elsewhere.stderr.splitlines() == [
+        "error: rank 1 of job `counter` is not on node 0",
+        "hint: it is on node 1: leave out `--node`, or name that one",
+    ]
     for option, what in (("--node", "node 7"), ("--generation", "generation 7")):
         done = jobs.run("logs", option, "7")
         assert (done.returncode, done.stderr.splitlines()[0]) == (2, f"error: job `counter` has no {what}")

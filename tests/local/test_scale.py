@@ -78,7 +78,7 @@ def test_who_follows_goes_on_through_a_change(elastic: Any, options: tuple[str, 
 def test_what_cannot_be(elastic: Any) -> None:
     for arguments, message in (
         (["4"], "error: job.yaml: the job has 1 to 3 nodes, not 4 [nodes-out-of-range]"),
-        (["0"], "error: `scale` takes a job and a number of nodes"),
+        (["0"], "error: the number of nodes has to be at least 1, and at most that of the spec's `nodes`"),
         (["counter", "three"], "error: `scale` takes a job and a number of nodes"),
         (["other", "2"], "error: job `other` is not up"),
     ):

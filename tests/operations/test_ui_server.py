@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -37,6 +38,11 @@ def _running(server: UiServer) -> Iterator[UiClient]:
         thread.join()
 
 
+def _connected(client: UiClient) -> socket.socket:
+    host, _, port = client.netloc.rpartition(":")
+    return socket.create_connection((host, int(port)), 60)
+
+
 @pytest.fixture
 def serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Serve:
     """Serve a page where one job has a history; what a button would do is written down in `done`."""
@@ -69,6 +75,24 @@ def test_data_needs_a_signature_and_the_page_itself_tells_nothing(serve: Serve) 
             assert "default-src 'none'; script-src 'self'" in headers["Content-Security-Policy"]
         for path in ("/../ui_server.py", "/%2e%2e/x", "/page.html", "/api/other"):
             assert client.signed("GET", path)[0] == 404, path
+
+
+def test_head_is_answered_as_get_without_the_body(serve: Serve) -> None:
+    with serve(None) as client:
+        with _connected(client) as connection:
+            connection.sendall(f"HEAD / HTTP/1.0\r\nHost: {client.netloc}\r\n\r\n".encode())
+            told = connection.makefile("rb").read()
+        length = client.send("GET", "/")[1]["Content-Length"]
+        assert told.startswith(b"HTTP/1.0 200 ")
+        assert f"Content-Length: {length}\r\n".encode() in told
+        assert told.endswith(b"\r\n\r\n")
+
+
+@pytest.mark.parametrize("length", ["", "Content-Length: 0\r\n"])
+def test_a_request_without_a_body_is_not_too_large(serve: Serve, length: str) -> None:
+    with serve(None) as client, _connected(client) as connection:
+        connection.sendall(f"POST /api/act HTTP/1.0\r\nHost: {client.netloc}\r\n{length}\r\n".encode())
+        assert connection.makefile("rb").readline().startswith(b"HTTP/1.0 401 ")
 
 
 def test_a_page_of_another_name_gets_nothing(serve: Serve) -> None:

@@ -337,11 +337,11 @@ def job_dir(state: Path, job: str) -> JobDir:
 
 
 def known_jobs(state: Path) -> Iterator[JobDir]:
-    """Yield the jobs that are up, in order of their names. Raises OSError if nobody may look into their folder."""
+    """Yield the jobs that are up, in order of their names. Raises OSError if their folder is a file, or unreadable."""
     folder = state / "jobs"
     try:
         names = sorted(os.listdir(folder))
-    except (FileNotFoundError, NotADirectoryError):
+    except FileNotFoundError:
         return
     for name in names:
         try:

@@ -33,7 +33,7 @@ def home_of(node: int | str, control: Control, plan: Plan | None) -> HostRef:
         if named is None:
             raise DeployError(f"the job has no {node}")
         return named
-    if control.generation is None:
+    if control.generation is None or control.ledger.result is not None:
         raise NothingToEnter(f"node {node} is on no host: the job does not run", "`jobctl up` starts it")
     members = {member.node: HostRef(member.host, member.address) for member in control.generation.members}
     if node in members:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Mapping
+from hashlib import sha256
 from pathlib import Path
 
 from jobctl.jobspec.deploy.store.login import user_name
@@ -84,5 +86,10 @@ def _spec(directory: Path, framework: FrameworkName) -> str:
 
 
 def job_name(directory: str, user: str) -> str:
-    """Return a valid job name made of a directory's and a user's name, 40 characters at most."""
+    """Return a valid job name made of a directory's and a user's name, 40 characters at most.
+
+    A digest stands for a directory of whose name nothing can stay: two of them have different jobs.
+    """
+    if directory and not fitted(directory):
+        directory = f"job-{sha256(os.fsencode(directory)).hexdigest()[:8]}"
     return fitted(f"{directory[: max(20, 35 - len(user))]}-{user}") or "job"

@@ -73,13 +73,28 @@ def _refuse_unknown(handle: Handle, logs: Reader, choice: Choice) -> None:
 
 
 def refuse_unknown_rank(handle: Handle, choice: Choice) -> None:
-    """Raise Refused if the caller asks for a rank that the job does not have."""
+    """Raise Refused if the caller asks for a rank that the job does not have, or has on other nodes only."""
     if choice.rank is None:
         return
     count = _rank_count(handle)
     if choice.rank >= count > 0:
         hint = "its only rank is 0" if count == 1 else f"its ranks are 0 to {count - 1}"
         raise Refused(f"job `{handle.job.name}` has no rank {choice.rank}", hint)
+    nodes = set() if choice.node is None else _nodes_with(handle, choice)
+    if nodes and choice.node not in nodes:
+        names = ", ".join(map(str, sorted(nodes)))
+        raise Refused(
+            f"rank {choice.rank} of job `{handle.job.name}` is not on node {choice.node}",
+            f"it is on node {names}: leave out `--node`, or name that one",
+        )
+
+
+def _nodes_with(handle: Handle, choice: Choice) -> set[int]:
+    """Return the nodes on which the chosen rank has printed something."""
+    from jobctl.jobspec.deploy.model.log_lines import LineSelection
+
+    chosen = LineSelection(rank=choice.rank, generation=choice.generation)
+    return {line.node for line in _reader(handle, chosen, 1).lines(final=True)}
 
 
 def _rank_count(handle: Handle) -> int:

@@ -304,6 +304,17 @@ def compile_job(job: str | None, overrides: Sequence[str] | None, where: Where, 
     return compiled
 
 
+def refuse_missing_env_files(compiled: Compiled) -> None:
+    """Raise Refused if a file of `env_file` is not there: nothing is started without its variables, as in Compose."""
+    from jobctl.jobspec.spec.env_files import missing_env_file
+
+    for name in compiled.spec.env_file:
+        why = missing_env_file(compiled.directory, name)
+        if why is not None:
+            hint = "make it there, relative to the spec, or take it out of `env_file`"
+            raise Refused(f"`env_file` of {compiled.path}: {why}: nothing was started", hint)
+
+
 def compiled_of(checked: Checked) -> Compiled:
     """Return the compiled job. Raises InvalidSpec if something is wrong with its spec or hosts."""
     if checked.compiled is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from abc import abstractmethod
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socket import AF_INET6, SO_REUSEADDR, SOL_SOCKET
 from typing import Any
@@ -54,10 +55,23 @@ class PlainServer(ThreadingHTTPServer):
 
 
 class QuietHandler(BaseHTTPRequestHandler):
-    """Answers without a word on stderr, and leaves a client that says nothing."""
+    """Answers without a word on stderr, and leaves a client that says nothing. HEAD is answered as GET, without the body."""
 
     timeout = SLOW
     server_version, sys_version = "jobctl", ""
+
+    @abstractmethod
+    def do_GET(self) -> None:
+        """Answer; what follows the headers goes through `write_body`."""
+
+    def do_HEAD(self) -> None:
+        """Answer with the headers that GET has."""
+        self.do_GET()
+
+    def write_body(self, body: bytes) -> None:
+        """Send what follows the headers, unless the request is HEAD."""
+        if self.command != "HEAD":
+            self.wfile.write(body)
 
     def log_message(self, *args: Any) -> None:
         """Say nothing of each request."""

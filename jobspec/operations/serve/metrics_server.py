@@ -48,4 +48,4 @@ class _Handler(QuietHandler):
         self.send_header("Content-Type", PLAIN_TYPE if older else CONTENT_TYPE)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        self.wfile.write(body)
+        self.write_body(body)

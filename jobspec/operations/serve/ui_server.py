@@ -138,7 +138,7 @@ class _Handler(QuietHandler):
 
     def do_POST(self) -> None:
         """Do what a button of the page says."""
-        length = number_in(self.headers.get("Content-Length", ""))
+        length = number_in(self.headers.get("Content-Length", "0"))
         if not self._is_ours():
             return
         if length is None or length > LARGEST:
@@ -237,7 +237,7 @@ class _Handler(QuietHandler):
         self.send_header("Referrer-Policy", "no-referrer")
         self.send_header("Cache-Control", "no-store")
         self.end_headers()
-        self.wfile.write(body)
+        self.write_body(body)
 
 
 def _values(query: str) -> dict[str, str]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.spec.checks.mounts import check_mounts
 from jobctl.jobspec.spec.diagnostics import Diagnostic, Severity, Span
+from jobctl.jobspec.spec.env_files import missing_env_file
 from jobctl.jobspec.spec.frameworks import FRAMEWORKS, KINDS, Traits, listed
 from jobctl.jobspec.spec.hosts import is_ipv6
 from jobctl.jobspec.spec.model import Spec
@@ -336,9 +337,10 @@ def _files(spec: Spec, source: Source, directory: Path) -> Iterator[Diagnostic]:
     elif spec.script and not spec.script.startswith("/") and not isfile(base / spec.script):
         yield _no_file("script", f"there is no file `{spec.script}`", source.value_span(("script",)))
     for number, name in enumerate(spec.env_file):
-        if not isfile(directory / expanduser(name)):
+        why = missing_env_file(directory, name)
+        if why is not None:
             where = ("env_file", number) if source.has(("env_file", number)) else ("env_file",)
-            yield _no_file("env_file", f"there is no file `{name}`", source.value_span(where))
+            yield _no_file("env_file", why, source.value_span(where))
     for secret in spec.secrets:
         if secret.file is not None and not isfile(directory / expanduser(secret.file)):
             span = source.value_span(("secrets", secret.name, "file"))
