@@ -219,6 +219,7 @@ class SlurmJob:
         before = allocation.seen("run/start.json")
         start = {"began": before.get("began") or time.time(), "fresh_budget": True, "owner": plan.owner}
         start |= {"fresh": fresh or bool(before.get("fresh")), "run": before.get("run")}
+        start |= {name: before[name] for name in ("followed",) if name in before}
         allocation.login.write("run/start.json", json.dumps(start).encode())
         hidden = {*(name for node in plan.nodes[:1] for name in node.launch.secrets), *self._only_for_notify()}
         job_id, new = allocation.login.submit(sorted(hidden))
@@ -359,6 +360,8 @@ def hashes_of(plan: Plan) -> dict[str, str]:
 
 def _stable(file: SlurmFile) -> bytes:
     """Return the bytes of a file that its hash covers: ports come of the run's name, which every change makes another."""
+    if file.path == "job.sbatch":  # that of earlier versions had no `trap`
+        return b"".join(line for line in file.content.splitlines(keepends=True) if not line.startswith(b"trap "))
     if file.path != "control.json":
         return file.content
     control = json.loads(file.content)
