@@ -201,11 +201,15 @@ class Coordinator:
             self.begin()
 
     def begin(self) -> None:
-        """Write the generation that the launchers of the nodes begin with, wherever these are now."""
-        directory = self.settings["checkpoint"]
-        if directory:
-            os.makedirs(directory, exist_ok=True)
-        number = self.generations.begin(self.places.at)["number"]
+        """Write the generation that the launchers of the nodes begin with, wherever these are now; or the job fails."""
+        try:
+            missing = self.generations.make_directory(self.settings["checkpoint"])
+            number = self.generations.begin(self.places.at)["number"]
+        except OSError as error:
+            self.stop("failed", _cannot_make(error, self.home))
+            return
+        if missing is not None:
+            self.record.event("checkpoint", _cannot_make(missing, self.home))
         names = ", ".join(runner.host for runner in self.places.at.values())
         self.record.event("placed", "generation %d on %s" % (number, names), generation=number)
 
@@ -328,3 +332,7 @@ class Coordinator:
             reason = "waits for an answer of %s" % ", ".join(waiting) if waiting else self.image.reason
         nodes, spares = self.places.told(now), self.places.spares(now)
         self.record.write(state=state, reason=reason, nodes=nodes, spares=spares)
+
+
+def _cannot_make(error: OSError, host: str) -> str:
+    return "cannot make %s on %s: %s" % (error.filename, host, error.strerror)
