@@ -21,6 +21,7 @@ SETTINGS = {
     **{"slots": [0, 0], "min_nodes": 2, "spares": 0, "shrinks": False, "host_timeout": 6.0, "stop_grace": 1.0},
     **{"container": "none", "requeue": "off", "runner_python": "python3"},
 }
+LOST = 9.0  # seconds: after a little less, a machine counts as lost
 
 
 class PlayedAllocation:
@@ -35,7 +36,7 @@ class PlayedAllocation:
             monkeypatch.setenv(f"SLURM_{name}", value)
         monkeypatch.setenv("SLURMD_NODENAME", hosts[0])
         self.coordinator = Coordinator(str(work))
-        slurm: Any = SimpleNamespace(start_runners=self.start, machines=lambda: self.listed)
+        slurm: Any = SimpleNamespace(start_runners=self.start, machines=lambda: self.listed, go_on_later=self.go_on)
         self.coordinator.scheduler = slurm
         self.began = self.now = self.coordinator.started
         self.start(list(hosts))
@@ -43,6 +44,9 @@ class PlayedAllocation:
     def start(self, hosts: list[str], *_: Any) -> Any:
         self.started.append(",".join(hosts))
         return SimpleNamespace(poll=lambda: 0, terminate=lambda: None)
+
+    def go_on(self) -> tuple[str, str]:
+        return "8", "submitted again as job 8"
 
     def hear(self, *hosts: str) -> None:
         """Play a tick of the runners there, which have no launcher."""
@@ -98,3 +102,29 @@ def test_a_job_that_runs_goes_on_though_its_checkpoint_directory_cannot_be_made_
     job.coordinator.begin()
     assert job.turn(0.5, "s1", "s2") == 1
     assert job.result["reason"] == f"cannot make {base}/fresh-1 on s1: Not a directory"
+
+
+def test_a_runner_that_never_came_is_started_again_before_nodes_are_placed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not while others still come: the step of many machines begins slowly."""
+    job = PlayedAllocation(tmp_path, monkeypatch, "s1", "s2", "s3")
+    job.turn(LOST - 2.0)
+    job.turn(LOST - 2.0, "s1")
+    assert job.started == ["s1,s2,s3"]
+    job.turn(2.0, "s1")
+    assert job.started == ["s1,s2,s3", "s2", "s3"]
+    job.turn(1.0, "s1", "s2", "s3")
+    assert sorted(job.coordinator.places.homes().values()) == ["s1", "s2"]
+
+
+def test_a_job_that_cannot_begin_without_a_machine_that_slurm_took_begins_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = PlayedAllocation(tmp_path, monkeypatch, "s1", "s2", "s3")
+    job.listed = ["s1", "s2"]
+    assert (job.turn(LOST, "s1"), job.coordinator.stopping) == (None, None)
+    assert job.started == ["s1,s2,s3", "s2", "s3"]
+    job.listed = ["s1"]
+    assert job.turn(LOST, "s1") == 0
+    assert job.events[-1] == "Slurm has taken s2, s3 out of the allocation: submitted again as job 8"
