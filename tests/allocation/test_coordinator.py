@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import select
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,16 +11,31 @@ from typing import Any
 import pytest
 
 from jobctl.jobspec.allocation.coordinator import Coordinator
+from jobctl.jobspec.allocation.messages import Datagrams
+from jobctl.jobspec.spec.checks.slurm import MOST_NODES
 
 TEMPLATE = {
-    **{"job": "demo", "run_id": "demo-1", "version": 1, "command": "run", "grace": 5.0, "port_is_given": True},
+    "job": "demo",
+    "run_id": "demo-1",
+    "version": 1,
+    "command": "run",
+    "grace": 5.0,
+    "port_is_given": True,
     "members": [{"node": node, "rank": node, "address": f"node-{node}", "roles": ["trainer"]} for node in (0, 1)],
     "rendezvous": {"address": "node-0", "port": 29500, "id": ""},
     "autonomy": {"restarts": 3, "rules": [], "ports": [20000, 29999], "failures": []},
 }
 SETTINGS = {
-    **{"slots": [0, 0], "min_nodes": 2, "spares": 0, "shrinks": False, "host_timeout": 6.0, "stop_grace": 1.0},
-    **{"container": "none", "requeue": "off", "runner_python": "python3"},
+    "slots": [0, 0],
+    "min_nodes": 2,
+    "spares": 0,
+    "shrinks": False,
+    "host_timeout": 6.0,
+    "stop_grace": 1.0,
+    "checkpoint": None,
+    "container": "none",
+    "requeue": "off",
+    "runner_python": "python3",
 }
 LOST = 9.0  # seconds: after a little less, a machine counts as lost
 
@@ -27,11 +43,11 @@ LOST = 9.0  # seconds: after a little less, a machine counts as lost
 class PlayedAllocation:
     """An allocation of machines for a job of two nodes. `listed` are those that Slurm has for it, `started` the steps."""
 
-    def __init__(self, work: Path, monkeypatch: pytest.MonkeyPatch, *hosts: str, checkpoint: Path | None = None) -> None:
+    def __init__(self, work: Path, monkeypatch: pytest.MonkeyPatch, *hosts: str, **settings: Any) -> None:
         self.work, self.listed, self.started = work, list(hosts), list[str]()
         (work / "run").mkdir()
-        (work / "slurm.json").write_text(json.dumps({**SETTINGS, "checkpoint": str(checkpoint) if checkpoint else None}))
-        (work / "control.json").write_text(json.dumps({**TEMPLATE, "checkpoint_dir": str(checkpoint)}))
+        (work / "slurm.json").write_text(json.dumps({**SETTINGS, **settings}))
+        (work / "control.json").write_text(json.dumps({**TEMPLATE, "checkpoint_dir": settings.get("checkpoint")}))
         for name, value in {"JOB_ID": "7", "JOB_NODELIST": ",".join(hosts)}.items():
             monkeypatch.setenv(f"SLURM_{name}", value)
         monkeypatch.setenv("SLURMD_NODENAME", hosts[0])
@@ -48,11 +64,11 @@ class PlayedAllocation:
     def go_on(self) -> tuple[str, str]:
         return "8", "submitted again as job 8"
 
-    def hear(self, *hosts: str) -> None:
+    def hear(self, *hosts: str, address: str = "127.0.0.1", port: int = 9) -> None:
         """Play a tick of the runners there, which have no launcher."""
         for host in hosts:
             said = {"who": host, "host": host, "slot": 0, "tick": 1, "node": None, "turn": 0, "names": 0}
-            self.coordinator.hear(said, ("127.0.0.1", 9), self.now)
+            self.coordinator.hear(said, (address, port), self.now)
 
     def turn(self, seconds: float, *hosts: str) -> int | None:
         """Let time pass in which some machines are heard; return what `judge` does."""
@@ -78,7 +94,7 @@ def test_a_job_whose_checkpoint_directory_cannot_be_made_fails_and_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").write_text("")
-    job = PlayedAllocation(tmp_path, monkeypatch, "s1", "s2", checkpoint=tmp_path / "file" / "ck")
+    job = PlayedAllocation(tmp_path, monkeypatch, "s1", "s2", checkpoint=f"{tmp_path}/file/ck")
     assert job.turn(0.5, "s1", "s2") == 1
     assert (job.result["phase"], job.result["reason"]) == (
         *("failed", f"cannot make {tmp_path}/file/ck on s1: Not a directory"),
@@ -90,7 +106,7 @@ def test_a_job_that_runs_goes_on_though_its_checkpoint_directory_cannot_be_made_
 ) -> None:
     """Not as a fresh run: that would write over the checkpoints of the last one."""
     base = tmp_path / "ck"
-    job = PlayedAllocation(tmp_path, monkeypatch, "s1", "s2", checkpoint=base)
+    job = PlayedAllocation(tmp_path, monkeypatch, "s1", "s2", checkpoint=str(base))
     assert job.turn(0.5, "s1", "s2") is None
     assert base.is_dir()
     base.rmdir()
@@ -128,3 +144,19 @@ def test_a_job_that_cannot_begin_without_a_machine_that_slurm_took_begins_elsewh
     job.listed = ["s1"]
     assert job.turn(LOST, "s1") == 0
     assert job.events[-1] == "Slurm has taken s2, s3 out of the allocation: submitted again as job 8"
+
+
+def test_where_all_nodes_are_fits_into_one_datagram(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of the largest job that `validate` lets pass, with the longest addresses."""
+    hosts = [f"s{number}" for number in range(MOST_NODES)]
+    job = PlayedAllocation(tmp_path, monkeypatch, *hosts, slots=[0] * MOST_NODES, min_nodes=MOST_NODES)
+    monkeypatch.setattr(job.coordinator.datagrams, "send", lambda message, to: None)
+    for host in hosts:
+        job.hear(host, address="255.255.255.255")
+    job.coordinator.place(job.now)
+    hearing = Datagrams(job.coordinator.token)
+    monkeypatch.undo()
+    job.hear(hosts[-1], address="127.0.0.1", port=hearing.port)
+    select.select([hearing.socket], [], [], 60.0)
+    [(answer, _)] = hearing.receive()
+    assert len(answer["names"]) == MOST_NODES

@@ -106,7 +106,10 @@ def test_an_order_that_came_as_an_allocation_ended_is_followed_by_the_next_one(p
     played.leave("restart-1", "restart", fresh=True)
     following = played.again()
     assert {**following.generations.start, "began": 0} == {
-        **{"began": 0, "followed": "restart-1", "fresh": True, "fresh_budget": True}
+        "began": 0,
+        "followed": "restart-1",
+        "fresh": True,
+        "fresh_budget": True,
     }
     assert following.resizing is None
 

@@ -187,6 +187,7 @@ CODES: dict[str, tuple[str, str]] = {
     "slurm-devices": ("error (numbers of devices: a warning)", "on `slurm`: devices without a count"),
     "slurm-directory": ("error", "on `slurm`: a login node, and no directory that its nodes see"),
     "slurm-etcd": ("warning", "on `slurm`: an etcd, which is not used there"),
+    "slurm-nodes": ("error", "on `slurm`: more than 1500 nodes"),
     "slurm-recovery": ("warning", "on `slurm`: a key of `recovery` that has no effect there"),
     "slurm-option": (
         "error (one that a key of `slurm` also sets: a warning)",
