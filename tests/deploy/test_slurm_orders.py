@@ -66,7 +66,7 @@ def test_an_order_that_begins_no_generation_is_an_error(
 ) -> None:
     with pytest.raises(HostError, match=f"has not begun the next generation within {HEARD:g} s") as caught:
         OrderedAllocation(tmp_path, state, notes=notes).order("7", "restart", fresh=True)
-    assert (caught.value.code, clock[0] >= 1000.0 + HEARD) == ("order-not-followed", True)
+    assert (caught.value.code, clock[0] >= 1000.0 + HEARD) == ("slurm-order", True)
 
 
 # What plays the coordinator: it is signalled before it listens, and then as it listens.

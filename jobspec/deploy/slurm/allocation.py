@@ -181,7 +181,8 @@ class SlurmAllocation:
             self.tell("waiting until the allocation has begun the next generation")
             pause(self.interval)
         message = f"the allocation of job `{self.job.name}` has not begun the next generation within {limit:g} s"
-        raise HostError(self.login.name, "order-not-followed", message, "`jobctl status` says how the job is")
+        hint = "`jobctl status` says how the job is; the allocation follows the order as soon as it can"
+        raise HostError(self.login.name, "slurm-order", message, hint)
 
     def _number(self) -> int | None:
         """Return the generation of the job, as last looked at."""
