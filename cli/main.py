@@ -7,9 +7,10 @@ import gc
 import os
 import re
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -120,6 +121,19 @@ def _fill_streams() -> None:
             setattr(sys, name, os.fdopen(number, "w" if number else "r", encoding="utf-8"))
 
 
+def _tell_warnings() -> None:
+    """Have jobctl's own warnings look like those that commands tell; others stay as Python shows them."""
+    plain = warnings.showwarning
+
+    def show(message: Warning | str, category: type[Warning], *place: Any) -> None:
+        if category.__module__.startswith("jobctl."):
+            console.warning(str(message))
+        else:
+            plain(message, category, *place)
+
+    warnings.showwarning = show  # type: ignore[assignment]
+
+
 def main(argv: list[str] | None = None) -> None:
     """Run the command in `argv` (default: this process's) and exit with its code.
 
@@ -131,6 +145,7 @@ def main(argv: list[str] | None = None) -> None:
     gc.set_threshold(OBJECTS)
     atexit.register(gc.freeze)
     _fill_streams()
+    _tell_warnings()
     given = sys.argv[1:] if argv is None else argv
     rest: list[str] | None = None
     color, given = _take_color(given)

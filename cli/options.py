@@ -87,7 +87,8 @@ Set = Annotated[
     typer.Option(
         "--set",
         metavar="KEY=VALUE",
-        help="Override a value of the spec; may be repeated.",
+        help="Override a value of the spec with one in YAML; text with quotes in it is taken as it is: "
+        "--set \"env.A='x # y'\". May be repeated.",
         show_default=False,
     ),
 ]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from jobctl.jobspec.allocation.container import why_ended
 from jobctl.jobspec.allocation.generation import Generations
 from jobctl.jobspec.allocation.image import JobImage
-from jobctl.jobspec.allocation.messages import MARGIN, TICK, Datagrams, say
+from jobctl.jobspec.allocation.messages import MARGIN, TICK, TICK_KEYS, Datagrams, say
 from jobctl.jobspec.allocation.nodelist import expand
 from jobctl.jobspec.allocation.orders import UserOrders
 from jobctl.jobspec.allocation.places import Places
@@ -48,7 +48,7 @@ class Coordinator:
         self.scheduler = Scheduler(work, self.settings, self.job_id)
         self.image = JobImage(work, self.settings)
         self.token = os.urandom(16).hex()
-        self.datagrams = Datagrams(self.token)
+        self.datagrams = Datagrams(self.token, TICK_KEYS)
         self.places = Places(expand(environ["SLURM_JOB_NODELIST"]), self.settings["slots"])
         self.home = environ.get("SLURMD_NODENAME") or self.places.hosts[0]
         self.size = JobSize(self.places, self.settings, self.generations.start.get("nodes"))

@@ -9,14 +9,19 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
+from jobctl.jobspec.launcher.files import parse_json
+
 if TYPE_CHECKING:
-    from typing import Any, Iterator, Tuple
+    from typing import Any, Dict, Iterator, Tuple
 
     from jobctl.jobspec.launcher.files import Json
 TOKEN = "JOBCTL_ALLOCATION_TOKEN"
 TICK = 0.5  # seconds between two ticks of a node runner
 SILENT = 3.0  # seconds after which a node runner is called unheard
 MARGIN = 2.0  # seconds between the end of a lease and the moment when the node may start elsewhere
+# What a message says at least, and of which type: that of a node runner, and the coordinator's answer.
+TICK_KEYS = {"who": str, "tick": int, "host": str, "slot": int, "names": int}
+ANSWER_KEYS = {"who": str, "tick": int, "seq": int, "leave": bool}
 
 
 def say(message: str) -> None:
@@ -27,10 +32,12 @@ def say(message: str) -> None:
 
 
 class Datagrams:
-    """A socket for the job's own messages."""
+    """A socket for the job's own messages. `keys` are those of the messages that it receives."""
 
-    def __init__(self, token: str) -> None:
-        self.token = token
+    def __init__(self, token: str, keys: Dict[str, type]) -> None:
+        self.token, self.keys = token, keys
+        # Each message ends with the token, so nothing of what a stranger sends is parsed.
+        self.end = json.dumps({"token": token})[1:].encode()
         self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
         self.socket.bind(("0.0.0.0", 0))
         self.socket.setblocking(False)
@@ -52,7 +59,11 @@ class Datagrams:
                 data, sender = self.socket.recvfrom(65536)
             except OSError:
                 return
-            with contextlib.suppress(ValueError):
-                message = json.loads(data.decode())
-                if isinstance(message, dict) and message.get("token") == self.token:
-                    yield message, sender
+            if not data.endswith(self.end):
+                continue
+            try:
+                message = parse_json(data.decode())
+            except ValueError:
+                continue
+            if isinstance(message, dict) and all(isinstance(message.get(key), kind) for key, kind in self.keys.items()):
+                yield message, sender

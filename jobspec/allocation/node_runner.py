@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from jobctl.jobspec.allocation.container import ContainerHold
 from jobctl.jobspec.allocation.launching import Launching
-from jobctl.jobspec.allocation.messages import TICK, TOKEN, Datagrams, say
+from jobctl.jobspec.allocation.messages import ANSWER_KEYS, TICK, TOKEN, Datagrams, say
 from jobctl.jobspec.allocation.succession import Succession
 from jobctl.jobspec.launcher.files import read_json, write_json
 from jobctl.jobspec.launcher.processes import (
@@ -55,7 +55,7 @@ class NodeRunner:
         self.container = ContainerHold(self.work, self.own) if self.settings["container"] != "none" else None
         self.succession = Succession(self.work, self.settings, dict(os.environ))
         self.coordinator = (options.address, options.port)
-        self.datagrams = Datagrams(os.environ.pop(TOKEN, ""))
+        self.datagrams = Datagrams(os.environ.pop(TOKEN, ""), ANSWER_KEYS)
         self.who = os.urandom(8).hex()
         self.timeout = float(self.settings["host_timeout"])
         self.sent = 0  # ticks
@@ -141,7 +141,8 @@ class NodeRunner:
             self.renewed = max(at, self.renewed or at)
         if message["leave"] or message["seq"] >= self.order.get("seq", 0):
             self.order = message
-            self.succession.home = message["home"]
+            # A runner that has to leave may be told nothing else.
+            self.succession.home = message.get("home", self.succession.home)
         if "names" in message and message["version"] > self.names:
             write_json(os.path.join(self.own, "names.json"), message["names"])
             self.names = message["version"]

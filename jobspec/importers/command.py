@@ -29,7 +29,7 @@ def unwrap(command: Command, read: Read, images: Mapping[str, str] | None = None
     start = StartCommand(
         command.argv, env, command.line, command.source, command.maybe, command.folder, logged=command.logged
     )
-    start = replace(start, images=images or {})
+    start = replace(start, images=images or {}, patterns=command.patterns)
     return tuple(_unwrap(start, read, 0))
 
 
@@ -86,7 +86,8 @@ def _inner(launch: StartCommand, text: str, read: Read, folder: str | None = Non
             maybe=launch.maybe or command.maybe,
             folder=command.folder,
             logged=launch.logged or command.logged,
-            notes=(*launch.notes, *script.notes),
+            patterns=command.patterns,
+            notes=(*launch.notes, *script.notes, *script.lost()),
         )
         for command in script.commands
     )

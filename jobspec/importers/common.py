@@ -146,6 +146,11 @@ def finish(draft: Draft, seats: Seats, env: Mapping[str, str | None], launch: St
     place(draft, launch)
     # Those that SSH is told first: they come with user and port.
     draft.hosts = {**{host.name: host for host in launch.hosts}, **_others(draft, launch)}
+    args = {*(draft.get("args") or ()), *(draft.get("command") or ())}
+    if patterns := [f"`{word}`" for word in dict.fromkeys(launch.patterns) if word in args]:
+        draft.check(
+            f"{', '.join(patterns)}: the script's shell makes paths of such words, and jobctl passes them as they are"
+        )
     if launch.logged:
         draft.drop("the file that output goes to", "logs are kept by jobctl: `jobctl logs`")
     if launch.maybe:

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
 from typing import Any, TypeAlias, TypeVar
 
-from jobctl.jobspec.importers.escaping import Unknown, default_used, literal, settled, shown
+from jobctl.jobspec.importers.escaping import Unknown, default_used, literal, settled
+from jobctl.jobspec.importers.notes import concealed, not_carried_over, to_check
 from jobctl.jobspec.records import dataclass
 
 T = TypeVar("T")
@@ -90,11 +91,11 @@ class Draft:
 
     def drop(self, what: str, why: str) -> None:
         """Note that `what` is not carried over, and why."""
-        self.notes.append(f"not carried over: {shown(what)} ({why})")
+        self.notes.append(not_carried_over(what, why))
 
     def check(self, text: str) -> None:
         """Note what a person has to look at."""
-        self.notes.append(f"check: {shown(text)}")
+        self.notes.append(to_check(text))
 
     def name_hosts(self, hosts: Iterable[HostLine]) -> None:
         """Name hosts; of one that is named before, nothing changes."""
@@ -112,5 +113,5 @@ class Draft:
             self.drop(written, str(error))
             return None
         if default_used(word):
-            self.check(f"{written}: the default is taken, as nothing else is set here")
+            self.check(f"{concealed(written)}: the default is taken, as nothing else is set here")
         return value

@@ -90,7 +90,13 @@ def import_text(text: str, context: ImportContext) -> Found:
     beside = context.read
     batch = slurm.read(text)
     script = read_script(text, beside, batch.variables() if batch else None)
-    context = replace(context, read=lambda name: script.files.get(name.removeprefix("./")) or beside(name))
+    taken: set[str] = set()
+
+    def read(name: str) -> str | None:
+        taken.add(name.removeprefix("./"))
+        return script.files.get(name.removeprefix("./")) or beside(name)
+
+    context = replace(context, read=read)
     images, commands = made_images(script.commands)
     launches = tuple(launch for command in commands for launch in unwrap(command, context.read, images))
     env = script.env
@@ -98,7 +104,8 @@ def import_text(text: str, context: ImportContext) -> Found:
         launches = tuple(replace(launch, env=slurm.without_told(launch.env)) for launch in launches)
         env, context = slurm.without_told(env), replace(context, name=context.name or batch.name)
     job = _job(launches, env, context)
-    job = replace(job, notes=tuple(dict.fromkeys((*job.notes, *script.notes))))
+    lost = script.lost(taken - {job.fields.get("script")})
+    job = replace(job, notes=tuple(dict.fromkeys((*job.notes, *script.notes, *lost))))
     return batch.completed(job, context.read) if batch else job
 
 

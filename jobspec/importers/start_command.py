@@ -8,8 +8,8 @@ from dataclasses import field, replace
 from typing import TypeAlias
 
 from jobctl.jobspec.importers.draft import HostLine
-from jobctl.jobspec.importers.escaping import shown
 from jobctl.jobspec.importers.launchers.docker import DockerRun
+from jobctl.jobspec.importers.notes import not_carried_over
 from jobctl.jobspec.records import dataclass
 
 
@@ -29,6 +29,7 @@ class StartCommand:
     processes: int | None = None  # as mpirun says it
     per_node: int | None = None
     logged: bool = False
+    patterns: tuple[str, ...] = ()  # words of which its shell makes others
     notes: tuple[str, ...] = ()
     images: Mapping[str, str] = field(
         default_factory=dict
@@ -41,7 +42,7 @@ class StartCommand:
 
     def noting(self, what: str, why: str) -> StartCommand:
         """Return the launch with one more note on what is not carried over."""
-        return replace(self, notes=(*self.notes, f"not carried over: {shown(what)} ({why})"))
+        return replace(self, notes=(*self.notes, not_carried_over(what, why)))
 
 
 Inside: TypeAlias = tuple[StartCommand, ...]

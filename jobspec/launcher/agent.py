@@ -92,7 +92,7 @@ class Launcher:
         self.watcher = RunWatcher(self)
         self.signal: Optional[int] = None
         self.pending: Optional[Tuple[Order, Member]] = None  # a generation that begins once there is a lease for it
-        self.entered: Optional[Order] = None  # the order of the generation that was begun last, or waits
+        self.entered: Optional[Order] = None  # the newest order that this launcher has had a part in, or waits to
         self.run_: Optional[Run] = None
         self.busy = False  # whether there may be processes
         self.began = 0
@@ -198,7 +198,7 @@ class Launcher:
             self.stop(order.grace, member is None)
         elif self.launch.regroups and self.run_ is not None and order.began == self.report.fields.epoch:
             self.adopt(order, member)
-        elif self.report.is_before(order) or self.is_another(order):
+        elif self.is_new(order):
             if self.run_ is not None and self.run_.stands_still() and self.links.level < StackBarrier.HELD:
                 self.run_.write_stacks(self.pause)  # another node called it a hang, and could not tell this one
             self.end_processes(order.grace)
@@ -209,13 +209,13 @@ class Launcher:
             self.recovery.resume(order, member)
         return None
 
-    def is_another(self, order: Order) -> bool:
-        """Return whether `order` replaces the current generation, whatever its number: two have begun one each."""
-        lease, entered = self.lease.generation, self.entered
-        if lease is None or lease == order.lease:
-            return False
-        after_launchers = entered is not None and entered.is_of_launchers and order.age > entered.age
-        return self.report.is_of(order) or after_launchers  # whatever numbers launchers had reached
+    def is_new(self, order: Order) -> bool:
+        """Return whether this node has had no part in `order` yet, the newest that there is, whatever its number.
+
+        Two may have begun one of a number, and a command may not know how far launchers have come.
+        """
+        entered = self.entered
+        return order.age > entered.age if entered is not None else self.report.has_not_begun(order)
 
     def expect(self, order: Order, member: Member) -> None:
         """Begin a generation as soon as somebody has answered a tick that was sent for it."""
@@ -229,6 +229,7 @@ class Launcher:
 
     def adopt(self, order: Order, member: Member) -> None:
         """Go on in a new generation: the frameworks' launchers agree by themselves on who takes part."""
+        self.entered = order
         self.lease.move_on(order.id, order.nodes, member.node, boot_time())
         self.links.meet(order)
         self.say(generation=order.number)

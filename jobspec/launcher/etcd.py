@@ -7,6 +7,8 @@ import contextlib
 import json
 from typing import TYPE_CHECKING
 
+from jobctl.jobspec.launcher.files import parse_json
+
 if TYPE_CHECKING:
     from typing import Any, List, Optional
 
@@ -117,9 +119,11 @@ class Etcd:
             raise
         self.connection = connection
         try:
-            found: Json = json.loads(text)  # a stream, that of keepalive, has its one result on the first line
+            said = parse_json(text)  # a stream, that of keepalive, has its one result on the first line
         except ValueError:
-            found = {"error": text or answer.reason}
+            said = None
+        # A proxy in between answers with anything.
+        found: Json = said if isinstance(said, dict) else {"error": text or answer.reason}
         if answer.status != 200 or "error" in found:
             error = found.get("error") or found.get("message") or answer.reason  # 3.6 has no `error`
             raise EtcdError(error["message"] if isinstance(error, dict) else str(error), answer.status)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.launcher.etcd import of64, text64
+from jobctl.jobspec.launcher.files import parse_json
 from jobctl.jobspec.launcher.lease import NOBODY
 from jobctl.jobspec.launcher.order import Order
 from jobctl.jobspec.launcher.session_messages import NodeCourse
@@ -57,10 +57,10 @@ class JobKeys:
         revision = str(there["mod_revision"]) if there else "0"
         # That the generation is still the one that was read.
         self.unchanged: Json = {"key": text64(prefix + "/generation"), "target": "MOD", "mod_revision": revision}
-        self.order = Order.from_json(json.loads(of64(there["value"]))) if there else None
+        self.order = Order.from_json(parse_json(of64(there["value"]))) if there else None
         self.nodes: List[int] = list(self.order.nodes) if self.order else []
         over = self.items.get(over_key(prefix))
-        self.over = json.loads(of64(over["value"]))["generation"] if over else None
+        self.over = parse_json(of64(over["value"]))["generation"] if over else None
 
     def of_node(self, node: int) -> Optional[Json]:
         """Return the key of a node, None while nobody has it."""
@@ -99,7 +99,7 @@ class JobKeys:
 def course_in(item: Optional[Json]) -> Optional[NodeCourse]:
     """Return what the key of a node says of it; None for nothing, also where an earlier version has written it."""
     try:
-        return NodeCourse.from_json(json.loads(of64(item["value"]))["course"]) if item is not None else None
+        return NodeCourse.from_json(parse_json(of64(item["value"]))["course"]) if item is not None else None
     except (AttributeError, KeyError, TypeError, ValueError):
         return None
 

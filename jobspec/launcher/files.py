@@ -64,11 +64,19 @@ def overwrite(path: str, text: bytes) -> bool:
         os.close(handle)
 
 
+def parse_json(text: str) -> Any:
+    """Return the value in a text of JSON. Raises ValueError for what is not JSON, or is nested too deep."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("the JSON is nested too deep") from None
+
+
 def read_json(path: str) -> Optional[Json]:
     """Return the JSON object in `path`, None if there is none."""
     try:
         with open(path, encoding="utf-8") as file:
-            value = json.load(file)
+            value = parse_json(file.read())
     except (OSError, ValueError):
         return None
     return value if isinstance(value, dict) else None

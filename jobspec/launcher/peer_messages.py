@@ -29,7 +29,8 @@ class StacksMessage:
 class PeerMessage:
     """What one launcher tells another one of its generation: one of these at a time.
 
-    `from_json` raises KeyError, TypeError or ValueError for what no launcher has sent: anybody can send a datagram.
+    `from_json` raises AttributeError, KeyError, OverflowError, RecursionError, TypeError or ValueError for what no launcher
+    has sent: anybody can send a datagram.
     """
 
     generation: Optional[str]

@@ -171,7 +171,9 @@ class PeerLinks:
                 data, sender = self.socket.recvfrom(LARGEST)
             except OSError:
                 return
-            with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
+            # Anybody can send anything here: an infinite number of a node overflows, and what is nested deep exhausts the
+            # stack, as it is parsed or where an answer repeats it.
+            with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
                 self.hear(PeerMessage.from_json(json.loads(data.decode())), sender)
 
     def hear(self, message: PeerMessage, sender: Any) -> None:

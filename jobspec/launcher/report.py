@@ -86,9 +86,14 @@ class Report:
         own = Headway(fields.progress, max(0.0, (fields.finished_at or now) - began) if began is not None else 0.0)
         return own.furthest(before) if reached == self.reached else own
 
-    def is_before(self, order: Order) -> bool:
-        """Return whether `order` is a generation after the current one."""
-        return (order.began, order.number) > self.reached
+    def has_not_begun(self, order: Order) -> bool:
+        """Return whether no launcher before this one has begun `order`, the newest that there is.
+
+        It would have reported its number then, or that of a later order, which would be the newest. Without a base, in a
+        job with etcd for one, only a greater number is newer.
+        """
+        number = order.began, order.number
+        return number > self.reached or (order.base is not None and number != self.reached)
 
     def is_of(self, order: Order) -> bool:
         """Return whether `order` has the current generation's number."""

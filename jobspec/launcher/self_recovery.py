@@ -221,6 +221,7 @@ class SelfRecovery:
     def resume(self, order: Order, member: Member) -> None:
         """Take part again in a generation that the launcher before this one has begun: what that one ran is no more."""
         launcher, state = self.launcher, self.launcher.report.state
+        launcher.entered = order
         if launcher.links.majority is not None and launcher.lease.generation != order.lease:
             self.ask(order, member)
         if state in ("waiting", "stopped") and launcher.pending is None:

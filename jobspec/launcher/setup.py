@@ -42,7 +42,7 @@ class Setup:
         self.log = os.path.join(launcher.dir, "logs", "setup.log")
 
     def run(self) -> bool:
-        """Run them, unless that was done. Returns False if an order has ended them. Raises Problem."""
+        """Run them, unless that was done. Returns False if an order or a signal has ended them. Raises Problem."""
         if self.done:
             return True
         for command in self.launcher.launch.setup:
@@ -65,22 +65,27 @@ class Setup:
         return True
 
     def run_one(self, command: str, log: int) -> Optional[int]:
-        """Run one setup command, and stop it if this launcher is told to stop; None: by an order."""
+        """Run one setup command; return its exit code, None if it is ended because what runs is to end."""
         launcher = self.launcher
         environ = {**os.environ, **secret_values(launcher.launch.secrets, launcher.secrets)}
         child = spawn(["/bin/sh", "-c", command], environ, launcher.launch.workdir, log)
         while True:
             code = child.poll()
-            if code is not None:
-                kill_descendants()
-                return code if code >= 0 else 128 - code
-            if launcher.signal is not None or os.getppid() != launcher.guard or not launcher.lease.held(boot_time()):
-                kill_descendants()
-                return 143
-            if launcher.orders.tells_to_end():
-                kill_descendants()
+            ends = self.is_to_end()
+            if code is None and not ends:
+                launcher.pause(POLL_SETUP)
+                continue
+            kill_descendants()
+            # What ends this launcher may have ended the command first, as where a host shuts down.
+            if code is None or (ends and code != 0):
                 return None
-            launcher.pause(POLL_SETUP)
+            return code if code >= 0 else 128 - code
+
+    def is_to_end(self) -> bool:
+        """Say whether what runs is to end: by a signal, as the guard has died, as the lease is over, or by an order."""
+        launcher = self.launcher
+        told = launcher.signal is not None or os.getppid() != launcher.guard
+        return told or not launcher.lease.held(boot_time()) or launcher.orders.tells_to_end()
 
 
 def secret_values(names: Sequence[str], path: Optional[str]) -> Dict[str, str]:

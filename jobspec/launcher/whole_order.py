@@ -8,6 +8,7 @@ import json
 import zlib
 from typing import TYPE_CHECKING
 
+from jobctl.jobspec.launcher.files import parse_json
 from jobctl.jobspec.launcher.order import Order
 from jobctl.jobspec.launcher.records import record
 
@@ -37,8 +38,8 @@ def unpacked(text: str) -> Optional[Order]:
     """Return the order in a text, None where there is none that this launcher can follow."""
     try:
         data = zlib.decompressobj().decompress(base64.b64decode(text), WHOLE)
-        return Order.from_json(json.loads(data.decode()))
-    except (AttributeError, KeyError, TypeError, ValueError, zlib.error):
+        return Order.from_json(parse_json(data.decode()))
+    except (AttributeError, KeyError, OverflowError, TypeError, ValueError, zlib.error):
         return None
 
 

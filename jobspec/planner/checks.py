@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from jobctl.jobspec.frameworks.base import Seat, Start
 from jobctl.jobspec.plan import types
+from jobctl.jobspec.plan.generation import members, with_ports
 from jobctl.jobspec.planner.context import PlanError
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ def check_nodes(spec: Spec, nodes: Sequence[types.Node], starts: Mapping[Seat, S
     """
     _refuse_unequal(nodes, starts)
     _refuse_neighbours(nodes)
+    _refuse_ports(spec, nodes)
     if not one_machine:
         _refuse_unshared(spec, nodes)
 
@@ -72,3 +74,18 @@ def _refuse_neighbours(nodes: Sequence[types.Node]) -> None:
             ("ps", "servers"),
             "have at most one server on each host",
         )
+
+
+def _refuse_ports(spec: Spec, nodes: Sequence[types.Node]) -> None:
+    port = spec.rendezvous.port
+    if port is None:
+        return
+    try:
+        with_ports(members(nodes), nodes, port)
+    except LookupError:
+        raise PlanError(
+            "out-of-range",
+            f"processes also listen at ports after {port}, and there are too few before 65535",
+            ("rendezvous", "port"),
+            "choose a lower one",
+        ) from None

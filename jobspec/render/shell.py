@@ -114,9 +114,9 @@ def _run_service(service: Service) -> str:
 def look_script(plan: Plan, node: Node, name: str, work: str, command: tuple[str, ...], look: Look) -> bytes:
     """Return a script that runs `command` in a container like that of `node`, called `name`, and removes it.
 
-    `work` is the job's work directory on the host, where its code lies if it was sent.
+    `work` is the job's work directory on the host.
     """
-    sent = plan.sent if look.code else Sent()
+    sent = plan.sent if look.place else Sent()
     mounts = node.container.mounts if look.mounts else ()
     given = replace(container.alike(node.container), pull="never", mounts=mounts, restart="no")
     labels = (("jobctl.job", plan.job), ("jobctl.role", "look"), ("jobctl.owner", plan.owner))
@@ -130,9 +130,7 @@ def look_script(plan: Plan, node: Node, name: str, work: str, command: tuple[str
             *_each("--add-host", container.own_name(node)),
             *_each("--label", [f"{key}={value}" for key, value in labels]),
         ],
-        alike=_looking(
-            sent, given, node.launch.workdir if look.code else None, look.secrets and bool(node.launch.secrets)
-        ),
+        alike=_looking(sent, given, node, look.place),
         image=node.container.image,
         command=command,
     )
@@ -141,24 +139,34 @@ def look_script(plan: Plan, node: Node, name: str, work: str, command: tuple[str
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What a container for a look around has of the job's: the user's mounts, its code, its secrets' file."""
+    """What a container for a look around has of the job's: the user's mounts, and code, data and secrets if it has a `place`.
+
+    That is its folder below the work directory, where code and secrets are. It may change the file of its secrets.
+    """
 
     mounts: bool = True
-    code: bool = False
-    secrets: bool = False
+    place: str = ""
     flags: tuple[str, ...] = ()
 
 
-def _looking(sent: Sent, given: Container, workdir: str | None, secrets: bool) -> Rendered:
-    mounts = [mount for mount in container.job_mounts(sent, secrets) if mount.source not in ("launcher.py", "run")]
+def _looking(sent: Sent, given: Container, node: Node, place: str) -> Rendered:
+    mounts = container.job_mounts(sent, bool(place and node.launch.secrets))
     text = shell_template("ssh_alike.sh.j2").render(
-        job_mounts=[_below_work(mount) for mount in mounts],
+        job_mounts=[
+            _below_work(_in_place(mount, place)) for mount in mounts if mount.source not in ("launcher.py", "run")
+        ],
         options=list(_options(given)),
         user=container.user(given),
-        workdir=workdir,
+        workdir=node.launch.workdir if place else None,
         escape_hatch=given.options,
     )
     return Rendered(text)
+
+
+def _in_place(mount: Mount, place: str) -> Mount:
+    if mount.source.startswith("../"):  # data, which all share
+        return mount
+    return replace(mount, source=f"{place}/{mount.source}", read_only=mount.read_only and mount.source != "secrets")
 
 
 def _own_options(node: Node | Service) -> Iterator[Option]:

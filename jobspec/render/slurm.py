@@ -18,7 +18,7 @@ from jobctl.jobspec.render.launcher import allocation, launcher
 from jobctl.jobspec.render.payload import handed_over, launch_json
 from jobctl.jobspec.render.quote import Rendered
 from jobctl.jobspec.render.slurm_container import container_script, image_settings
-from jobctl.jobspec.spec.durations import for_slurm
+from jobctl.jobspec.spec.durations import EARLIEST_SIGNAL, for_slurm
 
 BATCH, PROGRAM = "job.sbatch", "allocation.py"
 TO_SAVE = 30.0  # seconds between the warning of the time limit and that limit, beside the grace of processes
@@ -121,8 +121,8 @@ def batch_options(plan: Plan) -> Iterator[tuple[str, str | None]]:
 
 
 def _warning(grace: float, limit: float | None) -> int:
-    """Return how many seconds before the time limit processes are told to end."""
-    seconds = math.ceil(grace + TO_SAVE)
+    """Return how many seconds before the time limit processes are told to end, as early as Slurm can."""
+    seconds = min(math.ceil(grace + TO_SAVE), EARLIEST_SIGNAL)
     return min(seconds, max(1, int(limit / 2))) if limit else seconds
 
 

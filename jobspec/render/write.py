@@ -8,9 +8,10 @@ known to be the user's: it is neither overwritten nor deleted.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from hashlib import sha256
+from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from jobctl.jobspec.render.artefact import Artefact
 
 LIST = ".jobctl-render"
+HELD = 16 << 20  # bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +40,8 @@ class Written:
 def write(artefacts: Iterable[Artefact], out: Path) -> Written:
     """Write `artefacts` below `out` and remove what an earlier render left there.
 
-    Raises RenderError if `out` holds something that is not of a render, or cannot be written.
+    Raises RenderError if `out` holds something that is not of a render, or cannot be written. Where an artefact cannot be
+    made, nothing is written, unless all until then are larger than memory should hold.
     """
     try:
         return _write(artefacts, out)
@@ -49,16 +52,28 @@ def write(artefacts: Iterable[Artefact], out: Path) -> Written:
 def _write(artefacts: Iterable[Artefact], out: Path) -> Written:
     earlier = _listed(out)
     target = _Target(out, earlier)
+    rest = iter(artefacts)
+    held = list(_beginning(rest))
     out.mkdir(parents=True, exist_ok=True)
     # Listed before it is written, so that a render that was killed can be repeated.
     with (out / LIST).open("ab", buffering=0) as growing:
-        for artefact in artefacts:
+        for artefact in chain(held, rest):
             target.check(artefact.path)
             growing.write(target.listed(artefact))
             target.put(artefact)
     removed, kept = _remove_stale(out, {path: hashes for path, hashes in earlier.items() if path not in target.lines})
     _replace_list(out, b"".join(target.lines.values()))
     return Written(len(target.lines), removed, kept)
+
+
+def _beginning(artefacts: Iterator[Artefact]) -> Iterator[Artefact]:
+    """Yield as many artefacts as are held before the first of them is written: all, except those of thousands of hosts."""
+    size = 0
+    for artefact in artefacts:
+        yield artefact
+        size += len(artefact.content)
+        if size > HELD:
+            return
 
 
 class _Target:

@@ -14,6 +14,7 @@ _SLURM = re.compile(r"(?:(\d{1,5})-)?(\d{1,6})(?::(\d{1,6}))?(?::(\d{1,6}))?", r
 _SECONDS = (86400.0, 3600.0, 60.0, 1.0, 0.001)
 
 LONGEST = 100 * 365 * 86400.0  # seconds; what waits that long waits for ever, and clocks end after 292 years
+EARLIEST_SIGNAL = 65535  # seconds before its time limit at which Slurm signals a job at the earliest
 
 
 def is_duration(text: str) -> bool:

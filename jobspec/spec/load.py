@@ -16,7 +16,7 @@ from jobctl.jobspec.spec.names import is_name
 from jobctl.jobspec.spec.overrides import apply_override
 from jobctl.jobspec.spec.partial import draft
 from jobctl.jobspec.spec.problems import validate
-from jobctl.jobspec.spec.source import BadSource, Source, YamlNode, read_text
+from jobctl.jobspec.spec.source import BadSource, Source, YamlNode, folder_of, read_text
 from jobctl.jobspec.spec.variables import fill_in, pass_through
 from jobctl.jobspec.spec.yaml_reader import parse
 
@@ -60,7 +60,7 @@ def load_spec(path: Path, *, environ: Mapping[str, str], overrides: Sequence[str
 
 def load_text(path: Path, text: str | None, *, environ: Mapping[str, str], overrides: Sequence[str] = ()) -> Loaded:
     """Load a spec from `text` as if it were in `path` (None: from the file itself)."""
-    directory = Path(os.path.abspath(path)).parent
+    directory = Path(os.path.abspath(folder_of(path)))
     file = str(path)
     given = text or ""
     try:
@@ -156,7 +156,7 @@ def _filled_in(root: YamlNode, path: Path) -> str | None:
     entry = root.get("name")
     if entry is None or "$" not in entry[1].text:
         return None
-    variables, _ = dot_env(Path(os.path.abspath(path)).parent, os.environ)
+    variables, _ = dot_env(Path(os.path.abspath(folder_of(path))), os.environ)
     missing: list[str] = []
     try:
         name = interpolate(entry[1].text, {**variables, **os.environ}, lambda variable, *_: missing.append(variable))

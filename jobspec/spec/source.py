@@ -164,8 +164,33 @@ class SilentPipe(Exception):
     """A named pipe into which nobody writes."""
 
 
+# What pipes have given, by their places: each gives it once, and a command reads a spec more than once.
+_GIVEN: dict[tuple[str, int, int], bytes] = {}
+_DESCRIPTOR = re.compile(r"/dev/(stdin|fd/\d+)|/proc/(self|\d+)/fd/\d+")
+
+
+def is_descriptor(path: Path) -> bool:
+    """Say whether a path names an open file of this process, as `/dev/stdin` does, and what a shell puts for `<(command)`."""
+    return _DESCRIPTOR.fullmatch(os.path.abspath(path)) is not None
+
+
+def folder_of(path: Path) -> Path:
+    """Return the folder that relative paths in a file refer to; of an open file of this process, the current one."""
+    return Path() if is_descriptor(path) else path.parent
+
+
 def _read(path: Path) -> bytes:
     """Return the beginning of a file. Raises SilentPipe, and OSError."""
+    about = os.stat(path)
+    if stat.S_ISREG(about.st_mode):
+        return _content(path)
+    place = (os.path.abspath(path), about.st_dev, about.st_ino)
+    if place not in _GIVEN:
+        _GIVEN[place] = _content(path)
+    return _GIVEN[place]
+
+
+def _content(path: Path) -> bytes:
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a named pipe would wait for its writer, without a word
     with os.fdopen(handle, "rb") as file:
         begin = _first_byte(handle) if stat.S_ISFIFO(os.fstat(handle).st_mode) else b""

@@ -281,7 +281,7 @@ class Supervisor:
         self.actions.repeats = self._retry.what == identity(decision)
         try:
             with self.deployer.lock("supervisor"):
-                done = self._apply(decision, observed, feed)
+                done = self._apply_or_end(decision, observed, feed)
             if done and not isinstance(decision, Repair):  # that one is over when it is not decided again
                 self._retry.done()
             else:
@@ -296,13 +296,9 @@ class Supervisor:
             self._retry.failed(identity(decision), self.clock.now())
             self.recorder.record("waiting", lost.message)
         except (DeployError, PlanError) as error:
-            changes = isinstance(decision, Change | Grow)  # what runs goes on without it
-            if runs(observed) and (changes or isinstance(error, DeployError)):  # a plan does not mend itself
-                self._retry.failed(identity(decision), self.clock.now())
-                words = f"cannot {'change' if changes else 'restart'} the job: {error.message}"
-                self.recorder.once(error.message, "waiting", words, lasting=True)
-            else:
-                self.actions.end("failed", f"cannot restart: {error.message}. {error.hint or ''}".strip())
+            self._retry.failed(identity(decision), self.clock.now())
+            words = f"cannot {'change' if isinstance(decision, Change | Grow) else 'restart'} the job: {error.message}"
+            self.recorder.once(error.message, "waiting", words, lasting=True)
 
     def _give_way(self) -> None:
         """Let a command go first that waits in the midst of a change: after a failure it begins the next generation at once."""
@@ -320,6 +316,22 @@ class Supervisor:
             decision = again if isinstance(again, Restart) else decision
         self.recorder.failure(decision, observed)
         return decision, observed
+
+    def _apply_or_end(self, decision: Decision, observed: Observed, feed: Feed) -> bool:
+        """Carry a decision out, or end the job if that cannot be done and nothing runs that could go on.
+
+        With the lock held: a command that waited for it would count on launchers that end. Raises DeployError, PlanError.
+        """
+        try:
+            return self._apply(decision, observed, feed)
+        except (HostError, LockLost):
+            raise
+        except (DeployError, PlanError) as error:
+            changes = isinstance(decision, Change | Grow)  # what runs goes on without it
+            if runs(observed) and (changes or isinstance(error, DeployError)):  # a plan does not mend itself
+                raise
+            self.actions.end("failed", f"cannot restart: {error.message}. {error.hint or ''}".strip())
+            return True
 
     def _apply(self, decision: Decision, observed: Observed, feed: Feed) -> bool:
         """Carry a decision out that still holds now that nobody else changes the job; say whether all of it was done."""

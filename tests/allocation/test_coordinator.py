@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from jobctl.jobspec.allocation.coordinator import Coordinator
-from jobctl.jobspec.allocation.messages import Datagrams
+from jobctl.jobspec.allocation.messages import ANSWER_KEYS, Datagrams
 from jobctl.jobspec.spec.checks.slurm import MOST_NODES
 
 TEMPLATE = {
@@ -154,7 +154,7 @@ def test_where_all_nodes_are_fits_into_one_datagram(tmp_path: Path, monkeypatch:
     for host in hosts:
         job.hear(host, address="255.255.255.255")
     job.coordinator.place(job.now)
-    hearing = Datagrams(job.coordinator.token)
+    hearing = Datagrams(job.coordinator.token, ANSWER_KEYS)
     monkeypatch.undo()
     job.hear(hosts[-1], address="127.0.0.1", port=hearing.port)
     select.select([hearing.socket], [], [], 60.0)

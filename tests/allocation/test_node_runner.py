@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from jobctl.jobspec.allocation.launching import reason_in
-from jobctl.jobspec.allocation.messages import TICK, TOKEN, Datagrams
+from jobctl.jobspec.allocation.messages import TICK, TICK_KEYS, TOKEN, Datagrams
 from jobctl.jobspec.allocation.node_runner import FIRST_TICKS, NodeRunner, pause_after
 from jobctl.jobspec.render.launcher import allocation
 from tests.slurm.cluster import wait_for
@@ -29,7 +29,7 @@ class PlayedCoordinator:
     """Answers one runner, whose launchers `start.sh` plays."""
 
     def __init__(self, work: Path) -> None:
-        self.work, self.datagrams, self.said = work, Datagrams("t"), dict[str, Any]()
+        self.work, self.datagrams, self.said = work, Datagrams("t", TICK_KEYS), dict[str, Any]()
         settings = {"host_timeout": 60, "stop_grace": 1, "container": "none", "runner_python": sys.executable}
         (work / "allocation.py").write_bytes(allocation())
         (work / "slurm.json").write_text(json.dumps(settings))

@@ -264,6 +264,11 @@ def test_help_of_every_command_has_an_example(jobctl: Any) -> None:
         assert f"Example: jobctl {name}" in jobctl(name, "--help").out
 
 
+def test_help_says_how_set_takes_text_as_it_is(jobctl: Any) -> None:
+    helped = " ".join(jobctl("validate", "--help").out.split())
+    assert """in YAML; text with quotes in it is taken as it is: --set "env.A='x # y'".""" in helped
+
+
 def test_report_without_history_says_so(jobctl: Any, tmp_path: Path) -> None:
     for argv in (("report",), ("report", "small", "-o", "-")):
         ran = jobctl(*argv)

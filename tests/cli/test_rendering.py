@@ -100,3 +100,17 @@ def test_render_takes_the_options_of_up(jobctl: Any, tmp_path: Path) -> None:
     (tmp_path / "ssh_config").write_text("Host *\n")
     assert jobctl("render", "--ssh-config", "ssh_config").code == 0
     assert jobctl("render", "--ssh-config", "gone").code == 2
+
+
+def test_a_folder_that_enroot_cannot_mount_is_refused_before_anything_is_written(jobctl: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "my jobs"
+    folder.mkdir()
+    (folder / "job.yaml").write_text(f"{SPEC}image: img\nslurm: {{container: enroot}}\n")
+    ran = jobctl("render", "my jobs/job.yaml", "--target", "slurm", "--out", "out")
+    assert (ran.code, Path("out").exists()) == (2, False)
+    lines = ran.err.splitlines()
+    assert [*lines[:2], *(line for line in lines if line.startswith("hint"))] == [
+        f"error: Enroot cannot mount a path with a colon, a space, `$` or a backslash: `{folder}` [slurm-container]",
+        " --> my jobs/job.yaml:7:20",
+        "hint: it is the spec's folder: name another, `slurm: {directory: /shared/jobs}`",
+    ]

@@ -229,6 +229,49 @@ def test_buildkit_is_the_clients(
     assert not Path(about["env"]["DOCKER_HOST"].removeprefix("unix://")).exists()
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "hidden"),
+    [
+        ("SSH_PRIVATE_KEY", "s3cr3t", True),
+        ("SSH_AUTH_SOCK", "/a", False),
+        ("path", "/x", True),
+        ("LD_PRELOAD", "/x", False),
+        ("https_proxy", "http://proxy:3128", False),
+        ("NO_PROXY", "a,.b", False),
+    ],
+)
+def test_only_what_would_change_the_client_is_in_its_arguments(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str, value: str, hidden: bool
+) -> None:
+    (folder / "Dockerfile").write_text("FROM base:1\nRUN --mount=type=cache,target=/c make\n")
+    told = client(tmp_path, monkeypatch, "28.2.2")
+    engine: Any = EngineOfSockets([])
+    build_image(engine, named(folder, args=((key, value),)), "demo", lambda line: None)
+    about = json.loads(told.read_text())
+    assert about["argv"][-3:] == ["--build-arg", key if hidden else f"{key}={value}", "-"]
+    assert (about["env"].get(key) == value) is hidden
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "hint"),
+    [
+        ("http_proxy", "http://me:s3cr3t@proxy", "name the proxy in `proxies`"),
+        ("HTTPS_PROXY", "me:s3cr3t@proxy:3128", "name the proxy in `proxies`"),
+        ("DOCKER_PASSWORD", "s3cr3t", "another name"),
+        ("DOCKER_AUTH_CONFIG", "s3cr3t", "another name"),
+    ],
+)
+def test_credentials_that_would_be_in_arguments_are_refused(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str, value: str, hint: str
+) -> None:
+    (folder / "Dockerfile").write_text("FROM base:1\nRUN --mount=type=cache,target=/c make\n")
+    told = client(tmp_path, monkeypatch, "28.2.2")
+    engine: Any = EngineOfSockets([])
+    with pytest.raises(HostError, match=f"`{key}` looks like credentials") as failed:
+        build_image(engine, named(folder, args=((key, value),)), "demo", lambda line: None)
+    assert (hint in str(failed.value.hint), "s3cr3t" in failed.value.message, told.exists()) == (True, False, False)
+
+
 def test_a_build_with_buildkit_fails(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "Dockerfile").write_text("FROM base:1\nRUN --mount=type=cache,target=/c make\n")
     client(tmp_path, monkeypatch, "20.10.24", code=3)

@@ -6,13 +6,15 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import pytest
+
 from jobctl.jobspec.deploy.apply.clock import Clock
 from jobctl.jobspec.deploy.apply.executor import Done, Execution, Transition, execute, fresh_run
 from jobctl.jobspec.deploy.apply.reconcile import Step, Wanted, reconcile
 from jobctl.jobspec.deploy.model.control import Control, JobResult, Ledger, newest
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode
-from jobctl.jobspec.plan.generation import Generation, HotSpare, first_generation
+from jobctl.jobspec.plan.generation import Base, Generation, HotSpare, first_generation
 from jobctl.jobspec.plan.recovery import Failure
 from jobctl.jobspec.plan.types import Checkpoint, HostRef, Node, Plan
 from tests.tools.failures import failed
@@ -52,6 +54,7 @@ class World:
     dies: str | None = None  # whose engine goes away when the processes are ended
     image: None = None
     done: list[str] = field(default_factory=list)
+    now: Observed = RUNNING  # how the job is once all that comes before the generation is done
     ledger: Ledger | None = None  # what went with the generation that has begun
     spares: tuple[HotSpare, ...] | None = (
         None  # those that launchers may use by themselves in it; None: they begin nothing
@@ -76,6 +79,9 @@ class World:
         return {host: DOWN for host in self.away if host in hosts} | {
             host: error for host, error in self.broken.items() if host in hosts
         }
+
+    def observe(self) -> Observed:
+        return self.now
 
     def next_generation(self, plan: Plan, last: Generation, grace: float, nodes: Sequence[Node]) -> Generation:
         return replace(last, number=last.number + 1)
@@ -126,6 +132,18 @@ def test_a_change_is_made_when_all_hosts_are_ready() -> None:
     world = World()
     done = run(world)
     assert (world.done, done.held, dict(done.failed)) == (["engines of h0 h1 within 0 s", *REPLACED], False, {})
+
+
+@pytest.mark.parametrize("reached", [3, 4])
+def test_a_generation_is_counted_from_the_last_one_that_anything_has_reached(reached: int) -> None:
+    """While hosts are prepared, launchers go on; they may begin one more before they hear that the job is stopped."""
+    third = replace(RUNNING.control, generation=replace(first_generation(TWO), number=3))
+    world, noted = World(now=replace(RUNNING, control=third, nodes=(RUNS[0], replace(RUNS[1], generation=reached)))), []
+    transition = Transition(CHANGED, RUNNING, reconcile(CHANGED, RUNNING))
+    generation = execute(world, transition, Now(), noted.append).generation  # type: ignore[arg-type]
+    assert generation is not None
+    assert (generation.number, generation.base) == (reached + 1, Base(reached + 1, generation.rendezvous.id))
+    assert (world.done[-1], noted[-1].generation) == (f"begin {reached + 1}", reached + 1)
 
 
 def test_a_node_leaves_once_all_processes_have_ended_and_before_the_others_begin() -> None:

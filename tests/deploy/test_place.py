@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from jobctl.jobspec.deploy.host.collecting import collect
 from jobctl.jobspec.deploy.host.containers import _seen
 from jobctl.jobspec.deploy.host.host_job import HostJob, is_full
 from jobctl.jobspec.deploy.host.webhooks import leave_webhooks
@@ -82,6 +83,24 @@ def test_webhooks_of_launchers_are_kept_as_secrets_are(host_job: HostJob) -> Non
     assert not (work / "secrets").exists()
 
 
+@pytest.mark.parametrize("tool", ["rm", "mv"])
+def test_what_somebody_else_removes_at_the_same_time_is_removed(
+    host_job: HostJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tool: str
+) -> None:
+    """`down` ends the command of a `run`, and both remove what that needed."""
+    work, quicker = sent(host_job), tmp_path / "bin" / tool
+    quicker.parent.mkdir()
+    gone = {
+        "rm": 'if [ "$1" = -rf ] && [ ! -e "$0.2" ]; then /bin/rm -rf -- "$3"; : > "$0.2"; exit 1; fi',
+        "mv": f"/bin/rm -rf {work}",
+    }
+    quicker.write_text(f'#!/bin/sh\n{gone[tool]}\nexec /bin/{tool} "$@"\n')
+    quicker.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{quicker.parent}:/usr/bin:/bin")
+    host_job.erase()
+    assert not work.parent.exists()
+
+
 def test_a_generation_is_handed_over_and_seen(host_job: HostJob) -> None:
     work, ledger = sent(host_job), Ledger(1.0, "code")
     host_job.hand_over(ledger_json(ledger), control_json(GENERATION))
@@ -131,13 +150,13 @@ def test_a_launcher_that_is_on_its_way_is_told_from_the_dead_one(host_job: HostJ
 
 
 def test_logs_and_outputs_are_collected(host_job: HostJob, tmp_path: Path) -> None:
-    assert host_job.collect(tmp_path / "none") == 0
+    assert collect(host_job, tmp_path / "none") == 0
     work = sent(host_job)
     for name in ("node-0/logs/1/workerlog.0", "node-0/processes/1/0.json", "outputs/runs/a", "node-0/progress/0"):
         (work / name).parent.mkdir(parents=True, exist_ok=True)
         (work / name).write_text(name)
     into = tmp_path / "into"
-    assert host_job.collect(into) == 3
+    assert collect(host_job, into) == 3
     assert sorted(str(path.relative_to(into)) for path in into.rglob("*") if path.is_file()) == [
         "node-0/logs/1/workerlog.0",
         "node-0/processes/1/0.json",

@@ -38,6 +38,8 @@ def tried(*numbers: int) -> Exception:
         (paramiko.AuthenticationException("no"), "key-refused"),
         (PermissionError(errno.EACCES, "Permission denied", "/root/key"), "no-identity"),
         (paramiko.PasswordRequiredException("no"), "key-locked"),
+        (system(errno.EMFILE), "too-many-files"),
+        (OSError(errno.EMFILE, "Too many open files", "/root/.ssh/known_hosts"), "too-many-files"),
         (EOFError(), "lost"),
         (paramiko.SSHException("Unable to open channel."), "lost"),
     ],

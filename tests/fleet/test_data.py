@@ -161,11 +161,14 @@ def test_a_user_in_the_group_docker_leaves_nothing_of_root(jobs: Jobs, target: s
         assert {owner for home in homes for owner in owners(home / ".jobctl")} == {4242}
         assert jobs.run("down").returncode == 0
         # As root in the containers, but not on the hosts: what they wrote is removed all the same.
-        jobs.spec(SPEC)
+        jobs.spec(SPEC + "outputs: [runs/]\n")
         up = jobs.up("--target", target)
         assert up.returncode == 0, up.stderr
-        down = jobs.run("down")
-        assert down.returncode == 0, down.stderr
+        jobs.ok("exec", "--node", "1", "--", "sh", "-c", "umask 077; echo kept > runs/private")
+        pull = jobs.command("pull", codes=(4,))
+        assert "outputs/runs/private: Cannot open: Permission denied" in pull.stderr
+        down = json.loads(jobs.ok("down", "-o", "json"))
+        assert (Path(down["logs"]) / "outputs" / "h2" / "runs" / "private").read_text() == "kept\n"
         assert [path for home in homes for path in home.glob(".jobctl/**/*")] == []
     finally:
         jobs.fleet.ssh_config.write_text(text)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from jobctl.jobspec.importers.draft import Found, ImportProblem
 from jobctl.jobspec.importers.jobs import ImportContext, import_command, import_text, references
 from jobctl.jobspec.importers.names import fitted, is_secret, job_name
+from jobctl.jobspec.importers.notes import concealed, to_check
 from jobctl.jobspec.importers.write import hosts_text, scalar, spec_text
 from jobctl.jobspec.spec.hosts import parse_hosts
 from jobctl.jobspec.spec.load import Loaded, load_text
@@ -182,9 +183,80 @@ def test_no_command_crashes_the_import(argv: list[str]) -> None:
         ["bash", "-c", "wandb login s3cr3t; export AWS_SECRET_ACCESS_KEY=s3cr3t; torchrun --nnodes=$AWS_SECRET_ACCESS_KEY a.py"],
         ["bash", "-c", "export TOKEN=s3cr3t; curl -H \"X: $TOKEN\" http://x; docker login -p s3cr3t; torchrun a.py; torchrun b.py"],
         ["bash", "-c", "if x; then API_KEY=s3cr3t; fi; export API_KEY; Y=$API_KEY torchrun a.py $API_KEY"],
+        ["bash", "-c", "export TOKEN=$(curl -H 'Authorization: Bearer s3cr3t' http://x); torchrun a.py"],
+        ["bash", "-c", "export TOKEN=$(curl http://me:s3cr3t@x); torchrun a.py"],
+        ["docker", "run", "--label", "api_token=s3cr3t", "-l", "team.key=s3cr3t", "img", "torchrun", "train.py"],
+        ["srun", "--comment=a=b,password=s3cr3t", "--export=ALL,MY_KEY=s3cr3t", "torchrun", "train.py"],
+        ["torchrun", "--rdzv-conf", "a=1,auth_key=s3cr3t", "--run-path=http://me:s3cr3t@h", "train.py"],
     ],
 )  # fmt: skip
 def test_secrets_are_not_written_down(argv: list[str]) -> None:
     job = import_command(argv, CONTEXT)
     assert "s3cr3t" not in spec_text(job, "a command") + hosts_text(job, "a command")
     assert loaded(job).ok
+
+
+BATCH = """\
+#SBATCH --nodes=2 --ntasks-per-node=1 --gres=gpu:8
+#SBATCH --comment="my password: s3cr3t"
+#SBATCH --export=ALL,HF_TOKEN=s3cr3t,LR=$1,HOST
+srun torchrun train.py
+"""
+
+
+def test_variables_of_a_batch_script_s_export_are_those_of_the_job() -> None:
+    """As those of `srun --export`: a secret without its value."""
+    job = import_text(BATCH, CONTEXT)
+    assert (job.fields["env"], job.fields["secrets"]) == ({"LR": "$$1"}, ("HF_TOKEN",))
+    assert "s3cr3t" not in spec_text(job, "run.sbatch")
+    assert loaded(job).ok
+
+
+MANIFEST = """\
+apiVersion: kubeflow.org/v1
+kind: PyTorchJob
+metadata: {name: a}
+spec:
+  pytorchReplicaSpecs:
+    Master:
+      template:
+        spec:
+          containers:
+            - name: pytorch
+              image: img
+              command: [torchrun, train.py]
+              env:
+                - {name: POD_UID, valueFrom: {fieldRef: {fieldPath: metadata.uid}}}
+                - {name: DB_PASSWORD, value: "my s3cr3t $(POD_UID)"}
+                - {name: PLACE, value: "$(POD_UID)"}
+"""
+
+
+def test_a_variable_that_kubernetes_fills_in_is_noted_without_its_secret() -> None:
+    notes = import_text(MANIFEST, CONTEXT).notes
+    assert [note for note in notes if "DB_PASSWORD" in note or "PLACE" in note] == [
+        "not carried over: DB_PASSWORD=… (what Kubernetes fills in is not known here)",
+        "not carried over: PLACE=$(POD_UID) (what Kubernetes fills in is not known here)",
+    ]
+    assert not any("s3cr3t" in note for note in notes)
+
+
+@pytest.mark.parametrize(
+    ("written", "note"),
+    [
+        ("line 3: #SBATCH --export=ALL,HF_TOKEN=hf_1,B=2", "line 3: #SBATCH --export=ALL,HF_TOKEN=…"),
+        ("--label a=1", "--label a=1"),
+        ("--db-password abc def", "--db-password …"),
+        ("--header=Authorization: Bearer abc", "--header=…"),
+        ("team.example.com/api-token=abc", "team.example.com/api-token=…"),
+        ("git clone https://me:p@ss@host/a.git", "git clone https://…@host/a.git"),
+        ("SSH_AUTH_SOCK=/s KEY=", "SSH_AUTH_SOCK=/s KEY="),
+    ],
+)
+def test_notes_conceal_values_that_look_secret(written: str, note: str) -> None:
+    assert concealed(written) == note
+
+
+def test_what_to_look_at_is_said_without_values_that_look_secret() -> None:
+    said = to_check("`A_KEY=s3cr3t` and http://me:s3cr3t@h:1 come from $$HOME: put them in")
+    assert said == "check: `A_KEY=…` and http://…@h:1 come from $HOME: put them in"

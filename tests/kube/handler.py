@@ -98,7 +98,7 @@ class Handler(BaseHTTPRequestHandler):
         else:
             self.retry_after = fault.retry_after
             code = int(fault.kind)
-            raise Refused(code, _WORDS.get(code, "Unknown"), f"told to fail with {code}")
+            raise Refused(code, _WORDS.get(code, "Unknown"), fault.words or f"told to fail with {code}")
 
     def _allow(self, asked: Asked) -> Answer | None:
         """Refuse what is denied; return what is said to one who asks whether it is, None to leave that to the cluster."""

@@ -40,6 +40,7 @@ class Fault:
     after: int = 0
     skip: int = 0  # requests that still go well
     retry_after: int | None = None
+    words: str = ""  # what a status comes with
     gate: threading.Event = field(default_factory=threading.Event)
     met: threading.Event = field(default_factory=threading.Event)  # a request has come that it is for
 

@@ -6,11 +6,15 @@ import json
 import struct
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from jobctl.jobspec.launcher import setup
 from jobctl.jobspec.launcher.files import last_lines
+from tests.tools.launches import launch_of
+from tests.tools.waiting import promptly
 
 from .conftest import PATIENCE
 
@@ -60,14 +64,45 @@ def test_a_setup_that_hangs_can_be_stopped(node: Any) -> None:
     node.gone()
 
 
+def test_a_setup_that_a_signal_ends_runs_again(node: Any) -> None:
+    """As the host shuts down, or its engine: nothing is wrong with it, so it is no failure."""
+    process = node.start(setup=["echo x >> setup-ran; test -e enough || sleep 600"], command=["true"])
+    node.order(1)
+    node.until("setup")
+    promptly((node.root / "setup-ran").exists)
+    process.terminate()
+    assert process.wait(PATIENCE) == 143
+    report = node.report()
+    assert (report["state"], report["failure"], report["reason"]) == ("stopped", None, "stopped by SIGTERM")
+    (node.root / "enough").touch()
+    again = node.start()
+    assert node.until("failed", 1)["reason"] == "its launcher was started again"
+    node.order(2)
+    assert again.wait(PATIENCE) == 0
+    assert (node.root / "setup-ran").read_text() == "x\nx\n"
+
+
+@pytest.mark.parametrize(("code", "said"), [(0, 0), (1, None), (-15, None), (None, None)])
+def test_how_a_setup_command_has_ended_as_its_launcher_is_to_end(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, code: int | None, said: int | None
+) -> None:
+    """What ends all processes of a host may end the command first. One that was done has not to run again."""
+    monkeypatch.setattr(setup, "kill_descendants", lambda: None)
+    monkeypatch.setattr(setup, "spawn", lambda *told: SimpleNamespace(poll=lambda: code))
+    launcher: Any = SimpleNamespace(dir=str(tmp_path), launch=launch_of(), secrets=None, signal=15)
+    assert setup.Setup(launcher, in_container=False).run_one("install", 1) == said
+
+
 def test_an_order_ends_a_setup_that_runs(node: Any) -> None:
     """`stop` and `down` of a job that still installs things; the next start begins its setup again."""
     process = node.start(setup=["echo x >> setup-ran; test -e enough || sleep 600"], command=["true"])
     node.order(1)
     node.until("setup")
     node.order(1, "stop")
-    report = node.until("stopped")
-    assert (report["failure"], report["reason"]) == (None, "told to stop")
+    heard = len(node.supervisor.lines)  # it reads its order before it has sent that many ticks more
+    promptly(lambda: node.report()["state"] != "setup" or len(node.supervisor.lines) > heard + 3)
+    report = node.report()
+    assert (report["state"], report["failure"], report["reason"]) == ("stopped", None, "told to stop")
     (node.root / "enough").write_text("")
     node.order(2)
     assert process.wait(PATIENCE) == 0

@@ -8,6 +8,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from jobctl.jobspec.launcher.node_report import StandbyState
 from jobctl.jobspec.launcher.progress import Headway
 from jobctl.jobspec.launcher.report import Report
@@ -45,12 +47,15 @@ def test_a_launcher_that_is_started_again_replaces_whom_it_has_replaced_before(t
     assert not again.replaced()
 
 
-def test_an_order_is_new_only_if_it_is_later_than_what_was_reached(tmp_path: Path) -> None:
-    """By when the job was brought up, and then by its number."""
+@pytest.mark.parametrize(
+    ("base", "new"), [(None, [False, False, False, True, True]), ("any", [True, False, True, True, True])]
+)
+def test_which_orders_no_earlier_launcher_has_begun(tmp_path: Path, base: str | None, new: list[bool]) -> None:
+    """By when the job was brought up, and then by its number; those that have a base are not in the sequence of their numbers."""
     report = report_in(tmp_path, os.getpid())
     report.write(epoch=2.0, generation=5)
-    orders: list[Any] = [SimpleNamespace(began=began, number=number) for began, number in AGES]
-    assert [report.is_before(order) for order in orders] == [False, False, False, True, True]
+    orders: list[Any] = [SimpleNamespace(began=began, number=number, base=base) for began, number in AGES]
+    assert [report.has_not_begun(order) for order in orders] == new
 
 
 def test_a_launcher_knows_how_far_the_one_before_it_was_in_the_same_generation(tmp_path: Path) -> None:

@@ -98,6 +98,29 @@ def test_a_launcher_that_was_told_to_stop_stays_so_when_it_is_started_again(trio
     assert (found["state"], found["generation"], found["reason"]) == ("stopped", 1, "told to stop")
 
 
+def test_a_new_launcher_enters_an_order_whose_number_launchers_have_passed(node: Node) -> None:
+    """A command stops the job for a change and replaces it. It did not know how far launchers had come, or not in time."""
+    alone, base = {**ALONE, "failures": []}, {"number": 2, "id": "demo-2"}
+    node.start(command=node.script(TRAIN))
+    node.order(4, autonomy={**alone, "base": base})
+    node.until("running", 4)
+    node.order(4, "stop", pause=1, autonomy={**alone, "base": base})
+    node.until("stopped", 4)
+    node.started[-1].terminate()
+    assert node.started[-1].wait() == 143
+    node.start()
+    node.looks()
+    node.order(3, autonomy={**alone, "base": {"number": 3, "id": "demo-3"}})
+    node.until("running", 3)
+    lose_power(node)
+    node.started[-1].wait()
+    node.start()  # now it has begun there
+    assert node.until("failed", 3)["reason"] == "its launcher was started again"
+    other = {"address": "127.0.0.1", "port": 29998, "id": "demo-other"}
+    node.order(3, rendezvous=other, autonomy={**alone, "base": {"number": 3, "id": "demo-other"}})
+    node.until("running", 3)  # of somebody who was cut off from who has given the last one
+
+
 def test_launchers_end_a_job_that_fails_the_same_way_again(trio: Trio) -> None:
     """A bug of node 1. One that is started again after that, as by its engine, stays ended; what happened is kept."""
     bug = trio.nodes[1].script("import sys; sys.exit(3)")

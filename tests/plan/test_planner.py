@@ -382,3 +382,19 @@ def test_an_allocation_is_not_changed_by_what_an_earlier_version_calls_otherwise
     before = {name: value for name, value in control.items() if name != "autonomy"}
     assert control["alone"] == control["autonomy"]
     assert _stable(now) == _stable(replace(now, content=json.dumps(before).encode()))
+
+
+@pytest.mark.parametrize(("port", "has_room"), [(65532, True), (65533, False)])
+def test_a_rendezvous_port_leaves_room_for_those_after_it(port: int, has_room: bool) -> None:
+    text = BASE + f"mode: ps\nps: {{servers: 1, trainers: 2}}\nrendezvous: {{port: {port}}}\n"
+    loaded = load_text(Path("/specs/job.yaml"), text, environ={})
+    assert loaded.spec is not None, loaded.diagnostics
+    where = Context("local", "/specs", "me@here", "1.0")
+    if has_room:
+        ports = [
+            port for member in first_generation(planner.plan(loaded.spec, (), where)).members for port in member.ports
+        ]
+        assert max(ports) == 65535
+        return
+    with pytest.raises(PlanError, match="listen at ports after 65533, and there are too few before 65535"):
+        planner.plan(loaded.spec, (), where)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from jobctl.jobspec.render import write as writing
 from jobctl.jobspec.render.artefact import Artefact
 from jobctl.jobspec.render.errors import RenderError
 from jobctl.jobspec.render.write import LIST, Written, write
@@ -123,7 +124,24 @@ def test_out_is_a_file(tmp_path: Path) -> None:
     )
 
 
-def test_repeated_after_a_failure(tmp_path: Path) -> None:
+def test_nothing_is_written_where_an_artefact_cannot_be_made(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+
+    def failing(text: str) -> Iterator[Artefact]:
+        yield file("a", text)
+        raise RenderError("code", "why")
+
+    with pytest.raises(RenderError, match="why"):
+        write(failing("new"), out)
+    assert not out.exists()
+    write([file("a", "old"), file("b")], out)
+    with pytest.raises(RenderError, match="why"):
+        write(failing("new"), out)
+    assert tree(out) == {"a": "old", "b": "text"}
+
+
+def test_repeated_after_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writing, "HELD", 0)
     """What a render wrote before it failed is its own, not the user's."""
 
     def failing() -> Iterator[Artefact]:

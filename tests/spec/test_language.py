@@ -312,3 +312,27 @@ def test_what_is_wrong_in_a_short_form_is_told_where_it_stands() -> None:
         4,
         13,
     )
+
+
+@pytest.mark.parametrize(
+    ("override", "meant"),
+    [
+        ("env.A='x # y'", "x # y"),
+        ("env.A=x # y", "x"),
+        ("env.A=''", ""),
+        ("env.A=$${HOME}", "${HOME}"),
+        ("env.A='$${HOME}'", "${HOME}"),
+    ],
+)
+def test_quotes_take_text_as_it_is(override: str, meant: str) -> None:
+    """As docs/commands.md and the help of `--set` say."""
+    loaded = load_text(Path("/none/job.yaml"), f"{HEAD}env: {{A: z}}\n", environ={}, overrides=(override,))
+    assert loaded.spec is not None, loaded.diagnostics
+    assert loaded.spec.env == {"A": meant}
+
+
+@pytest.mark.parametrize(("environ", "meant"), [({}, {}), ({"A": "mine"}, {"A": "mine"})])
+def test_an_override_without_a_value_is_none(environ: dict[str, str], meant: dict[str, str]) -> None:
+    loaded = load_text(Path("/none/job.yaml"), f"{HEAD}env: {{A: z}}\n", environ=environ, overrides=("env.A=",))
+    assert loaded.spec is not None, loaded.diagnostics
+    assert loaded.spec.env == meant

@@ -15,15 +15,16 @@ from typing import Any
 import pytest
 
 from jobctl.jobspec.deploy.apply.clock import Clock
-from jobctl.jobspec.deploy.model.errors import HostError
+from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode
 from jobctl.jobspec.deploy.store.jobdir import JobDir
-from jobctl.jobspec.deploy.store.lock import hold
+from jobctl.jobspec.deploy.store.lock import hold, read_holder
 from jobctl.jobspec.deploy.store.processes import start_ticks
+from jobctl.jobspec.plan.generation import first_generation
 from jobctl.jobspec.plan.recovery import Failure
 from jobctl.jobspec.plan.types import HostRef, Plan
 from jobctl.jobspec.supervise.actions import ActionOutcome
-from jobctl.jobspec.supervise.decisions import Grow, Restart
+from jobctl.jobspec.supervise.decisions import Change, Decision, Grow, Restart
 from jobctl.jobspec.supervise.loop import GIVE_WAY, Supervisor, is_over
 from tests.deploy.test_executor import RUNNING, TWO, Now, World
 
@@ -152,6 +153,30 @@ def test_a_change_that_a_host_was_not_prepared_for_is_left_to_a_person(job: JobD
     job.propose({"reach": None}, on("h0", "h2"), {})
     job.mark_prepared(["h0"])
     assert change_of(watching(job)) is None
+
+
+def test_a_job_that_nothing_can_begin_again_ends_before_a_command_has_its_turn(
+    job: JobDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that waited for the lock would take launchers for alive that end a moment later."""
+    supervisor, ended = watching(job), []
+    paused = replace(RUNNING.control, generation=first_generation(TWO).told("stop", 5.0))
+    seen = replace(RUNNING, control=paused)
+
+    def refuse(decision: Decision, now: Observed) -> ActionOutcome:
+        raise DeployError("port 29500 of `rendezvous.port` is taken", "choose another")
+
+    supervisor.deployer.lock = lambda command: hold(job.lock, command)  # type: ignore[method-assign]
+    supervisor.deployer.observe = lambda: seen  # type: ignore[method-assign]
+    monkeypatch.setattr(supervisor, "_decide", lambda observed, feed: Change("a command was killed"))
+    monkeypatch.setattr(supervisor.actions, "apply", refuse)
+    monkeypatch.setattr(
+        supervisor.actions, "end", lambda *said: ended.append((*said, read_holder(job.lock).get("command")))
+    )
+    supervisor._act(Change("a command was killed"), seen, SimpleNamespace(refresh=lambda: None))
+    why = "cannot restart: port 29500 of `rendezvous.port` is taken. choose another"
+    assert ended == [("failed", why, "supervisor")]
+    assert read_holder(job.lock) == {}
 
 
 def test_nodes_go_where_the_change_has_them_unless_they_have_moved_since(job: JobDir) -> None:

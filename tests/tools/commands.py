@@ -228,9 +228,15 @@ def _compile_once() -> None:
 def _leave_behind(
     server: Path, argv: Sequence[str], *, env: Mapping[str, str], cwd: str, stdout: IO[bytes], **others: Any
 ) -> _Forked:
-    """Have the server fork the supervisor that a command leaves behind, in a session of its own."""
+    """Have the server fork the supervisor that a command leaves behind, in a session of its own.
+
+    The server has the limit of open files that the command began with.
+    """
+    from jobctl.jobspec.deploy.transport.descriptors import for_child
+
     assert list(argv[:3]) == [sys.executable, "-m", "jobctl"], argv
-    assert others == {"stdin": subprocess.DEVNULL, "stderr": stdout, "start_new_session": True}
+    wanted = {"stdin": subprocess.DEVNULL, "stderr": stdout, "start_new_session": True, "preexec_fn": for_child()}
+    assert others == wanted
     with open(os.devnull, "rb") as null:
         order = {"argv": argv[3:], "cwd": cwd, "environ": dict(env), "session": True}
         return _Forked(server, order, (null, stdout, stdout))

@@ -129,14 +129,14 @@ def execute(
         deployer.stop_processes(plan.stop_grace, for_change=True)
     _note_all(todo, note)
     failures |= _apply(deployer, todo, clock, how.engines)
-    if begins is None:
-        return Done(None, failures)
     ready = transition.ready(failures)
-    if len(ready) < plan.min_nodes or not _is_worth_it(transition, ready):
+    if begins is None or len(ready) < plan.min_nodes or not _is_worth_it(transition, ready):
         return Done(None, failures)
-    note(begins)
+    last = _last(deployer, transition, how.failure)
+    number = last.number + 1 if last is not None else 1
+    note(replace(begins, target=str(number), generation=number))
     ledger = _ledger(transition, deployer.image, clock, how.failure)
-    generation = _next(deployer, transition, ready, clock.now(), ledger)
+    generation = _next(deployer, transition, last, ready, clock.now(), ledger)
     if how.fresh is not None:
         generation = replace(generation, run_id=how.fresh.run_id, checkpoint_dir=how.fresh.checkpoint_dir)
     generation = replace(generation, moves=moves_of(generation, transition.observed, failures))
@@ -172,9 +172,31 @@ def _apply(deployer: Deployer, steps: Sequence[Step], clock: Clock, engines: flo
     return {host: error for host, error in failures.items() if host not in back} | dict(again)
 
 
-def _next(deployer: Deployer, transition: Transition, ready: Sequence[Node], now: float, ledger: Ledger) -> Generation:
-    """Return the generation that begins with the nodes that are `ready`."""
-    want, last, step = transition.want, transition.observed.control.generation, transition.begins
+def _last(deployer: Deployer, transition: Transition, failure: Failure | None) -> Generation | None:
+    """Return the generation before the next one, with the highest number that anything has reached by now.
+
+    Launchers may have begun some since the job was observed: to prepare hosts takes minutes. With etcd, and in what
+    `status` reads, a generation with a lower number is an older one. A supervisor that handles a `failure` has just
+    looked, and launchers that it answers begin nothing. Raises DeployError.
+    """
+    last = transition.observed.control.generation
+    if last is None:
+        return None
+    now = transition.observed if failure is not None else deployer.observe()
+    newest = now.control.generation or last
+    return replace(last, number=max(last.number, newest.number, *(node.generation for node in now.members)))
+
+
+def _next(
+    deployer: Deployer,
+    transition: Transition,
+    last: Generation | None,
+    ready: Sequence[Node],
+    now: float,
+    ledger: Ledger,
+) -> Generation:
+    """Return the generation after `last` that begins with the nodes that are `ready`."""
+    want, step = transition.want, transition.begins
     generation = deployer.next_generation(want.plan, last, step.grace if step else 0.0, ready)
     if last is None:
         generation = replace(generation, began=now)

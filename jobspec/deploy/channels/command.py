@@ -8,6 +8,7 @@ import subprocess
 from typing import Any
 
 from jobctl.jobspec.deploy.model.notification import DeliveryResult, Notification
+from jobctl.jobspec.deploy.transport.descriptors import for_child
 
 TIMEOUT = 60.0  # seconds that a command gets
 
@@ -28,6 +29,7 @@ def run(how: dict[str, Any], message: Notification) -> DeliveryResult:
             stderr=subprocess.DEVNULL,
             timeout=TIMEOUT,
             check=False,
+            preexec_fn=for_child(),
         )
     except subprocess.TimeoutExpired:
         return DeliveryResult(f"`{argv[0]}` did not end within {TIMEOUT:g} s")

@@ -8,6 +8,7 @@ import subprocess
 from typing import TYPE_CHECKING, Any
 
 from jobctl.jobspec.deploy.model.notification import DeliveryResult, Notification
+from jobctl.jobspec.deploy.transport.descriptors import for_child
 from jobctl.jobspec.launcher.payloads import shortened, title
 
 if TYPE_CHECKING:
@@ -49,8 +50,15 @@ def _by_sendmail(mail: EmailMessage) -> DeliveryResult:
         return DeliveryResult("this machine has no `sendmail`: install one, or name a mail server in `email.smtp`")
     argv = [program, "-t", "-i"]
     try:
-        null = subprocess.DEVNULL
-        done = subprocess.run(argv, input=bytes(mail), stdout=null, stderr=null, timeout=TIMEOUT, check=False)
+        done = subprocess.run(
+            argv,
+            input=bytes(mail),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=TIMEOUT,
+            check=False,
+            preexec_fn=for_child(),
+        )
     except subprocess.TimeoutExpired:
         return DeliveryResult(f"`sendmail` did not end within {TIMEOUT:g} s")
     except OSError as error:

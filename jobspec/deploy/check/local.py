@@ -16,6 +16,7 @@ from jobctl.jobspec.deploy.check.probing import framework_findings, probe_said, 
 from jobctl.jobspec.deploy.check.survey import Found, Survey
 from jobctl.jobspec.deploy.host.devices import count_devices
 from jobctl.jobspec.deploy.model.finding import Finding
+from jobctl.jobspec.deploy.transport.descriptors import for_child
 from jobctl.jobspec.frameworks.base import framework
 from jobctl.jobspec.plan.types import Node, Plan
 
@@ -73,6 +74,7 @@ def _framework(survey: Survey, host: str, node: Node, environ: Mapping[str, str]
             capture_output=True,
             timeout=PATIENCE,
             check=False,
+            preexec_fn=for_child(),
         )
         probe = probe_said(done.stdout, token)
         why = (done.stderr.strip() or b"it prints something else").decode("utf-8", "replace").splitlines()[-1]

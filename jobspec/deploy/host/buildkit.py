@@ -18,12 +18,15 @@ from pathlib import Path
 
 from jobctl.jobspec.deploy.host.engine import Engine
 from jobctl.jobspec.deploy.model.errors import HostError
+from jobctl.jobspec.deploy.transport.descriptors import for_child
 from jobctl.jobspec.deploy.transport.relay import relay
 from jobctl.jobspec.plan.sent import Build
 
 BUILT_IN = range(20, 23)  # versions of the client that have BuildKit in them; later ones need the plugin buildx
-# Arguments of these names would change how the client itself works.
-_OWN = re.compile(r"PATH|HOME|(DOCKER|BUILDX|BUILDKIT|LD|SSH|XDG)_.*|http_proxy|https_proxy|no_proxy", re.IGNORECASE)
+# Arguments of these names would change how the client itself works, so it cannot have them as variables.
+_OWN = re.compile(r"PATH|HOME|SSH_AUTH_SOCK|(DOCKER|BUILDX|BUILDKIT|LD|XDG)_.*|(?i:(https?|no)_proxy)")
+_CREDENTIALS = re.compile(r"secret|pass|credential|token|auth(?!_sock)|key|headers", re.IGNORECASE)
+_LOGIN = re.compile(r"(^|://)[^/\s]*@")  # in a URL, or in a proxy without `http://`
 
 _DIGEST = re.compile(r"#\d+ sha256:[0-9a-f]+")  # a line that tells people nothing
 
@@ -38,7 +41,7 @@ def builder() -> tuple[str, ...] | None:
 
 def _answers(*argv: str) -> str | None:
     try:
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False, preexec_fn=for_child())
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout if done.returncode == 0 else None
@@ -49,16 +52,30 @@ def lines_of(
 ) -> Iterator[str]:
     """Build an image, of which the context is a tar file and the Dockerfile in it `name`; yield what is printed.
 
-    Raises subprocess.CalledProcessError if the build fails: the last lines say why.
+    Raises subprocess.CalledProcessError if the build fails: the last lines say why. Raises HostError for an argument that
+    the client cannot be given without showing a secret.
     """
     argv = [*command, "--progress", "plain", "--network", "host", "--tag", build.image, "--file", name]
     argv += ["--target", build.target] if build.target else []
     for key, value in build.args:
+        if _OWN.fullmatch(key) and (_CREDENTIALS.search(key) or _LOGIN.search(value)):
+            raise _shows_secret(engine, build, key)
         argv += ["--build-arg", f"{key}={value}" if _OWN.fullmatch(key) else key]
     given = {key: value for key, value in build.args if not _OWN.fullmatch(key)}
     with _listening(engine) as url:
         environ = _environ(url) | given
         yield from _printed([*argv, "-"], environ, context)
+
+
+def _shows_secret(engine: Engine, build: Build, key: str) -> HostError:
+    message = (
+        f"cannot build `{build.image}`: the value of `{key}` looks like credentials, and all users of this machine could"
+        " read it in the arguments of `docker`"
+    )
+    hint = "give the argument another name, as `docker` itself heeds this one"
+    if key.lower().endswith("_proxy"):
+        hint = "name the proxy in `proxies` of `~/.docker/config.json`, from where `docker` gives it to builds"
+    return HostError(engine.transport.host, "build-failed", message, hint)
 
 
 def _environ(url: str) -> dict[str, str]:
@@ -69,7 +86,7 @@ def _environ(url: str) -> dict[str, str]:
 def _printed(argv: Sequence[str], environ: Mapping[str, str], context: Iterable[bytes]) -> Iterator[str]:
     """Run the client with the context as its input, and yield its lines. Raises subprocess.CalledProcessError."""
     streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    with subprocess.Popen(argv, env=environ, **streams) as process:  # type: ignore[call-overload]
+    with subprocess.Popen(argv, env=environ, preexec_fn=for_child(), **streams) as process:  # type: ignore[call-overload]
         feeding = threading.Thread(target=_feed, args=(process, context), daemon=True)
         feeding.start()
         try:

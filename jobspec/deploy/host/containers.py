@@ -16,10 +16,13 @@ from jobctl.jobspec.deploy.transport.fanout import fan_out
 
 
 class Containers:
-    """The containers of one job on one host. Every method raises HostError."""
+    """The containers of one job on one host. Every method raises HostError.
 
-    def __init__(self, engine: Engine, job: str) -> None:
-        self.engine, self.job = engine, job
+    `helper` is what `as_root` calls its container: of two commands with the same one, the second ends that of the first.
+    """
+
+    def __init__(self, engine: Engine, job: str, helper: str = "root") -> None:
+        self.engine, self.job, self._helper = engine, job, helper
 
     def seen(self) -> tuple[SeenContainer, ...]:
         """Return them all, running or not, in order of their nodes."""
@@ -49,15 +52,19 @@ class Containers:
 
     def remove(self, containers: Sequence[SeenContainer]) -> None:
         """Remove containers, whether they run or not; one that is gone, or on its way, is fine."""
+        for seen in containers:
+            self.remove_one(seen.id)
+
+    def remove_one(self, container: str) -> None:
+        """Remove a container likewise, by its id or name."""
         from docker.errors import APIError, NotFound
 
-        for seen in containers:
-            with self.engine.asked() as client, suppress(NotFound):
-                try:
-                    client.remove_container(seen.id, force=True)
-                except APIError as error:
-                    if "already in progress" not in str(error):
-                        raise
+        with self.engine.asked() as client, suppress(NotFound):
+            try:
+                client.remove_container(container, force=True)
+            except APIError as error:
+                if "already in progress" not in str(error):
+                    raise
 
     def usage(self, container: str) -> NodeUsage:
         """Return what a container uses now; nothing of one that has ended."""
@@ -80,7 +87,7 @@ class Containers:
         """Run Python code as root in a container of `image` that has `folders` at /at/0 …; say whether it went well."""
         from docker.errors import APIError, NotFound
 
-        name, labels = f"jobctl-{self.job}-root", self.engine.kind().security_options
+        name, labels = f"jobctl-{self.job}-{self._helper}", self.engine.kind().security_options
         with self.engine.asked() as client:
             try:
                 with suppress(NotFound):  # left by a command that was killed

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from jobctl.jobspec.deploy.host.scripts import SCRIPTS
 from jobctl.jobspec.deploy.transport.base import checked
+from jobctl.jobspec.deploy.transport.descriptors import for_child
 
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.host.host_job import HostJob
@@ -42,7 +43,7 @@ def _told_by_driver() -> int | None:
     if tool is None:
         return None
     try:
-        done = subprocess.run([tool, "-L"], capture_output=True, timeout=20, check=False)
+        done = subprocess.run([tool, "-L"], capture_output=True, timeout=20, check=False, preexec_fn=for_child())
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.count(b"GPU ") if done.returncode == 0 else None

@@ -14,10 +14,10 @@ import shlex
 import tarfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path, PurePosixPath
-from typing import Any, Literal
+from pathlib import PurePosixPath
+from typing import Literal
 
-from jobctl.jobspec.deploy.host.container_starter import STARTING, ContainerStarter
+from jobctl.jobspec.deploy.host.container_starter import ContainerStarter
 from jobctl.jobspec.deploy.host.containers import Containers
 from jobctl.jobspec.deploy.host.engine import Engine
 from jobctl.jobspec.deploy.host.scripts import SCRIPTS, python
@@ -29,7 +29,7 @@ from jobctl.jobspec.deploy.model.host_state import HostState
 from jobctl.jobspec.deploy.model.report_reader import launching
 from jobctl.jobspec.deploy.model.spare_state import SPARE, as_nodes
 from jobctl.jobspec.deploy.model.untrusted import Json, as_text, number_in
-from jobctl.jobspec.deploy.store.files import Room, told_of
+from jobctl.jobspec.deploy.store.files import Room
 from jobctl.jobspec.deploy.transport.base import FIRST_ANSWER, Transport, checked, problem, put
 from jobctl.jobspec.plan.types import Container
 from jobctl.jobspec.render.artefact import Artefact, folder
@@ -303,58 +303,6 @@ class HostJob:
         denied = any(sign in result.err for sign in (b"Permission denied", b"Operation not permitted"))
         hint = f"`sudo rm -rf {shlex.quote(paths[0])}` there: containers wrote it as root" if denied else error.hint
         raise HostError(self.host.name, error.code, error.cause, hint)
-
-    # What it leaves behind.
-
-    def collect(self, into: Path) -> int:
-        """Copy the nodes' logs, which rank wrote which, and the outputs below `into`; return how many files that were."""
-        argv = SCRIPTS.argv("collect", str(self.work))
-        channel = self.transport.dial(argv)
-        try:
-            channel.settimeout(STARTING)
-            count = 0
-            reader: Any = _Reader(channel)
-            with tarfile.open(fileobj=reader, mode="r|") as archive:
-                for member in archive:
-                    if member.isfile():
-                        placed = self._placed(member)
-                        with told_of(into / placed.name):
-                            archive.extract(placed, into, filter="data")
-                        count += 1
-            return count
-        except tarfile.ReadError:
-            return 0  # nothing there
-        except (OSError, EOFError) as error:
-            if getattr(error, "filename", None):  # of this machine
-                raise
-            message = f"the connection was lost while its logs were read: {error}"
-            raise HostError(self.host.name, "lost", message) from error
-        finally:
-            channel.close()
-
-    def _placed(self, member: tarfile.TarInfo) -> tarfile.TarInfo:
-        """Each host's outputs are in a folder of their own, below its host's name; a node's logs are its own."""
-        head, slash, rest = member.name.partition("/")
-        return (
-            member.replace(name=f"outputs/{folder(self.host.name)}/{rest}") if head == "outputs" and slash else member
-        )
-
-
-class _Reader:
-    """A channel as a file that can be read."""
-
-    def __init__(self, channel: Any) -> None:
-        self.channel = channel
-
-    def read(self, size: int) -> bytes:
-        parts = []
-        while size > 0:
-            data = self.channel.recv(min(size, 65536))
-            if not data:
-                break
-            parts.append(data)
-            size -= len(data)
-        return b"".join(parts)
 
 
 def is_full(said: str) -> bool:

@@ -49,10 +49,14 @@ class Parcel:
 
 @dataclass(frozen=True)
 class Package:
-    """One version of the code, ready to be sent to any number of hosts."""
+    """One version of the code, ready to be sent to any number of hosts.
+
+    `beside` is where a host without any version may have some for another purpose: a folder, relative to that of versions.
+    """
 
     code: Code
     files: tuple[File, ...]
+    beside: str = ""
 
     @cached_property
     def known(self) -> dict[bytes, tuple[int, str]]:
@@ -76,7 +80,7 @@ class Package:
     def look(self, host_job: HostJob) -> CodeThere | None:
         """Return what a host has of this version, None if it has all of it. Raises HostError."""
         top = _top(host_job)
-        argv = SCRIPTS.argv("list_code", top, self.code.version or "")
+        argv = SCRIPTS.argv("list_code", top, self.code.version or "", self.beside)
         answer = checked(host_job.transport, argv, f"look for code in {top}")
         if answer.startswith(b"here"):
             return None

@@ -16,6 +16,7 @@ from jobctl.jobspec.deploy.apply.deployer import AllUnreachable, Failures
 from jobctl.jobspec.deploy.apply.reconcile import Step
 from jobctl.jobspec.deploy.kubernetes import pod_log_archive, pod_logs
 from jobctl.jobspec.deploy.kubernetes.api import Api
+from jobctl.jobspec.deploy.kubernetes.dry_run import refuse_unaccepted
 from jobctl.jobspec.deploy.kubernetes.events import ClusterEvents, newest_warning
 from jobctl.jobspec.deploy.kubernetes.job_state import NO_POD, is_over, observe
 from jobctl.jobspec.deploy.kubernetes.kinds import (
@@ -239,16 +240,15 @@ class Cluster:
     ) -> None:
         """Do what `change` says, telling `note` of each step before it is done. Raises DeployError."""
         todo = {step.target: step for step in change.steps}
-        ending = [step for step in change.steps if step.kind in ("remove", "replace")]
-        for step in ending:
+        ending = {step.target for step in change.steps if step.kind in ("remove", "replace")}
+        making = [thing for thing in with_secrets(change.want, secrets) if str(key_of(thing)) in todo]
+        if ending:
+            refuse_unaccepted(self.api, making, ending, force=force)
+        for step in (step for step in change.steps if step.target in ending):
             note(step)
-        targets = {step.target for step in ending}
-        gone = [thing for key, thing in change.there.objects.items() if str(key) in targets]
-        self._removal(self._grace()).remove(gone)
-        for thing in with_secrets(change.want, secrets):
-            todo_now = todo.get(str(key_of(thing)))
-            if todo_now is None:
-                continue
+        self._removal(self._grace()).remove([o for key, o in change.there.objects.items() if str(key) in ending])
+        for thing in making:
+            todo_now = todo[str(key_of(thing))]
             if todo_now.kind != "replace":
                 note(todo_now)
             self.tell(f"{todo_now.kind} {todo_now.target}")

@@ -172,13 +172,17 @@ class PodCommand:
             reads = all(len(printed) < AHEAD for printed in self._printed.values())
             sends = bool(self._typed)
         more = reads and hasattr(line, "pending") and line.pending()
-        watched = [self._woken, *([line] if reads else [])]
-        ready, free, _ = select.select(watched, [line] if sends else [], [], 0 if more else LOOK)
+        watch = select.poll()
+        watch.register(self._woken, select.POLLIN)
+        if reads or sends:
+            watch.register(line, (select.POLLIN if reads else 0) | (select.POLLOUT if sends else 0))
+        ready = dict(watch.poll(0 if more else LOOK * 1000))
         if self._woken in ready:
             os.read(self._woken, CHUNK)
-        if free:
+        now = ready.get(line.fileno(), 0)
+        if now & select.POLLOUT:
             self._send_next()
-        if more or line in ready:
+        if more or now & ~select.POLLOUT:
             self._websocket.update(timeout=0)
             with self._changed:
                 self._take()

@@ -60,6 +60,11 @@ class ApiError(HostError):
         super().__init__(server, _code(status), message, hint)
         self.status, self.reason, self.details = status, reason, details
 
+    def about(self, tried: str, name: str) -> ApiError:
+        """Return the same error about an object that was tried under another name."""
+        message = self.cause.replace(tried, name)
+        return ApiError(self.host, self.status, self.reason, message, self.hint, self.details)
+
     @property
     def is_another(self) -> bool:
         """Say whether the object that was meant is another by now, or has been changed."""

@@ -20,6 +20,10 @@ def is_unanswered(error: DeployError) -> bool:
     return getattr(error, "code", None) in (*UNHEARD, *AWAY)
 
 
+class DeployWarning(UserWarning):
+    """Something wrong with what is on this machine that keeps nothing from being done; the message says where."""
+
+
 class NothingToEnter(DeployError):
     """Nothing of the node or service runs that a command could be run in; it may begin soon."""
 

@@ -238,11 +238,7 @@ class SlurmAllocation:
     def _collect(self) -> Path | None:
         """Copy logs and outputs into this machine's history, and return where."""
         into = free_folder(self.job.history)
-        into.mkdir(parents=True)
-        if self.login.collect(into):
-            return into
-        into.rmdir()
-        return None
+        return into if self.login.collect(into) else None
 
     # Looking into it.
 

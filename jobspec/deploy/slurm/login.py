@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from jobctl.jobspec.deploy.host.collecting import collect
 from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.inventory import Inventory
@@ -123,7 +124,7 @@ class LoginNode:
 
     def collect(self, into: Path) -> int:
         """Copy logs and outputs below `into`; return how many files that were."""
-        return self.files.collect(into)
+        return collect(self.files, into)
 
     def _do(self, argv: Sequence[str], what: str) -> None:
         checked(self.transport, argv, what)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-import select
+
+from jobctl.jobspec.deploy.transport.descriptors import wait_for
 
 
 class Stdio:
@@ -20,7 +21,7 @@ class Stdio:
 
     def recv(self, size: int) -> bytes:
         """Return what has come, nothing at the end. Raises TimeoutError."""
-        if self._closed or not select.select([self._reads], [], [], self._timeout)[0]:
+        if self._closed or not wait_for(self._reads, self._timeout):
             if self._closed:
                 return b""
             raise TimeoutError

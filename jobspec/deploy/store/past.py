@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -56,8 +56,7 @@ def past_job(job: JobDir) -> PastJob:
     except OSError as error:
         return PastJob(job, None, None, "stopped", None, 0, True, f"cannot read {error.filename}: {error.strerror}")
     ups = [event for event in told if event["event"] == "up"]
-    ends = [event for event in told if event["event"] in EVENTS_OF_LIFE]
-    end = ends[-1] if ends and ends[-1]["event"] == "down" else None
+    end = _last_down(told)
     about = ups[-1] if ups else {}
     return PastJob(
         job,
@@ -71,11 +70,23 @@ def past_job(job: JobDir) -> PastJob:
     )
 
 
+def left_elsewhere(job: JobDir) -> tuple[str, ...]:
+    """Return the hosts of the job that its last `down` from here did not know how to reach; none if it came up since."""
+    end = _last_down(events.read(job.events)[0]) or {}
+    return tuple(host for host in end.get("elsewhere") or () if isinstance(host, str))
+
+
+def _last_down(told: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """Return the `down` with which a history ends, None if something of the job was told after it."""
+    ends = [event for event in told if event["event"] in EVENTS_OF_LIFE]
+    return ends[-1] if ends and ends[-1]["event"] == "down" else None
+
+
 def _word(value: object) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _doubt(job: JobDir, told: list[dict[str, Any]], end: dict[str, Any] | None) -> str | None:
+def _doubt(job: JobDir, told: list[dict[str, Any]], end: Mapping[str, Any] | None) -> str | None:
     """Return why nobody can tell from here that a job is down, None if its history proves that."""
     if (holder := read_holder(job.lock)) or (holder := read_holder(job.supervisor_lock)):
         return f"`{holder.get('command')}` (pid {holder.get('pid')}) is at work on it"

@@ -10,6 +10,7 @@ from jobctl.jobspec.deploy.model.errors import DeployError
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.deploy.store.lock import LET_GO, end_holder, read_holder
 from jobctl.jobspec.deploy.store.processes import SUPERVISES_MARK, end, start_ticks, with_marks
+from jobctl.jobspec.deploy.transport.descriptors import for_child
 
 TIMEOUT = 120.0  # seconds: one that lives is only slow, on a machine that has other things to do
 
@@ -29,6 +30,7 @@ def start_supervisor(job: JobDir, argv: Sequence[str], environ: Mapping[str, str
             stderr=file,
             start_new_session=True,
             cwd="/",
+            preexec_fn=for_child(),
         )
     deadline = time.monotonic() + TIMEOUT
     while not read_holder(job.supervisor_lock):

@@ -15,6 +15,7 @@ from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.deploy.targets.fleet import Fleet
 from jobctl.jobspec.deploy.targets.job_on_host import Followed, Together
 from jobctl.jobspec.deploy.transport.base import Transport
+from jobctl.jobspec.deploy.transport.descriptors import make_room
 from jobctl.jobspec.deploy.transport.fanout import H, Outcome, T, fan_out
 from jobctl.jobspec.deploy.transport.local import LocalTransport
 from jobctl.jobspec.deploy.transport.ssh import Ssh
@@ -96,6 +97,10 @@ def host_fleet(
     plan: Plan | None,
     tell: Callable[[str], None],
 ) -> HostFleet:
-    """Return the hosts of a job whose nodes are containers; `tell` gets a sentence about whatever takes long."""
+    """Return the hosts of a job whose nodes are containers; `tell` gets a sentence about whatever takes long.
+
+    Raises DeployError if there are more hosts than this process may be connected to.
+    """
+    make_room(sum(not host.local for host in inventory.hosts))
     made = (HostJob(host, transport_to(host, inventory.ssh), job.name, target, tell) for host in inventory.hosts)
     return HostFleet(job, inventory, made, ManyHosts(), plan)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal
 
 from jobctl.jobspec.deploy.apply.deployer import Failures, FaultTarget, Feed, RuntimeInputs, Verb
 from jobctl.jobspec.deploy.apply.reconcile import Step
+from jobctl.jobspec.deploy.host.collecting import collect
 from jobctl.jobspec.deploy.host.devices import devices_on
 from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.model.control import Control, Image, Ledger
@@ -270,7 +271,7 @@ class Hosts:
             self.tell(f"stopping what still runs on {host_job.host.name}")
             host_job.containers.stop(containers, grace)
             self.tell(f"fetching logs and outputs from {host_job.host.name}")
-            count = host_job.collect(into)
+            count = collect(host_job, into, containers)
             self.tell(f"removing what is left on {host_job.host.name}")
             host_job.containers.remove(containers)
             host_job.erase([container.image for container in containers])
@@ -336,7 +337,7 @@ class Hosts:
     def fetch(self, into: Path) -> dict[str, int]:
         """Copy logs and outputs of all hosts that answer; those of a node are in its folder."""
         self.observe()
-        outcome = self.fleet.on(self.fleet.hosts_with_nodes(), lambda host_job: host_job.collect(into))
+        outcome = self.fleet.on(self.fleet.hosts_with_nodes(), lambda host_job: collect(host_job, into))
         raise_if_all(outcome)
         self.fleet.down = {**self.fleet.down, **self.fleet.failures(outcome)}
         count = sum(outcome.done.values())

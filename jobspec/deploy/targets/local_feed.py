@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import threading
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from jobctl.jobspec.deploy.model.liveness import FailureDetector
 from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.model.tick_reader import TickReader
 from jobctl.jobspec.deploy.targets.job_on_host import JobOnHost
+from jobctl.jobspec.deploy.transport.descriptors import wait_for
 
 LOOK = 0.2  # seconds between two looks at the process table: a launcher that is killed says nothing
 
@@ -59,8 +59,7 @@ class LocalFollowing:
         rest = b""
         while not self._over.is_set():
             self.detector.hear_host(self.host)
-            ready, _, _ = select.select([self._pipe], [], [], LOOK)
-            if not ready:
+            if not wait_for(self._pipe, LOOK):
                 continue
             *lines, rest = (rest + os.read(self._pipe, 65536)).split(b"\n")
             for line in lines:

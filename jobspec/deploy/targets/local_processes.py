@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from jobctl.jobspec.deploy.store import processes
+from jobctl.jobspec.deploy.transport.descriptors import for_child
 
 HOST = "localhost"  # what plans and hosts files call this machine
 
@@ -25,6 +26,7 @@ def spawn(work: Path, name: int | str, log: Path, environ: Mapping[str, str]) ->
             stdout=file,
             stderr=file,
             start_new_session=True,
+            preexec_fn=for_child(),
         )
 
 

@@ -1,16 +1,32 @@
-"""A command in a container like that of a node, for `run`; what it needed is removed afterwards."""
+"""A command in a container like that of a node, for `run`, beside the job and apart from it.
+
+Code, outputs and secrets of the command are in a folder of its own below the job's work directory: what runs there has
+other ones, and may begin, change or end meanwhile. So no lock is needed, and any number of commands may run. The folder
+is removed afterwards; `down` removes what one that was killed has left.
+"""
 
 from __future__ import annotations
 
-import os
+import contextlib
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from copy import copy
+from dataclasses import replace
+from secrets import token_hex
 
 from jobctl.jobspec.deploy.apply.deployer import RuntimeInputs
+from jobctl.jobspec.deploy.host.code_spread import spread_code
+from jobctl.jobspec.deploy.host.containers import Containers
+from jobctl.jobspec.deploy.host.host_job import HostJob
+from jobctl.jobspec.deploy.host.send_code import Package
 from jobctl.jobspec.deploy.targets.host_fleet import HostFleet
 from jobctl.jobspec.deploy.targets.provision import transfer_of
 from jobctl.jobspec.plan.types import Node, Plan
 from jobctl.jobspec.render.shell import Look, look_script
+
+_CODE = "../../code"  # of the job, from that of a command
 
 
 def terminal_flags() -> tuple[str, ...]:
@@ -21,37 +37,74 @@ def terminal_flags() -> tuple[str, ...]:
 def look_around(fleet: HostFleet, plan: Plan, node: Node, start: RuntimeInputs, argv: Sequence[str]) -> int:
     """Run `argv` on a node's host in a container like the node's, with the terminal; return its exit code.
 
-    What the host lacks comes as at `up`: from another host of the job, if one has it. Data stays there, as after every other
-    command.
+    What the host lacks comes as at `up`: from another host of the job, if one has it. Data and image stay there, as after
+    every other command.
     """
-    host_job = fleet.host_jobs[node.host.name]
-    was_there = host_job.observe().there
-    outputs = [f"outputs/{path}" for path in (plan.code.outputs if plan.code else ())]
-    try:
-        host_job.send([], outputs, secrets=bool(node.launch.secrets))
-        host_job.send_secrets({name: start.secrets[name] for name in node.launch.secrets})
-        transfer = transfer_of(fleet, plan)
-        gone = transfer.spread(fleet, [node.host.name], [])
-        if gone:
-            raise gone[node.host.name]
-        transfer.to_node(host_job)
-        host_job.give(node.container)
-        look = Look(code=True, secrets=True, flags=terminal_flags())
-        name = f"jobctl-{plan.job}-run-{os.getpid()}"
-        return host_job.starter.interact_script(
-            look_script(plan, node, name, str(host_job.work), _with_secrets(node, argv), look)
-        )
-    finally:
-        if not was_there:
-            host_job.erase([container.image for container in host_job.containers.seen()])
+    host_job, identity = fleet.host_jobs[node.host.name], token_hex(4)
+    place, name = _place(host_job, identity), f"jobctl-{plan.job}-run-{identity}"
+    with _ended_by_signals(), ExitStack() as afterwards:
+        afterwards.callback(place.erase, [node.container.image])
+        _send(fleet, plan, host_job, place)
+        # Last, and the command empties the file as it begins: nobody may be left to do so.
+        place.send_secrets({name: start.secrets[name] for name in node.launch.secrets})
+        place.give(node.container)
+        afterwards.callback(place.containers.remove_one, name)  # it runs on where jobctl is interrupted
+        look = Look(place=place.work.name, flags=terminal_flags())
+        script = look_script(plan, node, name, str(host_job.work), _with_secrets(node, argv), look)
+        return place.starter.interact_script(script)
+
+
+def _place(host_job: HostJob, identity: str) -> HostJob:
+    """Return the folder of a command as if it were the place of a job."""
+    place = copy(host_job)
+    folder = f".run-{identity}"
+    place.found(str(host_job.work / folder), str(host_job.own / folder))
+    place.containers = Containers(host_job.engine, host_job.job, f"root-{identity}")
+    return place
+
+
+def _send(fleet: HostFleet, plan: Plan, host_job: HostJob, place: HostJob) -> None:
+    """Bring a host the data and the image of the job, and code to the `place` of a command."""
+    host, transfer = host_job.host.name, transfer_of(fleet, plan)
+    place.send([], ["code", *(f"outputs/{path}" for path in (plan.code.outputs if plan.code else ()))])
+    shared = replace(transfer, code=None)
+    gone = shared.spread(fleet, [host], [])
+    if gone:
+        raise gone[host]
+    shared.to_node(host_job)
+    if transfer.code is not None:
+        _send_code(fleet, replace(transfer.code, beside=_CODE), place)
+
+
+def _send_code(fleet: HostFleet, package: Package, place: HostJob) -> None:
+    others = [job for name, job in fleet.host_jobs.items() if name not in fleet.down]
+    package.send(place, spread_code(package, [place], others).get(place.host.name))
 
 
 def _with_secrets(node: Node, argv: Sequence[str]) -> tuple[str, ...]:
-    """Return the argv that runs `argv` with the values of secrets, which are in a file."""
+    """Return the argv that runs `argv` with the values of secrets, which are in a file that is empty from then on."""
     if not node.launch.secrets:
         return tuple(argv)
     load = (
-        "import json, os, sys; os.environ.update(json.load(open('/jobctl/secrets/secrets.json')));"
-        " os.execvp(sys.argv[1], sys.argv[1:])"
+        "import json, os, sys; file = open('/jobctl/secrets/secrets.json', 'r+'); os.environ.update(json.load(file));"
+        " file.truncate(0); file.close(); os.execvp(sys.argv[1], sys.argv[1:])"
     )
     return (node.container.python, "-c", load, *argv)
+
+
+@contextlib.contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Have this process end in order where its terminal goes away, or somebody ends it."""
+    numbers = (signal.SIGHUP, signal.SIGTERM)
+
+    def end(number: int, frame: object) -> None:
+        for one in numbers:  # a shell whose terminal goes away sends a second one
+            signal.signal(one, signal.SIG_IGN)
+        raise SystemExit(128 + number)
+
+    before = {number: signal.signal(number, end) for number in numbers if signal.getsignal(number) != signal.SIG_IGN}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

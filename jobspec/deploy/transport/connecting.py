@@ -7,6 +7,7 @@ Host keys are never accepted silently: an unknown one is refused unless the conf
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import socket
 from collections.abc import Iterator
@@ -15,7 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.inventory import SshOptions
-from jobctl.jobspec.deploy.transport.ssh_problems import not_through
+from jobctl.jobspec.deploy.transport.known_hosts import KnownHosts, add
+from jobctl.jobspec.deploy.transport.proxy_command import ProxyCommand
+from jobctl.jobspec.deploy.transport.ssh_problems import host_key_revoked, host_key_unreadable, not_through
 from jobctl.jobspec.deploy.transport.streamlocal import wire
 from jobctl.jobspec.spec.hosts import Host
 
@@ -107,25 +110,33 @@ def _prepare(connection: fabric.Connection, options: SshOptions) -> None:
     if said.get("identitiesonly", "no") == "yes" and kwargs.get("key_filename"):
         kwargs.update(allow_agent=False, look_for_keys=False)
     files = [Path(os.path.expanduser(name)) for name in said.get("userknownhostsfile", _KNOWN_HOSTS).split()]
-    for path in (*files, Path("/etc/ssh/ssh_known_hosts")):
-        if path.is_file():
-            connection.client.load_system_host_keys(str(path))
+    known = KnownHosts((*files, Path("/etc/ssh/ssh_known_hosts")))
+    name = connection.host if connection.port == _PORT else f"[{connection.host}]:{connection.port}"
+    for kind, key in known.keys(name).items():
+        connection.client.get_host_keys().add(name, kind, key)
     lax = said.get("stricthostkeychecking", "ask").lower() in ("accept-new", "no", "off")
-    connection.client.set_missing_host_key_policy(_policy(files[0], accept=lax or options.accept_new))
+    file = files[0] if lax or options.accept_new else None
+    connection.client.set_missing_host_key_policy(_policy(known, connection.original_host, file))
+    if isinstance(connection.gateway, str):
+        connection.open_gateway = functools.partial(ProxyCommand, connection.gateway)
 
 
 _KNOWN_HOSTS = "~/.ssh/known_hosts"
+_PORT = 22  # without which names in files of host keys have none
 
 
-def _policy(known_hosts: Path, *, accept: bool) -> paramiko.MissingHostKeyPolicy:
+def _policy(known: KnownHosts, host: str, file: Path | None) -> paramiko.MissingHostKeyPolicy:
+    """Return what is done with an unknown key: it is written into `file`, as OpenSSH does with `accept-new`, or refused."""
     import paramiko
 
-    class AcceptNew(paramiko.MissingHostKeyPolicy):
-        """Writes an unknown key down, as OpenSSH does with `accept-new`."""
-
+    class UnknownKey(paramiko.MissingHostKeyPolicy):
         def missing_host_key(self, client: Any, hostname: str, key: Any) -> None:
-            known_hosts.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with known_hosts.open("a", encoding="utf-8") as file:
-                file.write(f"{hostname} {key.get_name()} {key.get_base64()}\n")
+            if known.is_revoked(key):
+                raise host_key_revoked(host)
+            if (damaged := known.damaged(hostname)) is not None:
+                raise host_key_unreadable(host, damaged.place)
+            if file is None:
+                raise paramiko.SSHException(f"{hostname} not found in known_hosts")
+            add(file, hostname, key)
 
-    return AcceptNew() if accept else paramiko.RejectPolicy()
+    return UnknownKey()

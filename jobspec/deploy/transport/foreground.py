@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 
 from jobctl.jobspec.deploy.model.errors import CannotRun, DeployError
+from jobctl.jobspec.deploy.transport.descriptors import restore
 
 
 def run_in_foreground(argv: Sequence[str], environ: Mapping[str, str], directory: str | None) -> int:
@@ -44,3 +45,4 @@ def _as_command() -> None:
     """Take Ctrl-C, and end with jobctl if that is killed (runs between fork and exec)."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     _PRCTL(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    restore()

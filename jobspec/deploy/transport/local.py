@@ -12,13 +12,16 @@ from typing import IO, Any
 
 from jobctl.jobspec.deploy.model.errors import HostError, PortClosed
 from jobctl.jobspec.deploy.transport.base import TIMEOUT, Result, RunningCommand, Stdin, TerminalSize
+from jobctl.jobspec.deploy.transport.descriptors import for_child
 from jobctl.jobspec.deploy.transport.foreground import run_in_foreground
 from jobctl.jobspec.deploy.transport.running import ProcessCommand
 
 
 def _run(argv: Sequence[str], stdin: Stdin, timeout: float) -> subprocess.CompletedProcess[bytes]:
     if isinstance(stdin, bytes):
-        return subprocess.run(argv, input=stdin, capture_output=True, timeout=timeout, check=False)
+        return subprocess.run(
+            argv, input=stdin, capture_output=True, timeout=timeout, check=False, preexec_fn=for_child()
+        )
     reader, writer = os.pipe()
     feed = _Feed(writer, stdin)
     with os.fdopen(reader, "rb") as theirs, ThreadPoolExecutor(1, thread_name_prefix="input") as feeding:
@@ -32,7 +35,8 @@ def _run(argv: Sequence[str], stdin: Stdin, timeout: float) -> subprocess.Comple
 
 def _fed(argv: Sequence[str], theirs: IO[bytes], feed: _Feed, timeout: float) -> subprocess.CompletedProcess[bytes]:
     """Run a command that is fed; it is given up when it has read nothing for `timeout` seconds, and not ended."""
-    with subprocess.Popen(argv, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    pipe = subprocess.PIPE
+    with subprocess.Popen(argv, stdin=theirs, stdout=pipe, stderr=pipe, preexec_fn=for_child()) as process:
         try:
             while True:
                 written = feed.written
@@ -109,7 +113,12 @@ class LocalTransport:
         ours, its = socket.socketpair()
         with its:
             subprocess.Popen(
-                list(argv), stdin=its.fileno(), stdout=its.fileno(), stderr=subprocess.DEVNULL, start_new_session=True
+                list(argv),
+                stdin=its.fileno(),
+                stdout=its.fileno(),
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+                preexec_fn=for_child(),
             )
         return ours
 

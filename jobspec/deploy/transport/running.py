@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from jobctl.jobspec.deploy.model.errors import CannotRun
 from jobctl.jobspec.deploy.transport.base import TerminalSize
+from jobctl.jobspec.deploy.transport.descriptors import for_child, restore
 
 if TYPE_CHECKING:
     import paramiko
@@ -78,7 +79,7 @@ class ProcessCommand:
                 env=dict(environ),
                 cwd=directory,
                 start_new_session=True,
-                preexec_fn=_take_terminal if terminal else None,
+                preexec_fn=_take_terminal if terminal else for_child(),
             )
         except OSError as error:
             streams.close()
@@ -172,3 +173,4 @@ def _set_size(terminal: int, columns: int, lines: int) -> None:
 def _take_terminal() -> None:
     """Make the terminal that a process has on stdin the one that controls its session (runs between fork and exec)."""
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    restore()

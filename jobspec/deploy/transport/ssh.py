@@ -7,7 +7,6 @@ asyncssh could do that too, but brings an event loop, and the SDKs around it blo
 from __future__ import annotations
 
 import contextlib
-import select
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +19,7 @@ from jobctl.jobspec.deploy.model.inventory import SshOptions
 from jobctl.jobspec.deploy.transport.answers import ANSWER, LOGIN, bound
 from jobctl.jobspec.deploy.transport.base import TIMEOUT, Input, Result, RunningCommand, Stdin, TerminalSize, quote
 from jobctl.jobspec.deploy.transport.connecting import CONNECT_TIMEOUT, close, connect, wake
+from jobctl.jobspec.deploy.transport.descriptors import wait_for
 from jobctl.jobspec.deploy.transport.held_shell import HeldCommand, Login
 from jobctl.jobspec.deploy.transport.running import ChannelCommand
 from jobctl.jobspec.deploy.transport.ssh_problems import explain, login_ended, login_hangs, port_refused
@@ -227,7 +227,7 @@ class Ssh:
                     self._ping(channel)
                     asked = time.monotonic()
                 else:
-                    select.select([channel], [], [], 0.5)
+                    wait_for(channel, 0.5)
                 if time.monotonic() - begun > timeout:
                     raise login_hangs(self.host, timeout, bytes(out + err))
         except BaseException:
@@ -263,8 +263,8 @@ class Ssh:
                 self._ping(channel)
                 asked = time.monotonic()
             else:
-                # A channel wakes select when there is something to read; for room to write it must be asked again.
-                select.select([channel], [], [], 0.02 if left else 0.5)
+                # A channel wakes who polls when there is something to read; for room to write it must be asked again.
+                wait_for(channel, 0.02 if left else 0.5)
 
     def _ping(self, channel: paramiko.Channel) -> None:
         """Raise EOFError if the link is dead: a command may be silent for long, a host answers at once.

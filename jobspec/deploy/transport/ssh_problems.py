@@ -7,6 +7,7 @@ import re
 import shlex
 
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError, PortClosed
+from jobctl.jobspec.deploy.transport.descriptors import RAISE_LIMIT
 from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.spec.hosts import Host
 
@@ -35,6 +36,11 @@ UNREADABLE = Problem(
     "`identity=` in the hosts file or IdentityFile names a private key that you may read",
 )
 UNREACHABLE = Problem("unreachable", "{reason}", _IS_IT_UP)
+FILES = Problem(
+    "too-many-files",
+    "this machine lets jobctl open no more files, which connections are too: {reason}",
+    RAISE_LIMIT,
+)
 LOST = Problem("lost", "{reason}", "{try_it}")
 ENDED = Problem("lost", "the connection was lost while it was to {what}", "{try_it}")
 
@@ -127,6 +133,8 @@ def _problem_of(error: Exception) -> Problem | None:
         return next(problem for pattern, problem in _BY_TEXT if pattern.search(str(error)))
     if not isinstance(error, OSError):
         return None
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        return FILES
     if error.filename:
         return UNREADABLE
     return NO_ROUTE if error.errno in _NO_ROUTE else UNREACHABLE
@@ -160,6 +168,20 @@ def login_hangs(host: str, seconds: float, said: bytes) -> HostError:
         f"its login has run no command within {seconds:g} s{_printed(said)}",
         "look at what its `.bashrc` does: it may wait for somebody, for a network file system, or start another shell",
     )
+
+
+def host_key_unreadable(host: str, place: str) -> HostError:
+    """Return the error for a host whose key may be known in a line that cannot be read; `place` is FILE:LINE."""
+    message = f"its host key is not known here: {place}, which may be its line, cannot be read"
+    return HostError(
+        host, "host-key-unknown", message, "correct that line, or remove it and compare the key as a new one"
+    )
+
+
+def host_key_revoked(host: str) -> HostError:
+    """Return the error for a host that shows a key that nobody is to trust any more."""
+    message = "a line with `@revoked` in a file of known hosts has its host key, which nobody may trust any more"
+    return HostError(host, "host-key-revoked", message, "the host needs a new key; or somebody is in between")
 
 
 _PROHIBITED = 1  # SSH_OPEN_ADMINISTRATIVELY_PROHIBITED of RFC 4254, 5.1

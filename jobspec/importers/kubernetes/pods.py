@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from decimal import Decimal
 from typing import Any
 
 from jobctl.jobspec.importers.draft import Draft
 from jobctl.jobspec.importers.escaping import literal
 from jobctl.jobspec.importers.kubernetes.document import Document, at
+from jobctl.jobspec.importers.kubernetes.references import References
 from jobctl.jobspec.importers.shell.interpreter import Command
 from jobctl.jobspec.importers.values import seconds, whole
 from jobctl.jobspec.spec.parts import ENV_NAME
@@ -127,7 +129,8 @@ def command(draft: Draft, pod: Document) -> Command:
     container = container_of(pod)
     given = [word for key in ("command", "args") for word in _list(container, key)]
     given = _after_setup(draft, given)
-    argv = list(_words(given[_OWN_WORDS:] if _is_waiting(given) else given))
+    references = References(container)
+    argv = list(_words(draft, references, given[_OWN_WORDS:] if _is_waiting(given) else given))
     if not argv:
         argv = list(_NO_COMMAND)
         draft.remarks["script"] = "put what the image runs by itself here: the manifest names no command"
@@ -140,7 +143,7 @@ def command(draft: Draft, pod: Document) -> Command:
     folder = container.get("workingDir")
     if folder and draft.get("code") is None:
         options.append(("--workdir", folder))
-    options += [("--env", f"{name}={value}") for name, value in _variables(draft, container)]
+    options += [("--env", f"{name}={value}") for name, value in _variables(draft, container, references)]
     words = [f"{name}={literal(value)}" for name, value in options]
     run = ("docker", "run", *words, literal(str(container["image"])), *argv)
     return Command(run, source=" ".join(argv))
@@ -153,14 +156,20 @@ def _list(container: Document, key: str) -> Sequence[Any]:
     return words
 
 
-def _words(values: Iterable[Any]) -> Iterator[str]:
-    """Yield words; `$$` is a dollar to Kubernetes too, and `$(VAR)` is one that it fills in."""
+def _words(draft: Draft, references: References, values: Iterable[Any]) -> Iterator[str]:
+    """Yield words as Kubernetes makes them; what it puts into them that is not known here is noted."""
     for value in values:
-        yield literal(str(value).replace("$$", "$"))
+        filled = references.fill_in(value)
+        for name, why in filled.left.items():
+            draft.check(
+                f"`$({name})` stays in the command: what Kubernetes fills in {why};"
+                " put it in, or have the program read the variable"
+            )
+        yield literal(filled.text)
 
 
-def _variables(draft: Draft, container: Document) -> Iterator[tuple[str, str]]:
-    for variable in container.get("env") or ():
+def _variables(draft: Draft, container: Document, references: References) -> Iterator[tuple[str, str]]:
+    for variable, filled in zip(container.get("env") or (), references.values, strict=True):
         variable.settle()
         name, source = variable["name"], variable.get("valueFrom") or {}
         if name.startswith(_OURS) or name in _TOLD:
@@ -176,10 +185,10 @@ def _variables(draft: Draft, container: Document) -> Iterator[tuple[str, str]]:
             )
         elif source:
             draft.drop(name, "its value is in the cluster: say it in `env`")
-        elif "$(" in (value := str(variable.get("value") or "")).replace("$$", ""):
-            draft.drop(f"{name}={value}", "what Kubernetes fills in is not known here")
-        elif (name, value) not in _SET_ANYHOW:
-            yield name, value.replace("$$", "$")
+        elif why := next(iter(filled.left.values()), None):
+            draft.drop(f"{name}={variable['value']}", f"what Kubernetes fills in {why}")
+        elif (name, filled.text) not in _SET_ANYHOW:
+            yield name, filled.text
     for one in container.get("envFrom") or ():
         one.settle()
         where = at(one, "configMapRef", "name") or at(one, "secretRef", "name")
@@ -252,17 +261,22 @@ def _cores(text: str) -> float:
         raise ValueError(f"`{text}` is not a number of cores") from None
 
 
-# Kubernetes' powers of two, as the spec writes them; those of ten become bytes.
+# Kubernetes' powers of two, as the spec writes them; all else becomes bytes.
 _UNITS = {"Ki": "k", "Mi": "m", "Gi": "g", "Ti": "t"}
-_TENS = {"k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+_FACTORS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "E": 10**18, "Pi": 2**50, "Ei": 2**60}
+_QUANTITY = re.compile(r"\+?(\d+\.?\d*|\.\d+)(?:([eE][+-]?\d{1,3})|([KMGTPE]i|[mkMGTPE])?)")
 
 
 def _size(text: str) -> str:
-    if text[-2:] in _UNITS:
-        return text[:-2] + _UNITS[text[-2:]]
-    if text[-1:] in _TENS:
-        return str(int(float(text[:-1]) * _TENS[text[-1]]))
-    return text
+    match = _QUANTITY.fullmatch(text)
+    if match is None:
+        raise ValueError(f"`{text}` is not an amount of memory")
+    number, exponent, unit = match[1], match[2] or "", match[3] or ""
+    if unit in _UNITS:
+        return number + _UNITS[unit]
+    if unit == "m":
+        exponent, unit = "e-3", ""
+    return str(int(Decimal(number + exponent) * _FACTORS[unit]))
 
 
 # Volumes.

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TypeAlias
 
-from jobctl.jobspec.importers.escaping import known, literal, settled, shown
-from jobctl.jobspec.importers.names import is_secret
+from jobctl.jobspec.importers.escaping import known, literal, settled
+from jobctl.jobspec.importers.names import is_secret, looks_secret
+from jobctl.jobspec.importers.notes import not_carried_over, to_check
 from jobctl.jobspec.importers.shell import arithmetic
 from jobctl.jobspec.importers.shell.lexer import Lexer, Token, WordPart
 from jobctl.jobspec.importers.slurm import recipes
@@ -44,22 +45,26 @@ class Expander:
         self.exported = set(env)
         self.all_exported = False
         self.files: dict[str, str] = {}
+        self.taken: set[str] = set()  # of these files, those that something in the script reads
         self.notes: list[str] = []
         self.folder, self.asked_here = folder, False
         self.line = 0
 
     def check(self, text: str) -> None:
         """Note what a person has to look at."""
-        self.notes.append(f"check: line {self.line}: {shown(text)}")
+        self.notes.append(to_check(f"line {self.line}: {text}"))
 
     def dropped(self, text: str, why: str) -> None:
         """Note what is not carried over."""
-        self.notes.append(f"not carried over: line {self.line}: {shown(text)} ({why})")
+        self.notes.append(not_carried_over(f"line {self.line}: {text}", why))
 
     def file(self, name: str) -> str | None:
         """Return the text of a file that the script wrote, or that is beside it."""
         written = name.removeprefix("./")
-        return self.files[written] if written in self.files else self.read(name)
+        if written not in self.files:
+            return self.read(name)
+        self.taken.add(written)
+        return self.files[written]
 
     def set(self, name: str, item: str | list[str], *, export: bool = False) -> None:
         self.values[name] = item
@@ -112,7 +117,9 @@ class Expander:
         return item if isinstance(item, list) else [item] if isinstance(item, str) else self._lost(f"${{{name}}}")
 
     def _lost(self, text: str) -> list[str]:
-        self.check(f"`{text}` is not known here: put its value in")
+        command, space, _ = text.partition(" ")
+        told = f"{command} …" if space and looks_secret(text) else text
+        self.check(f"`{told}` is not known here: put its value in")
         return [literal(text)]
 
     def _text(self, part: WordPart, setting: str = "") -> str:
@@ -260,6 +267,21 @@ class Expander:
 def assignment(token: Token) -> re.Match[str] | None:
     first = token.parts[0] if token.parts else None
     return _ASSIGNMENT.match(first.text) if first and first.kind == "text" and not first.quoted else None
+
+
+# What a shell puts the names of files in place of, and somebody's home directory.
+_PATTERN = re.compile(r"[*?]|\[[^\],'\"]+\]")
+_HOME = re.compile(r"~[\w.-]*(/|$)")
+
+
+def is_pattern(token: Token, word: str, values: Mapping[str, object]) -> bool:
+    """Say whether a shell makes something else of `word`, which a word of a script stands for: `*.txt`, `~/data`."""
+    first, *_ = token.parts
+    if _HOME.match(word) and not (first.kind == "text" and first.quoted):
+        return True
+    open_ = [part for part in token.parts if not part.quoted]
+    texts = [part.text if part.kind == "text" else str(values.get(part.text, "")) for part in open_]
+    return bool(_PATTERN.search(word)) and any(map(_PATTERN.search, texts))
 
 
 def _many(part: WordPart) -> bool:

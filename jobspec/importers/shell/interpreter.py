@@ -8,13 +8,14 @@ environment, or is noted.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import field
 
 from jobctl.jobspec.importers.draft import ImportProblem
 from jobctl.jobspec.importers.escaping import known, shown
+from jobctl.jobspec.importers.notes import not_carried_over
 from jobctl.jobspec.importers.shell import arithmetic
-from jobctl.jobspec.importers.shell.expand import MOST_ROUNDS, Expander, Read, assignment, settled_or_empty
+from jobctl.jobspec.importers.shell.expand import MOST_ROUNDS, Expander, Read, assignment, is_pattern, settled_or_empty
 from jobctl.jobspec.importers.shell.lexer import Token
 from jobctl.jobspec.importers.shell.syntax import For, Function, Group, Maybe, Redirect, Simple, Statement, parse
 from jobctl.jobspec.records import dataclass
@@ -27,7 +28,7 @@ MOST_STEPS = 100_000
 class Command:
     """A command that a script would start, in words (escaping.py); `env` is what it is given, `maybe` on what it depends.
 
-    `folder` is where it is started, relative to where the script is.
+    `folder` is where it is started, relative to where the script is; `patterns` are the words of which its shell makes others.
     """
 
     argv: tuple[str, ...]
@@ -37,16 +38,39 @@ class Command:
     maybe: str = ""
     folder: str = "."
     logged: bool = False
+    patterns: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenFile:
+    """A file that a script writes, where, and by which command."""
+
+    name: str
+    line: int
+    command: str
 
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """What a script would do: its commands in order, notes on what was not understood, and what it leaves: variables, files."""
+    """What a script would do: its commands in order, notes on what was not understood, and what it leaves: variables, files.
+
+    `files` are those whose text is known, `taken` those of them that it reads itself.
+    """
 
     commands: tuple[Command, ...]
     notes: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
+    written: tuple[WrittenFile, ...] = ()
+    taken: frozenset[str] = frozenset()
+
+    def lost(self, taken: Set[str] = frozenset()) -> tuple[str, ...]:
+        """Return notes on the files that it writes, except those whose text was `taken` over."""
+        return tuple(
+            not_carried_over(f"line {one.line}: `{one.command} > {one.name}`", "do it before `up`, or in `setup`")
+            for one in self.written
+            if one.name not in self.files or one.name not in self.taken | taken
+        )
 
 
 def read_script(
@@ -58,7 +82,9 @@ def read_script(
     """
     reader = _Reader(read, dict(env or {}), folder)
     reader.run(parse(_without_prompts(text), first))
-    return Script(tuple(reader.commands), tuple(dict.fromkeys(reader.notes)), reader.env(), reader.files)
+    notes = tuple(dict.fromkeys(reader.notes))
+    written = tuple(dict.fromkeys(reader.written))
+    return Script(tuple(reader.commands), notes, reader.env(), reader.files, written, frozenset(reader.taken))
 
 
 def _without_prompts(text: str) -> str:
@@ -73,6 +99,7 @@ class _Reader(Expander):
         super().__init__(read, env, folder)
         self.functions: dict[str, tuple[Statement, ...]] = {}
         self.commands: list[Command] = []
+        self.written: list[WrittenFile] = []
         self.maybe = ""
         self.depth = self.steps = 0
 
@@ -177,19 +204,30 @@ class _Reader(Expander):
         builtin = _BUILTINS.get(head)
         if builtin is not None:
             builtin(self, words[1:])
+            if builtin is _Reader._nothing:
+                self._tells_file(head, command.redirects)
             return
-        argv = tuple(item for token in words for item in self.expand(token))
+        expanded = [(token, item) for token in words for item in self.expand(token)]
+        argv = tuple(item for _, item in expanded)
         if not argv:
             return
         if argv[0] in self.functions:
             self.run(self.functions[argv[0]])
         elif not self._writes_file(argv, command.redirects):
-            self._command(argv, prefix, command)
+            patterns = tuple(item for token, item in expanded if is_pattern(token, item, self.values))
+            self._command(argv, prefix, command, patterns)
 
-    def _command(self, argv: tuple[str, ...], prefix: Mapping[str, str | list[str]], command: Simple) -> None:
+    def _command(
+        self,
+        argv: tuple[str, ...],
+        prefix: Mapping[str, str | list[str]],
+        command: Simple,
+        patterns: tuple[str, ...],
+    ) -> None:
         env = {**self.env(), **{name: item for name, item in prefix.items() if isinstance(item, str)}}
         logged = any(redirect.operator in (">", ">>", "&>", "&>>", ">|") for redirect in command.redirects)
-        self.commands.append(Command(argv, env, command.line, command.source, self.maybe, self.folder, logged))
+        source, line = command.source, command.line
+        self.commands.append(Command(argv, env, line, source, self.maybe, self.folder, logged, patterns))
         if len(self.commands) > MOST_COMMANDS:
             raise ImportProblem(f"more than {MOST_COMMANDS} commands", None, command.line)
 
@@ -203,8 +241,15 @@ class _Reader(Expander):
         target = [redirect.target for redirect in redirects if redirect.operator in (">", ">>")]
         if argv != ("cat",) or not here or not target:
             return False
-        self.files["".join(self.expand(target[0])).removeprefix("./")] = here[0]
+        name = "".join(self.expand(target[0])).removeprefix("./")
+        self.files[name] = here[0]
+        self.written.append(WrittenFile(name, self.line, "cat"))
         return True
+
+    def _tells_file(self, head: str, redirects: tuple[Redirect, ...]) -> None:
+        """Remember what `echo text > file` writes: its text may be a secret."""
+        names = [redirect.target.text for redirect in redirects if redirect.operator in (">", ">>", ">|")]
+        self.written += [WrittenFile(name, self.line, f"{head} …") for name in names if not name.startswith("/dev/")]
 
     # Commands of the shell itself.
 

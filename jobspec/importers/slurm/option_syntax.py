@@ -85,3 +85,8 @@ def leading(words: Sequence[str], takes: Set[str]) -> tuple[list[tuple[str, str]
             at += 1
         found.append((name, value))
     return found, list(words[at:])
+
+
+def exported(value: str) -> dict[str, str]:
+    """Return the variables that `--export` sets; those that it only names have the values of the environment."""
+    return {name: text for name, equals, text in (one.partition("=") for one in value.split(",")) if equals}

@@ -11,8 +11,9 @@ from typing import Any
 from jobctl.jobspec.importers.draft import Draft, Found
 from jobctl.jobspec.importers.escaping import literal
 from jobctl.jobspec.importers.names import says_something
+from jobctl.jobspec.importers.notes import concealed
 from jobctl.jobspec.importers.slurm import recipes
-from jobctl.jobspec.importers.slurm.option_syntax import is_known, split
+from jobctl.jobspec.importers.slurm.option_syntax import exported, is_known, split
 from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.spec.durations import in_one_unit, parse_slurm
 
@@ -27,7 +28,7 @@ _DROPPED = {
     "--output": _LOGS,
     "--error": _LOGS,
     "--open-mode": _LOGS,
-    "--array": "a spec is one job: import it once, and call `jobctl up --name` for each task",
+    "--array": "a spec is one job: import it once, and call `jobctl up --set name=…` for each task",
     "--dependency": "jobctl does not wait for other jobs: call `jobctl wait` before `up`",
     "--signal": "jobctl tells processes before the time limit: `stop_grace_period`",
     "--no-kill": _JOBCTL,
@@ -39,11 +40,10 @@ _DROPPED = {
     "--hold": "call `jobctl up` when the job may start",
     "--test-only": "`jobctl check --target slurm` does",
     "--wrap": "a script is imported",
-    "--export": "variables go to `env`",
 }
-# Read where nodes, processes and devices are counted.
+# Read where nodes, processes and devices are counted, and variables are set.
 _COUNTED = {"--job-name", "--nodes", "--ntasks", "--ntasks-per-node", "--gpus-per-task", "--gpus", "--gpus-per-node",
-            "--gres", "--exclusive", "--requeue", "--no-requeue", "--time", "--cpus-per-task", "--mem"}  # fmt: skip
+            "--gres", "--exclusive", "--requeue", "--no-requeue", "--time", "--cpus-per-task", "--mem", "--export"}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +99,7 @@ class Batch:
         """Return what Slurm tells the script; the number of the job, and of a process, nobody knows yet."""
         tasks = self.nodes * self.per_node
         told = {
+            **{name: literal(value) for name, value in exported(self.options.get("--export", "")).items()},
             **dict.fromkeys(("SLURM_NNODES", "SLURM_JOB_NUM_NODES"), str(self.nodes)),
             **dict.fromkeys(("SLURM_NTASKS", "SLURM_NPROCS"), str(tasks)),
             **dict.fromkeys(("SLURM_NTASKS_PER_NODE", "SLURM_TASKS_PER_NODE"), str(self.per_node)),
@@ -143,7 +144,7 @@ class Batch:
 
     def where(self, name: str) -> str:
         value = self.options[name]
-        return f"line {self.lines[name]}: #SBATCH {name}{'=' if value else ''}{value}"
+        return f"line {self.lines[name]}: {concealed(f'#SBATCH {name}={value}' if value else f'#SBATCH {name}')}"
 
 
 def _of_placeholders(note: str) -> bool:

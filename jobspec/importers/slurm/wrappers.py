@@ -7,7 +7,7 @@ from dataclasses import replace
 from jobctl.jobspec.importers.launchers.docker import DockerRun
 from jobctl.jobspec.importers.shell.expand import Read
 from jobctl.jobspec.importers.slurm import containers, recipes
-from jobctl.jobspec.importers.slurm.option_syntax import split
+from jobctl.jobspec.importers.slurm.option_syntax import exported, split
 from jobctl.jobspec.importers.start_command import Inside, StartCommand
 
 
@@ -17,8 +17,7 @@ def srun(launch: StartCommand, read: Read) -> Inside | None:
     if not rest:
         return None
     options = dict(said)
-    env, exported = dict(launch.env), options.get("--export", "").split(",")
-    env |= {name: value for name, equals, value in (one.partition("=") for one in exported) if equals}
+    env = {**launch.env, **exported(options.get("--export", ""))}
     tasks = options.get("--ntasks") or str(env.get("SLURM_NTASKS") or "")
     each = options.get("--ntasks-per-node") or str(env.get("SLURM_NTASKS_PER_NODE") or "")
     inner = replace(

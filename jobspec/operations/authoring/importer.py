@@ -16,7 +16,7 @@ from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.spec.frameworks import FRAMEWORKS
 from jobctl.jobspec.spec.load import load_text
 from jobctl.jobspec.spec.names import is_name
-from jobctl.jobspec.spec.source import MAX_BYTES, BadSource, read_text
+from jobctl.jobspec.spec.source import MAX_BYTES, BadSource, folder_of, read_text
 
 _COMMAND = "a command stands after `--`: jobctl import -- torchrun train.py"
 
@@ -81,7 +81,7 @@ def _output(wanted: Path | None) -> Path | None:
 def _imported(given: ImportInput, wanted: ImportOptions, output: Path | None) -> tuple[Found, str]:
     """Return the job and what it was made from."""
     file = given.file
-    beside = Path(file).parent if file not in (None, "-") else Path()
+    beside = folder_of(Path(file)) if file not in (None, "-") else Path()
     # The job is called after the folder that its spec lies in, which need not be the one of the command.
     folder = Path(os.path.abspath(output.parent if output else Path())).name
     context = ImportContext(os.getcwd(), folder, _reader(beside), wanted.name, wanted.framework)

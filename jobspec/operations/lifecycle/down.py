@@ -14,17 +14,23 @@ from jobctl.jobspec.operations.lifecycle.applying import grace_of, locked, locke
 from jobctl.jobspec.operations.lifecycle.telling import tell_last, tell_now
 from jobctl.jobspec.operations.resolve.ownership import refuse_owner
 from jobctl.jobspec.records import dataclass
+from jobctl.jobspec.spec.targets import traits_of
 
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.apply.deployer import Failures, Handle
+    from jobctl.jobspec.deploy.model.errors import DeployError
     from jobctl.jobspec.deploy.model.observed import Observed
+    from jobctl.jobspec.deploy.store.jobdir import JobDir
     from jobctl.jobspec.operations.lifecycle.base import JobRequest
     from jobctl.jobspec.operations.reporter import Reporter
 
 
 @dataclass(frozen=True, slots=True)
 class TakenDown:
-    """What `down` did: whether there was `anything`, where the logs went, and the hosts where something is left."""
+    """What `down` did: whether there was `anything`, where the logs went, and the hosts where something is left.
+
+    `hosts` are those where it looked, and those of the job that it did not know how to reach: these have `failed`.
+    """
 
     hosts: tuple[str, ...]
     anything: bool = True
@@ -41,22 +47,24 @@ def take_down(handle: Handle, request: JobRequest, reporter: Reporter) -> TakenD
 
     directory, grace, since = handle.job, grace_of(handle, request.grace), handle.job.stamp()
     observed = _observed(handle, request)
-    if not _anything(handle, observed) and not _comes_up(handle, request):
-        directory.forget()
-        tell_last(directory, reporter)
+    if not _anything(handle, observed) and _is_gone(handle, request, reporter):
         return TakenDown(handle.where(), anything=False)
     with locked(handle, "down", request.break_lock, since):
         with reporter.waiting(aloud=True) as waiting:
             handle.tell = waiting.show
             handle.events().gather()
             logs, failed = handle.take_down(grace)
+        elsewhere = _elsewhere(handle)
+        failed = {**failed, **elsewhere}
         if not failed:
             directory.forget()
-        ending = _ending(handle, observed)
-        events.record(directory.events, time.time(), "down", "job taken down", failed=sorted(failed), **ending)
-    (tell_now if failed else tell_last)(directory, reporter)
-    directory.lock.unlink(missing_ok=True)
-    return TakenDown(handle.where(), logs=logs, failed=failed)
+        told = {"failed": sorted(failed), "elsewhere": sorted(elsewhere), **_ending(handle, observed)}
+        events.record(directory.events, time.time(), "down", "job taken down", **told)
+        if not failed:
+            _clear(directory, reporter)
+    if failed:
+        tell_now(directory, reporter)
+    return TakenDown((*handle.where(), *elsewhere), logs=logs, failed=failed)
 
 
 def _observed(handle: Handle, request: JobRequest) -> Observed:
@@ -69,7 +77,39 @@ def _observed(handle: Handle, request: JobRequest) -> Observed:
 def _anything(handle: Handle, observed: Observed) -> bool:
     """Say whether anything of the job is anywhere, as far as hosts answer."""
     seen = observed.nodes or observed.strays or observed.control.generation or observed.supervised
-    return bool(seen or observed.unreachable or handle.job.about() is not None or handle.has_files())
+    there = seen or observed.unreachable or handle.job.about() is not None or handle.has_files()
+    return bool(there or _elsewhere(handle))
+
+
+def _elsewhere(handle: Handle) -> dict[str, DeployError]:
+    """Return where something of the job is, or may be, beyond the hosts of `handle`, and the remedy.
+
+    That is where it was brought up from here, where its hosts said that it runs when they were last observed, and what the
+    last `down` left as it was.
+    """
+    from jobctl.jobspec.deploy.model.errors import HostError
+    from jobctl.jobspec.deploy.store.past import left_elsewhere
+
+    job, there = handle.job, handle.where()
+    told = {host: error for host, error in handle.failures.items() if host not in there}
+    hints = dict.fromkeys(left_elsewhere(job), "`--hosts hosts.txt` names all hosts of the job")
+    hints |= dict.fromkeys(_homes(job), f"`jobctl down {job.name}` without `--hosts` goes there")
+    words = f"job `{job.name}` was brought up there, and it is not among the hosts of this command"
+    known = {host: HostError(host, "unreachable", words, hint) for host, hint in hints.items() if host not in there}
+    return {**told, **known}
+
+
+def _homes(job: JobDir) -> list[str]:
+    """Return where `up` has noted here that the job is: hosts of nodes, services and spares. None where others choose them.
+
+    A plan alone says nothing: an `up` or a `down` was killed between two files.
+    """
+    plan, inventory = job.plan(), job.inventory()
+    if job.about() is None or plan is None or traits_of(plan.target).chooses_nodes:
+        return []
+    spares = [host.name for host in inventory.hosts if host.spare] if inventory is not None else []
+    services = [service.host.name for service in plan.services]
+    return sorted({*(node.host.name for node in plan.nodes), *services, *spares})
 
 
 def _ending(handle: Handle, observed: Observed) -> dict[str, str | None]:
@@ -85,17 +125,30 @@ def _ending(handle: Handle, observed: Observed) -> dict[str, str | None]:
     return {"phase": state.phase, "reason": state.reason, **known}
 
 
-def _comes_up(handle: Handle, request: JobRequest) -> bool:
-    """Wait for a command on this machine that has the lock, and say whether it has left anything."""
+def _is_gone(handle: Handle, request: JobRequest, reporter: Reporter) -> bool:
+    """Clear what is left here of a job of which nothing is anywhere, once no other command on this machine has the lock.
+
+    False if one that had it has brought the job up.
+    """
     from jobctl.jobspec.deploy.store.lock import Locked, break_lock, hold
 
     job = handle.job
-    if not job.lock.exists():
-        return False
+    if not job.root.exists():
+        return True
     if request.break_lock:
         break_lock(job.lock)
     try:
         with hold(job.lock, "down"):
-            return _anything(handle, _observed(handle, request))
+            if _anything(handle, _observed(handle, request)):
+                return False
+            job.forget()
+            _clear(job, reporter)
+            return True
     except Locked as taken:
         raise locked_by(handle, taken) from taken
+
+
+def _clear(job: JobDir, reporter: Reporter) -> None:
+    """Send what waits, and remove channels and lock. Only with the lock held: the next command may bring the job up."""
+    tell_last(job, reporter)
+    job.lock.unlink(missing_ok=True)

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, NoReturn
 from jobctl.jobspec.operations.errors import HostsFailed, PartlyDone, Refused, UnsupportedOnTarget, failures_json
 from jobctl.jobspec.operations.lifecycle.applying import grace_of, locked, step_teller
 from jobctl.jobspec.operations.lifecycle.base import Applied, JobRequest, Restarted, ScaleRequest, Stopped, UpOptions
-from jobctl.jobspec.operations.lifecycle.records import about, secrets_of, source_of, tell_up
+from jobctl.jobspec.operations.lifecycle.records import about, secret_names, secrets_of, source_of, tell_up
 from jobctl.jobspec.operations.lifecycle.telling import leave_teller, tell_now
-from jobctl.jobspec.operations.resolve.channels import channels_of, notify_variables
+from jobctl.jobspec.operations.resolve.channels import channels_of, withheld_variables
 from jobctl.jobspec.operations.resolve.drift import spec_started_with
 from jobctl.jobspec.operations.resolve.names import node_number
 from jobctl.jobspec.operations.resolve.ownership import refuse_others, refuse_owner, warn_of_another_spec
@@ -221,16 +221,15 @@ class SlurmJob:
         start |= {"fresh": fresh or bool(before.get("fresh")), "run": before.get("run")}
         start |= {name: before[name] for name in ("followed",) if name in before}
         allocation.login.write("run/start.json", json.dumps(start).encode())
-        hidden = {*(name for node in plan.nodes[:1] for name in node.launch.secrets), *self._only_for_notify()}
-        job_id, new = allocation.login.submit(sorted(hidden))
+        job_id, new = allocation.login.submit(sorted(self._hidden(plan)))
         words = f"job {job_id} of Slurm was submitted" if new else f"Slurm has job {job_id} already"
         events.record(allocation.job.events, time.time(), "submitted", words, job_id=job_id)
         allocation.forget_look()
 
-    def _only_for_notify(self) -> set[str]:
-        """Return the variables that are for `notify`, as the job was brought up: Slurm does not get them."""
-        spec = spec_started_with(self.handle.job)
-        return notify_variables(spec, os.environ) if spec is not None else set()
+    def _hidden(self, plan: Plan) -> set[str]:
+        """Return the variables that Slurm does not get, for the job as it was brought up: those of secrets and of `notify`."""
+        names, spec = secret_names(plan), spec_started_with(self.handle.job)
+        return names | withheld_variables(spec, os.environ) if spec is not None else names
 
     def _order(self, command: str, **more: object) -> None:
         entry = self.handle.look_anew().entry

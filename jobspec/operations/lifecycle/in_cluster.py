@@ -226,9 +226,10 @@ class ClusterJob:
                 self.handle.tell = waiting.show
                 self.handle.execute(change, secrets, note, force=take_over)
         except DeployError as error:
-            if len(told) <= 1:
+            ending = any(step.kind in ("remove", "replace") for step in told)
+            if len(told) <= 1 and not ending:
                 raise HostsFailed(error.message, error.hint) from error
-            done = f"{len(told) - 1} of {len(change.steps)} steps were done"
+            done = "what runs was ended" if ending else f"{len(told) - 1} of {len(change.steps)} steps were done"
             reporter.error(f"{done}; `jobctl up` again does the others")
             raise PartlyDone(error.message, error.hint) from error
 

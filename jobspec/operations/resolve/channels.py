@@ -88,6 +88,11 @@ def notify_variables(spec: Spec, environ: Mapping[str, str]) -> set[str]:
     return {source.env for source in sources if source is not None and source.env is not None} - theirs
 
 
+def withheld_variables(spec: Spec, environ: Mapping[str, str]) -> set[str]:
+    """Return the variables of `up`'s environment that a scheduler must not keep: the values of secrets and of `notify`."""
+    return {secret.env or secret.name for secret in spec.secrets} | notify_variables(spec, environ)
+
+
 def _joined(channels: Iterable[Channel]) -> tuple[Channel, ...]:
     """Return the channels, each once: several items may tell the same people of different events."""
     found: dict[str, Channel] = {}

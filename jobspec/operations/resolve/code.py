@@ -20,9 +20,10 @@ SHOWN = 5  # files that are named
 def no_code(spec: Path, hosts: Path | None) -> Iterator[tuple[str, str]]:
     """Yield files that may be in the code's folder and do not belong to the code, each with a reason: the spec, hosts files, jobctl's history."""
     from jobctl.jobspec.deploy.store.jobdir import state_dir
+    from jobctl.jobspec.spec.source import folder_of
 
     yield os.path.abspath(spec), _SPEC
-    beside = spec.absolute().parent
+    beside = folder_of(spec).absolute()
     for path in [*([hosts] if hosts else []), beside / "hosts.txt"]:
         yield os.path.abspath(path), _HOSTS
     for path in beside.glob("hosts*.txt"):

@@ -30,7 +30,7 @@ _NAME_HOSTS = "name its hosts: `--hosts hosts.txt`"
 
 def is_spec_file(job: str) -> bool:
     """Say whether JOB means a file: names of jobs have neither dots nor slashes."""
-    return "/" in job or "." in job or os.path.isfile(job)
+    return "/" in job or "." in job or (os.path.exists(job) and not os.path.isdir(job))
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +79,11 @@ def spec_path(job: str | None) -> Path:
             f"no job `{job}` is known here, and no file of that name",
             "name a spec file, or see `jobctl list`",
         )
+    from jobctl.jobspec.spec.source import is_descriptor
+
+    if is_descriptor(Path(spec)):
+        message = f"job `{job}` was started from {spec}, which gave its spec once"
+        raise Refused(message, "name a spec file, or give it in the same way again")
     return Path(spec)
 
 
@@ -324,7 +329,9 @@ def say_default_hosts(where: Where, reporter: Reporter) -> None:
 
 def say_unused_hosts(checked: Checked, where: Where, reporter: Reporter) -> None:
     """Tell that the target is this machine although there is a hosts file beside the spec, if nobody has chosen so."""
-    unused = checked.files[0].parent / "hosts.txt"
+    from jobctl.jobspec.spec.source import folder_of
+
+    unused = folder_of(checked.files[0]) / "hosts.txt"
     if where.target is None and where.hosts is None and not names_cluster(where) and os.path.isfile(unused):
         option = f"--hosts {shlex.quote(str(unused))}"
         reporter.say(f"target local: this machine ({unused} is not used; {option} uses it)")

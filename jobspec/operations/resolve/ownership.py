@@ -128,7 +128,9 @@ def _spec_of(directory: JobDir) -> Path | None:
 
 
 def _same_folder(one: Path, other: Path) -> bool:
-    return os.path.realpath(one.parent) == os.path.realpath(other.absolute().parent)
+    from jobctl.jobspec.spec.source import folder_of
+
+    return os.path.realpath(folder_of(one)) == os.path.realpath(folder_of(other))
 
 
 def _refuse_replacing(deployer: Handle, before: Path) -> None:

@@ -78,12 +78,12 @@ class InAllocation:
         """Run a command on a machine of the job's allocation, or on one that Slurm is asked for. Raises HostsFailed."""
         from jobctl.jobspec.deploy.apply.deployer import AllUnreachable
         from jobctl.jobspec.operations.lifecycle.records import secrets_of
-        from jobctl.jobspec.operations.resolve.channels import notify_variables
+        from jobctl.jobspec.operations.resolve.channels import withheld_variables
 
         plan, allocation = self.planned(request.compiled, request.reached, None)
         index = node_number(plan, request.node or "0", range(len(plan.nodes)))
         try:
-            hidden = notify_variables(request.compiled.spec, os.environ)
+            hidden = withheld_variables(request.compiled.spec, os.environ)
             return allocation.look_around(index, secrets_of(request.compiled), hidden, request.argv)
         except AllUnreachable as nothing:
             error = nothing.failures[allocation.login.name]

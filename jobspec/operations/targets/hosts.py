@@ -58,6 +58,7 @@ class OnHosts:
         from jobctl.jobspec.deploy.model.errors import CannotRun
         from jobctl.jobspec.operations.lifecycle.records import refuse_missing_data, secrets_of
         from jobctl.jobspec.operations.resolve.build import have_built
+        from jobctl.jobspec.operations.resolve.channels import environ_of_job
         from jobctl.jobspec.operations.resolve.data import data_versions
 
         compiled, directory = request.compiled, job_of_name(request.compiled.spec.name)
@@ -68,8 +69,9 @@ class OnHosts:
         refuse_missing_data(plan)
         node = plan.nodes[node_number(plan, request.node or "0", range(len(plan.nodes)))]
         have_built(deployer, plan, reporter)
+        inputs = RuntimeInputs(environ_of_job(compiled, os.environ), secrets_of(compiled))
         try:
-            return deployer.look_around(plan, node, RuntimeInputs(os.environ, secrets_of(compiled)), request.argv)
+            return deployer.look_around(plan, node, inputs, request.argv)
         except CannotRun as error:
             raise CommandNotRun(error.message, error.code, error.hint) from error
 

@@ -330,9 +330,9 @@ def _files(spec: Spec, source: Source, directory: Path) -> Iterator[Diagnostic]:
     if spec.code is not None and not isdir(base):
         yield _no_file("code", f"there is no directory `{spec.code.source}`", source.value_span(("code", "source")))
     elif spec.code is not None and realpath(base) == "/":
-        where = source.value_span(("code", "source"))
+        span = source.value_span(("code", "source"))
         message = f"`{spec.code.source}` is the root of the file system, and every host would get all of it"
-        yield Diagnostic("error", "code-is-root", message, where, "name the folder of the training script")
+        yield Diagnostic("error", "code-is-root", message, span, "name the folder of the training script")
     elif spec.script and not spec.script.startswith("/") and not isfile(base / spec.script):
         yield _no_file("script", f"there is no file `{spec.script}`", source.value_span(("script",)))
     for number, name in enumerate(spec.env_file):

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from pathlib import Path
 
 from jobctl.jobspec.spec.checks.rules import ERROR, WARNING, CheckRule
+from jobctl.jobspec.spec.diagnostics import Diagnostic
+from jobctl.jobspec.spec.durations import EARLIEST_SIGNAL
 from jobctl.jobspec.spec.model import Spec
 from jobctl.jobspec.spec.slurm_part import Slurm
+from jobctl.jobspec.spec.source import Source
 
 # Options of sbatch that jobctl sets itself, and of which a second value would break recovery.
 _OURS = (
@@ -54,10 +59,54 @@ def _said(spec: Spec) -> set[str]:
 _OPTION = re.compile(r"--[A-Za-z][\w-]*(=[^\n\r]*)?|-[A-Za-z]\S*")
 
 
-def _options(spec: Spec) -> list[str]:
-    """Return the names of options; the value of a short one may follow at once."""
-    given = slurm_of(spec).options
-    return [option.partition("=")[0] if option.startswith("--") else option[:2] for option in given]
+def check_options(spec: Spec, source: Source) -> Iterator[Diagnostic]:
+    """Yield what is wrong with each of the options that `sbatch` is to get."""
+    for number, option in enumerate(slurm_of(spec).options):
+        where = source.value_span(("slurm", "options", number))
+        # The value of a short one may follow at once.
+        name = option.partition("=")[0] if option.startswith("--") else option[:2]
+        if not _OPTION.fullmatch(option):
+            message = "an option of `sbatch` is one line that begins with `-`, and its value comes after `=`"
+            yield Diagnostic("error", "slurm-option", message, where, "write `--nice=100`")
+        elif _sets_ours(name):
+            yield Diagnostic("error", "slurm-option", f"jobctl sets `{name}` of `sbatch` itself", where, "leave it out")
+        elif name in _KEYS:
+            message = f"`{name}` of `sbatch` has a key of its own, `slurm.{_KEYS[name]}`, which comes first"
+            yield Diagnostic("warning", "slurm-option", message, where, "use the key")
+
+
+# Enroot reads a mount as the fields of a line of fstab, with colons between them.
+_OTHER_FOLDER = "it is the spec's folder: name another, `slurm: {directory: /shared/jobs}`"
+_NOT_IN_FSTAB = re.compile(r"[:\s$\\]")
+
+
+def check_enroot_paths(spec: Spec, source: Source, directory: Path) -> Iterator[Diagnostic]:
+    """Yield an error for each path that Enroot is to mount and cannot; `directory` is the spec's."""
+    if slurm_of(spec).container != "enroot":
+        return
+    for path, where, hint in _mounted(spec, directory):
+        if _NOT_IN_FSTAB.search(path):
+            message = f"Enroot cannot mount a path with a colon, a space, `$` or a backslash: `{path}`"
+            yield Diagnostic("error", "slurm-container", message, source.value_span(where), hint)
+
+
+def _mounted(spec: Spec, directory: Path) -> Iterator[tuple[str, tuple[str | int, ...], str]]:
+    """Yield the paths that a container of the job shares with its node, where the spec has each, and a hint."""
+    given, hint = slurm_of(spec), "name another path"
+    if given.directory is not None:
+        yield given.directory, ("slurm", "directory"), hint
+    elif given.login is None:
+        yield str(directory), ("slurm", "container"), _OTHER_FOLDER
+    if spec.code is not None:
+        yield spec.code.target, ("code", "target"), hint
+    for number, volume in enumerate(spec.volumes):
+        yield volume.source or "", ("volumes", number, "source"), hint
+        yield volume.target, ("volumes", number, "target"), hint
+    if spec.checkpoint is not None:
+        yield spec.checkpoint.dir, ("checkpoint", "dir"), hint
+    tls = spec.etcd.tls if spec.etcd is not None else None
+    for name in ("ca", "cert", "key") if tls is not None else ():
+        yield getattr(tls, name) or "", ("etcd", "tls", name), hint
 
 
 def _sets_ours(name: str) -> bool:
@@ -92,6 +141,8 @@ RULES: tuple[CheckRule, ...] = (
          lambda s: slurm_of(s).login is not None and slurm_of(s).directory is None,
          "the spec's folder is on this machine, and the job's files have to be where the cluster's nodes see them",
          "name a directory there: `slurm: {directory: /shared/jobs}`", at_key=True),
+    CheckRule("slurm-grace", WARNING, ("stop_grace_period",), lambda s: s.stop_grace_period > EARLIEST_SIGNAL,
+         "Slurm signals a job at most 65,535 seconds (18 hours) before its time limit, so processes get no more than that"),
     CheckRule("slurm-etcd", WARNING, ("etcd",), lambda s: s.etcd,
          "this etcd is not used: launchers in an allocation agree among themselves", at_key=True),
     CheckRule("slurm-recovery", WARNING, ("recovery", "window"), lambda s: s.recovery.window is not None,
@@ -106,12 +157,5 @@ RULES: tuple[CheckRule, ...] = (
     CheckRule("slurm-nodes", ERROR, ("nodes", "max"), lambda s: s.nodes.max * (2 if s.ps else 1) > MOST_NODES,
          f"on this target a job has at most {MOST_NODES} nodes; in mode `ps`, servers and trainers are nodes of their own",
          "lower `nodes`"),
-    CheckRule("slurm-option", ERROR, ("slurm", "options"),
-         lambda s: not all(map(_OPTION.fullmatch, slurm_of(s).options)),
-         "an option of `sbatch` is one line that begins with `-`, and its value comes after `=`", "write `--nice=100`"),
-    CheckRule("slurm-option", ERROR, ("slurm", "options"), lambda s: any(map(_sets_ours, _options(s))),
-         "jobctl sets this option of `sbatch` itself", "leave it out"),
-    CheckRule("slurm-option", WARNING, ("slurm", "options"), lambda s: any(one in _KEYS for one in _options(s)),
-         "this option of `sbatch` has a key of its own in `slurm`, which comes first", "use the key"),
 )
 # fmt: on

@@ -15,7 +15,7 @@ from jobctl.jobspec.spec.checks.kubernetes import RULES as KUBERNETES
 from jobctl.jobspec.spec.checks.notify import check_from_hosts, check_told
 from jobctl.jobspec.spec.checks.rules import apply, operator_of
 from jobctl.jobspec.spec.checks.slurm import RULES as SLURM
-from jobctl.jobspec.spec.checks.slurm import in_container
+from jobctl.jobspec.spec.checks.slurm import check_enroot_paths, check_options, in_container
 from jobctl.jobspec.spec.checks.unmounted import check_local_code, check_local_paths, check_node_paths
 from jobctl.jobspec.spec.cluster_names import OBJECT_HINT, is_object
 from jobctl.jobspec.spec.diagnostics import Diagnostic
@@ -113,6 +113,8 @@ def _all(*rules: Callable[[], Iterable[Diagnostic]]) -> list[Diagnostic]:
 def _in_allocation(spec: Spec, source: Source, where: _Where) -> list[Diagnostic]:
     """Return what is wrong in an allocation, where processes run in containers only if the spec says so."""
     return apply(SLURM, spec, source) + _all(
+        lambda: check_options(spec, source),
+        lambda: check_enroot_paths(spec, source, where.directory),
         lambda: _gloo(spec, source),
         lambda: _native(spec, source),
         lambda: _image(spec, source, where.target) if in_container(spec) else check_node_paths(spec, source),
@@ -285,11 +287,16 @@ def _roles(spec: Spec, source: Source, hosts: Sequence[Host]) -> Iterator[Diagno
     if spec.ps is None:
         return
     able = [host for host in hosts if not host.spare and (host.trains or host.takes("server"))]
-    places = [host for host in able for _ in range(host.nodes)][: spec.nodes.max]
+    every = [host for host in able for _ in range(host.nodes)]
+    places = every[: spec.nodes.max]
     for role in ("server", "trainer"):
         if places and not any(host.takes(role) for host in places):
             what = f"the first {len(places)} hosts take" if len(places) > 1 else f"{places[0].name} takes"
+            later = next((number for number, host in enumerate(every) if host.takes(role)), None)
             hint = f"give one `roles={role}`, or no roles"
+            if later is not None:
+                name = every[later].name
+                hint = f"{name} takes them: use `nodes: {later + 1}`, or name it earlier in the hosts file"
             where = source.value_span(("ps", f"{role}s"))
             yield Diagnostic("error", "no-host-for-role", f"the job has {role}s, and {what} none", where, hint)
 

@@ -2,7 +2,7 @@
 # Removes the work directory $1 and the directory $2 of what is the host's own, and the folders above them that are empty
 # then. A supervisor that follows the job from elsewhere leaves first. The lock goes last, and its folder is moved away with
 # it: until then every command that wants the lock sees that it is taken, and from then on that there is no job.
-# Prints nothing.
+# Somebody else may remove the same at the same time: `jobctl run`, whose command `down` has just ended. Prints nothing.
 rm -f -- "$1"/run/feeds/*
 tries=50
 while [ $tries -gt 0 ] && [ -e "$2/supervisor.lock" ] && ! flock -n "$2/supervisor.lock" true; do
@@ -10,7 +10,7 @@ while [ $tries -gt 0 ] && [ -e "$2/supervisor.lock" ] && ! flock -n "$2/supervis
 done
 empty() {
   for entry in "$1"/* "$1"/.[!.]* "$1"/..?*; do
-    [ "${entry##*/}" = lock ] || rm -rf -- "$entry" || return
+    [ "${entry##*/}" = lock ] || rm -rf -- "$entry" 2>/dev/null || rm -rf -- "$entry" || return
   done
 }
 for top do
@@ -18,7 +18,7 @@ for top do
 done
 for top do
   gone=${top%/*}/.${top##*/}
-  if [ -d "$top" ]; then mv -- "$top" "$gone.$$" || exit; fi
+  if [ -d "$top" ]; then mv -- "$top" "$gone.$$" || [ ! -d "$top" ] || exit; fi
   rm -rf -- "$gone".* || exit
   rmdir -p -- "${top%/*}" 2>/dev/null || :
 done

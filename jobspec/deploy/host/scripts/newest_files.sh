@@ -1,10 +1,10 @@
 #!/bin/sh
 # Prints the name of the newest version in this directory, and digests and modes of its files; nothing without one. Files with a
 # line feed in their names are left out: such a name can look like the digest of another file.
-# Other scripts end with it.
-# shellcheck disable=SC2012,SC2015  # names are hashes, and `ls` sorts by time
+# Other scripts end with it, and set `at`, what comes before the version's name.
+# shellcheck disable=SC2012,SC2015,SC2154  # names are hashes, and `ls` sorts by time
 base=$(ls -t | head -n 1); [ -n "$base" ] && cd -- "$base" || exit 0
-printf '%s\n' "$base"
+printf '%s\n' "$at$base"
 files() {
 find . -type f ! -path '*
 *' "$@" 2>/dev/null

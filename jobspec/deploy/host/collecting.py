@@ -1,0 +1,184 @@
+"""Fetching what a job leaves behind on a host: logs, which rank wrote which, and outputs, as one archive.
+
+`down` removes all that afterwards, so only a whole archive counts: a connection that is lost ends it without an error.
+What a host sends is not trusted: nothing is written outside of the folder that it is for, nor through a link.
+"""
+
+from __future__ import annotations
+
+import errno
+import secrets
+import tarfile
+from collections.abc import Iterable, Sequence
+from itertools import takewhile
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from jobctl.jobspec.deploy.host.container_starter import STARTING
+from jobctl.jobspec.deploy.host.scripts import SCRIPTS, python
+from jobctl.jobspec.deploy.model.container import SeenContainer
+from jobctl.jobspec.deploy.model.errors import HostError
+from jobctl.jobspec.deploy.store.files import told_of
+from jobctl.jobspec.render.artefact import folder
+
+if TYPE_CHECKING:
+    from jobctl.jobspec.deploy.host.host_job import HostJob
+
+_CHUNK = 1 << 18  # bytes that are read at a time
+_TAIL = 1 << 17  # bytes, more than what comes behind an archive
+
+
+def collect(host_job: HostJob, into: Path, ended: Sequence[SeenContainer] = ()) -> int:
+    """Copy all that the job leaves behind below `into`; return how many files that were.
+
+    `ended`: the job's containers, if all have ended. One of their images makes readable what only containers can.
+    Raises HostError unless everything has arrived whole, and is written here.
+    """
+    if ended:
+        _make_readable(host_job, [container.image for container in ended])
+    reader = _Reader(host_job)
+    try:
+        count = _unpack(reader, folder(host_job.host.name), into)
+        while reader.read(_CHUNK):
+            pass
+    except (tarfile.TarError, OSError, ValueError) as error:
+        if isinstance(error, tarfile.TarError) and reader.ended:
+            reader.check()
+        raise _not_written(host_job.host.name, error) from error
+    finally:
+        reader.close()
+    reader.check()
+    return count
+
+
+def _make_readable(host_job: HostJob, images: Iterable[str]) -> None:
+    """Let the user read what containers have written for themselves alone, by a container of one of `images`.
+
+    Raises HostError if none can do that: what will not be whole need not be fetched, by each `down` once more.
+    """
+    look = SCRIPTS.argv("unreadable", str(host_job.work))
+    left = iter(dict.fromkeys(images))
+    while found := host_job.transport.run(look, timeout=STARTING).out.decode("utf-8", "replace").strip():
+        image = next(left, None)
+        if image is None:
+            raise _unread(host_job, [f"{found}: Permission denied"])
+        host_job.containers.as_root(python("readable"), [str(host_job.work)], image, "python3")
+
+
+def _unread(host_job: HostJob, words: Sequence[str]) -> HostError:
+    """Return the error of a host that cannot read all that it has; `words` say what."""
+    more, work, hint = " (and others)" if len(words) > 1 else "", host_job.work, None
+    if any("Permission denied" in line for line in words):
+        hint = f"`sudo chmod -R a+rX {work}` there makes them readable; `container.user: self` avoids that"
+    cause = f"cannot read all logs and outputs in {work}: {words[0]}{more}"
+    return HostError(host_job.host.name, "not-collected", cause, hint)
+
+
+def _not_written(host: str, error: Exception) -> HostError:
+    """Return the error of a host whose files cannot be written here: it sends what is no archive, or the disk is full."""
+    if not isinstance(error, OSError):
+        return HostError(host, "not-collected", f"what it sent as logs and outputs cannot be unpacked: {error}")
+    hint = "make room on this machine" if error.errno in (errno.ENOSPC, errno.EDQUOT) else None
+    cause = f"its logs and outputs cannot be written here: {error.filename}: {error.strerror}"
+    return HostError(host, "not-collected", cause, hint)
+
+
+class _Reader:
+    """What a host sends, as a file that can be read: an archive, and behind it what became of it."""
+
+    def __init__(self, host_job: HostJob) -> None:
+        self._host_job, self._mark = host_job, secrets.token_hex(16)
+        self._channel = host_job.transport.dial(SCRIPTS.argv("collect", str(host_job.work), self._mark))
+        self._channel.settimeout(STARTING)
+        self._tail = b""  # the last of what came
+        self.ended = False
+
+    def read(self, size: int) -> bytes:
+        """Return so many bytes, fewer only at the end. Raises HostError if the connection is lost and that shows."""
+        parts = []
+        while size > 0 and not self.ended:
+            try:
+                data = self._channel.recv(min(size, 65536))
+            except (OSError, EOFError) as error:
+                raise self._lost(f": {error}") from error
+            self.ended = not data
+            parts.append(data)
+            size -= len(data)
+        read = b"".join(parts)
+        self._tail = (self._tail + read)[-_TAIL:]
+        return read
+
+    def check(self) -> None:
+        """Raise HostError unless the end has come, and says that the host could read everything."""
+        said = self._tail.split(f"{self._mark}\n".encode())
+        if len(said) != 3:
+            raise self._lost()
+        *lines, code = said[1].decode("utf-8", "replace").splitlines() or [""]
+        if code in ("exit 0", "exit 1"):  # 1: files changed meanwhile
+            return
+        words = [line.removeprefix("tar: ") for line in lines if "Exiting with failure status" not in line] or [code]
+        raise _unread(self._host_job, words)
+
+    def close(self) -> None:
+        """Hang up."""
+        self._channel.close()
+
+    def _lost(self, why: str = "") -> HostError:
+        cause = f"the connection was lost while its logs and outputs were read{why}"
+        return HostError(self._host_job.host.name, "lost", cause, "run the same command again")
+
+
+def _unpack(reader: Any, host: str, into: Path) -> int:
+    """Write the files of an archive, and its links last: no file is written through one."""
+    count, links = 0, list[tarfile.TarInfo]()
+    with tarfile.open(fileobj=reader, mode="r|", bufsize=_CHUNK) as archive:
+        for member in archive:
+            if member.issym():
+                links.append(member)
+            elif member.isfile():
+                _write(archive, tarfile.data_filter(_placed(member, host), str(into)), into)
+                count += 1
+    return count + sum(_link(_placed(link, host), into) for link in links)
+
+
+def _placed(member: tarfile.TarInfo, host: str) -> tarfile.TarInfo:
+    """Each host's outputs are in a folder of their own, below its host's name; a node's logs are its own."""
+    top, *rest = PurePosixPath(member.name).parts or ("",)
+    if top not in ("outputs", "code"):
+        return member
+    below = rest if top == "outputs" else rest[1:]  # which version of the code it was is of no interest
+    return member.replace(name="/".join(["outputs", host, *below]))
+
+
+def _write(archive: tarfile.TarFile, member: tarfile.TarInfo, into: Path) -> None:
+    """Write a file, never through a link or into another name of what was fetched before; half of it does not stay."""
+    path = into / member.name
+    with told_of(path):
+        path.unlink(missing_ok=True)
+        try:
+            archive.extract(member, into, filter="data")
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
+
+
+def _link(member: tarfile.TarInfo, into: Path) -> bool:
+    """Make a symbolic link, unless it leads out of the outputs of its host, or out of its node; say whether it was made.
+
+    Its target goes up first, from a real folder, and down from there: so it leads nowhere else by way of other links either.
+    """
+    try:
+        path = into / tarfile.data_filter(member, str(into)).name
+    except (tarfile.AbsoluteLinkError, tarfile.LinkOutsideDestinationError):
+        return False
+    steps = [step for step in member.linkname.split("/") if step not in ("", ".")]
+    up = len(list(takewhile(lambda step: step == "..", steps)))
+    parts = path.relative_to(into).parts
+    top = into.joinpath(*parts[: 2 if parts[:1] == ("outputs",) else 1]).resolve()
+    parent = path.parent.resolve()
+    if ".." in steps[up:] or not parent.is_relative_to(top) or up > len(parent.relative_to(top).parts):
+        return False
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    path.symlink_to(member.linkname)
+    return True

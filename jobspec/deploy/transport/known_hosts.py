@@ -1,0 +1,147 @@
+"""The host keys that this machine's user knows, as OpenSSH keeps them in files `known_hosts`.
+
+Paramiko gives a whole file up for one line that it cannot read. OpenSSH passes over that line, and so does this, with a
+warning; but no key is taken for new of a host whose line it may be.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import hmac
+import os
+import re
+import threading
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jobctl.jobspec.deploy.model.errors import DeployWarning
+from jobctl.jobspec.records import dataclass
+
+if TYPE_CHECKING:
+    import paramiko
+
+HASHED = "|1|"  # begins a host's name of which only an HMAC is written down, after its salt
+
+
+@dataclass(frozen=True, slots=True)
+class KnownKey:
+    """A line: the names of hosts, and their key."""
+
+    names: tuple[str, ...]
+    key: paramiko.PKey
+    revoked: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DamagedLine:
+    """A line that cannot be read; `place` is FILE:LINE."""
+
+    place: str
+    text: str
+
+    def may_name(self, host: str) -> bool:
+        """Say whether it may be the line of a host, as far as that can be told: two lines may have become one."""
+        if re.search(rf"{re.escape(host)}(?![\w.-])", self.text):
+            return True
+        return any(_is(name, host) for name in _HASHED_NAME.findall(self.text))
+
+
+_HASHED_NAME = re.compile(r"\|1\|[\w+/]{27}=\|[\w+/]{27}=")
+
+
+class KnownHosts:
+    """What several files say."""
+
+    def __init__(self, paths: Iterable[Path]) -> None:
+        lines = [line for path in paths if path.is_file() for line in _lines_of(path)]
+        self._known = [line for line in lines if isinstance(line, KnownKey)]
+        self._damaged = [line for line in lines if isinstance(line, DamagedLine)]
+        self._revoked = {line.key for line in self._known if line.revoked}
+
+    def keys(self, host: str) -> Mapping[str, paramiko.PKey]:
+        """Return the keys of a host by their kinds, the first of each; `host` is `[NAME]:PORT` unless the port is 22."""
+        found: dict[str, paramiko.PKey] = {}
+        for line in self._known:
+            if line.key not in self._revoked and any(_is(name, host) for name in line.names):
+                found.setdefault(line.key.get_name(), line.key)
+        return found
+
+    def is_revoked(self, key: paramiko.PKey) -> bool:
+        """Say whether a line with `@revoked` has this key, whatever hosts it names."""
+        return key in self._revoked
+
+    def damaged(self, host: str) -> DamagedLine | None:
+        """Return a line that cannot be read and may be that of a host."""
+        return next((line for line in self._damaged if line.may_name(host)), None)
+
+
+def add(path: Path, host: str, key: paramiko.PKey) -> None:
+    """Write down the key of a host, in a line of its own: an editor, or a full disk, may have left the last one without an end."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with path.open("a+b") as file:
+        end = file.seek(0, os.SEEK_END)
+        file.seek(max(0, end - 1))
+        glue = b"" if file.read(1) in (b"", b"\n") else b"\n"
+        file.write(glue + f"{host} {key.get_name()} {key.get_base64()}\n".encode())
+
+
+def _lines_of(path: Path) -> Sequence[KnownKey | DamagedLine]:
+    """Return what is in a file, which is read once for all hosts as long as nobody changes it."""
+    now = path.stat()
+    with _READING:
+        return _read(path, (now.st_ino, now.st_size, now.st_mtime_ns))
+
+
+_READING = threading.Lock()  # for all hosts at once
+
+
+@functools.lru_cache(maxsize=8)
+def _read(path: Path, stamp: tuple[int, ...]) -> Sequence[KnownKey | DamagedLine]:
+    del stamp
+    found: list[KnownKey | DamagedLine] = []
+    for number, line in enumerate(path.read_text("utf-8", "replace").split("\n"), 1):
+        text = line.strip()
+        if not text or text.startswith("#"):
+            continue
+        try:
+            known = _parsed(text)
+        except Exception:  # whatever Paramiko, and what it stands on, raise for such bytes
+            found.append(DamagedLine(f"{path}:{number}", text))
+            warnings.warn(f"{path}:{number} cannot be read and is passed over: correct or remove it", DeployWarning, 2)
+        else:
+            found += [known] if known is not None else []
+    return tuple(found)
+
+
+def _parsed(text: str) -> KnownKey | None:
+    """Return what a line says, None for what Paramiko knows nothing of: host certificates, and some kinds of keys."""
+    import paramiko
+    from paramiko.pkey import UnknownKeyType
+
+    marker, *rest = text.split() if text.startswith("@") else ("", *text.split())
+    if marker == "@cert-authority":
+        return None
+    names, kind, encoded = rest[:3]
+    blob = base64.b64decode(encoded, validate=True)
+    for name in names.split(","):
+        _is(name, "")
+    if marker not in ("", "@revoked") or paramiko.Message(blob).get_text() != kind:
+        raise ValueError
+    try:
+        key = paramiko.PKey.from_type_string(kind, blob)
+    except UnknownKeyType:
+        return None
+    if key.asbytes() != blob:  # the name of another host may be glued to it
+        raise ValueError
+    return KnownKey(tuple(names.split(",")), key, marker == "@revoked")
+
+
+def _is(name: str, host: str) -> bool:
+    """Say whether a name in a file is that of a host. Raises ValueError for a name that is damaged."""
+    if not name.startswith(HASHED):
+        return name == host
+    salt, mac = (base64.b64decode(part, validate=True) for part in name.removeprefix(HASHED).split("|"))
+    return hmac.compare_digest(hmac.digest(salt, host.encode(), "sha1"), mac)

@@ -1,0 +1,53 @@
+"""A spec that comes through a pipe: it gives what it holds once, and a command reads a spec more than once."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobctl.jobspec.spec.load import load_spec, read_name
+
+
+@pytest.mark.parametrize("command", ["validate", "plan", "render", "up --dry-run"])
+def test_a_spec_comes_through_a_named_pipe(command: str, jobctl: Any) -> None:
+    os.mkfifo("pipe")
+    writing = threading.Thread(target=Path("pipe").write_text, args=(Path("job.yaml").read_text(),))
+    writing.start()
+    ran = jobctl(*command.split(), "pipe")
+    writing.join(30)
+    assert "error" not in ran.err
+
+
+def test_paths_in_a_spec_of_an_open_file_are_relative_to_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with `jobctl up <(command)`: the folder of that file is `/dev/fd`."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ".env").write_text("NAME=small\n")
+    reader, writer = os.pipe()
+    os.write(writer, b"name: ${NAME}\nframework: torch\nmodule: train\n")
+    os.close(writer)
+    path = Path(f"/dev/fd/{reader}")
+    assert read_name(path).name == "small"
+    loaded = load_spec(path, environ={})
+    os.close(reader)
+    assert (loaded.ok, loaded.directory) == (True, tmp_path)
+
+
+def test_the_name_of_a_job_that_came_through_a_pipe_does_not_wait_for_another(jobctl: Any, tmp_path: Path) -> None:
+    (tmp_path / "state" / "jobs" / "small").mkdir(parents=True)
+    about = {"job": "small", "target": "local", "spec": "/dev/stdin"}
+    (tmp_path / "state" / "jobs" / "small" / "job.json").write_text(json.dumps(about))
+    ran = jobctl("plan", "small")
+    assert (ran.code, ran.err.splitlines()) == (
+        2,
+        [
+            "error: job `small` was started from /dev/stdin, which gave its spec once",
+            "hint: name a spec file, or give it in the same way again",
+        ],
+    )

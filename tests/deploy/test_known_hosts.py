@@ -1,0 +1,152 @@
+"""Files of known hosts with lines that nobody can read: they cost no command its connection, and let nobody in."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import paramiko
+import pytest
+
+from jobctl.jobspec.deploy.model.errors import DeployWarning, HostError
+from jobctl.jobspec.deploy.transport.known_hosts import KnownHosts, add
+from tests.tools.loopback import Loopback, loopback
+
+OTHER = "AAAAC3NzaC1lZDI1NTE5AAAAIJaXNEvDwvHbAfnhEHRhxRwSh9dCIXwgRoB5fCLVfjbl"
+HALF = OTHER[:-7]
+DSS = "AAAAB3NzaC1kc3MAAAAB"  # as much of a key of a kind that Paramiko does not know as is looked at
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Loopback]:
+    with loopback(tmp_path) as made:
+        yield made
+
+
+pytestmark = pytest.mark.filterwarnings("ignore::jobctl.jobspec.deploy.model.errors.DeployWarning")
+
+
+@contextlib.contextmanager
+def warned(*places: str) -> Iterator[None]:
+    """Expect a warning of each place, FILE:LINE, and no other."""
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        yield
+    assert [str(one.message).split(" ")[0] for one in found if one.category is DeployWarning] == list(places)
+
+
+def refusal(server: Loopback, *lines: str, accept_new: bool = False) -> HostError:
+    with server.client(*lines, accept_new=accept_new) as there, pytest.raises(HostError) as caught:
+        there.run(["true"])
+    assert caught.value.hint
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"h9 ssh-ed25519 {HALF}",  # its base64 is cut off
+        f"h9 ssh-ed25519 {OTHER[:-8]}",  # its key is cut off
+        f"h9 ssh-ed25519 {OTHER}h200 ssh-ed25519 {OTHER}",  # two lines, which together are base64
+        f"h9 ssh-rsa {OTHER}",  # of another kind
+        f"h9 ssh-ed2551 {OTHER}",
+        "h9 ssh-ed25519",
+        "h9 \N{SNOWMAN} \udcff",
+        f"|1|c2FsdA==|bWFj|x ssh-ed25519 {OTHER}",  # a hash of three parts
+        f"|1|c2F|bWFj ssh-ed25519 {OTHER}",
+        f"@trusted h9 ssh-ed25519 {OTHER}",
+    ],
+)
+def test_a_line_that_cannot_be_read_costs_nobody_a_connection(server: Loopback, line: str) -> None:
+    text = f"# of mine\n\n{line}\n{server.line()}"
+    server.known_hosts.write_text(text, encoding="utf-8", errors="surrogateescape")
+    with warned(f"{server.known_hosts}:3"), server.client() as there:
+        assert there.run(["echo", "one"]).out == b"one\n"
+    with warned(), server.client() as there:  # it is told once
+        assert there.run(["echo", "one"]).out == b"one\n"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [f"@cert-authority *.lab ssh-ed25519 {OTHER}", f"@revoked h9 ssh-ed25519 {OTHER}", f"h9 ssh-dss {DSS}", "# h9"],
+)
+def test_lines_that_are_none_of_ours_are_no_damage(server: Loopback, line: str) -> None:
+    server.known_hosts.write_text(f"{line}\n{server.line()}")
+    with warned(), server.client() as there:
+        assert there.run(["echo", "one"]).out == b"one\n"
+
+
+@pytest.mark.parametrize("accept_new", [False, True])
+@pytest.mark.parametrize("glued", ["", f"h9 ssh-ed25519 {OTHER}"])
+@pytest.mark.parametrize("hashed", [False, True])
+def test_nobody_gets_in_because_the_line_of_a_host_is_damaged(
+    server: Loopback, accept_new: bool, glued: str, hashed: bool
+) -> None:
+    name = paramiko.HostKeys.hash_host(server.name) if hashed else server.name
+    text = f"{glued}{name} ssh-ed25519 {HALF}\n"
+    server.known_hosts.write_text(text)
+    error = refusal(server, accept_new=accept_new)
+    place = f"{server.known_hosts}:1"
+    assert error.message == f"h1: its host key is not known here: {place}, which may be its line, cannot be read"
+    assert (error.code, server.known_hosts.read_text()) == ("host-key-unknown", text)
+
+
+def test_a_damaged_line_of_another_host_keeps_no_new_one_out(server: Loopback) -> None:
+    text = f"{server.name}0 ssh-ed25519 {HALF}\n{paramiko.HostKeys.hash_host('h9')} ssh-ed25519 {HALF}\n"
+    server.known_hosts.write_text(text)
+    with server.client(accept_new=True) as there:
+        assert there.run(["echo", "one"]).out == b"one\n"
+    assert server.known_hosts.read_text() == text + server.line()
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_a_revoked_key_is_always_refused(server: Loopback, known: bool) -> None:
+    text = (server.line() if known else "") + f"@revoked {server.line('*')}"
+    server.known_hosts.write_text(text)
+    assert refusal(server, "StrictHostKeyChecking no", accept_new=True).code == "host-key-revoked"
+    assert server.known_hosts.read_text() == text
+
+
+def test_a_changed_key_is_refused_and_a_hashed_name_known(server: Loopback) -> None:
+    server.known_hosts.write_text(f"{server.name} ssh-ed25519 {OTHER}\n")
+    assert refusal(server, accept_new=True).code == "host-key-changed"
+    server.known_hosts.write_text(server.line(paramiko.HostKeys.hash_host(server.name)))
+    with server.client() as there:
+        assert there.run(["echo", "one"]).out == b"one\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [("", ""), ("h9 rsa x\n", "h9 rsa x\n"), ("h9 rsa x", "h9 rsa x\n"), (None, "")],
+)
+def test_a_new_key_gets_a_line_of_its_own(server: Loopback, before: str | None, after: str) -> None:
+    path = server.folder / "new" / "known_hosts"
+    if before is not None:
+        path.parent.mkdir()
+        path.write_text(before)
+    add(path, server.name, server.keys.host)
+    assert path.read_text() == after + server.line()
+    assert list(KnownHosts([path]).keys(server.name).values()) == [server.keys.host]
+
+
+def test_of_several_keys_of_a_kind_the_first_counts(server: Loopback) -> None:
+    server.known_hosts.write_text(f"h9 ssh-ed25519 {OTHER}\n{server.line('h8,h9')}{server.line('h7')}")
+    found = KnownHosts([server.known_hosts, server.folder / "none"])
+    assert list(found.keys("h9")) == ["ssh-ed25519", server.keys.host.get_name()]
+    assert (list(found.keys("h8")), list(found.keys("h6"))) == ([server.keys.host.get_name()], [])
+
+
+def test_a_command_tells_it_as_its_other_warnings(tmp_path: Path) -> None:
+    (tmp_path / "known").write_text("h9 ssh-ed25519 damaged\n")
+    code = (
+        "import sys, pathlib; from jobctl.main import _tell_warnings; _tell_warnings();"
+        "from jobctl.jobspec.deploy.transport.known_hosts import KnownHosts; KnownHosts([pathlib.Path(sys.argv[1])])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "known")], capture_output=True, text=True, check=True
+    )
+    assert done.stderr == (f"warning: {tmp_path}/known:1 cannot be read and is passed over: correct or remove it\n")

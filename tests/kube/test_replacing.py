@@ -1,0 +1,54 @@
+"""A change that replaces what runs: the API server is asked first whether it takes what comes after it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kube.conftest import SPEC
+from kube.server import ApiServer
+from kube.world import World
+
+UP = ("up", "--target", "kubernetes")
+
+
+@pytest.mark.real
+@pytest.mark.needs("jobs")
+def test_a_change_that_the_server_refuses_leaves_the_job_as_it_runs(jobctl: Any, world: World, api: ApiServer) -> None:
+    jobctl(*UP)
+    before = api.get("Job", "resnet")["metadata"]["uid"]
+    Path("job.yaml").write_text(SPEC + "kubernetes: {pod_security_context: {runAsUser: -1}}\n")
+    api.fail("patch", "jobs", 422, words="Job.batch is invalid: must be between 0 and 2147483647")
+    ran = jobctl("up")
+    assert (ran.code, "replace" in ran.err, "cannot patch Job resnet in namespace" in ran.err) == (3, False, True)
+    assert (api.get("Job", "resnet")["metadata"]["uid"], len(world.pods())) == (before, 2)
+    assert jobctl("status", "resnet", "-o", "json").json["phase"] == "running"
+
+
+def test_a_job_that_is_ended_and_not_made_again_is_no_job_that_nothing_was_done_to(
+    jobctl: Any, world: World, api: ApiServer
+) -> None:
+    jobctl(*UP)
+    Path("job.yaml").write_text(SPEC + "args: [--epochs, '3']\n")
+    api.fail("patch", "jobs", 500, skip=1)  # the dry run passes
+    ran = jobctl("up")
+    said = "error: what runs was ended; `jobctl up` again does the others"
+    assert (ran.code, said in ran.err.splitlines()) == (4, True)
+    assert jobctl("up").code == 0
+
+
+@pytest.mark.parametrize(
+    "refusal", ["exceeded quota: jobs, requested: count/jobs.batch=1", "User cannot patch resource"]
+)
+def test_what_only_a_dry_run_is_refused_for_does_not_stop_a_change(
+    jobctl: Any, world: World, api: ApiServer, refusal: str
+) -> None:
+    jobctl(*UP)
+    Path("job.yaml").write_text(SPEC + "args: [--epochs, '3']\n")
+    api.fail("patch", "jobs", 403, words=refusal)
+    asked = len(api.requests)
+    assert jobctl("up").code == 0
+    tried = [one for one in api.requests[asked:] if one.startswith("PATCH") and "/jobs/" in one and "dryRun" in one]
+    assert (len(tried), "/jobs/resnet?" in tried[0]) == (1, False)

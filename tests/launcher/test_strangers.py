@@ -1,0 +1,82 @@
+"""What anybody can send to a launcher, or write where it reads: none of it ends the launcher."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from jobctl.jobspec.launcher.etcd import Etcd, EtcdError, text64
+from jobctl.jobspec.launcher.etcd_keys import course_in
+from jobctl.jobspec.launcher.files import read_json
+from jobctl.jobspec.launcher.launch import EtcdSettings
+from jobctl.jobspec.launcher.peers import PeerLinks
+from jobctl.jobspec.launcher.processes import boot_time
+from tests.tools.peer_links import links_of
+
+from .test_peer_orders import order
+
+DEEP = "[" * 30000
+
+
+@pytest.fixture
+def links(tmp_path: Path) -> Iterator[tuple[PeerLinks, PeerLinks]]:
+    made = links_of(tmp_path / "0", 0, order()), links_of(tmp_path / "1", 1, order())
+    yield made
+    for one in made:
+        one.addresses.close()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        DEEP,
+        '{"generation": "x", "node": Infinity}',
+        '{"generation": "x", "node": 1e999}',
+        '{"generation": "x", "node": 1, "part": [0, 1e999, 0]}',
+        '{"generation": "x", "node": []}',
+        "[]",
+        "\udcff",
+    ],
+)
+def test_a_datagram_that_no_launcher_sends_is_passed_over(links: tuple[PeerLinks, PeerLinks], text: str) -> None:
+    first, second = links
+    at = ("::1", first.addresses.port)
+    second.socket.sendto(text.encode(errors="surrogateescape"), at)
+    tick = second.lease.tick(boot_time())
+    second.send(second.message(tick=tick), at)
+    first.read_datagrams()
+    assert first.orders is not None
+    assert first.orders.heard[1].tick == tick
+
+
+def test_what_is_nested_as_deep_as_can_be_read_is_not_repeated(links: tuple[PeerLinks, PeerLinks]) -> None:
+    """An answer repeats the tick, and would have to be written deeper in the stack than the tick was read."""
+    first, second = links
+    tick = second.message(tick="t").to_json()
+    for depth in range(1, 1200):
+        text = json.dumps(tick).replace('"t"', "[" * depth + "]" * depth)
+        second.socket.sendto(text.encode(), ("::1", first.addresses.port))
+        first.read_datagrams()
+
+
+def test_a_file_that_is_nested_too_deep_holds_nothing(tmp_path: Path) -> None:
+    (tmp_path / "f").write_text(DEEP)
+    assert read_json(str(tmp_path / "f")) is None
+
+
+@pytest.mark.parametrize("text", [DEEP, "[]", "5", "no JSON"])
+def test_what_etcd_does_not_say_is_an_error_of_etcd(text: str) -> None:
+    answer = SimpleNamespace(status=200, reason="OK", read=text.encode)
+    connection: Any = SimpleNamespace(request=lambda *asked: None, getresponse=lambda: answer)
+    etcd = Etcd(EtcdSettings(["h:1"], "p"), None)
+    with pytest.raises(EtcdError):
+        etcd.exchange(connection, "/v3/kv/range", {})
+
+
+def test_a_key_that_is_nested_too_deep_says_nothing_of_its_node() -> None:
+    assert course_in({"value": text64(DEEP)}) is None

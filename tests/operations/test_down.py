@@ -1,0 +1,155 @@
+"""What `down` says of hosts that it does not know, and what it leaves to the command that gets the lock after it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from jobctl.jobspec.deploy.model.control import NOTHING
+from jobctl.jobspec.deploy.model.errors import HostError
+from jobctl.jobspec.deploy.model.inventory import Inventory, dump_inventory
+from jobctl.jobspec.deploy.model.observed import Observed
+from jobctl.jobspec.deploy.store import lock
+from jobctl.jobspec.deploy.store.jobdir import JobDir
+from jobctl.jobspec.operations.lifecycle.base import JobRequest
+from jobctl.jobspec.operations.lifecycle.down import TakenDown, take_down
+from jobctl.jobspec.operations.reporter import SILENT
+from jobctl.jobspec.plan.types import HostRef, Plan
+from jobctl.jobspec.spec.hosts import Host
+from jobctl.options import Format
+from jobctl.views.down import finish_down
+from tests.deploy.test_executor import RUNNING, TWO
+
+ON_HOSTS = replace(TWO, target="compose")
+HERE = replace(TWO, nodes=tuple(replace(node, host=HostRef("localhost", "127.0.0.2")) for node in TWO.nodes))
+FILE = Inventory((Host("h0"), Host("h1"), Host("unused"), Host("s0", spare=True)))
+
+
+class Job:
+    """A job whose nodes are on h0 and h1, of which commands reach the hosts that they name."""
+
+    plan = None
+
+    def __init__(self, directory: Path) -> None:
+        self.job, self.homes = JobDir(directory / "jobs" / "demo"), {"h0", "h1", "s0"}
+        self.named: tuple[str, ...] = ()
+        self.failures: dict[str, HostError] = {}
+        self.job.create()
+
+    def remembered(self, plan: Plan = ON_HOSTS, reach: Inventory | None = FILE) -> Job:
+        """Have it known on this machine, from where it was brought up."""
+        self.job.remember({"target": plan.target, "reach": dump_inventory(reach) if reach else None}, plan, {})
+        return self
+
+    def down(self, *hosts: str) -> TakenDown:
+        """Take the job down on `hosts`."""
+        self.named = hosts
+        return take_down(self, JobRequest(), SILENT)  # type: ignore[arg-type]
+
+    def where(self) -> tuple[str, ...]:
+        return self.named
+
+    def has_files(self) -> bool:
+        return bool(self.homes & set(self.named))
+
+    def events(self) -> Any:
+        return SimpleNamespace(gather=lambda: None)
+
+    def lock(self, what: str, *, break_it: bool) -> Any:
+        return lock.hold(self.job.lock, what)
+
+    def observe(self) -> Observed:
+        """See it, as Fleet does: hosts that the generation names and nobody here knows do not answer."""
+        tell = self.has_files()
+        unknown = {"h0", "h1"} - set(self.named) if tell else set()
+        self.failures = {host: HostError(host, "unreachable", "it runs there") for host in unknown}
+        silent = {host: error.message for host, error in self.failures.items()}
+        return replace(RUNNING, unreachable=silent) if tell else Observed(NOTHING, (), supervised=False)
+
+    def take_down(self, grace: float) -> tuple[None, dict[str, Any]]:
+        self.observe()
+        self.homes -= set(self.named)
+        return None, {}
+
+
+def test_a_host_that_down_does_not_know_is_named_until_it_is_reached(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The job was not brought up from here: only its hosts say where it is, and those that are down tell no more."""
+    job = Job(tmp_path)
+    done = job.down("h0", "s0")
+    assert (finish_down("demo", done, Format.text), "error: h1: it runs there" in capsys.readouterr().err) == (4, True)
+    again = job.down("h0", "s0")
+    assert (set(again.failed), finish_down("demo", again, Format.text)) == ({"h1"}, 4)
+    assert "error: h1: " in capsys.readouterr().err
+    assert (dict(job.down("h0", "h1", "s0").failed), job.homes) == ({}, set())
+    assert not job.down("h0").anything
+
+
+@pytest.mark.parametrize("hosts", [("h0",), ("another",)])
+def test_a_job_is_not_forgotten_while_hosts_have_it_that_down_does_not_know(
+    tmp_path: Path, hosts: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its nodes may be there, and what waits on a spare. Without `--hosts`, `down` goes everywhere."""
+    job = Job(tmp_path).remembered()
+    for _ in range(2):
+        done = job.down(*hosts)
+        assert set(done.failed) == {"h0", "h1", "s0"} - set(hosts)
+        assert finish_down("demo", done, Format.text) == 4
+        assert "`jobctl down demo` without `--hosts` goes there" in capsys.readouterr().err
+        assert job.job.about() is not None
+    done = job.down(*(host.name for host in FILE.hosts))
+    assert (dict(done.failed), job.homes, job.job.about()) == ({}, set(), None)
+
+
+def test_a_job_of_this_machine_is_not_forgotten_where_down_looks_on_hosts(tmp_path: Path) -> None:
+    job = Job(tmp_path).remembered(HERE, None)
+    assert set(job.down("another").failed) == {"localhost"}
+    assert job.job.about() is not None
+    assert dict(job.down("localhost").failed) == {}
+
+
+def test_what_is_noted_of_a_job_that_is_not_up_keeps_nobody(tmp_path: Path) -> None:
+    """Its `up`, or its `down`, was killed between two files."""
+    job = Job(tmp_path).remembered()
+    (job.job.root / "job.json").unlink()
+    done = job.down("localhost")
+    assert (done.anything, dict(done.failed), job.job.plan()) == (False, {}, None)
+
+
+@pytest.mark.parametrize("is_up", [True, False])
+def test_what_the_next_command_writes_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_up: bool) -> None:
+    """An `up` that waits gets the lock as soon as `down` lets go of it."""
+    import_module("jobctl.jobspec.notify.teller")  # with the lock as it is
+    job, first = Job(tmp_path), lock.hold
+    job.homes = job.homes if is_up else set()
+    job.job.channels.write_text("{}")
+    with contextlib.ExitStack() as up:
+
+        @contextlib.contextmanager
+        def hold(path: Path, command: str) -> Iterator[None]:
+            with first(path, command):
+                yield
+            up.enter_context(first(path, "up", 0.0))
+            job.job.channels.write_text('{"channels": []}')
+
+        monkeypatch.setattr(lock, "hold", hold)
+        assert job.down("h0", "h1", "s0").anything is is_up
+        assert (job.job.channels.exists(), lock.read_holder(job.job.lock).get("command")) == (True, "up")
+
+
+@pytest.mark.parametrize("is_up", [True, False])
+def test_nothing_of_notifications_is_left(tmp_path: Path, is_up: bool) -> None:
+    job = Job(tmp_path)
+    job.homes = job.homes if is_up else set()
+    for path in (job.job.channels, job.job.outbox, job.job.lock):
+        path.write_text("{}")
+    assert job.down("h0", "h1", "s0").anything is is_up
+    assert {path.name for path in job.job.root.iterdir()} <= {"events.jsonl"}
