@@ -117,6 +117,7 @@ class Coordinator:
             self.datagrams.send({"who": message["who"], "tick": message["tick"], "seq": 0, "leave": True}, sender)
             return
         before = runner.address
+        self.revived = now if runner.heard is None else self.revived
         runner.who, runner.sender, runner.heard, runner.said = message["who"], sender, now, message
         if runner.address != before:
             self.places.version += 1
@@ -201,26 +202,33 @@ class Coordinator:
             self.begin()
 
     def begin(self) -> None:
-        """Write the generation that the launchers of the nodes begin with, wherever these are now."""
-        directory = self.settings["checkpoint"]
-        if directory:
-            os.makedirs(directory, exist_ok=True)
-        number = self.generations.begin(self.places.at)["number"]
+        """Write the generation that the launchers of the nodes begin with, wherever these are now; or the job fails."""
+        try:
+            missing = self.generations.make_directory(self.settings["checkpoint"])
+            number = self.generations.begin(self.places.at)["number"]
+        except OSError as error:
+            self.stop("failed", _cannot_make(error, self.home))
+            return
+        if missing is not None:
+            self.record.event("checkpoint", _cannot_make(missing, self.home))
         names = ", ".join(runner.host for runner in self.places.at.values())
         self.record.event("placed", "generation %d on %s" % (number, names), generation=number)
 
     def revive(self, now: float) -> None:
         """Start node runners again that are gone: somebody has killed them, or their machine has come back."""
-        if not self.places.at or self.stopping is not None or now - self.revived < REVIVE:
+        timeout, places = self.settings["host_timeout"] + MARGIN, self.places
+        # Steps of many machines begin slowly: before nodes are placed, all that come get the time for it.
+        if self.stopping is not None or now - self.revived < (REVIVE if places.at else timeout):
             return
         self.revived = now
-        lost = {self.places.at[node].host for node in self.places.lost(now, self.settings["host_timeout"] + MARGIN)}
+        lost = {places.at[node].host for node in places.lost(now, timeout)} if places.at else set(places.silent(now))
         listed = self.scheduler.machines() if lost and self.resizing is None else []
         taken = sorted(lost - set(listed)) if listed else []
-        if taken:  # Slurm never gives a machine back that it has called down
+        if taken and (places.at or len(places.hosts) - len(taken) < self.size.least):
+            # Slurm never gives a machine back that it has called down.
             self.stop("machines", "Slurm has taken %s out of the allocation" % ", ".join(taken))
             return
-        for host in self.places.silent(now):
+        for host in places.silent(now):
             if host not in self.steps or self.steps[host].poll() is not None:
                 self.steps[host] = self.start_runners([host])
 
@@ -328,3 +336,7 @@ class Coordinator:
             reason = "waits for an answer of %s" % ", ".join(waiting) if waiting else self.image.reason
         nodes, spares = self.places.told(now), self.places.spares(now)
         self.record.write(state=state, reason=reason, nodes=nodes, spares=spares)
+
+
+def _cannot_make(error: OSError, host: str) -> str:
+    return "cannot make %s on %s: %s" % (error.filename, host, error.strerror)

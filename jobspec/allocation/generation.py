@@ -68,6 +68,7 @@ class Generations:
         self.start_path = os.path.join(work, "run", "start.json")
         self.start: Json = read_json(self.start_path) or {"began": time.time(), "fresh_budget": False}
         self.began = float(self.start["began"])
+        self.first = True  # whether none has begun in this allocation
 
     def tries(self) -> int:
         """Return how often the job may begin again after a failure."""
@@ -88,8 +89,22 @@ class Generations:
         told = [(read_json(path) or {}).get("progress") for path in paths]
         return max((step for step in told if isinstance(step, int)), default=-1)
 
+    def make_directory(self, path: Optional[str]) -> Optional[OSError]:
+        """Make the checkpoint directory. Raises OSError if that cannot be done before the first generation.
+
+        Later, return the error: its file system may be back before the job's processes need it, and they know.
+        """
+        try:
+            if path:
+                os.makedirs(path, exist_ok=True)
+        except OSError as error:
+            if self.first:
+                raise
+            return error
+        return None
+
     def begin(self, nodes: Iterable[int]) -> Json:
-        """Write the control file of the next generation of these nodes."""
+        """Write the control file of the next generation of these nodes. Raises OSError, also for the directory of a fresh run."""
         template = read_json(os.path.join(self.work, "control.json"))
         if template is None:
             raise SystemExit("cannot read %s/control.json" % self.work)
@@ -124,6 +139,7 @@ class Generations:
             order["alone"] = order["autonomy"]
         write_json(self.path, order)
         self.note(fresh_budget=False)
+        self.first = False
         return order
 
     def run_of(self, template: Json) -> Json:

@@ -16,6 +16,7 @@ from jobctl.jobspec.allocation.messages import ANSWER_KEYS, TICK, TOKEN, Datagra
 from jobctl.jobspec.allocation.succession import Succession
 from jobctl.jobspec.launcher.files import read_json, write_json
 from jobctl.jobspec.launcher.processes import (
+    EXIT_TAKEN,
     SIGNALS,
     adopt_orphans,
     boot_time,
@@ -34,8 +35,8 @@ FIRST_TICKS = 0.1  # seconds between two ticks of a runner that has no node yet:
 EARLY = 5.0  # seconds for which it ticks that often; a spare goes on for days
 MOST_TICKS = 500  # ticks a second that the coordinator may get of all runners
 PAUSE = 0.5  # seconds before a launcher that was killed is started again
-# How a launcher ends that was killed or told to end, or that finds another one still ending (EX_TEMPFAIL).
-FROM_OUTSIDE = (75, 137, 143)
+# How a launcher ends that was killed or told to end, or that finds another one still ending.
+FROM_OUTSIDE = (EXIT_TAKEN, 137, 143)
 
 
 class NodeRunner:

@@ -17,7 +17,7 @@ PLAYED = 30.0  # seconds beyond `host_timeout` for which a drill plays that a ma
 
 
 class UserOrders:
-    """Follows each order once. One that is there when the allocation begins was meant for another."""
+    """Follows each order once, whichever allocation of the job sees it first: it may come as one ends, or begins."""
 
     def __init__(self, coordinator: Coordinator) -> None:
         self.coordinator = coordinator
@@ -25,16 +25,27 @@ class UserOrders:
         self.followed: Optional[str] = None  # the id of the last one
 
     def begin(self) -> None:
-        """Take note of the order that is there."""
-        self.followed = (read_json(self.path) or {}).get("id")
+        """Follow the order that is there, unless an allocation before has."""
+        start = self.coordinator.generations.start
+        there = (read_json(self.path) or {}).get("id")
+        # `up` removes the last order as it submits. After an allocation of an earlier version, nobody knows.
+        self.followed = start.get("followed", None if start.get("fresh_budget") else there)
+        self.coordinator.generations.note(followed=self.followed)
+        self.read()
 
     def read(self) -> None:
-        """Follow the order that was left."""
+        """Follow the order that was left, and note that for `jobctl` and the allocations that follow."""
         order = read_json(self.path)
         if order is None or order["id"] == self.followed:
             return
         self.followed = order["id"]
-        coordinator = self.coordinator
+        coordinator, noted = self.coordinator, {"followed": order["id"]}
+        if order["command"] == "restart":
+            fresh = bool(order.get("fresh") or coordinator.generations.start.get("fresh"))
+            noted.update(fresh_budget=True, fresh=fresh)
+        elif order["command"] == "scale":
+            noted.update(nodes=order["nodes"])
+        coordinator.generations.note(**noted)
         if order["command"] == "stop":
             coordinator.stop("user", "stopped by the user")
         elif order["command"] == "drill":
@@ -42,19 +53,18 @@ class UserOrders:
             coordinator.places.play_lost(order["host"], until)
         elif order["command"] == "scale":
             coordinator.size.ask(order["nodes"])
-            coordinator.generations.note(nodes=order["nodes"])
-        elif order["command"] == "restart" and coordinator.places.at and coordinator.stopping is None:
+        elif order["command"] == "restart":
             self.restart(order)
 
     def restart(self, order: Json) -> None:
         """Have all launchers end, and begin again where they are once the last one has ended.
 
         One that had not ended yet would begin the new generation, and end in the middle of it: that counts as a failure.
+        Where none has begun, or all are told to end already, the next generation is what was asked for.
         """
-        coordinator, fresh = self.coordinator, bool(order.get("fresh"))
-        why = "`jobctl up --fresh`" if fresh else "`jobctl restart`"
+        coordinator = self.coordinator
+        why = "`jobctl up --fresh`" if order.get("fresh") else "`jobctl restart`"
         coordinator.record.event("restart", "all nodes begin again: %s" % why)
-        coordinator.generations.note(fresh_budget=True, fresh=fresh)
         coordinator.refusals.forget()
-        if coordinator.resizing is None:
+        if coordinator.places.at and coordinator.stopping is None and coordinator.resizing is None:
             coordinator.resizing = dict(coordinator.places.at)

@@ -11,7 +11,7 @@ from jobctl.jobspec.launcher.lease import TICK, UNSUPERVISED
 from jobctl.jobspec.launcher.network import free_port
 from jobctl.jobspec.launcher.order import Rendezvous
 from jobctl.jobspec.launcher.peer_orders import LEFT_ALONE
-from jobctl.jobspec.launcher.processes import boot_time
+from jobctl.jobspec.launcher.processes import EXIT_TAKEN, boot_time
 from jobctl.jobspec.launcher.progress import Headway
 from jobctl.jobspec.launcher.records import changed
 from jobctl.jobspec.launcher.restart_policy import delay, is_a_bug, matches, without_progress
@@ -149,8 +149,8 @@ class FailedNode:
     def end(self, order: Order, why: str) -> Order:
         """Return the order with which launchers end themselves and the job, because of this failure."""
         code = self.failure.exit_code or 1
-        # What a signal has ended is started again by the cluster, and this is the end.
-        code = code if code < 128 else 1
+        # What a signal has ended, or what found another launcher, is started again by the cluster; and this is the end.
+        code = code if code < 128 and code != EXIT_TAKEN else 1
         return changed(order, command="finish", exit_code=code, why="%s: %s" % (self.failure.reason, why))
 
     def give_up(self, order: Order, why: str) -> Order:

@@ -16,7 +16,15 @@ from jobctl.jobspec.launcher.etcd_session import EtcdSession
 from jobctl.jobspec.launcher.files import note, read_json, write_json
 from jobctl.jobspec.launcher.idle import run_spare
 from jobctl.jobspec.launcher.launch import Launch
-from jobctl.jobspec.launcher.processes import SIGNALS, adopt_orphans, fork, forward, kill_descendants, wait_for
+from jobctl.jobspec.launcher.processes import (
+    EXIT_TAKEN,
+    SIGNALS,
+    adopt_orphans,
+    fork,
+    forward,
+    kill_descendants,
+    wait_for,
+)
 from jobctl.jobspec.launcher.scratch import remove_scratch
 from jobctl.jobspec.launcher.session_lease import LeaseSession
 
@@ -24,7 +32,6 @@ if TYPE_CHECKING:
     import argparse
     from typing import Optional
 TAKEN = 10.0  # seconds that another launcher of this node gets to end, as one does whose engine was killed
-EXIT_TAKEN = 75  # another launcher of this node runs (EX_TEMPFAIL of sysexits.h)
 
 
 def guard(options: argparse.Namespace) -> int:

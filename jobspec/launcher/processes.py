@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import socket
     from typing import Callable, Dict, List, Optional, Sequence, Tuple
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+EXIT_TAKEN = 75  # how a launcher ends that finds another one of its node (EX_TEMPFAIL of sysexits.h)
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,7 +22,9 @@ class PlayedCoordinator:
     """Two nodes on two machines; their launchers run until they are told to end."""
 
     def __init__(self, work: Path) -> None:
-        self.work, self.stopping, self.resizing, self.ending = str(work), None, None, None
+        self.work, self.ending = str(work), None
+        self.stopping: Any = None
+        self.resizing: Any = None
         (work / "run").mkdir()
         self.generations = Generations(self.work, "1")
         self.places = Places(HOSTS, (0, 0))
@@ -40,6 +43,18 @@ class PlayedCoordinator:
 
     def begin(self) -> None:
         self.begun += 1
+
+    def stop(self, kind: str, reason: str) -> None:
+        self.stopping = reason
+
+    def again(self) -> PlayedCoordinator:
+        """Return the coordinator of the next allocation of the job, which has begun and has no nodes yet."""
+        other = copy.copy(self)
+        other.places, other.resizing, other.stopping = Places(HOSTS, (0, 0)), None, None
+        other.generations = Generations(self.work, "2")
+        other.orders = UserOrders(other)  # type: ignore[arg-type]
+        other.orders.begin()
+        return other
 
     def leave(self, identity: str, command: str, **more: Any) -> None:
         order = {"id": identity, "command": command, **more}
@@ -75,8 +90,53 @@ def test_a_fresh_run_is_noted_for_the_generation_that_begins(played: PlayedCoord
     assert Generations(played.work, "2").start["fresh"] is True
 
 
-def test_an_order_for_the_allocation_before_is_not_followed(played: PlayedCoordinator) -> None:
-    played.leave("restart-1", "restart")
-    played.orders.begin()
+def test_an_order_is_noted_as_followed_and_no_other_allocation_follows_it_again(played: PlayedCoordinator) -> None:
+    played.leave("restart-1", "restart", fresh=True)
     played.turn()
-    assert played.resizing is None
+    assert Generations(played.work, "2").start["followed"] == "restart-1"
+    played.generations.note(fresh=False)  # as its generation has begun
+    following = played.again()
+    following.turn()
+    assert (following.resizing, following.generations.start["fresh"]) == (None, False)
+
+
+def test_an_order_that_came_as_an_allocation_ended_is_followed_by_the_next_one(played: PlayedCoordinator) -> None:
+    played.orders.begin()
+    played.generations.note(fresh_budget=False)
+    played.leave("restart-1", "restart", fresh=True)
+    following = played.again()
+    assert {**following.generations.start, "began": 0} == {
+        "began": 0,
+        "followed": "restart-1",
+        "fresh": True,
+        "fresh_budget": True,
+    }
+    assert following.resizing is None
+
+
+def test_an_order_that_comes_before_the_first_allocation_listens_is_followed(played: PlayedCoordinator) -> None:
+    played.generations.note(fresh_budget=True)  # as `up` writes it
+    played.leave("stop-1", "stop")
+    assert played.again().stopping == "stopped by the user"
+
+
+def test_an_order_to_an_allocation_of_an_earlier_version_is_not_followed_again(played: PlayedCoordinator) -> None:
+    """That has not noted which it has followed."""
+    played.generations.note(fresh_budget=False)
+    played.leave("restart-1", "restart", fresh=True)
+    assert "fresh" not in played.again().generations.start
+
+
+@pytest.mark.parametrize("doing", ["starts", "stops", "begins a generation"])
+def test_a_fresh_run_is_noted_whatever_the_allocation_does_just_now(played: PlayedCoordinator, doing: str) -> None:
+    """The generation that begins next is one, in this allocation or the next; `restart` after it changes nothing of that."""
+    if doing == "starts":
+        played.places.at = {}
+    played.stopping = {"kind": "time"} if doing == "stops" else None
+    before = played.resizing = dict(played.places.at) if doing == "begins a generation" else None
+    played.leave("restart-1", "restart", fresh=True)
+    played.orders.read()
+    played.leave("restart-2", "restart")
+    played.orders.read()
+    noted = Generations(played.work, "2").start
+    assert (noted["fresh"], noted["fresh_budget"], played.resizing) == (True, True, before)

@@ -134,3 +134,15 @@ def test_a_place_that_slurm_does_not_tell_is_an_error(tmp_path: Path) -> None:
     environ = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
     done = subprocess.run(SCRIPTS.argv("place", "7"), env=environ, capture_output=True, check=False)
     assert (done.returncode, done.stdout) == (1, b"")
+
+
+@pytest.mark.parametrize(("code", "kept"), [(0, True), (1, False)])
+def test_an_order_that_slurm_does_not_pass_on_is_taken_back(code: int, kept: bool, tmp_path: Path) -> None:
+    """The command has failed: an allocation that followed the order days later would surprise everybody."""
+    (tmp_path / "run").mkdir()
+    (tmp_path / "scancel").write_text(f"#!/bin/sh\nexit {code}\n")
+    (tmp_path / "scancel").chmod(0o755)
+    environ = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    argv = SCRIPTS.argv("order", str(tmp_path), "7")
+    done = subprocess.run(argv, input=b'{"id": "restart-1"}', env=environ, check=False)
+    assert (done.returncode, (tmp_path / "run" / "order.json").exists()) == (code, kept)

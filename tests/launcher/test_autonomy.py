@@ -16,6 +16,7 @@ from jobctl.jobspec.launcher.etcd_keys import JobKeys
 from jobctl.jobspec.launcher.failure import Failure
 from jobctl.jobspec.launcher.lease import UNSUPERVISED
 from jobctl.jobspec.launcher.order import Order
+from jobctl.jobspec.launcher.processes import EXIT_TAKEN
 from jobctl.jobspec.launcher.progress import Headway
 from jobctl.jobspec.launcher.restart_policy import FIRST_DELAY, LONGEST_DELAY
 from jobctl.jobspec.launcher.session_lease import ALL_TOLD, EtcdLease, LeaseSession
@@ -196,6 +197,13 @@ def test_launchers_of_a_cluster_end_no_job_before_all_are_heard(monkeypatch: pyt
     mine.go_on(given)
     [(made, _)] = keeper.proposed
     assert made.command == "finish"
+
+
+@pytest.mark.parametrize(("code", "ends_with"), [(3, 3), (EXIT_TAKEN, 1), (137, 1), (None, 1)])
+def test_the_end_of_a_job_never_looks_like_a_launcher_that_is_to_start_again(code: int | None, ends_with: int) -> None:
+    """A script may end with any code: also with that of a launcher which finds another one."""
+    end = failed(exit_code=code).end(order(), "a bug")
+    assert (end.command, end.exit_code) == ("finish", ends_with)
 
 
 def test_a_failed_setup_is_not_retried() -> None:

@@ -41,7 +41,7 @@ from jobctl.jobspec.plan.types import Plan
 
 ASK = 15.0  # seconds after which Slurm is asked again about a job whose allocation answers
 KILL = 60.0  # seconds beyond the grace after which Slurm has to end what does not end itself
-HEARD = 20.0  # seconds within which the coordinator has followed an order, unless its machine is lost
+HEARD = 20.0  # seconds beyond the grace within which the coordinator has followed an order, unless its machine is lost
 GONE = 120.0  # seconds within which Slurm has to have let go of a job that was cancelled
 
 
@@ -163,22 +163,26 @@ class SlurmAllocation:
             )
         self._cancel_all()
 
-    def order(self, job_id: str, command: str, **more: object) -> int | None:
-        """Have the coordinator begin a generation; return its number, None where that is not known yet.
+    def order(self, job_id: str, command: str, **more: object) -> None:
+        """Have the coordinator begin a generation. Raises HostError if it has not done so in time.
 
-        `more` is what the command needs: see `UserOrders` in the allocation.
+        One that has no nodes yet takes note for its first generation. `more` is what the command needs: see `UserOrders` in
+        the allocation.
         """
-        before = self._number()
-        self.login.order(job_id, f"{command}-{time.time()}", command, **more)
-        deadline = time.monotonic() + HEARD + (self.plan.stop_grace if self.plan else 0.0)
+        before, identity = self._number() or 0, f"{command}-{time.time()}"
+        self.login.order(job_id, identity, command, **more)
+        limit = HEARD + (self.plan.stop_grace if self.plan else 0.0)
+        deadline = time.monotonic() + limit
         while time.monotonic() < deadline:
-            self.look()
-            number = self._number()
-            if number is not None and number > (before or 0):
-                return number
+            look = self.look()
+            noted = self.seen("run/start.json").get("followed") == identity
+            if (self._number() or 0) > before or (noted and look.allocation.get("state") == "starting"):
+                return
             self.tell("waiting until the allocation has begun the next generation")
             pause(self.interval)
-        return None
+        message = f"the allocation of job `{self.job.name}` has not begun the next generation within {limit:g} s"
+        hint = "`jobctl status` says how the job is; the allocation follows the order as soon as it can"
+        raise HostError(self.login.name, "slurm-order", message, hint)
 
     def _number(self) -> int | None:
         """Return the generation of the job, as last looked at."""

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 TARGET = "slurm"
 PROGRAMS = ("launcher.py", "allocation.py")  # a new version of jobctl alone changes no job
+DUE = "due"  # in `run/sent.json`: an `up` has begun to send files, and no generation has begun with them yet
 OF_ALLOCATION = ("job.sbatch", "slurm.json")  # what Slurm, or the coordinator, has read when the allocation began
 
 
@@ -95,7 +96,9 @@ class SlurmJob:
         now = phase(observed)[0]
         sent, want = self.handle.sent(), hashes_of(self._plan())
         other = [path for path, digest in want.items() if sent.get(path) != digest]
-        words = "; ".join(map(str, changed)) or f"{', '.join(other)} differs"
+        due = bool(sent.get(DUE))
+        cut_off = "an `up` was cut off before a generation began with what it sent"
+        words = "; ".join(map(str, changed)) or (f"{', '.join(other)} differs" if other else cut_off)
         there = now not in ("stopped", "failed", "succeeded")
         anew = "`--fresh`: a new run" if options.fresh else None
         if options.recreate and there:
@@ -105,11 +108,11 @@ class SlurmJob:
                 return ()
             cause = {"failed": "it has failed", "stopped": "nothing of it is in Slurm"}.get(now, words)
             return (Step("create", "allocation", anew or cause),)
-        if not other and anew is None:
+        if not other and not due and anew is None:
             return ()
         if now == "pending" or set(other) & set(OF_ALLOCATION) or (anew and not self.handle.begins_runs()):
             return (Step("replace", "allocation", anew or words),)
-        change = (Step("change", "files", words),) if other else ()
+        change = (Step("change", "files", words),) if other or due else ()
         return (*change, Step("generation", _next(observed), anew or words))
 
     def up(self, compiled: Compiled, options: UpOptions, reporter: Reporter) -> Applied:
@@ -176,12 +179,20 @@ class SlurmJob:
         allocation, plan = self.handle, self._plan()
         if step.kind == "replace":
             allocation.cancel(plan.stop_grace)
+        if step.kind == "change":
+            self._note_sent({**allocation.sent(), DUE: True})
         if step.kind in ("create", "replace", "change"):
             self._send(plan, secrets)
         if step.kind in ("create", "replace"):
+            self._note_sent(hashes_of(plan))
             self._submit(plan, fresh=fresh)
         if step.kind == "generation":
             self._order("restart", fresh=fresh)
+            self._note_sent(hashes_of(plan))
+
+    def _note_sent(self, sent: Mapping[str, object]) -> None:
+        """Write down what the job's processes begin with, for the next `up`."""
+        self.handle.login.write("run/sent.json", json.dumps(sent, indent=1).encode())
 
     def _send(self, plan: Plan, secrets: Mapping[str, str]) -> None:
         """Put all files below the job's directory; what runs is not touched by that."""
@@ -196,7 +207,6 @@ class SlurmJob:
         if package is not None:
             package.send(login.files)
         login.send_secrets(dict(secrets))
-        login.write("run/sent.json", json.dumps(hashes_of(plan), indent=1).encode())
 
     def _submit(self, plan: Plan, *, fresh: bool = False) -> None:
         """Have Slurm queue the job. What it was before, is over: all restarts are before it again.
@@ -209,6 +219,7 @@ class SlurmJob:
         before = allocation.seen("run/start.json")
         start = {"began": before.get("began") or time.time(), "fresh_budget": True, "owner": plan.owner}
         start |= {"fresh": fresh or bool(before.get("fresh")), "run": before.get("run")}
+        start |= {name: before[name] for name in ("followed",) if name in before}
         allocation.login.write("run/start.json", json.dumps(start).encode())
         job_id, new = allocation.login.submit(sorted(self._hidden(plan)))
         words = f"job {job_id} of Slurm was submitted" if new else f"Slurm has job {job_id} already"
@@ -348,6 +359,8 @@ def hashes_of(plan: Plan) -> dict[str, str]:
 
 def _stable(file: SlurmFile) -> bytes:
     """Return the bytes of a file that its hash covers: ports come of the run's name, which every change makes another."""
+    if file.path == "job.sbatch":  # that of earlier versions had no `trap`
+        return b"".join(line for line in file.content.splitlines(keepends=True) if not line.startswith(b"trap "))
     if file.path != "control.json":
         return file.content
     control = json.loads(file.content)

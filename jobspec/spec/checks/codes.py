@@ -188,6 +188,7 @@ CODES: dict[str, tuple[str, str]] = {
     "slurm-directory": ("error", "on `slurm`: a login node, and no directory that its nodes see"),
     "slurm-grace": ("warning", "on `slurm`: a `stop_grace_period` longer than Slurm's own"),
     "slurm-etcd": ("warning", "on `slurm`: an etcd, which is not used there"),
+    "slurm-nodes": ("error", "on `slurm`: more than 1500 nodes"),
     "slurm-recovery": ("warning", "on `slurm`: a key of `recovery` that has no effect there"),
     "slurm-option": (
         "error (one that a key of `slurm` also sets: a warning)",

@@ -19,6 +19,7 @@ _OURS = (
     *("--no-kill", "-k", "--signal", "--requeue", "--no-requeue", "--open-mode", "--output", "-o", "--error", "-e"),
     *("--chdir", "-D", "--wrap", "--dependency", "-d", "--parsable", "--test-only", "--wait", "-W", "--hold", "-H"),
 )
+MOST_NODES = 1500  # the coordinator tells each launcher where all others are, in one datagram of at most 64 KiB
 # Options that have a key of their own.
 _KEYS = {
     "--partition": "partition",
@@ -153,5 +154,8 @@ RULES: tuple[CheckRule, ...] = (
          "a node that is lost is replaced by a spare of the allocation, or waited for", at_key=True),
     CheckRule("slurm-recovery", WARNING, ("recovery", "rules"), lambda s: any(rule.event for rule in s.recovery.rules),
          "in an allocation nobody moves a node that is only slow", at_key=True),
+    CheckRule("slurm-nodes", ERROR, ("nodes", "max"), lambda s: s.nodes.max * (2 if s.ps else 1) > MOST_NODES,
+         f"on this target a job has at most {MOST_NODES} nodes; in mode `ps`, servers and trainers are nodes of their own",
+         "lower `nodes`"),
 )
 # fmt: on

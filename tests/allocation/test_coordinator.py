@@ -1,0 +1,162 @@
+"""A coordinator whose machines, and Slurm, are played: what it does before nodes have machines, and as a generation begins."""
+
+from __future__ import annotations
+
+import json
+import select
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from jobctl.jobspec.allocation.coordinator import Coordinator
+from jobctl.jobspec.allocation.messages import ANSWER_KEYS, Datagrams
+from jobctl.jobspec.spec.checks.slurm import MOST_NODES
+
+TEMPLATE = {
+    "job": "demo",
+    "run_id": "demo-1",
+    "version": 1,
+    "command": "run",
+    "grace": 5.0,
+    "port_is_given": True,
+    "members": [{"node": node, "rank": node, "address": f"node-{node}", "roles": ["trainer"]} for node in (0, 1)],
+    "rendezvous": {"address": "node-0", "port": 29500, "id": ""},
+    "autonomy": {"restarts": 3, "rules": [], "ports": [20000, 29999], "failures": []},
+}
+SETTINGS = {
+    "slots": [0, 0],
+    "min_nodes": 2,
+    "spares": 0,
+    "shrinks": False,
+    "host_timeout": 6.0,
+    "stop_grace": 1.0,
+    "checkpoint": None,
+    "container": "none",
+    "requeue": "off",
+    "runner_python": "python3",
+}
+LOST = 9.0  # seconds: after a little less, a machine counts as lost
+
+
+class PlayedAllocation:
+    """An allocation of machines for a job of two nodes. `listed` are those that Slurm has for it, `started` the steps."""
+
+    def __init__(self, work: Path, monkeypatch: pytest.MonkeyPatch, *hosts: str, **settings: Any) -> None:
+        self.work, self.listed, self.started = work, list(hosts), list[str]()
+        (work / "run").mkdir()
+        (work / "slurm.json").write_text(json.dumps({**SETTINGS, **settings}))
+        (work / "control.json").write_text(json.dumps({**TEMPLATE, "checkpoint_dir": settings.get("checkpoint")}))
+        for name, value in {"JOB_ID": "7", "JOB_NODELIST": ",".join(hosts)}.items():
+            monkeypatch.setenv(f"SLURM_{name}", value)
+        monkeypatch.setenv("SLURMD_NODENAME", hosts[0])
+        self.coordinator = Coordinator(str(work))
+        slurm: Any = SimpleNamespace(start_runners=self.start, machines=lambda: self.listed, go_on_later=self.go_on)
+        self.coordinator.scheduler = slurm
+        self.began = self.now = self.coordinator.started
+        self.start(list(hosts))
+
+    def start(self, hosts: list[str], *_: Any) -> Any:
+        self.started.append(",".join(hosts))
+        return SimpleNamespace(poll=lambda: 0, terminate=lambda: None)
+
+    def go_on(self) -> tuple[str, str]:
+        return "8", "submitted again as job 8"
+
+    def hear(self, *hosts: str, address: str = "127.0.0.1", port: int = 9) -> None:
+        """Play a tick of the runners there, which have no launcher."""
+        for host in hosts:
+            said = {"who": host, "host": host, "slot": 0, "tick": 1, "node": None, "turn": 0, "names": 0}
+            self.coordinator.hear(said, (address, port), self.now)
+
+    def turn(self, seconds: float, *hosts: str) -> int | None:
+        """Let time pass in which some machines are heard; return what `judge` does."""
+        until = self.now + seconds
+        while self.now < until:
+            self.now += 0.5
+            self.hear(*hosts)
+            self.coordinator.place(self.now)
+            self.coordinator.revive(self.now)
+        return self.coordinator.judge(self.now)
+
+    @property
+    def result(self) -> Any:
+        return json.loads((self.work / "run" / "allocation.json").read_text())["result"]
+
+    @property
+    def events(self) -> list[str]:
+        lines = (self.work / "run" / "events.jsonl").read_text().splitlines()
+        return [json.loads(line)["message"] for line in lines]
+
+
+def test_a_job_whose_checkpoint_directory_cannot_be_made_fails_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    job = PlayedAllocation(tmp_path, monkeypatch, "s1", "s2", checkpoint=f"{tmp_path}/file/ck")
+    assert job.turn(0.5, "s1", "s2") == 1
+    assert (job.result["phase"], job.result["reason"]) == (
+        *("failed", f"cannot make {tmp_path}/file/ck on s1: Not a directory"),
+    )
+
+
+def test_a_job_that_runs_goes_on_though_its_checkpoint_directory_cannot_be_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not as a fresh run: that would write over the checkpoints of the last one."""
+    base = tmp_path / "ck"
+    job = PlayedAllocation(tmp_path, monkeypatch, "s1", "s2", checkpoint=str(base))
+    assert job.turn(0.5, "s1", "s2") is None
+    assert base.is_dir()
+    base.rmdir()
+    base.write_text("")  # as where a mount is stale
+    job.coordinator.begin()
+    assert job.events[-2:] == [f"cannot make {base} on s1: File exists", "generation 2 on s1, s2"]
+    assert job.turn(0.5, "s1", "s2") is None
+    job.coordinator.generations.note(fresh=True)
+    job.coordinator.begin()
+    assert job.turn(0.5, "s1", "s2") == 1
+    assert job.result["reason"] == f"cannot make {base}/fresh-1 on s1: Not a directory"
+
+
+def test_a_runner_that_never_came_is_started_again_before_nodes_are_placed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not while others still come: the step of many machines begins slowly."""
+    job = PlayedAllocation(tmp_path, monkeypatch, "s1", "s2", "s3")
+    job.turn(LOST - 2.0)
+    job.turn(LOST - 2.0, "s1")
+    assert job.started == ["s1,s2,s3"]
+    job.turn(2.0, "s1")
+    assert job.started == ["s1,s2,s3", "s2", "s3"]
+    job.turn(1.0, "s1", "s2", "s3")
+    assert sorted(job.coordinator.places.homes().values()) == ["s1", "s2"]
+
+
+def test_a_job_that_cannot_begin_without_a_machine_that_slurm_took_begins_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = PlayedAllocation(tmp_path, monkeypatch, "s1", "s2", "s3")
+    job.listed = ["s1", "s2"]
+    assert (job.turn(LOST, "s1"), job.coordinator.stopping) == (None, None)
+    assert job.started == ["s1,s2,s3", "s2", "s3"]
+    job.listed = ["s1"]
+    assert job.turn(LOST, "s1") == 0
+    assert job.events[-1] == "Slurm has taken s2, s3 out of the allocation: submitted again as job 8"
+
+
+def test_where_all_nodes_are_fits_into_one_datagram(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of the largest job that `validate` lets pass, with the longest addresses."""
+    hosts = [f"s{number}" for number in range(MOST_NODES)]
+    job = PlayedAllocation(tmp_path, monkeypatch, *hosts, slots=[0] * MOST_NODES, min_nodes=MOST_NODES)
+    monkeypatch.setattr(job.coordinator.datagrams, "send", lambda message, to: None)
+    for host in hosts:
+        job.hear(host, address="255.255.255.255")
+    job.coordinator.place(job.now)
+    hearing = Datagrams(job.coordinator.token, ANSWER_KEYS)
+    monkeypatch.undo()
+    job.hear(hosts[-1], address="127.0.0.1", port=hearing.port)
+    select.select([hearing.socket], [], [], 60.0)
+    [(answer, _)] = hearing.receive()
+    assert len(answer["names"]) == MOST_NODES

@@ -1,0 +1,103 @@
+"""Whether the allocation of a job has followed an order, as `up`, `restart` and `scale` wait for it."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from hashlib import sha256
+from pathlib import Path, PurePosixPath
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from jobctl.jobspec.deploy.model.errors import HostError
+from jobctl.jobspec.deploy.model.inventory import Inventory
+from jobctl.jobspec.deploy.slurm.allocation import HEARD, SlurmAllocation
+from jobctl.jobspec.deploy.slurm.queue import QueueEntry, SlurmLook
+from jobctl.jobspec.deploy.store.jobdir import JobDir
+from jobctl.jobspec.operations.lifecycle.in_allocation import hashes_of
+from jobctl.jobspec.plan.generation import first_generation
+from jobctl.jobspec.render.slurm import slurm_files
+from jobctl.jobspec.spec.hosts import Host
+from tests.render.plans import SLURM, planned
+
+
+class OrderedAllocation(SlurmAllocation):
+    """A job that runs, whose coordinator notes orders or hears none."""
+
+    def __init__(self, directory: Path, state: str, *, notes: bool) -> None:
+        super().__init__(JobDir(directory / "jobs" / "tiny"), Inventory((Host("localhost"),)), str(directory))
+        self.state, self.notes, self.left = state, notes, ""
+        told: Any = SimpleNamespace(look=self.answer, order=self.take, name="login")
+        self.login = told
+
+    def take(self, job_id: str, identity: str, command: str, **more: object) -> None:
+        self.left = identity
+
+    def answer(self, *, ask: bool) -> SlurmLook:
+        start = {"began": 1.0, "followed": self.left if self.notes else "restart-0"}
+        allocation = {"at": 100.0, "state": self.state, "job_id": "7"}
+        files = {PurePosixPath("run/allocation.json"): allocation, PurePosixPath("run/start.json"): start}
+        return SlurmLook("7", 101.0, QueueEntry("7", "RUNNING"), asked=True, files=files, there=True)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    now = [1000.0]
+    monkeypatch.setattr("jobctl.jobspec.deploy.slurm.allocation.time.monotonic", lambda: now[0])
+    monkeypatch.setattr(
+        "jobctl.jobspec.deploy.slurm.allocation.pause", lambda seconds: now.__setitem__(0, now[0] + seconds)
+    )
+    return now
+
+
+def test_a_job_that_starts_has_followed_an_order_once_it_is_noted(tmp_path: Path, clock: list[float]) -> None:
+    OrderedAllocation(tmp_path, "starting", notes=True).order("7", "restart", fresh=True)
+    assert clock == [1000.0]
+
+
+@pytest.mark.parametrize(("state", "notes"), [("starting", False), ("running", False), ("running", True)])
+def test_an_order_that_begins_no_generation_is_an_error(
+    state: str, notes: bool, tmp_path: Path, clock: list[float]
+) -> None:
+    with pytest.raises(HostError, match=f"has not begun the next generation within {HEARD:g} s") as caught:
+        OrderedAllocation(tmp_path, state, notes=notes).order("7", "restart", fresh=True)
+    assert (caught.value.code, clock[0] >= 1000.0 + HEARD) == ("slurm-order", True)
+
+
+# What plays the coordinator: it is signalled before it listens, and then as it listens.
+_PROGRAM = """\
+import os, signal, subprocess, sys
+heard = []
+signals = (signal.SIGUSR1, signal.SIGUSR2)
+for number in signals: os.kill(os.getpid(), number)
+for number in signals: signal.signal(number, lambda received, frame: heard.append(received))
+for number in signals: os.kill(os.getpid(), number)
+child = "import signal; print([signal.getsignal(n) == signal.SIG_DFL for n in (signal.SIGUSR1, signal.SIGUSR2)])"
+told = subprocess.run([sys.executable, "-c", child], stdout=subprocess.PIPE, check=True).stdout.decode().strip()
+print(sorted(heard), told)
+"""
+
+
+def test_a_signal_before_the_coordinator_listens_does_not_end_the_batch_script(tmp_path: Path) -> None:
+    plan = planned(dict(SLURM)["slurm"], "slurm")
+    batch = {file.path: file.content for file in slurm_files(plan, first_generation(plan))}["job.sbatch"].decode()
+    (tmp_path / "program.py").write_text(_PROGRAM)
+    before, _, _ = batch.partition("\nexec ")
+    script = before.replace(f"work={plan.slurm.work}", f"work={tmp_path}") if plan.slurm else ""
+    (tmp_path / "job.sh").write_text(f"{script}\nexec {sys.executable} {tmp_path}/program.py\n")
+    done = subprocess.run(["sh", tmp_path / "job.sh"], stdout=subprocess.PIPE, check=False, env=dict(os.environ))
+    heard = [int(signal.SIGUSR1), int(signal.SIGUSR2)]
+    assert (done.returncode, done.stdout.decode().split("\n")[0]) == (0, f"{heard} [True, True]")
+
+
+def test_a_batch_script_of_an_earlier_version_is_no_change() -> None:
+    """It differs in how it takes signals: that alone submits no job again."""
+    plan = planned(dict(SLURM)["slurm"], "slurm")
+    batch = {file.path: file.content for file in slurm_files(plan, first_generation(plan))}["job.sbatch"]
+    earlier = re.sub(rb"(?m)^trap .*\n", b"", batch)
+    assert (len(earlier) < len(batch), hashes_of(plan)["job.sbatch"]) == (True, sha256(earlier).hexdigest())
