@@ -196,7 +196,6 @@ def main(argv: list[str] | None = None) -> None:
     atexit.register(gc.freeze)
     _fill_streams()
     _tell_warnings()
-
     _overlook_errors()
     given = sys.argv[1:] if argv is None else argv
     rest: list[str] | None = None
