@@ -387,11 +387,12 @@ class AloneSim(Sim):
         return newest(Control(generation, host.ledger) for host in hosts for generation in host.generations())
 
     def all_train(self) -> bool:
-        generation = self.newest().generation
+        """Say whether all nodes train in the newest order that launchers know; a killed command may have told others alone."""
+        hosts = [host for host in self.hosts.values() if host.receivers]
+        generation = newest(Control(g, host.ledger) for host in hosts for g in host.generations()).generation
         if generation is None:
             return False
-        hosts = self.hosts.values()
         here = [x for host in hosts for x in host.launchers if isinstance(x, AloneLauncher) and x.trains]
         now = {x.node for x in here if x.now is not None and x.now.id == generation.rendezvous.id}
-        now |= {node for host in hosts for node, number in host.done.items() if number == generation.number}
-        return now >= self.wanted()
+        ended = (done for host in self.hosts.values() for done in host.done.items())
+        return now | {node for node, number in ended if number == generation.number} >= self.wanted()
