@@ -148,7 +148,15 @@ def test_an_idle_launcher_tells_every_node_that_it_is_there(node: Node) -> None:
 
 
 def test_an_idle_launcher_ends_with_its_job(quartet: Quartet) -> None:
-    quartet.order(1, "finish")
+    idle = quartet.spare.started[-1]
+
+    def has_ended() -> bool:
+        """A launcher passes over the first order that it reads if that is `finish`: it ended the one before."""
+        quartet.order(1, "finish", to=(3,))
+        return idle.poll() is not None
+
+    quartet.order(1, "finish", to=(0, 1, 2))
+    promptly(has_ended)
     assert [node.started[-1].wait() for node in quartet.nodes] == [0, 0, 0, 0]
 
 
