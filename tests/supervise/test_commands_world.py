@@ -18,7 +18,7 @@ from .test_alone_world import end as end_alone
 from .test_etcd_world import simulated  # noqa: F401 a fixture
 from .test_world import end as end_watched
 from .test_world import fault, hold_all
-from .world import Bugs, Sim, Twice
+from .world import LATEST, Bugs, Sim, Twice
 from .world_commands import Command
 
 pytestmark = pytest.mark.usefixtures("simulated")
@@ -245,6 +245,8 @@ def test_launchers_that_wait_for_ever_after_a_change_are_found() -> None:
 def end(sim: Sim) -> str | None:
     """Repair everything, and say what is wrong with how the world is after that."""
     sim.heal(0.0)
+    if is_stopped(sim):
+        sim.heal(LATEST)  # what `up` has ordered since may be on its way
     generation = sim.newest().generation
     if generation is not None and generation.is_paused and isinstance(sim, AloneSim) and not sim.watched:
         sim.heal(2 * sim.timeout + AWAITED + 30.0)  # then they have gone on, or a launcher is another one than before
@@ -254,9 +256,13 @@ def end(sim: Sim) -> str | None:
             return "cannot be brought up after a change"
     sim.timeout = 20.0  # there may be leases of that length
     wrong = end_alone(sim) if isinstance(sim, AloneSim) else end_watched(sim)
+    return "is said to be stopped, although it was brought up again" if is_stopped(sim) else wrong
+
+
+def is_stopped(sim: Sim) -> bool:
+    """Say whether the newest that hosts know is that somebody has stopped the job."""
     result = sim.newest().ledger.result
-    stopped = result is not None and result.phase == "stopped"
-    return "is said to be stopped, although it was brought up again" if stopped else wrong
+    return result is not None and result.phase == "stopped"
 
 
 def end_stopped(sim: AloneSim) -> str | None:

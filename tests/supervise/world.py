@@ -25,6 +25,7 @@ from jobctl.jobspec.render.payload import control_json
 from .world_supervisor import NOT_COUNTED, Supervisor
 
 DT = 0.25
+LATEST = 10.0  # seconds that something is on its way at most, but to and from hosts that are slow
 STEPS_ASIDE = 60.0  # seconds for which the supervisor of a machine that has changed the job waits for its turn
 POLICY = Recovery(1000, None, "replace", 6.0, None, None, ())
 
@@ -240,7 +241,7 @@ class Sim:
         """When something that is sent now arrives, as a rule soon; `way`: 0 from the host, 1 to it."""
         if host in self.slow:
             return self.now + self.slow[host][way]
-        return self.now + (self.chance.uniform(0.0, 10.0) if self.chance.random() < self.late else 0.0)
+        return self.now + (self.chance.uniform(0.0, LATEST) if self.chance.random() < self.late else 0.0)
 
     def generation(self, homes: dict[int, str], number: int) -> Generation:
         members = tuple(Member(n, r, ("trainer",), h, h, 1) for r, (n, h) in enumerate(sorted(homes.items())))
