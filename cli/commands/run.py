@@ -40,13 +40,7 @@ def run(
     Example: jobctl run job.yaml -- python3 -c 'import torch; print(torch.__version__)'
     """
     from jobctl.jobspec.operations.inspect.oneoff import run_like_node
-    from jobctl.jobspec.operations.resolve.job import (
-        Reached,
-        Where,
-        as_started,
-        compile_job,
-        refuse_missing_env_files,
-    )
+    from jobctl.jobspec.operations.resolve.job import Reached, Where, as_started, compile_job
     from jobctl.jobspec.operations.targets.base import RunRequest
     from jobctl.views.reporter import Terminal
 
@@ -54,7 +48,6 @@ def run(
     where = as_started(job, Where(target_name(target), hosts, on, exclude))
     reporter = Terminal()
     compiled = compile_job(job, overrides, where, reporter)
-    refuse_missing_env_files(compiled)
     reached = Reached(ssh_config=ssh_config, accept_new=accept_new)
     request = RunRequest(compiled, node, argv, reached)
     raise typer.Exit(run_like_node(request, reporter))

@@ -75,7 +75,6 @@ def up(
     reporter = Terminal(output)
     where = as_started(job, Where(target_name(target), hosts, on, exclude, context, namespace))
     compiled = compile_job(job, overrides, where, reporter)
-    refuse_missing_env_files(compiled)
     refuse_move(compiled)
     if fresh:
         refuse_unsupported(compiled.target, "up --fresh")
@@ -83,6 +82,7 @@ def up(
     handle = planned.job.handle
     options = UpOptions(fresh, not no_supervise, not skip_check, break_lock, recreate, take_over)
     if dry_run:
+        refuse_missing_env_files(compiled)
         change = planned.change(options)
         tell_failures(handle.failures)
         warn_of_refusal(handle, compiled, planned.plan, reporter)

@@ -78,6 +78,17 @@ def test_a_job_that_is_not_known_or_goes_on_is_a_typed_error(notebook: Path) -> 
     assert operations.down(job, operations.JobRequest(grace=0.0)).failed == {}
 
 
+def test_no_job_is_started_without_its_env_file(notebook: Path) -> None:
+    with Path("job.yaml").open("a") as spec:
+        spec.write("env_file: missing.env\n")
+    job = jobctl.jobspec.load("job.yaml")
+    with pytest.raises(
+        operations.Refused, match=r"`env_file` of .*: there is no file `missing\.env`: nothing was started"
+    ):
+        operations.up(job)
+    assert not (notebook / "state/jobs/count/job.json").exists()
+
+
 def test_every_name_of_the_door_is_there_and_on_the_page() -> None:
     assert [name for name in operations.__all__ if getattr(operations, name, None) is None] == []
     with pytest.raises(AttributeError, match="no attribute 'bring_up'"):
