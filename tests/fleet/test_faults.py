@@ -209,6 +209,18 @@ def test_down_with_a_dead_host_is_finished_later(jobs: Jobs) -> None:
     assert (down.returncode, jobs.containers(), jobs.files()) == (0, [[], []], []), down.stderr
 
 
+def test_down_gives_up_a_host_that_is_gone_for_good(jobs: Jobs) -> None:
+    assert jobs.up().returncode == 0
+    dead = jobs.fleet[1]
+    dead.power_off()
+    down = jobs.run("down", "--lost", "h2")
+    assert (down.returncode, "no answer from h2: what job" in down.stderr) == (0, True), down.stderr
+    assert (jobs.fleet[0].containers(), jobs.run("list").stdout) == ([], "")
+    dead.power_on()
+    down = jobs.run("down", *jobs.where)
+    assert (down.returncode, jobs.containers(), jobs.files()) == (0, [[], []], []), down.stderr
+
+
 @pytest.mark.release(
     "tests/fleet/test_fanout.py::test_three_bad_hosts_of_many",
     "tests/fleet/test_faults.py::test_down_with_a_dead_host_is_finished_later",
