@@ -34,7 +34,7 @@ class TakenDown:
     """What `down` did: whether there was `anything`, where the logs went, and the hosts where something is left.
 
     `hosts` are those where it looked, and those of the job that it did not know how to reach: these have `failed`.
-    `lost` are hosts that did not answer, and were said to be gone for good: what is there was given up.
+    `lost` are hosts that the user has called gone for good, and that did not answer: what is there was given up.
     """
 
     hosts: tuple[str, ...]
@@ -48,7 +48,7 @@ def take_down(handle: Handle, request: JobRequest, reporter: Reporter) -> TakenD
     """Collect logs, end everything, remove everything but logs, outputs and checkpoints.
 
     Raises ChangedMeanwhile if another command has brought the job to hosts, say, that this handle does not know; Refused if
-    a host that is said to be lost is none of the job's.
+    the job does not have a host that the user calls lost.
     """
     grace, since = grace_of(handle, request.grace), handle.job.stamp()
     observed = _observed(handle, request)
@@ -71,7 +71,7 @@ def take_down(handle: Handle, request: JobRequest, reporter: Reporter) -> TakenD
 
 
 def _give_up(handle: Handle, request: JobRequest, observed: Observed, reporter: Reporter) -> TakenDown:
-    """Forget a job of which no host answers, as all are said to be gone for good."""
+    """Forget a job of which no host answers: the user calls all of them gone for good."""
     from jobctl.jobspec.deploy.targets.background import end_supervisor
 
     with _locked_here(handle, request):
@@ -116,7 +116,7 @@ def _observed(handle: Handle, request: JobRequest) -> Observed:
 
 
 def _refuse_unknown(handle: Handle, lost: Iterable[str]) -> None:
-    """Raise Refused if something that is said to be lost is no host of the job."""
+    """Raise Refused if the job does not have a host that the user calls lost."""
     hosts = sorted({*handle.where(), *_elsewhere(handle)})
     for name in lost:
         if name not in hosts:
