@@ -230,7 +230,7 @@ class Api:
                     raise Unreachable(self.name, f"the API server does not answer: {_words(cut)}", hint) from cut
                 time.sleep(broken.pop(0))
                 continue
-            pause = float(after) if after.isdigit() else 1.0
+            pause = max(AGAIN[-1], float(after)) if after.isdigit() else AGAIN[-1]
             if answer.status not in (429, 503) or not (after or answer.status == 429) or waited + pause > PATIENCE:
                 raise problem_of(request.call, answer.status, said, self.name)
             time.sleep(pause)
