@@ -253,6 +253,19 @@ def test_a_slow_list_hides_nothing_that_came_meanwhile(api: ApiServer, mirror: M
     eventually(mirror, ["after", "before", "meanwhile"])
 
 
+def test_a_watch_that_says_nothing_any_more_is_begun_anew(
+    api: ApiServer, mirror: Mirror, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a night in which this machine slept: nobody has told it that the connection is gone."""
+    monkeypatch.setattr("jobctl.jobspec.deploy.kubernetes.mirror.SILENCE", 0.3)
+    dead = api.fail("watch", "pods", "slow")
+    eventually(mirror, [])
+    assert dead.met.wait(60)
+    put(api, "a")
+    eventually(mirror, ["a"], 60.0)
+    dead.gate.set()
+
+
 @pytest.mark.real
 def test_who_may_not_watch_may_still_list(api: ApiServer, mirror: Mirror) -> None:
     api.denied.add(("watch", "pods"))
