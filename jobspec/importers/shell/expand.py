@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TypeAlias
 
+from jobctl.jobspec.importers.draft import ImportProblem
 from jobctl.jobspec.importers.escaping import literal, settled
 from jobctl.jobspec.importers.names import is_secret, looks_secret
 from jobctl.jobspec.importers.notes import not_carried_over, to_check
@@ -234,8 +235,11 @@ class Expander:
         return f"${{{name}{operator}{default}}}" if operator else f"${{{name}}}"
 
     def _word(self, text: str | None) -> str:
-        """Return the words of a default, joined."""
-        tokens = Lexer(text or "", self.line).tokens()
+        """Return the words of a default, joined; as it stands where an apostrophe in it is one, as in `"${X:-it's}"`."""
+        try:
+            tokens = Lexer(text or "", self.line).tokens()
+        except ImportProblem:
+            return literal(text or "")
         return " ".join(item for token in tokens if token.kind == "word" for item in self.expand(token))
 
     def _special(self, text: str) -> str:
