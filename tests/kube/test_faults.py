@@ -103,6 +103,18 @@ def test_rights_in_one_namespace_are_enough(jobctl: Any, world: World, api: ApiS
     assert jobctl("down", "resnet").code == 0
 
 
+def test_a_job_without_secrets_needs_no_right_to_secrets(
+    jobctl: Any, world: World, api: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api.denied |= {(verb, "secrets") for verb in ("get", "list", "create", "patch", "delete")}
+    assert jobctl(*UP).code == 0
+    assert jobctl("up").err == "job `resnet` is running as the spec says; nothing to do\n"
+    assert jobctl("down", "resnet").code == 0
+    monkeypatch.setenv("TOKEN", "s3cret")
+    ran = jobctl(*UP, "--skip-check", "--set", "secrets=[TOKEN]")
+    assert (ran.code, ran.err.splitlines()[-2]) == (3, "error: test: no right to list secrets in namespace ml")
+
+
 def test_credentials_that_are_refused(jobctl: Any, api: ApiServer, here: Path) -> None:
     api.kubeconfig(here / "kubeconfig", token="of yesterday")
     ran = jobctl(*UP)
