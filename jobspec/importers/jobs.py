@@ -17,6 +17,7 @@ from jobctl.jobspec.importers.kubernetes import manifest
 from jobctl.jobspec.importers.launchers import deepspeed, msrun, paddle, torchrun
 from jobctl.jobspec.importers.launchers.python import python
 from jobctl.jobspec.importers.names import is_secret, job_name, looks_secret
+from jobctl.jobspec.importers.notes import concealed
 from jobctl.jobspec.importers.shell.expand import Read
 from jobctl.jobspec.importers.shell.interpreter import Command, read_script
 from jobctl.jobspec.importers.slurm import sbatch_lines as slurm
@@ -292,7 +293,8 @@ def _with_rest(job: Found, rest: Iterable[StartCommand]) -> Found:
     notes: list[str] = []
     for launch in rest:
         notes += launch.notes
-        if _installs(launch) and not launch.maybe and not looks_secret(launch.source):
+        open_ = not looks_secret(launch.source) and concealed(launch.source) == launch.source
+        if _installs(launch) and not launch.maybe and open_:
             setup.append(literal(launch.source))
         elif launch.argv:
             why = _ENVIRONMENTS if launch.head in _MODULES else "do it before `up`, or in `setup`"
