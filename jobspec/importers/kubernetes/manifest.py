@@ -275,7 +275,7 @@ def _policies(draft: Draft, spec: Document, replicas: Mapping[str, Document]) ->
     clean = run.get("cleanPodPolicy")
     draft.put("kubernetes.clean_pod_policy", clean if clean != "None" else None)
     budget = run.get("backoffLimit")
-    if {one.get("restartPolicy") for one in replicas.values()} == {"Never"}:
+    if {one.raw.get("restartPolicy") for one in replicas.values()} == {"Never"}:  # others are noted
         budget = 0
     if budget is not None and draft.get("recovery.max_restarts") is None:
         draft.set("recovery.max_restarts", _number(budget))
