@@ -42,6 +42,7 @@ def show_logs(handle: Handle, choice: Choice, form: Form) -> int:
     told = _tell_problems(logs, handle.failures, frozenset())
     if not _print(logs.lines(final=over), show):
         refuse_unknown_rank(handle, choice)
+    told = _tell_problems(logs, handle.failures, told)  # also of those whose logs could not be read now
     looked = time.monotonic()
     while not over:
         pause(logs.interval)

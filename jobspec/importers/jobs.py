@@ -17,6 +17,7 @@ from jobctl.jobspec.importers.kubernetes import manifest
 from jobctl.jobspec.importers.launchers import deepspeed, msrun, paddle, torchrun
 from jobctl.jobspec.importers.launchers.python import python
 from jobctl.jobspec.importers.names import is_secret, job_name, looks_secret
+from jobctl.jobspec.importers.notes import concealed, to_check
 from jobctl.jobspec.importers.shell.expand import Read
 from jobctl.jobspec.importers.shell.interpreter import Command, read_script
 from jobctl.jobspec.importers.slurm import sbatch_lines as slurm
@@ -140,7 +141,10 @@ def _job(launches: Sequence[StartCommand], env: Mapping[str, str], context: Impo
         job = _together([(launch, _started(launch, context)) for launch in starting])
     elif processes := _processes(launches, context):
         job = _by_roles(processes, context)
-        starting = processes
+        unlike = [one for one in launches if one not in processes and _is_alike(one, processes[0])]
+        if unlike:
+            job = replace(job, notes=(*job.notes, to_check(f"{_line(unlike[0])}`{_source(unlike[0])}`: {_FIRST}")))
+        starting = [*processes, *unlike]
     elif not launches or (not _trains(launches) and roles.by_variables(env)):
         job = _by_variables(env, context)
     else:
@@ -228,6 +232,14 @@ def _same_program(one: StartCommand, other: StartCommand) -> bool:
     return this is not None and that is not None and (this.kind, this.what) == (that.kind, that.what)
 
 
+def _is_alike(launch: StartCommand, first: StartCommand) -> bool:
+    """Say whether a process is told another place in the same job, beside its arguments."""
+    return roles.has_role(launch) and _same_program(launch, first)
+
+
+_FIRST = "all processes get the arguments of the first; their place in the job they read from variables"
+
+
 def _is_process(launch: StartCommand, context: ImportContext) -> bool:
     runs = python(launch.argv) is not None or (launch.container is not None and launch.argv)
     return bool(runs) and _framework(launch, context) is not None and not _installs(launch)
@@ -292,7 +304,8 @@ def _with_rest(job: Found, rest: Iterable[StartCommand]) -> Found:
     notes: list[str] = []
     for launch in rest:
         notes += launch.notes
-        if _installs(launch) and not launch.maybe and not looks_secret(launch.source):
+        open_ = not looks_secret(launch.source) and concealed(launch.source) == launch.source
+        if _installs(launch) and not launch.maybe and open_:
             setup.append(literal(launch.source))
         elif launch.argv:
             why = _ENVIRONMENTS if launch.head in _MODULES else "do it before `up`, or in `setup`"

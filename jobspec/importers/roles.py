@@ -8,7 +8,7 @@ from dataclasses import field
 
 from jobctl.jobspec.importers import values
 from jobctl.jobspec.importers.common import runs
-from jobctl.jobspec.importers.devices import Seats
+from jobctl.jobspec.importers.devices import VISIBLE, Seats
 from jobctl.jobspec.importers.draft import Draft
 from jobctl.jobspec.importers.launchers import msrun, paddle
 from jobctl.jobspec.importers.launchers.python import python
@@ -160,6 +160,11 @@ def _alike(launches: Sequence[StartCommand], env: dict[str, str], draft: Draft, 
             "jobctl starts a process on each device; one for all devices of a host: `command: [python3, …]` and `per: node`"
         )
         return Seats(kind=kind)
+    visible = next((key for key in VISIBLE if re.fullmatch(r"\d{1,4}", env.get(key, ""))), None)
+    if visible is not None and local > 1:  # a process is told its own device, not those of the others
+        kind = kind or VISIBLE[visible]
+        for key in VISIBLE:
+            env.pop(key, None)
     return Seats(kind=kind, count=local)
 
 

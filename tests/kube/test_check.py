@@ -176,6 +176,22 @@ def test_quota(jobctl: Any, api: ApiServer) -> None:
     assert findings(jobctl(*CHECK), "error") == [("quota", "quota-exceeded", message)]
 
 
+def test_a_quota_of_other_pods_refuses_no_job(jobctl: Any, api: ApiServer) -> None:
+    """That of another priority class is used up, and more than that."""
+    Path("job.yaml").write_text(SPEC + "devices: gpu:8\n")
+    scope = {"scopeName": "PriorityClass", "operator": "In", "values": ["high"]}
+    hard = {"requests.nvidia.com/gpu": "0", "pods": "1"}
+    quota = {
+        "metadata": {"name": "high"},
+        "spec": {"hard": hard, "scopeSelector": {"matchExpressions": [scope]}},
+        "status": {"hard": hard, "used": {"pods": "2"}},
+    }
+    api.create("ResourceQuota", quota)
+    assert findings(jobctl(*CHECK), "error") == []
+    [(_, code, _)] = findings(jobctl(*CHECK, "--set", "kubernetes.priority_class=high"), "error")
+    assert code == "quota-exceeded"
+
+
 def test_a_job_that_is_up_needs_no_second_share_of_a_quota(jobctl: Any, world: World, api: ApiServer) -> None:
     Path("job.yaml").write_text(SPEC + "devices: gpu:8\n")
     assert jobctl("up", "--target", "kubernetes").code == 0

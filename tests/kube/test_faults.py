@@ -49,6 +49,7 @@ def test_a_server_that_is_not_there(jobctl: Any, world: World, api: ApiServer) -
 def test_a_server_that_is_overloaded_is_waited_for(jobctl: Any, world: World, api: ApiServer) -> None:
     api.fail("patch", "services", 429, times=2, retry_after=1)
     api.fail("list", "pods", 503, retry_after=0)
+    api.fail("patch", "jobs", 500, retry_after=1)  # ServerTimeout: its store has no leader just now
     begun = time.monotonic()
     assert jobctl(*UP).code == 0
     assert time.monotonic() - begun > 2
@@ -101,6 +102,18 @@ def test_rights_in_one_namespace_are_enough(jobctl: Any, world: World, api: ApiS
     assert jobctl(*UP).code == 0
     assert jobctl("status", "resnet").code == 0
     assert jobctl("down", "resnet").code == 0
+
+
+def test_a_job_without_secrets_needs_no_right_to_secrets(
+    jobctl: Any, world: World, api: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api.denied |= {(verb, "secrets") for verb in ("get", "list", "create", "patch", "delete")}
+    assert jobctl(*UP).code == 0
+    assert jobctl("up").err == "job `resnet` is running as the spec says; nothing to do\n"
+    assert jobctl("down", "resnet").code == 0
+    monkeypatch.setenv("TOKEN", "s3cret")
+    ran = jobctl(*UP, "--skip-check", "--set", "secrets=[TOKEN]")
+    assert (ran.code, ran.err.splitlines()[-2]) == (3, "error: test: no right to list secrets in namespace ml")
 
 
 def test_credentials_that_are_refused(jobctl: Any, api: ApiServer, here: Path) -> None:
@@ -251,6 +264,19 @@ def test_a_slow_list_hides_nothing_that_came_meanwhile(api: ApiServer, mirror: M
     looking.join(120)
     put(api, "after")
     eventually(mirror, ["after", "before", "meanwhile"])
+
+
+def test_a_watch_that_says_nothing_any_more_is_begun_anew(
+    api: ApiServer, mirror: Mirror, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a night in which this machine slept: nobody has told it that the connection is gone."""
+    monkeypatch.setattr("jobctl.jobspec.deploy.kubernetes.mirror.SILENCE", 0.3)
+    dead = api.fail("watch", "pods", "slow")
+    eventually(mirror, [])
+    assert dead.met.wait(60)
+    put(api, "a")
+    eventually(mirror, ["a"], 60.0)
+    dead.gate.set()
 
 
 @pytest.mark.real

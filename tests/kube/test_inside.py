@@ -72,6 +72,15 @@ def test_several_processes_of_a_pod_are_told_apart(jobctl: Any, world: World, ap
     assert jobctl("logs", "job.yaml").out.splitlines() == told
 
 
+def test_a_log_that_cannot_be_read_hides_no_other(jobctl: Any, world: World, api: ApiServer) -> None:
+    jobctl(*UP)
+    api.print(ONE, "rank1 | step 1")
+    api.fail("get", "pods/log", 500)  # the kubelet of the first one's node is off
+    ran = jobctl("logs", "resnet")
+    assert (ran.code, ran.out) == (4, "node1 rank1 | step 1\n")
+    assert f"cannot get Pod {ZERO}/log in namespace {api.namespace}" in ran.err
+
+
 def test_below_an_operator_a_pod_has_one_log(jobctl: Any, world: World, api: ApiServer) -> None:
     text = "name: resnet\nframework: paddle\nimage: paddle:3\nmodule: train\nnodes: 2\ncheckpoint: /ck\n"
     Path("job.yaml").write_text(f"{text}kubernetes: {{operator: paddle-operator}}\n")

@@ -153,3 +153,17 @@ def test_without_its_objects_a_job_is_stopped() -> None:
         "starting",
         "no pod has been made yet: does its operator run, and watch this namespace?",
     )
+
+
+@pytest.mark.parametrize(
+    ("made", "ended"),
+    [
+        (pod("a", phase="Failed", reason="UnexpectedAdmissionError"), True),  # its node had no device left for it
+        (pod("a", {"terminated": {"exitCode": 1}}, phase="Failed"), True),
+        (pod("a", {"terminated": {"exitCode": 0}}, phase="Succeeded"), True),
+        (pod("a", {"waiting": {"reason": "CrashLoopBackOff"}}, phase="Running"), False),
+        (pod("a", RUNNING, phase="Running"), False),
+    ],
+)
+def test_a_pod_whose_container_never_ran_may_have_ended(made: Object, ended: bool) -> None:
+    assert parse_pod(made).ended is ended

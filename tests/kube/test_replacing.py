@@ -16,11 +16,20 @@ UP = ("up", "--target", "kubernetes")
 
 @pytest.mark.real
 @pytest.mark.needs("jobs")
-def test_a_change_that_the_server_refuses_leaves_the_job_as_it_runs(jobctl: Any, world: World, api: ApiServer) -> None:
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        (422, "Job.batch is invalid: must be between 0 and 2147483647"),
+        (403, 'admission webhook "policy" denied the request: containers cannot run as -1'),
+    ],
+)
+def test_a_change_that_the_server_refuses_leaves_the_job_as_it_runs(
+    jobctl: Any, world: World, api: ApiServer, status: int, words: str
+) -> None:
     jobctl(*UP)
     before = api.get("Job", "resnet")["metadata"]["uid"]
     Path("job.yaml").write_text(SPEC + "kubernetes: {pod_security_context: {runAsUser: -1}}\n")
-    api.fail("patch", "jobs", 422, words="Job.batch is invalid: must be between 0 and 2147483647")
+    api.fail("patch", "jobs", status, words=words)
     ran = jobctl("up")
     assert (ran.code, "replace" in ran.err, "cannot patch Job resnet in namespace" in ran.err) == (3, False, True)
     assert (api.get("Job", "resnet")["metadata"]["uid"], len(world.pods())) == (before, 2)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from jobctl.jobspec.deploy.kubernetes.api import connect
+from jobctl.jobspec.deploy.kubernetes.api import Api, connect
 from jobctl.jobspec.deploy.kubernetes.kinds import JOB
 from jobctl.jobspec.deploy.kubernetes.problems import ApiError, Call, problem_of
 from kube.server import ApiServer
@@ -39,12 +39,42 @@ def test_a_field_that_the_cluster_does_not_know_is_named(status: int, words: str
     assert "older" in (told.hint or "")
 
 
+def test_a_webhook_that_refuses_is_no_right_that_is_missing() -> None:
+    words = 'admission webhook "policy.example.com" denied the request: containers cannot run as root'
+    told = problem(403, reason="Forbidden", message=words)
+    assert (told.message, told.hint) == (f"test: cannot patch Job resnet in namespace ml: {words}", None)
+    authorizer = 'jobs.batch "resnet" is forbidden: User "ada" cannot patch resource "jobs" in API group "batch"'
+    assert problem(403, message=authorizer).message == "test: no right to patch Job resnet in namespace ml"
+
+
 def test_an_object_that_is_another_by_now_is_known_by_its_uid() -> None:
     uid = {"causes": [{"reason": "FieldValueInvalid", "field": "metadata.uid"}]}
     image = {"causes": [{"reason": "FieldValueInvalid", "field": "spec.image"}]}
     assert problem(422, reason="Invalid", details=uid).is_another
     assert problem(409, reason="Conflict").is_another
     assert not problem(422, reason="Invalid", details=image).is_another
+
+
+class Answer:
+    """What a proxy says that has no server behind it."""
+
+    status, headers = 503, {"Retry-After": "0"}
+
+    def read(self) -> bytes:
+        return b""
+
+    def release_conn(self) -> None:
+        """Keep the connection."""
+
+
+def test_a_server_that_is_never_there_is_not_asked_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    api = Api(None, "test", "ml")
+    monkeypatch.setattr(api, "_once", lambda request, silence: asked.append(request.path) or Answer())
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    with pytest.raises(ApiError):
+        api.get(Call("list", JOB, "ml"))
+    assert 1 < len(asked) < 100
 
 
 def never_looked() -> dict[str, str]:

@@ -1,7 +1,7 @@
 """An API server, spoken to over the connections of the official client, which knows kubeconfigs and credentials.
 
-Requests are made here and nowhere else: each waits as the server asks it to (429 with Retry-After), and is made again
-where the connection broke. All of them may be: apply says what should be, and deletions name the object's uid.
+Requests are made here and nowhere else: each waits as the server asks it to (Retry-After), and is made again where the
+connection broke. All of them may be: apply says what should be, and deletions name the object's uid.
 The client's own repetitions leave out PATCH, which apply is.
 """
 
@@ -230,8 +230,9 @@ class Api:
                     raise Unreachable(self.name, f"the API server does not answer: {_words(cut)}", hint) from cut
                 time.sleep(broken.pop(0))
                 continue
-            pause = float(after) if after.isdigit() else 1.0
-            if answer.status not in (429, 503) or not (after or answer.status == 429) or waited + pause > PATIENCE:
+            pause = max(AGAIN[-1], float(after)) if after.isdigit() else AGAIN[-1]
+            waits = answer.status == 429 or (answer.status >= 500 and after)  # 500 and 504, too, may ask for it
+            if not waits or waited + pause > PATIENCE:
                 raise problem_of(request.call, answer.status, said, self.name)
             time.sleep(pause)
             waited += pause

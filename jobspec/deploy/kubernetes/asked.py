@@ -71,6 +71,43 @@ def pods_there(pods: Sequence[Object]) -> list[Pods]:
     ]
 
 
+def counted_by(quota: Mapping[str, Any], pods: Sequence[Pods]) -> list[Pods]:
+    """Return those of `pods` that a quota counts: they fit all its scopes. A scope that is not known here fits none.
+
+    https://kubernetes.io/docs/concepts/policy/resource-quotas/#quota-scopes
+    """
+    spec = quota.get("spec") or {}
+    named = [{"scopeName": name, "operator": "Exists"} for name in spec.get("scopes") or ()]
+    chosen = (spec.get("scopeSelector") or {}).get("matchExpressions") or ()
+    return [one for one in pods if all(_fits(scope, one.spec) for scope in (*named, *chosen))]
+
+
+def _fits(scope: Mapping[str, Any], spec: Mapping[str, Any]) -> bool:
+    """Say whether pods are within one scope of a quota."""
+    match scope.get("scopeName"):
+        case "Terminating":
+            return "activeDeadlineSeconds" in spec
+        case "NotTerminating":
+            return "activeDeadlineSeconds" not in spec
+        case "BestEffort":
+            return not _asks_for_any(spec)
+        case "NotBestEffort":
+            return _asks_for_any(spec)
+        case "PriorityClass":
+            name, values = spec.get("priorityClassName"), scope.get("values") or ()
+            fits = {"In": name in values, "NotIn": name not in values, "Exists": bool(name), "DoesNotExist": not name}
+            return fits.get(str(scope.get("operator")), False)
+        case _:
+            return False
+
+
+def _asks_for_any(spec: Mapping[str, Any]) -> bool:
+    """Say whether a container asks for processors or memory: that alone makes its pod more than `BestEffort`."""
+    every = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
+    named = [name for one in every for amounts in (one.get("resources") or {}).values() for name in amounts or ()]
+    return "cpu" in named or "memory" in named
+
+
 def _add(sums: dict[str, Decimal], more: Mapping[str, Any]) -> None:
     from kubernetes.utils.quantity import parse_quantity
 

@@ -21,7 +21,6 @@ from jobctl.jobspec.deploy.kubernetes.events import ClusterEvents, newest_warnin
 from jobctl.jobspec.deploy.kubernetes.job_state import NO_POD, is_over, observe
 from jobctl.jobspec.deploy.kubernetes.kinds import (
     BESIDE,
-    BUILT_IN,
     EVENT,
     MAIN,
     POD,
@@ -36,8 +35,7 @@ from jobctl.jobspec.deploy.kubernetes.kinds import (
     labels_of,
     suspension,
 )
-from jobctl.jobspec.deploy.kubernetes.kinds import JOB as PLAIN_JOB
-from jobctl.jobspec.deploy.kubernetes.manifests import is_main, manifests, with_known_secrets, with_secrets
+from jobctl.jobspec.deploy.kubernetes.manifests import is_main, manifests, may_have, with_known_secrets, with_secrets
 from jobctl.jobspec.deploy.kubernetes.mirror import JobMirror, Mirror, find_all_of
 from jobctl.jobspec.deploy.kubernetes.pod_commands import PodCommands
 from jobctl.jobspec.deploy.kubernetes.pods import Pod, parse_pod, seconds
@@ -167,16 +165,10 @@ class Cluster:
         try:
             return read()
         except ApiError as error:
-            if error.status == 404 or (error.status == 403 and not self._may_have(kind)):
+            forbidden = error.status == 403 and self.kinds is None  # no others than `kinds` are looked for
+            if error.status == 404 or (forbidden and not may_have(kind, self.plan)):
                 return []
             raise
-
-    def _may_have(self, kind: Kind) -> bool:
-        """Say whether the job may consist of a kind, as far as this is known: under an operator it has no Jobs of its own."""
-        if self.kinds is not None:
-            return True  # no others are looked for
-        below = self.plan.cluster.operator if self.plan is not None and self.plan.cluster is not None else "none"
-        return kind in BUILT_IN and not (kind is PLAIN_JOB and below != "none")
 
     def pods(self) -> list[Pod]:
         """Return the job's pods."""

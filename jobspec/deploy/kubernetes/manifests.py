@@ -6,7 +6,7 @@ from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from jobctl.jobspec.deploy.kubernetes.kinds import MAIN, SECRET, Object
+from jobctl.jobspec.deploy.kubernetes.kinds import BUILT_IN, JOB, MAIN, SECRET, Kind, Object
 from jobctl.jobspec.plan.generation import first_generation
 from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.render.artefact import render
@@ -48,3 +48,15 @@ def _data(secrets: Mapping[str, str]) -> Object:
 def is_main(thing: Mapping[str, Any]) -> bool:
     """Say whether pods are made of an object."""
     return any((kind.api_version, kind.kind) == (thing["apiVersion"], thing["kind"]) for kind in MAIN)
+
+
+def may_have(kind: Kind, plan: Plan | None) -> bool:
+    """Say whether a job may consist of a kind that every cluster has, as far as its plan is known.
+
+    Under an operator it has no Jobs of its own, and without secrets no Secret, which not everybody may look at.
+    """
+    if kind is JOB and plan is not None and plan.cluster is not None:
+        return plan.cluster.operator == "none"
+    if kind is SECRET and plan is not None:
+        return any(node.launch.secrets for node in plan.nodes)
+    return kind in BUILT_IN

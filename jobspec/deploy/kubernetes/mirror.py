@@ -20,7 +20,7 @@ from jobctl.jobspec.deploy.model.errors import DeployError
 from jobctl.jobspec.render.marks import selectors
 
 WATCH = 240  # seconds after which the server ends a watch
-MARGIN = 30.0  # seconds of silence beyond that after which a connection counts as broken
+SILENCE = 90.0  # seconds without a byte after which a connection counts as broken: each minute there is a bookmark
 PAUSE = 1.0  # seconds before it is tried again
 IDLE = 10.0  # seconds without a look after which nobody is interested any more
 BREATH = 0.1  # seconds between a watch that the server has ended and the next
@@ -151,7 +151,7 @@ class Mirror:
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(WATCH),
         }
-        answer = self.api.stream(call, query, WATCH + MARGIN)
+        answer = self.api.stream(call, query, SILENCE)
         self._hear()
         for line in self.api.lines(answer, call):
             self._take(call, line)

@@ -15,6 +15,7 @@ from jobctl.jobspec.deploy.kubernetes.pod_logs import PodLog
 from jobctl.jobspec.deploy.kubernetes.pods import Pod
 from jobctl.jobspec.deploy.model.errors import DeployError
 from jobctl.jobspec.deploy.model.log_lines import Line
+from jobctl.jobspec.deploy.transport.fanout import fan_out
 from jobctl.jobspec.plan.types import Plan
 
 _INDEX = struct.Struct("<Qd")  # as the launcher writes it beside each log, see deploy/logs/reader.py
@@ -30,21 +31,33 @@ def collect(api: Api, pods: Sequence[Pod], plan: Plan | None, into: Path) -> tup
     """Write the logs of all pods below `into`, laid out as on hosts; return how many there are, and what could not be read.
 
     Where a node had several pods one after the other, their logs are in one file. A log that cannot be read, as its pod's node
-    is off, ends with the reason: it keeps no other from being read, and nobody from taking the job down.
+    is off, ends with the reason: it keeps no other from being read, and nobody from taking the job down. Nodes are read side
+    by side: a server may need half a minute, several times, to say that it does not reach one.
     """
     who = writers(pods, plan)
-    count, unread = 0, dict[str, DeployError]()
+    nodes: dict[int, list[Pod]] = {}
     for pod in sorted(pods, key=lambda pod: pod.created):
-        kept = _Kept(into)
-        try:
-            for line in PodLog(api, pod, who[pod.uid]).so_far():
-                kept.write(line)
-        except DeployError as error:
-            unread[pod.name] = error
-            text = f"the log of pod {pod.name} could not be read: {error.message}"
-            kept.write(Line(time.time(), who[pod.uid].node, None, 0, NOTES, text.encode()))
-        count += kept.close()
-    return count, unread
+        nodes.setdefault(who[pod.uid].node, []).append(pod)
+    unread: dict[str, DeployError] = {}
+
+    def keep(node: int) -> int:
+        return sum(_keep(PodLog(api, pod, who[pod.uid]), into, unread) for pod in nodes[node])
+
+    count = sum(fan_out(nodes, keep).done.values())
+    return count, dict(sorted(unread.items()))
+
+
+def _keep(log: PodLog, into: Path, unread: dict[str, DeployError]) -> int:
+    """Write the log of one pod, and return in how many files; `unread` gets the reason if it cannot be read."""
+    kept = _Kept(into)
+    try:
+        for line in log.so_far():
+            kept.write(line)
+    except DeployError as error:
+        unread[log.pod.name] = error
+        text = f"the log of pod {log.pod.name} could not be read: {error.message}"
+        kept.write(Line(time.time(), log.writer.node, None, 0, NOTES, text.encode()))
+    return kept.close()
 
 
 class _Kept:

@@ -227,7 +227,7 @@ class PodLogs:
         self._discover()
         if not self._begun:
             self._begun = True
-            merged = heapq.merge(*(log.so_far() for log in self._logs.values()), key=lambda line: line.time)
+            merged = heapq.merge(*map(self._so_far, self._logs.values()), key=lambda line: line.time)
             yield from filter(self._is_chosen, merged)
             if final:
                 return
@@ -239,6 +239,13 @@ class PodLogs:
         while not self._lines.empty():
             found.append(self._lines.get())
         yield from filter(self._is_chosen, sorted(found, key=lambda line: line.time))
+
+    def _so_far(self, log: PodLog) -> Iterator[Line]:
+        """Yield what a log has now. One that cannot be read, as its pod's node is off, hides no other."""
+        try:
+            yield from log.so_far()
+        except DeployError as error:
+            self.problems[log.pod.name] = error
 
     def _discover(self) -> None:
         pods = sorted(self.look(), key=lambda pod: pod.created)

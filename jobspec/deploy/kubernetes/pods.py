@@ -46,12 +46,13 @@ class Pod:
     last_words: str = ""
     restarts: int = 0
     leaving: bool = False
+    over: bool = False  # as its node or the cluster says, which may have evicted or refused it before a container ran
     launcher: bool = False  # whether our launcher runs in it, which repeats what its processes print
 
     @property
     def ended(self) -> bool:
         """Whether it runs no more and never will."""
-        return self.state in ("exited", "failed") and self.exit_code is not None
+        return self.over or (self.state in ("exited", "failed") and self.exit_code is not None)
 
 
 def parse_pod(pod: Object) -> Pod:
@@ -78,6 +79,7 @@ def parse_pod(pod: Object) -> Pod:
         last_words=last.get("message") or "",
         restarts=told.get("restartCount") or 0,
         leaving=meta.get("deletionTimestamp") is not None,
+        over=status.get("phase") in ("Succeeded", "Failed"),
         launcher=_runs_launcher(spec),
     )
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from jobctl.jobspec.deploy.check.survey import of_error
 from jobctl.jobspec.deploy.kubernetes.api import Api
-from jobctl.jobspec.deploy.kubernetes.asked import Pods, pods_of, pods_there, totals
+from jobctl.jobspec.deploy.kubernetes.asked import Pods, counted_by, pods_of, pods_there, totals
 from jobctl.jobspec.deploy.kubernetes.kinds import (
     CLAIM,
     DEPLOYMENT,
@@ -273,11 +273,16 @@ class ClusterPreflight:
             yield self._ok("references", "all that pods name is there")
 
     def _quota(self) -> Found:
-        asked = totals(pods_of(self.want))
+        wanted = pods_of(self.want)
         quotas, _ = self.api.find_all(QUOTA)
         # What a job that is up has already, it does not need once more: its pods go before others are made.
-        has = totals(pods_there(self._pods_there())) if quotas else {}
-        short = [words for quota in quotas for words in _exceeded(quota, asked, has)]
+        there = pods_there(self._pods_there()) if quotas else []
+        short = [
+            words
+            for quota in quotas
+            if (counted := counted_by(quota, wanted))
+            for words in _exceeded(quota, totals(counted), totals(counted_by(quota, there)))
+        ]
         if short:
             hint = "ask for a larger quota, or end other jobs; the pods that do not fit are not made"
             yield Finding(self.name, "quota", "error", "; ".join(short), "quota-exceeded", hint)

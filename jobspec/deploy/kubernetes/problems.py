@@ -28,7 +28,8 @@ MAIN_OF_OPERATORS = (*(kind for kind in MAIN if kind is not JOB), TRAINING_RUNTI
 # What a server says of a field that it does not know: of one that is applied, and of one that is created.
 _UNKNOWN = re.compile(r"(\.\S+): field not declared in schema|unknown field \"([^\"]+)\"")
 _OLDER = "the cluster, or its operator, is older than what jobctl writes for: `jobctl check` says what it needs"
-_VERB = re.compile(r" cannot ([a-z]+) resource ")
+# What the authorizer says; the verb is not always that of the call: a command in a pod may be `get` or `create`.
+_VERB = re.compile(r" cannot ([a-z]+) resource\b")
 
 
 def _code(status: int) -> str:
@@ -127,8 +128,9 @@ def _told(call: Call, status: int, reason: str, words: str, details: Mapping[str
         )
     if status == 403 and "exceeded quota" in words:
         return f"cannot {call}: {words}", "ask for a larger quota, or ask for less: `nodes`, `devices`, `resources`"
-    if status == 403 and "cannot" in words:
-        return _no_right(call, words)
+    asked = _VERB.search(words) if status == 403 else None  # a webhook that refuses says whatever it likes
+    if asked is not None:
+        return _no_right(replace(call, verb=asked[1]))
     if status == 404 and not details.get("name") and call.name is None:
         hint = (
             "install its operator, or choose another `kubernetes.operator`" if call.kind in MAIN_OF_OPERATORS else None
@@ -155,9 +157,7 @@ def _told(call: Call, status: int, reason: str, words: str, details: Mapping[str
     return f"cannot {call}: {words}", None
 
 
-def _no_right(call: Call, words: str) -> tuple[str, str]:
-    asked = _VERB.search(words)  # not always what was asked for here: a command in a pod may be `get` or `create`
-    call = replace(call, verb=asked[1]) if asked else call
+def _no_right(call: Call) -> tuple[str, str]:
     plural = call.resource.split(".", 1)[0] if not call.subresource else f"{call.kind.plural}/{call.subresource}"
     role = f'apiGroups ["{call.kind.group}"], resources [{plural}], verbs [{call.verb}]'
     return f"no right to {call}", f"ask for a Role in that namespace with {role}"

@@ -6,6 +6,7 @@ goes to the block `kubernetes`, so that the spec's manifests are again those tha
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, TypeAlias
@@ -18,6 +19,7 @@ from jobctl.jobspec.importers.kubernetes import leftover, pods
 from jobctl.jobspec.importers.kubernetes.document import Document, at
 from jobctl.jobspec.importers.kubernetes.leftover import is_ours
 from jobctl.jobspec.importers.names import job_name
+from jobctl.jobspec.importers.notes import to_check
 from jobctl.jobspec.importers.shell.interpreter import Command
 from jobctl.jobspec.importers.values import seconds, whole
 from jobctl.jobspec.records import dataclass
@@ -80,13 +82,36 @@ class ManifestJob:
                 continue
             if key == "devices" and value == "cpu" and isinstance(before, str) and ":" in before:
                 value = f"cpu:{before.partition(':')[2]}"  # the launcher says how many processes
+            if key == "secrets":  # those of the cluster, and those whose values the manifest has
+                value = tuple(dict.fromkeys((*value, *(before if isinstance(before, tuple) else ()))))
             both = isinstance(value, dict) and isinstance(before, dict)
             fields[key] = {**before, **value} if both and isinstance(before, dict) else value
         settled = {key: text for key, text in job.remarks.items() if key not in self.draft.fields}
-        notes = tuple(dict.fromkeys((*self.draft.notes, *job.notes)))
+        notes = tuple(dict.fromkeys((*self.draft.notes, *job.notes, *_filled_in(fields), *self._processes(job))))
         if self.elastic and not fields.get("etcd"):
             notes = (*notes, _NO_ETCD)
         return replace(job, fields=fields, remarks={**settled, **self.draft.remarks}, notes=notes, hosts=(), missing=0)
+
+    def _processes(self, job: Found) -> Iterator[str]:
+        """Yield a note where the command starts more than one process, and not as many as a pod has devices."""
+        both = [fields.get("devices") for fields in (job.fields, self.draft.fields)]
+        said, there = (one.partition(":")[2] if isinstance(one, str) else "" for one in both)
+        if said not in ("", "1", there) and there:
+            yield to_check(f"{said} processes a node on {there} devices: jobctl starts one on each device")
+
+
+# What operators tell each pod, so that Kubernetes fills it in.
+_OPERATORS_OWN = re.compile(r"\$\$\((MASTER_ADDR|MASTER_PORT|WORLD_SIZE|RANK|TRAINING_ROLE|(?:PET|PADDLE)_\w+)\)")
+
+
+def _filled_in(fields: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a note on each variable of the operator's that a program is given as an argument, or by another variable."""
+    words = [*(fields.get("args") or ()), *(fields.get("command") or ()), *(fields.get("env") or {}).values()]
+    for name in dict.fromkeys(name for word in words for name in _OPERATORS_OWN.findall(str(word))):
+        yield to_check(
+            f"`$({name})` stays as it is: the operator fills that in for each pod, and jobctl does not;"
+            f" have the program read `{name}`, or what jobctl calls it"
+        )
 
 
 def read(text: str, line: int) -> ManifestJob:
@@ -125,9 +150,23 @@ def _why(error: Exception) -> str:
             return str(error)
 
 
+class _Loader(yaml.CSafeLoader):
+    """Reads scalars as Kubernetes does: `2:4` and `2026-01-01` are texts there, no number to the base 60 and no date."""
+
+
+def _number_or_text(loader: _Loader, node: yaml.ScalarNode) -> Any:
+    how = loader.construct_yaml_int if node.tag.endswith(":int") else loader.construct_yaml_float
+    return node.value if ":" in node.value else how(node)
+
+
+_Loader.add_constructor("tag:yaml.org,2002:int", _number_or_text)
+_Loader.add_constructor("tag:yaml.org,2002:float", _number_or_text)
+_Loader.add_constructor("tag:yaml.org,2002:timestamp", lambda loader, node: node.value)
+
+
 def _objects(text: str) -> Iterator[Json]:
     try:
-        documents = list(yaml.load_all(text, yaml.CSafeLoader))
+        documents = list(yaml.load_all(text, _Loader))
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         why = getattr(error, "problem", None) or "it cannot be read"
@@ -236,7 +275,7 @@ def _policies(draft: Draft, spec: Document, replicas: Mapping[str, Document]) ->
     clean = run.get("cleanPodPolicy")
     draft.put("kubernetes.clean_pod_policy", clean if clean != "None" else None)
     budget = run.get("backoffLimit")
-    if {one.get("restartPolicy") for one in replicas.values()} == {"Never"}:
+    if {one.raw.get("restartPolicy") for one in replicas.values()} == {"Never"}:  # others are noted
         budget = 0
     if budget is not None and draft.get("recovery.max_restarts") is None:
         draft.set("recovery.max_restarts", _number(budget))

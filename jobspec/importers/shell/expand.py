@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TypeAlias
 
-from jobctl.jobspec.importers.escaping import known, literal, settled
+from jobctl.jobspec.importers.draft import ImportProblem
+from jobctl.jobspec.importers.escaping import literal, settled
 from jobctl.jobspec.importers.names import is_secret, looks_secret
 from jobctl.jobspec.importers.notes import not_carried_over, to_check
 from jobctl.jobspec.importers.shell import arithmetic
@@ -24,8 +25,8 @@ MOST_ROUNDS = 4096
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=")
 _REFERENCE = re.compile(r"([A-Za-z_]\w*)(\[[^\][]+\])?(?:(:?[-=?+])(.*))?", re.DOTALL)
-# What is split at blanks; what nobody knows (a command's output, `${NAME%% *}`) stays one word whatever is in it.
-_PIECE = re.compile(r"(?:\$\$\((?:[^()]|\([^()]*\))*\)|\$\$\{[^{}]*\}|[^ \t\n])+")
+# What is split at blanks; what nobody knows (a variable, a command's output, `${NAME%% *}`) stays one word.
+_PIECE = re.compile(r"(?:\$\$\((?:[^()]|\([^()]*\))*\)|\$?\$\{[^{}]*\}|[^ \t\n])+")
 _BRACES = re.compile(r"\{(-?\d{1,6})\.\.(-?\d{1,6})\}|\{([^{}\s]*,[^{}\s]*)\}")
 # All that mean the folder of the script, or the one that it is started in.
 _HERE = re.compile(
@@ -105,7 +106,7 @@ class Expander:
         if _many(part):
             return self._all(part.text)
         text = self._text(part)
-        if part.kind == "text" or part.quoted or not known(text):
+        if part.kind == "text" or part.quoted:
             return [text] if text or part.quoted else []
         return _PIECE.findall(text)
 
@@ -234,8 +235,11 @@ class Expander:
         return f"${{{name}{operator}{default}}}" if operator else f"${{{name}}}"
 
     def _word(self, text: str | None) -> str:
-        """Return the words of a default, joined."""
-        tokens = Lexer(text or "", self.line).tokens()
+        """Return the words of a default, joined; as it stands where an apostrophe in it is one, as in `"${X:-it's}"`."""
+        try:
+            tokens = Lexer(text or "", self.line).tokens()
+        except ImportProblem:
+            return literal(text or "")
         return " ".join(item for token in tokens if token.kind == "word" for item in self.expand(token))
 
     def _special(self, text: str) -> str:
@@ -251,8 +255,9 @@ class Expander:
     def assigned(self, token: Token, match: re.Match[str]) -> str | list[str]:
         first, *rest = token.parts
         if token.parts[-1].quoted and token.parts[-1].text.startswith("(") and token.text.endswith(")"):
-            return [item for word in Lexer(token.parts[-1].text[1:-1], token.line).tokens() if word.kind == "word"
-                    for item in self.expand(word)]  # fmt: skip
+            words = [word for word in Lexer(token.parts[-1].text[1:-1], token.line).tokens() if word.kind == "word"]
+            items = [item for word in words for item in self.expand(word)]
+            return [*self._items_before(match), *items]
         parts = [replace(first, text=first.text[match.end() :]), *rest]
         itself = [part for part in parts if part.text] == [
             WordPart("variable", match[1], rest[-1].quoted if rest else False)
@@ -260,8 +265,13 @@ class Expander:
         value = "".join(self._text(part, setting="" if itself else match[1]) for part in parts)
         if any(part.kind == "variable" and part.text == match[1] for part in parts):
             value = value.strip(":")
-        before = self.values.get(match[1], "")
-        return f"{before if isinstance(before, str) else ''}{value}" if match[2] else value
+        first_item, *others = self._items_before(match) or [""]
+        return [f"{first_item}{value}", *others] if others else f"{first_item}{value}"
+
+    def _items_before(self, match: re.Match[str]) -> list[str]:
+        """Return what `NAME+=` adds to: the items of a list, or a text as one; nothing where `NAME=` replaces it."""
+        item = self.values.get(match[1], []) if match[2] else []
+        return item if isinstance(item, list) else [item]
 
 
 def assignment(token: Token) -> re.Match[str] | None:

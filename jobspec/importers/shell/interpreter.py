@@ -181,6 +181,8 @@ class _Reader(Expander):
         if name in before:
             if not str(before[name]).startswith(f"${{{name}:-"):
                 self.check(f"`{name}` depends on an `{branch.word}`: what it is before that is taken")
+            elif before[name] != f"${{{name}:-{item}}}":
+                self.check(f"`{name}` depends on an `{branch.word}`: its first value is taken as the default")
         elif isinstance(item, str) and known(item) and "}" not in item:
             before[name] = f"${{{name}:-{item}}}"
 

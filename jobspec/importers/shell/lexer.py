@@ -112,6 +112,9 @@ class Lexer:
                 at += 1
             elif char in "'\"" and not (char == "'" and opening == "${"):
                 at = self._closing_quote(at, line)
+            elif char == "#" and opening in ("(", "$(") and self.text[at - 1] in " \t\n;(":
+                end = self.text.find("\n", at)  # of a comment, in which nothing opens or closes
+                at = (end if end >= 0 else len(self.text)) - 1
             elif char == up:
                 depth += 1
             elif char == down:
