@@ -206,6 +206,12 @@ def test_keys_and_extensions_are_not_interpolated() -> None:
     assert load("x-a: ${NOPE:?}\nenv: {x-b: '${NOPE:?}', A: 1}").env == {"A": "1"}
 
 
+def test_a_folder_named_dot_env_is_none_of_ours(tmp_path: Path) -> None:
+    """Virtual environments are called so; Compose leaves them alone, too."""
+    (tmp_path / ".env" / "bin").mkdir(parents=True)
+    assert load("env: {A: '${A-unset}'}", tmp_path).env == {"A": "unset"}
+
+
 def test_dot_env_and_env_files(tmp_path: Path) -> None:
     (tmp_path / ".env").write_text("A=from-dot-env\nB='quoted $x'\n# comment\nexport C=c\n")
     (tmp_path / "one.env").write_text("X=1\nY=1\nZ=${A}\n")
