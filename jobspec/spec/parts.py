@@ -5,7 +5,7 @@
 import re
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
 from jobctl.jobspec.spec import canonical as short
 from jobctl.jobspec.spec.base import Part
@@ -320,6 +320,11 @@ class Resources(Part):
         description="Limits by name. Default: those of the engine; `memlock` is unlimited where devices or RDMA need it and the engine allows it, and `nice` lets a standby return to the usual priority.",
         examples=[{"nofile": 65535}],
     )
+
+    @field_validator("ulimits", mode="before")
+    @classmethod
+    def _without_x(cls, value: Any) -> Any:
+        return {k: v for k, v in value.items() if not k.startswith("x-")} if isinstance(value, dict) else value
 
 
 class Network(Part):

@@ -206,6 +206,10 @@ def test_keys_and_extensions_are_not_interpolated() -> None:
     assert load("x-a: ${NOPE:?}\nenv: {x-b: '${NOPE:?}', A: 1}").env == {"A": "1"}
 
 
+def test_extensions_are_no_limits() -> None:
+    assert set(load("resources: {ulimits: {x-a: [1], nofile: 2}}").resources.ulimits) == {"nofile"}
+
+
 def test_a_folder_named_dot_env_is_none_of_ours(tmp_path: Path) -> None:
     """Virtual environments are called so; Compose leaves them alone, too."""
     (tmp_path / ".env" / "bin").mkdir(parents=True)
