@@ -249,7 +249,10 @@ class Secret(SecretSource):
 class Code(Part):
     """The code to send to every host, which is also the working directory."""
 
-    source: Text = Field(description="The directory to send, relative to the spec.", examples=["src"])
+    source: Text = Field(
+        description="The directory to send, relative to the spec. `up` and `run` refuse one that is not there.",
+        examples=["src"],
+    )
     target: Annotated[Text, AfterValidator(absolute_target), Form("absolute path")] = Field(
         default="/workspace", description="Where it is mounted in the container, as a writable copy.", examples=["/app"]
     )
