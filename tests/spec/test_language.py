@@ -206,6 +206,14 @@ def test_keys_and_extensions_are_not_interpolated() -> None:
     assert load("x-a: ${NOPE:?}\nenv: {x-b: '${NOPE:?}', A: 1}").env == {"A": "1"}
 
 
+def test_an_empty_script_is_none() -> None:
+    """A spec may leave to variables whether a script or a module runs."""
+    text = "name: demo\nframework: torch\nscript: ${SCRIPT-}\nmodule: ${MODULE-}\n"
+    spec = load_text(Path("/none/job.yaml"), text, environ={"MODULE": "m"}).spec
+    assert spec is not None
+    assert (spec.script, spec.module) == (None, "m")
+
+
 def test_extensions_are_no_limits() -> None:
     assert set(load("resources: {ulimits: {x-a: [1], nofile: 2}}").resources.ulimits) == {"nofile"}
 
