@@ -60,13 +60,7 @@ def up(
     """
     from jobctl.jobspec.operations.lifecycle.base import UpOptions
     from jobctl.jobspec.operations.lifecycle.open import planned_job
-    from jobctl.jobspec.operations.resolve.job import (
-        Reached,
-        Where,
-        as_started,
-        compile_job,
-        refuse_missing_env_files,
-    )
+    from jobctl.jobspec.operations.resolve.job import Reached, Where, as_started, compile_job, refuse_missing_files
     from jobctl.jobspec.operations.resolve.ownership import refuse_move, warn_of_refusal
     from jobctl.jobspec.operations.unsupported import refuse_unsupported
     from jobctl.views.outcome import finish_up, raise_code, show_steps, tell_failures
@@ -82,7 +76,7 @@ def up(
     handle = planned.job.handle
     options = UpOptions(fresh, not no_supervise, not skip_check, break_lock, recreate, take_over)
     if dry_run:
-        refuse_missing_env_files(compiled)
+        refuse_missing_files(compiled)
         change = planned.change(options)
         tell_failures(handle.failures)
         warn_of_refusal(handle, compiled, planned.plan, reporter)

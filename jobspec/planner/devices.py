@@ -33,6 +33,13 @@ def devices_of(spec: Spec, task: Task) -> types.Devices:
     if task.role != "trainer":
         return types.Devices("cpu", ())
     every = _all_devices(spec, task.place)
+    if task.nproc is None and every.kind != "cpu" and every.ids == ():
+        raise PlanError(
+            "too-few-devices",
+            f"{task.place.host.name} has fewer devices of kind `{every.kind}` than nodes: one of them would have none",
+            ("devices",),
+            "have as many devices as nodes there, or fewer nodes",
+        )
     if task.nproc is None or every.ids is None:
         return every
     if every.kind != "cpu" and len(every.ids) < task.nproc:

@@ -72,15 +72,17 @@ def tasks_on_spares(request: Request, hosts: Sequence[Host]) -> list[Task]:
 def equipped(hosts: Sequence[Host], counts: Mapping[str, int]) -> Sequence[Host]:
     """Return hosts with what was counted on them, where their lines say nothing.
 
-    A host that could not be counted is taken for one like the smallest of the others: it is not up, or has no driver, so
-    nothing starts there before somebody has looked at it again.
+    A host that could not be counted is taken for one like the smallest of the others, with a device for each of its nodes:
+    it is not up, or has no driver, so nothing starts there before somebody has looked at it again.
     """
     if not counts:
         return hosts
     said = [host.slots if host.devices is None else len(host.devices) for host in hosts]
     least = min([*counts.values(), *(number for number in said if number is not None)])
     return [
-        replace(host, slots=counts.get(host.name, least)) if host.slots is None and host.devices is None else host
+        replace(host, slots=counts.get(host.name, max(least, host.nodes)))
+        if host.slots is None and host.devices is None
+        else host
         for host in hosts
     ]
 

@@ -25,9 +25,12 @@ _LITERAL = "write it in single quotes, or `$$` for a dollar"
 
 
 def dot_env(directory: Path, environ: Mapping[str, str]) -> tuple[dict[str, str], list[Diagnostic]]:
-    """Return the variables of `.env` beside the spec (none if there is no such file), and what is wrong with it."""
+    """Return the variables of `.env` beside the spec (none if there is no such file), and what is wrong with it.
+
+    A folder of that name, such as a virtual environment, is no mistake, as for Compose.
+    """
     path = directory / ".env"
-    return read_env_file(path, ".env", environ) if path.exists() else ({}, [])
+    return read_env_file(path, ".env", environ) if path.exists() and not path.is_dir() else ({}, [])
 
 
 def missing_env_file(directory: Path, name: str) -> str | None:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator
 
 from jobctl.jobspec.spec import canonical as short
 from jobctl.jobspec.spec.base import Part
@@ -289,6 +289,12 @@ class Spec(Part):
         description="Whom jobctl tells when something happens to the job. Default: as in `~/.config/jobctl/config.yaml`.",
         examples=[[{"on": ["failed", "waiting"], "webhook": "SLACK_URL", "format": "slack"}]],
     )
+
+    @field_validator("script", "module")
+    @classmethod
+    def _or_none(cls, value: str | None) -> str | None:
+        """Return None for no text: a variable that is not set leaves it to the other keys what runs."""
+        return value or None
 
 
 def spec_recorded(values: Mapping[str, Any]) -> Spec:

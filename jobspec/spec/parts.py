@@ -5,7 +5,7 @@
 import re
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
 from jobctl.jobspec.spec import canonical as short
 from jobctl.jobspec.spec.base import Part
@@ -249,7 +249,10 @@ class Secret(SecretSource):
 class Code(Part):
     """The code to send to every host, which is also the working directory."""
 
-    source: Text = Field(description="The directory to send, relative to the spec.", examples=["src"])
+    source: Text = Field(
+        description="The directory to send, relative to the spec. `up` and `run` refuse one that is not there.",
+        examples=["src"],
+    )
     target: Annotated[Text, AfterValidator(absolute_target), Form("absolute path")] = Field(
         default="/workspace", description="Where it is mounted in the container, as a writable copy.", examples=["/app"]
     )
@@ -320,6 +323,11 @@ class Resources(Part):
         description="Limits by name. Default: those of the engine; `memlock` is unlimited where devices or RDMA need it and the engine allows it, and `nice` lets a standby return to the usual priority.",
         examples=[{"nofile": 65535}],
     )
+
+    @field_validator("ulimits", mode="before")
+    @classmethod
+    def _without_x(cls, value: Any) -> Any:
+        return {k: v for k, v in value.items() if not k.startswith("x-")} if isinstance(value, dict) else value
 
 
 class Network(Part):

@@ -6,6 +6,7 @@ anything. PyYAML parses; the rest is by hand, as ruamel.yaml too decides what a 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,6 +20,8 @@ MAX_NODES = 20_000  # after aliases are expanded
 
 Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
+# All but `c-printable` of YAML 1.2.
+_FORBIDDEN = re.compile("[^\t\n\r -~\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _TAGS = {f"tag:yaml.org,2002:{kind}" for kind in ("str", "int", "float", "bool", "null", "seq", "map")}
 
 
@@ -197,9 +200,10 @@ _CLOSED = {"quoted scalar": "quoted text", "flow sequence": "list", "flow mappin
 
 def _syntax_error(error: yaml.YAMLError, file: str, text: str) -> Diagnostic:
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
-    if mark is None:  # a character that YAML forbids
-        position = getattr(error, "position", 0)
-        lines = split_lines(text[:position] if isinstance(position, int) else "")
+    if mark is None:
+        # The error has a position, too: counted in bytes by libyaml, in characters by PyYAML.
+        found = _FORBIDDEN.search(text)
+        lines = split_lines(text[: found.start()] if found else "")
         span = Span(file, len(lines), len(lines[-1]) + 1, len(lines), len(lines[-1]) + 2)
         return Diagnostic("error", "yaml-syntax", "a control character, which YAML forbids", span, "delete it")
     problem = str(getattr(error, "problem", "") or "not YAML")

@@ -98,11 +98,11 @@ def test_hosts_are_asked_where_nobody_says(given: Any, old: Plan | None, asked: 
     ],
 )
 def test_where_no_device_is_seen_nothing_is_planned_and_check_says_why(there: There, why: str) -> None:
-    given = job("gpu", "a\nb\n")
+    given = job("gpu", "a\nb nodes=2\n")
     with pytest.raises(HostsFailed) as end:
         devices_of(given, cast(Any, there), None)
     assert (str(end.value), end.value.exit_code) == (why, 3)
-    assert devices_to_check(given, cast(Any, there), None) == {"a": 1, "b": 1}
+    assert devices_to_check(given, cast(Any, there), None) == {"a": 1, "b": 2}
 
 
 def test_a_node_that_moves_gets_what_was_counted_on_its_new_host() -> None:

@@ -107,6 +107,21 @@ def test_a_changed_script_begins_a_new_generation(slow: Any) -> None:
     assert slow.status()["generation"] == 2
 
 
+def test_code_that_is_not_there_changes_nothing(slow: Any) -> None:
+    """It may be on a file system that is not mounted just now."""
+    folder = slow.directory / "code"
+    folder.mkdir()
+    slow.directory.joinpath("counter.py").rename(folder / "counter.py")
+    spec = slow.directory / "job.yaml"
+    spec.write_text(spec.read_text() + "code: code\n")
+    slow.ok("up")
+    folder.rename(slow.directory / "elsewhere")
+    for command in (("up",), ("up", "--dry-run"), ("scale", "2")):
+        done = slow.run(*command)
+        assert (done.returncode, "there is no directory `code`: nothing was changed" in done.stderr) == (2, True), done
+    assert slow.status()["generation"] == 1
+
+
 def test_what_only_the_supervisor_reads_restarts_nothing(slow: Any) -> None:
     slow.ok("up")
     before = {p["pid"] for n in slow.running()["nodes"] for p in n["processes"]}

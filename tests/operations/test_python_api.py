@@ -89,6 +89,16 @@ def test_no_job_is_started_without_its_env_file(notebook: Path) -> None:
     assert not (notebook / "state/jobs/count/job.json").exists()
 
 
+def test_no_job_is_started_without_its_code(notebook: Path) -> None:
+    """Nor is one that runs brought to an empty version of it, when its folder is not mounted."""
+    with Path("job.yaml").open("a") as spec:
+        spec.write("code: missing\n")
+    job = jobctl.jobspec.load("job.yaml")
+    with pytest.raises(operations.Refused, match=r"`code` of .*: there is no directory `missing`: nothing was changed"):
+        operations.up(job)
+    assert not (notebook / "state/jobs/count/job.json").exists()
+
+
 def test_every_name_of_the_door_is_there_and_on_the_page() -> None:
     assert [name for name in operations.__all__ if getattr(operations, name, None) is None] == []
     with pytest.raises(AttributeError, match="no attribute 'bring_up'"):

@@ -206,6 +206,24 @@ def test_keys_and_extensions_are_not_interpolated() -> None:
     assert load("x-a: ${NOPE:?}\nenv: {x-b: '${NOPE:?}', A: 1}").env == {"A": "1"}
 
 
+def test_an_empty_script_is_none() -> None:
+    """A spec may leave to variables whether a script or a module runs."""
+    text = "name: demo\nframework: torch\nscript: ${SCRIPT-}\nmodule: ${MODULE-}\n"
+    spec = load_text(Path("/none/job.yaml"), text, environ={"MODULE": "m"}).spec
+    assert spec is not None
+    assert (spec.script, spec.module) == (None, "m")
+
+
+def test_extensions_are_no_limits() -> None:
+    assert set(load("resources: {ulimits: {x-a: [1], nofile: 2}}").resources.ulimits) == {"nofile"}
+
+
+def test_a_folder_named_dot_env_is_none_of_ours(tmp_path: Path) -> None:
+    """Virtual environments are called so; Compose leaves them alone, too."""
+    (tmp_path / ".env" / "bin").mkdir(parents=True)
+    assert load("env: {A: '${A-unset}'}", tmp_path).env == {"A": "unset"}
+
+
 def test_dot_env_and_env_files(tmp_path: Path) -> None:
     (tmp_path / ".env").write_text("A=from-dot-env\nB='quoted $x'\n# comment\nexport C=c\n")
     (tmp_path / "one.env").write_text("X=1\nY=1\nZ=${A}\n")

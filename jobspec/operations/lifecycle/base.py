@@ -173,8 +173,8 @@ class Planned:
         return self.job.change(self.compiled, options)
 
     def up(self, options: UpOptions, reporter: Reporter) -> Applied:
-        """Start the job, or change it to what its plan says. Raises Refused if a file of `env_file` is missing."""
-        from jobctl.jobspec.operations.resolve.job import refuse_missing_env_files
+        """Start the job, or change it to what its plan says. Raises Refused if its code or an env file is missing."""
+        from jobctl.jobspec.operations.resolve.job import refuse_missing_files
 
-        refuse_missing_env_files(self.compiled)
+        refuse_missing_files(self.compiled)
         return self.job.up(self.compiled, options, reporter)

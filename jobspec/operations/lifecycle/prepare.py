@@ -8,6 +8,7 @@ from jobctl.jobspec.operations.errors import HostsFailed
 from jobctl.jobspec.operations.lifecycle.applying import locked
 from jobctl.jobspec.operations.lifecycle.records import refuse_missing_data, secrets_of
 from jobctl.jobspec.operations.resolve.build import have_built
+from jobctl.jobspec.operations.resolve.job import refuse_missing_files
 from jobctl.jobspec.operations.resolve.ownership import refuse_owner
 from jobctl.jobspec.records import dataclass
 
@@ -38,6 +39,7 @@ def prepare(planned: Planned, request: JobRequest, reporter: Reporter, *, check:
     from jobctl.jobspec.deploy.model.errors import DeployError
     from jobctl.jobspec.deploy.model.unfit import failures_of
 
+    refuse_missing_files(planned.compiled)
     plan, deployer = planned.plan, planned.job.deployer("prepare")
     refuse_missing_data(plan)
     secrets_of(planned.compiled)

@@ -38,11 +38,11 @@ def devices_of(compiled: Compiled, deployer: Deployer, old: Plan | None) -> Mapp
 
 
 def devices_to_check(compiled: Compiled, deployer: Deployer, old: Plan | None) -> Mapping[str, int] | None:
-    """Return the same for `check`, which itself says what is wrong with hosts: one device each where none was found."""
+    """Return the same for `check`, which itself says what is wrong with hosts: one device for each node where none was found."""
     found, _ = _looked_at(compiled, deployer, old)
     if found is None or found or any(_says(host) for host in compiled.hosts):
         return found
-    return {host.name: 1 for host in compiled.hosts}
+    return {host.name: host.nodes for host in compiled.hosts}
 
 
 def _looked_at(compiled: Compiled, deployer: Deployer, old: Plan | None) -> tuple[Mapping[str, int] | None, Failures]:

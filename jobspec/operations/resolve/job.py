@@ -304,15 +304,24 @@ def compile_job(job: str | None, overrides: Sequence[str] | None, where: Where, 
     return compiled
 
 
-def refuse_missing_env_files(compiled: Compiled) -> None:
-    """Raise Refused if a file of `env_file` is not there: nothing is started without its variables, as in Compose."""
+def refuse_missing_files(compiled: Compiled) -> None:
+    """Raise Refused if the folder of the code is not there, or a file of `env_file`: nothing is started without them."""
     from jobctl.jobspec.spec.env_files import missing_env_file
 
+    refuse_missing_code(compiled)
     for name in compiled.spec.env_file:
         why = missing_env_file(compiled.directory, name)
         if why is not None:
             hint = "make it there, relative to the spec, or take it out of `env_file`"
             raise Refused(f"`env_file` of {compiled.path}: {why}: nothing was started", hint)
+
+
+def refuse_missing_code(compiled: Compiled) -> None:
+    """Raise Refused if the folder of the code is not there: it would be an empty version of the code."""
+    code = compiled.spec.code
+    if code is not None and not os.path.isdir(compiled.directory / code.source):
+        message = f"`code` of {compiled.path}: there is no directory `{code.source}`: nothing was changed"
+        raise Refused(message, "it is relative to the spec; is its file system mounted?")
 
 
 def compiled_of(checked: Checked) -> Compiled:

@@ -198,7 +198,7 @@ CODES: dict[str, tuple[str, str]] = {
     "too-few-hosts": ("error", "more nodes than the hosts have room for"),
     "ids-beyond-slots": ("error", "a device number beyond a host's slots, or not among its `devices=`"),
     "shared-devices": ("error", "`devices.ids` where one host takes several nodes"),
-    "too-few-devices": ("error", "more devices a node than a host has for it"),
+    "too-few-devices": ("error", "more devices a node than a host has for it, or fewer devices than nodes on one host"),
     "port-collision": ("error", "one port for two things on the same hosts"),
     "bad-host": ("error", "a line of the hosts file that names no host"),
     "bad-address": ("error", "another number of addresses than of hosts"),

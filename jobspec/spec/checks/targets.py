@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path, PurePosixPath
 
 from jobctl.jobspec.records import dataclass
@@ -13,7 +14,7 @@ from jobctl.jobspec.spec.checks.data import check_data
 from jobctl.jobspec.spec.checks.docker_options import check_docker_options
 from jobctl.jobspec.spec.checks.kubernetes import RULES as KUBERNETES
 from jobctl.jobspec.spec.checks.notify import check_from_hosts, check_told
-from jobctl.jobspec.spec.checks.rules import apply, operator_of
+from jobctl.jobspec.spec.checks.rules import apply, operator_of, trainers_exceed
 from jobctl.jobspec.spec.checks.slurm import RULES as SLURM
 from jobctl.jobspec.spec.checks.slurm import check_enroot_paths, check_options, in_container
 from jobctl.jobspec.spec.checks.unmounted import check_local_code, check_local_paths, check_node_paths
@@ -320,6 +321,11 @@ def _slots(spec: Spec, source: Source, hosts: Sequence[Host]) -> Iterator[Diagno
             message = f"{spec.devices.count} devices a node, and {host.name} has {share} for each of its nodes"
             yield Diagnostic("error", "too-few-devices", message, source.value_span(("devices", "count")))
             return
+        if not share and spec.devices.ids is None and spec.ps is None and host in _places(spec, hosts):
+            message = f"{host.name} takes {host.nodes} nodes, and has {has} device{'' if has == 1 else 's'} for them"
+            hint = f"lower `nodes=` of {host.name} in the hosts file"
+            yield Diagnostic("error", "too-few-devices", message, source.value_span(("devices",)), hint)
+            return
 
 
 def _shared_ids(spec: Spec, source: Source, hosts: Sequence[Host]) -> Iterator[Diagnostic]:
@@ -338,18 +344,38 @@ def _shared_ids(spec: Spec, source: Source, hosts: Sequence[Host]) -> Iterator[D
 
 
 def _trainers(spec: Spec, source: Source, hosts: Sequence[Host]) -> Iterator[Diagnostic]:
-    """Trainers are dealt round-robin over the hosts, and each takes a device of its own."""
-    if spec.ps is None or spec.devices.kind == "cpu" or spec.devices.count is not None or spec.devices.ids is not None:
+    """Trainers are dealt round-robin over the nodes that take them, and each needs a device of its own."""
+    if spec.ps is None or trainers_exceed(spec):  # then it is said, whatever the hosts
         return
-    able = [host for host in hosts if not host.spare and (host.trains or host.takes("server"))]
-    used = [host for host in able[: spec.nodes.max] if host.trains]
+    used = [host for host in _places(spec, hosts) if host.trains]
     for number, host in enumerate(used):
-        has = len(host.devices) if host.devices is not None else host.slots
-        share = len(range(number, spec.ps.trainers, len(used)))
-        if has is not None and share > has:
-            message = f"{share} trainers on {host.name}, which has {has} device{'s' if has > 1 else ''}"
-            yield Diagnostic("error", "too-many-trainers", message, source.value_span(("ps", "trainers")))
-            return
+        has, share = _devices_a_node(spec, host), len(range(number, spec.ps.trainers, len(used)))
+        if has is None or share <= has:
+            continue
+        where = source.value_span(("ps", "trainers"))
+        node = f"a node of {host.name}" if host.nodes > 1 else host.name
+        if spec.devices.kind == "cpu":
+            message = f"{share} trainers on {node}, and `devices` says {has} there"
+            yield Diagnostic("warning", "too-many-trainers", message, where)
+        else:
+            message = f"{share} trainers on {node}, which has {has} device{'' if has == 1 else 's'}"
+            yield Diagnostic("error", "too-many-trainers", message, where)
+        return
+
+
+def _devices_a_node(spec: Spec, host: Host) -> int | None:
+    """Return how many devices each node on a host has, None where nobody has said."""
+    if spec.devices.ids is not None:
+        return len(spec.devices.ids)
+    has = len(host.devices) if host.devices is not None else host.slots
+    return spec.devices.count if has is None or spec.devices.count is not None else has // host.nodes
+
+
+def _places(spec: Spec, hosts: Sequence[Host]) -> list[Host]:
+    """Return the hosts that a new job uses, each as often as it takes a node."""
+    roles = ("trainer", "server") if spec.ps else ("trainer",)
+    able = (host for host in hosts if not host.spare and any(host.takes(role) for role in roles))
+    return list(islice((host for host in able for _ in range(host.nodes)), spec.nodes.max))
 
 
 def _ports(spec: Spec, source: Source, hosts: Sequence[Host]) -> Iterator[Diagnostic]:

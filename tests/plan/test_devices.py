@@ -1,0 +1,34 @@
+"""Devices of nodes that share a host, or this machine, with fewer devices than nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from jobctl.jobspec.planner.context import PlanError
+
+from .made import make
+
+SPEC = "nodes: 2\ndevices: gpu\n"
+
+
+@pytest.mark.parametrize(
+    ("hosts", "counted"),
+    [
+        ("a slots=1 nodes=2\n", None),
+        ("a devices=3 nodes=2\n", None),
+        ("a nodes=2\n", {"a": 1}),
+        ("", {"localhost": 1}),
+    ],
+)
+def test_no_node_begins_without_a_device(hosts: str, counted: Mapping[str, int] | None) -> None:
+    """It would have no process, and its container all devices of the host."""
+    with pytest.raises(PlanError) as error:
+        make(SPEC, hosts, devices=counted)
+    assert error.value.code == "too-few-devices"
+
+
+def test_a_host_that_cannot_be_counted_ends_no_plan() -> None:
+    plan = make(SPEC, "a\nb nodes=2\n", devices={"a": 1})
+    assert [(node.host.name, node.container.devices.ids) for node in plan.nodes] == [("a", (0,)), ("b", (0,))]
