@@ -194,7 +194,7 @@ class Coordinator:
             if self.resizing is None:
                 return
             event, words = places.why_changed(self.resizing, now)
-            words = "%s: the job goes on with %d nodes" % (words, len(self.resizing))
+            self.generations.cause = words = "%s: the job goes on with %d nodes" % (words, len(self.resizing))
             self.record.event(event, words, nodes=sorted(self.resizing))
         if not places.running(now):
             places.resize(self.resizing)

@@ -69,6 +69,7 @@ class Generations:
         self.start: Json = read_json(self.start_path) or {"began": time.time(), "fresh_budget": False}
         self.began = float(self.start["began"])
         self.first = True  # whether none has begun in this allocation
+        self.cause: Optional[str] = None  # why the next one begins, where the allocation alone does not say it
 
     def tries(self) -> int:
         """Return how often the job may begin again after a failure."""
@@ -127,6 +128,7 @@ class Generations:
             "began": self.began,
             "number": number,
             "command": "run",
+            "cause": self.cause or self.why_first(newest),
             "members": members,
             "rendezvous": {
                 "address": address,
@@ -139,8 +141,14 @@ class Generations:
             order["alone"] = order["autonomy"]
         write_json(self.path, order)
         self.note(fresh_budget=False)
-        self.first = False
+        self.first, self.cause = False, None
         return order
+
+    def why_first(self, newest: Optional[Json]) -> str:
+        """Return why the first generation of an allocation begins, after the `newest` one that ran before."""
+        if newest is None:
+            return "the job is new"
+        return "the job was brought up again" if self.start.get("fresh_budget") else "it goes on in another allocation"
 
     def run_of(self, template: Json) -> Json:
         """Return name and checkpoint directory of the last run that `up --fresh` has begun, nothing if there is none.

@@ -66,5 +66,6 @@ class UserOrders:
         why = "`jobctl up --fresh`" if order.get("fresh") else "`jobctl restart`"
         coordinator.record.event("restart", "all nodes begin again: %s" % why)
         coordinator.refusals.forget()
+        coordinator.generations.cause = why
         if coordinator.places.at and coordinator.stopping is None and coordinator.resizing is None:
             coordinator.resizing = dict(coordinator.places.at)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -12,9 +13,12 @@ from jobctl.jobspec.deploy.model.stragglers import stragglers
 from jobctl.jobspec.deploy.store import events, history
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.launcher.event_log import key_of
+from jobctl.jobspec.launcher.order import Order
+from jobctl.jobspec.launcher.story import why_begun
 from jobctl.jobspec.launcher.words import id_of
 from jobctl.jobspec.plan.generation import Generation
 from jobctl.jobspec.plan.recovery import Failure
+from jobctl.jobspec.render.payload import control_json
 from jobctl.jobspec.supervise.changes import changes, failure_details
 from jobctl.jobspec.supervise.decisions import Restart, Stay
 
@@ -178,7 +182,7 @@ class Recorder:
         cold = next((way for way in ways if not way.standby), None)
         told = [event for event in events.read(self.job.events)[0] if event["time"] >= generation.began]
         mine = [event for event in told if event.get("generation") == generation.number]
-        begins = next((event for event in mine if event["event"] == "generation"), {})
+        begins = next((event for event in mine if event["event"] == "generation"), None) or _why_begun(generation)
         because = cold.cold_because if cold else None
         self.record_new(
             generation.began,
@@ -234,3 +238,8 @@ class Recorder:
         if max(steps) != step and (now - at >= PROGRESS or number != generation.number):
             self._progress = now, generation.number, max(steps)
             history.record_progress(self.job.progress, now, generation.number, max(steps))
+
+
+def _why_begun(generation: Generation) -> Mapping[str, Any]:
+    """Return who has begun a generation, and why, as its launchers tell it: nothing else was recorded of it."""
+    return why_begun(Order.from_json(json.loads(control_json(generation))))

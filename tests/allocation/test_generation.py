@@ -62,6 +62,18 @@ def test_an_allocation_goes_on_after_the_newest_generation_of_the_one_before(wor
     assert (order["number"], order["autonomy"]["failures"], order["autonomy"]["earlier"]) == (4, [failure], counted)
 
 
+def test_each_generation_says_why_it_began(work: Path) -> None:
+    assert Generations(str(work), "1").begin(NODES)["cause"] == "the job is new"
+    generations = Generations(str(work), "2")
+    generations.cause = "`jobctl restart`"  # of which the next one knows nothing
+    assert [generations.begin(NODES)["cause"] for _ in range(2)] == [
+        "`jobctl restart`",
+        "it goes on in another allocation",
+    ]
+    start(work, fresh_budget=True)
+    assert Generations(str(work), "3").begin(NODES)["cause"] == "the job was brought up again"
+
+
 def test_launchers_of_an_earlier_version_know_autonomy_as_alone(work: Path) -> None:
     terms = {"ports": [20000, 29999], "failures": [{"node": 1, "kind": "exit"}]}
     before = {name: value for name, value in Generations(str(work), "1").begin(NODES).items() if name != "autonomy"}

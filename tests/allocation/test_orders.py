@@ -77,6 +77,7 @@ def test_a_restart_begins_a_generation_once_the_last_launcher_has_ended(played: 
     played.turn()
     assert (played.begun, played.places.turns, played.generations.start["fresh_budget"]) == (0, {0: 1, 1: 1}, True)
     assert played.events == ["all nodes begin again: `jobctl restart`", "forgets refusals"]
+    assert played.generations.cause == "`jobctl restart`"
     played.hear(alive=False)
     for _ in range(3):
         played.turn()

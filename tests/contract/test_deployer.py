@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,8 @@ from jobctl.jobspec.deploy.apply.executor import Transition, execute, wanted
 from jobctl.jobspec.deploy.apply.reconcile import reconcile
 from jobctl.jobspec.deploy.host import lock as hostlock
 from jobctl.jobspec.deploy.host import watch
-from jobctl.jobspec.deploy.model.control import JobResult
+from jobctl.jobspec.deploy.host.lock import LockLost
+from jobctl.jobspec.deploy.model.control import JobResult, Ledger
 from jobctl.jobspec.deploy.model.inventory import Inventory, SshOptions
 from jobctl.jobspec.deploy.model.log_lines import LineSelection, Reader
 from jobctl.jobspec.deploy.model.observed import phase
@@ -181,6 +182,25 @@ def test_a_lock_is_held_by_one(deployer: Deployer, monkeypatch: pytest.MonkeyPat
         pass
     with deployer.lock("first"), deployer.lock("second", break_it=True):
         pass
+
+
+def test_who_has_lost_the_lock_changes_nothing(deployer: Deployer) -> None:
+    plan = deployer.plan
+    assert plan is not None
+    generation = deployer.next_generation(plan, None, 0.0, plan.nodes)
+    changes: tuple[Callable[[], object], ...] = (
+        lambda: deployer.prepare(plan, RuntimeInputs({}, {})),
+        lambda: deployer.apply(()),
+        lambda: deployer.keep(Ledger(1.0)),
+        lambda: deployer.begin(generation, Ledger(1.0)),
+        lambda: deployer.stop_processes(1.0),
+    )
+    with deployer.lock("first"):
+        lock.break_lock(deployer.job.lock)  # and others have what they need to go on
+        for change in changes:
+            with pytest.raises(LockLost, match="on this machine"):
+                change()
+    assert deployer.observe().control.generation is None
 
 
 def test_one_supervisor_watches(deployer: Deployer) -> None:

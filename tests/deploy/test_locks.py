@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pwd
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,11 +16,13 @@ import pytest
 from jobctl.jobspec.deploy.host import lock as hostlock
 from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.model.errors import HostError
+from jobctl.jobspec.deploy.model.liveness import EXPIRY
 from jobctl.jobspec.deploy.store import lock
 from jobctl.jobspec.deploy.store.lock import Locked
+from jobctl.jobspec.deploy.store.processes import is_stopped
 from jobctl.jobspec.deploy.transport.local import LocalTransport
 from jobctl.jobspec.spec.hosts import Host
-from tests.tools.waiting import PATIENCE
+from tests.tools.waiting import PATIENCE, promptly
 
 
 class Clock:
@@ -70,6 +77,90 @@ def test_a_lock_that_its_holder_has_left_behind_names_nobody(tmp_path: Path) -> 
     path.write_text('{"command": "up", "pid": 1, "start_ticks": -5}')  # another process has that pid by now
     assert lock.read_holder(path) == {}
     take(path, wait=0.0)
+
+
+# Holds the lock until its stdin ends; says then whether it still has it.
+HOLDER = """\
+import sys
+from pathlib import Path
+from jobctl.jobspec.deploy.store import lock
+with lock.hold(Path(sys.argv[1]), "up") as held:
+    print("held", flush=True)
+    sys.stdin.read()
+    print("lost" if held.is_lost() else "still held", flush=True)
+"""
+
+
+@pytest.fixture
+def holder(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """A process that holds `lock`."""
+    argv = [sys.executable, "-c", HOLDER, str(tmp_path / "lock")]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def suspend(process: subprocess.Popen[str]) -> None:
+    """Stop a process, as Ctrl-Z does."""
+    process.send_signal(signal.SIGSTOP)
+    promptly(lambda: is_stopped(process.pid))
+
+
+def go_on(process: subprocess.Popen[str]) -> str:
+    """Have a process that was stopped go on to its end; return what it says."""
+    process.send_signal(signal.SIGCONT)
+    return process.communicate(timeout=PATIENCE)[0]
+
+
+def test_the_lock_of_a_holder_that_is_stopped_expires(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
+    path = tmp_path / "lock"
+    suspend(holder)
+    with pytest.raises(Locked, match="locked by `up`"):
+        take(path, wait=EXPIRY - 0.1)
+    clock = Clock()
+    with lock.hold(path, "down", clock=clock.now, pause=clock.pause) as mine:
+        assert EXPIRY <= clock.time - 100.0 < EXPIRY + 0.2
+        assert go_on(holder) == "lost\n"
+        assert (mine.is_lost(), lock.read_holder(path)["command"]) == (False, "down")
+    assert [path.name for path in tmp_path.iterdir()] == ["lock"]
+
+
+def test_a_holder_that_goes_on_in_time_keeps_its_lock(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
+    clock = Clock()
+
+    def pause(seconds: float) -> None:
+        before, clock.time = clock.time, clock.time + seconds
+        if before < 110.0 <= clock.time:
+            holder.send_signal(signal.SIGCONT)
+            promptly(lambda: not is_stopped(holder.pid))
+        elif before < 111.0 <= clock.time:
+            suspend(holder)
+
+    suspend(holder)
+    with pytest.raises(Locked), lock.hold(tmp_path / "lock", "down", 20.0, clock=clock.now, pause=pause):
+        pass
+    assert go_on(holder) == "still held\n"
+
+
+def test_one_of_several_who_wait_gets_a_lock_that_expires(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
+    path, mine, other = tmp_path / "lock", Clock(), Clock()
+
+    def pause(seconds: float) -> None:
+        mine.time += seconds
+        if mine.time >= 100.0 + EXPIRY > mine.time - seconds:  # the lock would be ours with the next look
+            first.enter_context(lock.hold(path, "stop", clock=other.now, pause=other.pause))
+
+    suspend(holder)
+    with (
+        contextlib.ExitStack() as first,
+        pytest.raises(Locked, match="locked by `stop`"),
+        lock.hold(path, "down", clock=mine.now, pause=pause),
+    ):
+        pass
 
 
 # On hosts.

@@ -35,6 +35,10 @@ def test_a_restart_begins_one_generation_with_new_launchers(jobs: SlurmJobs) -> 
     wait_for(lambda: len(jobs.begun()) >= 6, "what the last rank has printed: it comes by way of other processes")
     assert sorted(jobs.begun()) == [(node, generation) for node in (0, 1) for generation in (1, 2, 3)]
     assert "the job has no node `2`" in jobs.run("restart", "--node", "2").stderr
+    events = [json.loads(line) for line in jobs.ok("events", "-o", "json").splitlines()]
+    causes = ["the job is new", "`jobctl restart`", "`jobctl restart`"]
+    for kind in ("generation", "generation-begun"):
+        assert [event["cause"] for event in events if event["event"] == kind] == causes
     jobs.check_steps()
     jobs.ok("down")
 

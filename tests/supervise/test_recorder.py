@@ -15,7 +15,7 @@ from jobctl.jobspec.deploy.store import events
 from jobctl.jobspec.deploy.store.history import read_progress
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.launcher.node_report import StartWay
-from jobctl.jobspec.plan.generation import AutonomyTerms, Base
+from jobctl.jobspec.plan.generation import AutonomyTerms, Base, Generation
 from jobctl.jobspec.plan.recovery import Failure
 from jobctl.jobspec.supervise.decisions import Stay
 from jobctl.jobspec.supervise.recorder import PROGRESS, Recorder
@@ -221,6 +221,29 @@ def test_how_a_generation_was_started_is_told_once_when_all_nodes_have(told: Tol
         True,
         None,
     ]
+
+
+@pytest.mark.parametrize(
+    ("ordered", "by", "cause"),
+    [
+        (replace(GENERATION, cause="the job is new"), "supervisor", "the job is new"),
+        (
+            replace(
+                GENERATION, cause="the job is new", autonomy=AutonomyTerms(3, (), (20000, 29999), (), Base(3, "g3"))
+            ),
+            "launchers",
+            "the command that stopped the job for a change was cut off",
+        ),
+    ],
+    ids=["a command", "launchers that go back"],
+)
+def test_who_has_begun_a_generation_of_which_no_supervisor_has_told_is_in_its_order(
+    told: Told, ordered: Generation, by: str, cause: str
+) -> None:
+    now = job(*(node(index, start=COLD) for index in range(3)))
+    told.recorder.notice(replace(now, control=replace(now.control, generation=ordered)))
+    (event,) = [event for event in events.read(told.job.events)[0] if event["event"] == "generation-begun"]
+    assert (event["generation"], event["by"], event["cause"]) == (GENERATION.number, by, cause)
 
 
 def test_one_cold_node_makes_a_cold_generation(told: Told) -> None:

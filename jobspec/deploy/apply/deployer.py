@@ -131,7 +131,7 @@ class Handle(Protocol):
     def observe(self) -> Observed:
         """Read what runs now. Raises AllUnreachable if not a single host can tell."""
 
-    def lock(self, command: str, *, break_it: bool = False) -> AbstractContextManager[None]:
+    def lock(self, command: str, *, break_it: bool = False) -> AbstractContextManager[object]:
         """Hold the job's lock while steps are applied. Raises Locked if someone else keeps it for 30 s."""
 
     def take_down(self, grace: float) -> tuple[Path | None, Failures]:

@@ -105,7 +105,7 @@ class Cluster:
         """Say whether anything of the job is in the cluster, even without a pod."""
         return bool(self.objects())
 
-    def lock(self, command: str, *, break_it: bool = False) -> AbstractContextManager[None]:
+    def lock(self, command: str, *, break_it: bool = False) -> AbstractContextManager[object]:
         """Hold the job's lock while steps are applied: on this machine; others have another owner, and are refused."""
         if break_it:
             break_lock(self.job.lock)

@@ -74,7 +74,7 @@ class SlurmAllocation:
         look = self._look
         return look is not None and (look.there or (look.entry is not None and not look.entry.over))
 
-    def lock(self, command: str, *, break_it: bool = False) -> AbstractContextManager[None]:
+    def lock(self, command: str, *, break_it: bool = False) -> AbstractContextManager[object]:
         """Hold the job's lock while steps are applied: on this machine. Submitting has a lock of its own there."""
         if break_it:
             break_lock(self.job.lock)

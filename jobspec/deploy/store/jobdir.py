@@ -21,6 +21,7 @@ from typing import Any
 from jobctl.jobspec.deploy.model.errors import DeployError
 from jobctl.jobspec.deploy.model.inventory import Inventory, load_inventory
 from jobctl.jobspec.deploy.store.files import read_json, write_atomic, write_json
+from jobctl.jobspec.deploy.store.lock import EXPIRED
 from jobctl.jobspec.plan.generation import Generation, Origin, Standing
 from jobctl.jobspec.plan.serial import dump_plan, load_plan
 from jobctl.jobspec.plan.types import Plan
@@ -319,7 +320,7 @@ KEPT = (
     "previous.json",
 )
 SSH = ("ssh_host_key", "ssh_user_key", "known_hosts")  # made at the first use, of a job that is up or not
-_FORGOTTEN = (*KEPT, *SSH, "supervisor.log", "supervisor.lock", "waiting.lock", COLLECTED)
+_FORGOTTEN = (*KEPT, *SSH, "supervisor.log", "supervisor.lock", "waiting.lock", EXPIRED, COLLECTED)
 
 
 def state_dir(environ: Mapping[str, str]) -> Path:

@@ -1,4 +1,7 @@
-"""Locks between commands on this machine: held by the kernel, so a killed holder leaves none behind."""
+"""Locks between commands on this machine: held by the kernel, so a killed holder leaves none behind.
+
+One that is stopped, as by Ctrl-Z, keeps its lock for no longer than EXPIRY. It finds out when it goes on: see `Hold`.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +14,13 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from jobctl.jobspec.deploy.model.untrusted import Json, as_moment, parse_object
+from jobctl.jobspec.deploy.model.untrusted import Json, as_moment, as_number, parse_object
 from jobctl.jobspec.deploy.store.login import user_name
-from jobctl.jobspec.deploy.store.processes import alive, end, start_ticks
+from jobctl.jobspec.deploy.store.processes import alive, end, is_stopped, start_ticks
 
 WAIT = 30.0  # seconds that a command waits for the lock
 LET_GO = 5.0  # seconds that a holder gets to end, when it is told to
+EXPIRED = "expired.lock"  # beside a lock: whose turn it is to take that away from a holder that is stopped
 
 
 class Locked(Exception):
@@ -39,6 +43,58 @@ def _describe(holder: Json, age: float | None, where: str | None) -> str:
     )
 
 
+class Hold:
+    """A lock that this process has, unless it was taken away: with `--break-lock`, or while this process was stopped."""
+
+    def __init__(self, path: Path, handle: int) -> None:
+        self._path, self._handle = path, handle
+
+    def is_lost(self) -> bool:
+        """Say whether others can have the lock by now."""
+        return not _is_at(self._path, os.fstat(self._handle).st_ino)
+
+
+class _Watch:
+    """The holder of a lock, as somebody sees it who waits for that."""
+
+    def __init__(self, path: Path, clock: Callable[[], float]) -> None:
+        self._path, self._clock = path, clock
+        self._stopped: tuple[int, float] | None = None  # the inode of its lock, and since when it was seen stopped
+
+    def look(self) -> None:
+        """Take the lock away from a holder that has been stopped for EXPIRY."""
+        from jobctl.jobspec.deploy.model.liveness import EXPIRY
+
+        with contextlib.suppress(FileNotFoundError):
+            inode, pid = os.stat(self._path).st_ino, as_number(read_holder(self._path).get("pid"))
+            if pid is None or not is_stopped(pid):
+                self._stopped = None
+            elif self._stopped is None or self._stopped[0] != inode:
+                self._stopped = inode, self._clock()
+            elif self._clock() - self._stopped[1] >= EXPIRY:
+                _expire(self._path, inode)
+
+
+def _expire(path: Path, inode: int) -> None:
+    """Take away the lock with this inode. Of several who wait, one at a time: another may have taken it already."""
+    turn = path.with_name(EXPIRED)
+    if (handle := _try(turn)) is None:
+        return
+    try:
+        if _is_at(path, inode):
+            break_lock(path)
+    finally:
+        turn.unlink(missing_ok=True)
+        os.close(handle)
+
+
+def _is_at(path: Path, inode: int) -> bool:
+    try:
+        return os.stat(path).st_ino == inode
+    except FileNotFoundError:
+        return False
+
+
 @contextlib.contextmanager
 def hold(
     path: Path,
@@ -47,19 +103,20 @@ def hold(
     *,
     clock: Callable[[], float] = time.monotonic,
     pause: Callable[[float], None] = time.sleep,
-) -> Iterator[None]:
+) -> Iterator[Hold]:
     """Hold the lock at `path` for the length of the `with` block.
 
     Waits up to `wait` seconds (default WAIT); raises Locked after that. The file names the holder for others to read.
     """
-    deadline = clock() + (WAIT if wait is None else wait)
+    deadline, watch = clock() + (WAIT if wait is None else wait), _Watch(path, clock)
     while (handle := _try(path)) is None:
         if clock() >= deadline:
             raise Locked(read_holder(path))
+        watch.look()
         pause(0.05)
     try:
         _sign(handle, command)
-        yield
+        yield Hold(path, handle)
     finally:
         with contextlib.suppress(OSError):
             os.ftruncate(handle, 0)
@@ -71,9 +128,9 @@ def _try(path: Path) -> int | None:
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.fstat(handle).st_ino == os.stat(path).st_ino:
+        if _is_at(path, os.fstat(handle).st_ino):
             return handle
-    except (BlockingIOError, FileNotFoundError):
+    except BlockingIOError:
         pass
     # Taken, or the file was replaced meanwhile (`break_lock`, `down`): the lock is on a file nobody sees.
     os.close(handle)

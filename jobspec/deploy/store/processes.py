@@ -30,12 +30,24 @@ def start_ticks(pid: int) -> int | None:
     A zombie is gone, unless only its first thread is dead: another that still waits for a disk keeps ports and memory.
     With the pid it names a process for ever: pids are used again.
     """
+    fields = _stat(pid)
+    if not fields:
+        return None
+    return None if fields[0] in (b"Z", b"X") and int(fields[17]) <= 1 else int(fields[19])
+
+
+def is_stopped(pid: int) -> bool:
+    """Say whether a process does nothing until it gets SIGCONT, as after Ctrl-Z."""
+    return _stat(pid)[:1] == [b"T"]
+
+
+def _stat(pid: int) -> list[bytes]:
+    """Return the fields of /proc/PID/stat from the state on, none if the process is gone."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
     except (FileNotFoundError, ProcessLookupError):
-        return None
-    fields = stat[stat.rindex(b")") + 2 :].split()
-    return None if fields[0] in (b"Z", b"X") and int(fields[17]) <= 1 else int(fields[19])
+        return []
+    return stat[stat.rindex(b")") + 2 :].split()
 
 
 def ticks_now() -> int:

@@ -32,6 +32,7 @@ from jobctl.jobspec.plan.types import Plan
 
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.host.lock import Held
+    from jobctl.jobspec.deploy.store.lock import Hold
 
 STEPS_ASIDE = 60.0  # seconds within which another supervisor leaves a job that was changed from here
 
@@ -51,6 +52,7 @@ class Fleet(Generic[J]):
         self.known: Control | None = None
         self._began: dict[str, float] = {}  # when the job was brought up that hosts were last seen to have
         self._held: Held | None = None
+        self._hold: Hold | None = None  # the same, on this machine
         self._turn = contextlib.ExitStack()  # the locks that are held
         self._following: Followed | None = None
         self._silent: dict[str, DeployError] = {}  # hosts that do not answer, and are not asked again
@@ -186,19 +188,24 @@ class Fleet(Generic[J]):
     def _lock(self, command: str, *, break_it: bool = False, stay: bool = False) -> Iterator[None]:
         heard = [host_job for host, host_job in self.host_jobs.items() if host not in self._silent]
         with (
-            hold(self.job.lock, command),
+            hold(self.job.lock, command) as here,
             self._together.lock(heard, command, break_it=break_it, stay=stay) as held,
         ):
-            self._held = held
+            self._hold, self._held = here, held
             if held is not None:
                 held.failed |= self._silent
             try:
                 yield
             finally:
-                self._held = None
+                self._held = self._hold = None
 
     def check_lock(self) -> None:
         """Raise DeployError if we have lost the lock: then somebody else may change the job by now."""
+        if self._hold is not None and self._hold.is_lost():
+            from jobctl.jobspec.deploy.host.lock import LockLost
+
+            hint = "another command took it, as it may while this one is stopped (Ctrl-Z); the same command goes on"
+            raise LockLost("the lock on this machine was lost", hint)
         if self._held is not None:
             self._held.check()
 

@@ -149,6 +149,7 @@ class Local:
 
     def prepare(self, plan: Plan, start: RuntimeInputs) -> Failures:
         """Put the files of `plan` into the work directory; what runs is not touched by that."""
+        self.fleet.check_lock()
         self.plan = plan
         for artefact in render(plan, first_generation(plan)):
             if artefact.path != "control.json":
@@ -188,6 +189,7 @@ class Local:
 
     def apply(self, steps: Sequence[Step]) -> Failures:
         """Carry out steps about services and nodes. Raises DeployError: where one node cannot start, none can."""
+        self.fleet.check_lock()
         return self._launchers.apply(steps, None)
 
     def next_generation(self, plan: Plan, last: Generation | None, grace: float, nodes: Sequence[Node]) -> Generation:
@@ -197,16 +199,19 @@ class Local:
 
     def begin(self, generation: Generation, ledger: Ledger, patience: float = 0.0) -> Failures:
         """Hand a generation to the launchers; the ledger goes first, see control.py."""
+        self.fleet.check_lock()
         return self._launchers.begin(generation, ledger, patience)
 
     def keep(self, ledger: Ledger) -> None:
         """Keep what recovery has to remember."""
+        self.fleet.check_lock()
         self._launchers.keep(ledger)
 
     # Ending.
 
     def command(self, verb: Verb, grace: float) -> None:
         """Tell all launchers to `stop` (and stay), also as a `pause`, or to `finish` (and exit)."""
+        self.fleet.check_lock()
         self._launchers.command(verb, grace)
 
     def stop_processes(self, grace: float, *, for_change: bool = False) -> None:
