@@ -5,9 +5,9 @@ docs/check.md has a section for each code.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
+from jobctl.jobspec.deploy.check.cut_off import HINT, cut_off
 from jobctl.jobspec.deploy.check.survey import CheckedHost, Found, Survey
 from jobctl.jobspec.deploy.model.finding import Finding
 
@@ -15,29 +15,19 @@ SKEW = 0.5  # seconds between the clocks of two hosts
 
 
 def _reachability(run: Survey, seats: Sequence[CheckedHost]) -> Found:
-    """Say who is cut off. A link has two ends: the host that most others have no link with is to blame, then the next.
-
-    A host that has an error of its own explains its missing links.
-    """
+    """Say who is cut off. A host that has an error of its own explains its missing links."""
     met = {seat.name: seat.probe["meet"] for seat in seats if seat.probe and seat.probe["meet"]}
     cut = [(a, b, why) for a, meeting in met.items() for b, why in meeting["unreached"].items()]
-    blamed = {seat.name for seat in seats if seat.name not in met or met[seat.name]["listen"]}
-    explained = set(blamed)
+    explained = {seat.name for seat in seats if seat.name not in met or met[seat.name]["listen"]}
     order = list(met)
-    while left := [(a, b) for a, b, _ in cut if a not in blamed and b not in blamed]:
-        # Of two hosts with as many cut links, the one that is not reached, and then the later one, gives way.
-        ends, inner = Counter(host for link in left for host in link), Counter(b for _, b in left)
-        blamed.add(max(order, key=lambda host: (ends[host], inner[host], order.index(host))))
+    blamed = cut_off([(a, b) for a, b, _ in cut], order, explained)
     for host in order:
-        if host not in blamed:
-            yield Finding(host, "network", "ok", f"reaches all others; they reach it at port {met[host]['port']}")
-        elif host not in explained:
+        if host in blamed:
             inward = [f"{a} cannot reach it ({why})" for a, b, why in cut if b == host and a not in explained]
             outward = [f"it cannot reach {b} ({why})" for a, b, why in cut if a == host and b not in explained]
-            hint = (
-                "is a firewall between them, or the wrong `addr=` in the hosts file? Ports 20000-29999 have to be open"
-            )
-            yield Finding(host, "network", "error", ", ".join(inward + outward), "unreachable-peers", hint)
+            yield Finding(host, "network", "error", ", ".join(inward + outward), "unreachable-peers", HINT)
+        elif host not in explained:
+            yield Finding(host, "network", "ok", f"reaches all others; they reach it at port {met[host]['port']}")
 
 
 def _same_machine(run: Survey, seats: Sequence[CheckedHost]) -> Found:
