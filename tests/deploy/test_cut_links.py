@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from jobctl.jobspec.deploy.check.fitness.effort import EFFORTS
-from jobctl.jobspec.deploy.check.fitness.network import HostNetwork
+from jobctl.jobspec.deploy.check.fitness.network import CALL, HostNetwork
 from jobctl.jobspec.deploy.model.errors import HostError
 
 
@@ -19,6 +19,7 @@ class Hosts:
         self.names = [f"h{number}" for number in range(size)]
         self.closed = closed
         self.sums: list[str] = []
+        self.hangs, self.waited = "", 0.0
 
     def network(self) -> HostNetwork:
         sessions: Any = {name: Probe(self, name) for name in self.names}
@@ -29,12 +30,16 @@ class Hosts:
 class Probe:
     """The probe of one host, by which a host that calls another one in vain is the one that says so, as it is in truth."""
 
-    broken = False
-
     def __init__(self, hosts: Hosts, name: str) -> None:
         self.hosts, self.name = hosts, name
+        self.broken = False
 
     def ask(self, what: str, patience: float, **task: Any) -> dict[str, Any]:
+        if what == "send" and self.name == self.hosts.hangs:
+            self.broken = True
+        if self.broken:
+            self.hosts.waited += patience
+            raise HostError(self.name, "silent", f"no answer within {patience:g} s while `{what}` was measured")
         if what == "send" and task["to"] in self.hosts.closed:
             raise HostError(self.name, "command-failed", "cannot measure `send`: TimeoutError: timed out")
         if what == "reduce":
@@ -62,3 +67,13 @@ def test_it_is_said_which_links_carry_nothing() -> None:
     why = "cannot measure `send`: TimeoutError: timed out"
     assert error.code == "unreachable-peers"
     assert error.cause == f"h0 cannot send to it ({why}), h2 cannot send to it ({why})"
+
+
+def test_a_probe_that_hangs_is_waited_for_once() -> None:
+    hosts = Hosts(8, ())
+    hosts.hangs = "h3"
+    network = hosts.network()
+    assert set(network.measure()) == set(hosts.names) - {"h3"}
+    network.add_up()
+    assert (hosts.waited, str(network.failed["h3"])) == (CALL, "h3: no answer within 90 s while `send` was measured")
+    assert (set(network.failed), sorted(hosts.sums)) == ({"h3"}, [name for name in hosts.names if name != "h3"])

@@ -235,7 +235,10 @@ class FitnessCheck:
         try:
             said = network.add_up()
         except HostError as error:
-            self._note(of_error(error.host, "collective", error))
+            found = of_error(error.host, "collective", error)
+            # Where each waits for the next, the one that tells of it first need not be the one to blame.
+            broken = network.sessions[error.host].broken
+            self._note(found if broken else replace(found, verdict="skipped", code=None))
             return
         own = self._framework_sum(network.able)
         for finding in own.findings() if own is not None else ():

@@ -119,7 +119,9 @@ class HostNetwork:
         return LinkSpeed.of(ways[0], ways[1])
 
     def _direction(self, sender: str, receiver: str) -> None:
-        """Measure what one host sends to another."""
+        """Measure what one host sends to another; nothing if the probe of one hangs, for which each question waits."""
+        if self.sessions[sender].broken or self.sessions[receiver].broken:
+            return
         shared = any(self.machine[host] in self.crowded for host in (sender, receiver))
         streams, block = (1, SHARED_BLOCK) if shared else (STREAMS, BLOCK)
         seconds = (self.effort.turn if shared else self.effort).link
@@ -143,10 +145,13 @@ class HostNetwork:
     # The sum.
 
     def add_up(self) -> dict[str, Json]:
-        """Have all hosts that others reach add up numbers; return what each said. Raises DeployError."""
+        """Have all hosts that others reach add up numbers; return what each said.
+
+        Raises DeployError: that of a host whose probe has ended, if there is one. Without it all the others fail, too.
+        """
         hosts = list(self.able)
         listening = fan_out(hosts, self._listen, AT_ONCE)
-        _raise(listening.failed)
+        self._raise(listening.failed)
         onward = {host: hosts[(number + 1) % len(hosts)] for number, host in enumerate(hosts)}
 
         def reduce(host: str) -> Json:
@@ -157,16 +162,15 @@ class HostNetwork:
             return self.sessions[host].ask("reduce", CALL + seconds, **where, **order)
 
         said = fan_out(hosts, reduce, len(hosts))
-        _raise(said.failed)
+        self._raise(said.failed)
         return dict(said.done)
+
+    def _raise(self, failed: Mapping[str, DeployError]) -> None:
+        for host in sorted(failed, key=lambda host: not self.sessions[host].broken):
+            raise failed[host]
 
     def _listen(self, host: str) -> int:
         return int(self.sessions[host].ask("listen", CALL, address=self.addresses[host])["port"])
-
-
-def _raise(failed: Mapping[str, DeployError]) -> None:
-    for error in failed.values():
-        raise error
 
 
 def link_findings(network: HostNetwork, hosts: Mapping[str, LinkSpeed]) -> Iterator[Finding]:
