@@ -5,11 +5,15 @@ docs/check.md has a section for each code.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 from jobctl.jobspec.deploy.check.cut_off import HINT, cut_off
 from jobctl.jobspec.deploy.check.survey import CheckedHost, Found, Survey
 from jobctl.jobspec.deploy.model.finding import Finding
+
+T = TypeVar("T")
 
 SKEW = 0.5  # seconds between the clocks of two hosts
 
@@ -69,16 +73,10 @@ def _usual_clock(skews: Mapping[str, float], usual: float) -> str:
 
 
 def _images_alike(run: Survey, seats: Sequence[CheckedHost]) -> Found:
-    found = {seat.name: seat.image for seat in seats if seat.image}
-    ids = sorted(set(found.values()), key=lambda image: -sum(1 for other in found.values() if other == image))
-    if len(ids) < 2:
-        return
-    for name, image in found.items():
-        if image != ids[0]:
-            text = f"its image is {_short(image)}, that of most others {_short(ids[0])}"
-            yield Finding(
-                name, "image", "warning", text, "image-differs", "`pull: always`, or load the same one everywhere"
-            )
+    for name, image, usual in _unusual({seat.name: seat.image for seat in seats if seat.image}):
+        text = f"its image is {_short(image)}, and {_short(usual)} elsewhere"
+        hint = "`pull: always`, or load the same one everywhere"
+        yield Finding(name, "image", "warning", text, "image-differs", hint)
 
 
 def _short(image: str) -> str:
@@ -92,15 +90,16 @@ def _mtus(run: Survey, seats: Sequence[CheckedHost]) -> Found:
             name = seat.nodes[0].launch.interface or seat.facts.addresses.get(seat.nodes[0].host.address)
             if name is not None and name in seat.facts.mtu:
                 found[seat.name] = seat.facts.mtu[name]
-    if len(set(found.values())) < 2:
-        return
-    usual = max(set(found.values()), key=lambda mtu: sum(1 for other in found.values() if other == mtu))
-    for host, mtu in found.items():
-        if mtu != usual:
-            text = f"the MTU of its interface is {mtu}, that of most others {usual}"
-            yield Finding(
-                host, "interface", "warning", text, "mtu-differs", "large packets vanish: set the same everywhere"
-            )
+    for host, mtu, usual in _unusual(found):
+        text = f"the MTU of its interface is {mtu}, and {usual} elsewhere"
+        hint = "large packets vanish: set the same everywhere"
+        yield Finding(host, "interface", "warning", text, "mtu-differs", hint)
+
+
+def _unusual(found: Mapping[str, T]) -> list[tuple[str, T, T]]:
+    """Return the hosts that have another value than most, with theirs and that; of values as frequent the first host's counts."""
+    usual = next((value for value, _ in Counter(found.values()).most_common(1)), None)
+    return [(host, value, usual) for host, value in found.items() if usual is not None and value != usual]
 
 
 OF_ALL: tuple[Callable[[Survey, Sequence[CheckedHost]], Found], ...] = (
