@@ -57,14 +57,15 @@ def command(function: Callable[P, R]) -> Callable[P, R]:
             say("")
             if not isinstance(unanswered.__context__, EOFError):
                 raise typer.Exit(130) from None
-            failed: OperationError | None = Failed("nothing was done: the question has no answer", 2)
+            failed: OperationError = Failed("nothing was done: the question has no answer", 2)
         except BrokenPipeError:
             give_up_output()  # the reader (head, less) has gone
             raise typer.Exit(141) from None
         except Exception as problem:
-            failed = _as_failed(problem)
-            if failed is None:
+            known = _as_failed(problem)
+            if known is None:
                 raise
+            failed = known
         as_json = getattr(kwargs.get("output"), "value", None) == "json"
         _tell(failed, as_json=as_json)
         if as_json:
