@@ -59,6 +59,15 @@ def test_storage_is_written_read_and_left_as_it_was(session: ProbeSession, tmp_p
     assert some["bytes"] == probe.PIECE
 
 
+def test_a_disk_that_takes_a_part_of_a_piece_stores_nothing_wrong(tmp_path: Path) -> None:
+    """It is full: here by a limit, which has a write take 2 MiB of the second piece."""
+    limit = ["prlimit", f"--fsize={6 << 20}"]
+    channel = LocalTransport().dial([*limit, sys.executable, "-c", probe_source(), "token"])
+    with closing(ProbeSession("h1", channel, "token")) as full, pytest.raises(HostError, match="File too large"):
+        full.ask("storage", 60, directory=str(tmp_path), name="x", bytes=8 << 20, least=0, seconds=60)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_sender_tells_what_its_kernel_knows_of_the_link(session: ProbeSession) -> None:
     how = {"word": "token", "streams": 1, "seconds": 0.05, "least": 1 << 20}
     other = ProbeSession("other", LocalTransport().dial([sys.executable, "-c", probe_source(), "token"]), "token")
