@@ -79,7 +79,7 @@ def _confirm(chosen: Mapping[str, Sequence[KeptData]]) -> None:
     """Ask whether to go on. Ends with 2 if nobody can answer, or the answer is no."""
     if not sys.stdin.isatty():
         raise Failed("`data remove` removes data for good, and asks before that", 2, "`--yes` where nobody can answer")
-    console.out(console.table(_HEAD, _rows(chosen)))
+    console.say(console.table(_HEAD, _rows(chosen)))
     if not typer.confirm("remove this data?", err=True):
         raise Failed("nothing was removed", 2)
 

@@ -10,7 +10,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import typer
 
-from jobctl.console import NO_ROOM, begin, error, file_error, give_up_output, out_json_line, said
+from jobctl.console import NO_ROOM, begin, error, file_error, give_up_output, out_json_line, said, say
 from jobctl.jobspec.deploy.model.errors import DeployError
 from jobctl.jobspec.operations.errors import (
     HostsFailed,
@@ -49,17 +49,23 @@ def command(function: Callable[P, R]) -> Callable[P, R]:
         try:
             interruptible()
             return function(*args, **kwargs)
-        except (typer.Exit, typer.Abort):
+        except typer.Exit:
             raise
         except KeyboardInterrupt:
             raise typer.Exit(130) from None
+        except typer.Abort as unanswered:  # of a question, after which the line goes on
+            say("")
+            if not isinstance(unanswered.__context__, EOFError):
+                raise typer.Exit(130) from None
+            failed: OperationError = Failed("nothing was done: the question has no answer", 2)
         except BrokenPipeError:
             give_up_output()  # the reader (head, less) has gone
             raise typer.Exit(141) from None
         except Exception as problem:
-            failed = _as_failed(problem)
-            if failed is None:
+            known = _as_failed(problem)
+            if known is None:
                 raise
+            failed = known
         as_json = getattr(kwargs.get("output"), "value", None) == "json"
         _tell(failed, as_json=as_json)
         if as_json:

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterable
 
 from jobctl import console
+
+
+def draws_live() -> bool:
+    """Say whether stdout is a terminal on which text can be drawn again. On a dumb one nothing would be seen before the last."""
+    return sys.stdout.isatty() and os.environ.get("TERM", "").lower() not in ("dumb", "unknown")
 
 
 def draw_live(frames: Iterable[str]) -> None:

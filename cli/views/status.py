@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterator
 from datetime import datetime
@@ -14,7 +13,7 @@ from jobctl.jobspec.deploy.model.stragglers import stragglers
 from jobctl.jobspec.operations.inspect.as_json import state_json
 from jobctl.jobspec.operations.inspect.status import ended, look_on, observe, tail_of
 from jobctl.options import Format
-from jobctl.views.live import draw_live
+from jobctl.views.live import draw_live, draws_live
 
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.apply.deployer import Handle
@@ -118,9 +117,9 @@ def _age(started: str | None) -> str:
 
 
 def watch_status(handle: Handle, wide: bool, output: Format) -> None:
-    """Show the state until the job ends: a live table on a terminal, a line (of JSON) for each change elsewhere."""
+    """Show the state until the job ends: a live table on a terminal, a text (or line of JSON) for each change elsewhere."""
     look_on(handle)
-    if output is Format.text and sys.stdout.isatty():
+    if output is Format.text and draws_live():
         _watch_live(handle, wide)
     else:
         _watch_lines(handle, wide, output)
@@ -149,6 +148,7 @@ def _watch_lines(handle: Handle, wide: bool, output: Format) -> None:
             else:
                 console.out(status_text(handle, observed, wide) + "\n")
             last = now
+        console.pass_on()
         if ended(handle, observed):
             return
         pause(max(INTERVAL, handle.interval))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any
 
 from jobctl import console
 from jobctl.jobspec.operations.inspect.as_json import state_json
 from jobctl.options import Format
-from jobctl.views.live import draw_live
+from jobctl.views.live import draw_live, draws_live
 from jobctl.views.status import head_lines
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ def show_top(handle: Handle, output: Format, *, once: bool) -> None:
     elif output is Format.json:
         for load in looks:
             console.out_json_line(load_json(handle, load))
-    elif not once and sys.stdout.isatty():
+    elif not once and draws_live():
         draw_live(load_text(handle, load) for load in looks)
     else:
         for load in looks:

@@ -6,6 +6,7 @@ import queue
 import threading
 from collections.abc import Callable
 
+from jobctl.jobspec.deploy.channels.send import NO_THREAD
 from jobctl.jobspec.deploy.model.notification import Channel, DeliveryResult, Notification
 
 Send = Callable[[Channel, Notification], DeliveryResult]
@@ -38,7 +39,10 @@ class Sending:
             self._results.put((channel.key, message.id, outcome))
 
         self._busy.add(channel.key)
-        threading.Thread(target=work, name="notify-send", daemon=True).start()
+        try:
+            threading.Thread(target=work, name="notify-send", daemon=True).start()
+        except RuntimeError:  # `ulimit -u`: it is tried again, as what nobody takes
+            self._results.put((channel.key, message.id, DeliveryResult(NO_THREAD)))
 
     def finished(self, seconds: float) -> tuple[str, str, DeliveryResult] | None:
         """Wait for the next result: return the channel's key, the message's id and what became of it, None if there is none.

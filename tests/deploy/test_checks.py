@@ -279,6 +279,15 @@ def test_the_few_whose_clock_differs_are_to_blame(skews: dict[str, float], said:
     assert compared("_clocks", seats) == [(name, "clock-skew", text) for name, text in said.items()]
 
 
+@pytest.mark.parametrize(
+    ("images", "odd"), [("xy", {"h1": "y, and x"}), ("yx", {"h1": "x, and y"}), ("yxx", {"h0": "y, and x"}), ("xx", {})]
+)
+def test_of_images_as_frequent_that_of_the_first_host_counts_each_time(images: str, odd: dict[str, str]) -> None:
+    seats = [CheckedHost(cast(Any, Place(f"h{number}")), (), image=image) for number, image in enumerate(images)]
+    said = [(host, "image-differs", f"its image is {text} elsewhere") for host, text in odd.items()]
+    assert compared("_images_alike", seats) == said
+
+
 def test_two_names_of_one_machine() -> None:
     def seat(name: str, engine: str | None, boot: str, root: str = "/var/lib/docker") -> CheckedHost:
         told = engine_kind({"ID": engine, "DockerRootDir": root, "ServerVersion": "26.1.5"})

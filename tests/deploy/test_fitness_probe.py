@@ -59,6 +59,15 @@ def test_storage_is_written_read_and_left_as_it_was(session: ProbeSession, tmp_p
     assert some["bytes"] == probe.PIECE
 
 
+def test_a_disk_that_takes_a_part_of_a_piece_stores_nothing_wrong(tmp_path: Path) -> None:
+    """It is full: here by a limit, which has a write take 2 MiB of the second piece."""
+    limit = ["prlimit", f"--fsize={6 << 20}"]
+    channel = LocalTransport().dial([*limit, sys.executable, "-c", probe_source(), "token"])
+    with closing(ProbeSession("h1", channel, "token")) as full, pytest.raises(HostError, match="File too large"):
+        full.ask("storage", 60, directory=str(tmp_path), name="x", bytes=8 << 20, least=0, seconds=60)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_sender_tells_what_its_kernel_knows_of_the_link(session: ProbeSession) -> None:
     how = {"word": "token", "streams": 1, "seconds": 0.05, "least": 1 << 20}
     other = ProbeSession("other", LocalTransport().dial([sys.executable, "-c", probe_source(), "token"]), "token")
@@ -163,10 +172,24 @@ class Tampered(LocalTransport):
 class AddsWrongly(LocalTransport):
     """A host whose additions are wrong by one."""
 
+    wrong = "return (one + other + 1) & MODULO"
+
     def dial(self, argv: Sequence[str]) -> Any:
         right = "return (one + other) & MODULO"
         assert sum(right in word for word in argv) == 1
-        return super().dial([word.replace(right, "return (one + other + 1) & MODULO") for word in argv])
+        return super().dial([word.replace(right, self.wrong) for word in argv])
+
+
+class EndsAdding(AddsWrongly):
+    """A host whose probe ends as it adds: it has no memory left, say."""
+
+    wrong = "os._exit(1)"
+
+
+class LosesConnections(AddsWrongly):
+    """A host whose connections break as it adds."""
+
+    wrong = "raise ConnectionError"
 
 
 def seat(name: str, directory: Path, transport: LocalTransport) -> CheckedHost:
@@ -219,6 +242,20 @@ def test_a_host_that_adds_wrongly_is_named(tmp_path: Path) -> None:
     }
     assert found["b"].message == "added its numbers to those of other hosts, and the sum is wrong"
     assert (found["a"].message, found["a"].unit) == ("its part of a sum over 3 hosts is right", "s")
+
+
+@pytest.mark.parametrize(
+    ("kind", "verdicts", "hosts"), [(EndsAdding, {"error"}, {"c"}), (LosesConnections, {"skipped"}, {"a", "b", "c"})]
+)
+def test_of_a_sum_that_comes_to_nothing_no_host_is_accused_but_one_whose_probe_ends(
+    kind: type[LocalTransport], verdicts: set[str], hosts: set[str], tmp_path: Path
+) -> None:
+    """Each waits for the next, so all of them fail."""
+    kinds = {"a": LocalTransport, "b": LocalTransport, "c": kind}
+    check = FitnessCheck(None, [seat(name, tmp_path, kind(name)) for name, kind in kinds.items()], "quick", tmp_path)
+    check.effort = replace(check.effort, **SHORT)
+    found = [one for one in check.run() if one.check == "collective"]
+    assert (len(found), {one.verdict for one in found}, {one.host for one in found} <= hosts) == (1, verdicts, True)
 
 
 def test_a_host_that_cannot_listen_at_its_address_is_left_out(tmp_path: Path) -> None:

@@ -61,6 +61,12 @@ def test_numbers_that_differ_have_their_median() -> None:
     assert (found.value, found.median, found.unit) == (48.0, 96.0, "cores")
 
 
+def test_of_two_hosts_the_lesser_one_is_told_what_the_other_has() -> None:
+    """Their mean is what none of them has."""
+    found = [(one.verdict, one.message) for one in compare({"a": inventory(cores=48.0), "b": inventory()})]
+    assert found == [("warning", "cores: 48, and 96 elsewhere"), ("ok", "like the others")]
+
+
 def test_a_device_that_no_job_should_use() -> None:
     ecc, retires = {"ecc.errors.uncorrected.volatile.total": "3"}, {"retired_pages.pending": "Yes"}
     found = [(one.verdict, one.message) for one in compare({"a": inventory({}, ecc), "b": inventory(retires)})]

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from jobctl.jobspec.deploy.channels.send import send
 from jobctl.jobspec.deploy.model.notification import Channel, DeliveryResult, Notification
 from jobctl.jobspec.deploy.store import events
 from jobctl.jobspec.deploy.store.jobdir import JobDir
@@ -282,6 +283,33 @@ def test_a_slow_channel_delays_no_other(tmp_path: Path) -> None:
         finally:
             over.set()
         assert turn.result(PROMPT) is None
+
+
+@pytest.mark.parametrize("name", ["notify-send", "notify-channel"])
+def test_a_machine_that_starts_no_thread_for_a_moment_loses_nothing(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`ulimit -u` of a login node: what tells people would end, and nobody would hear of anything before the job's end."""
+    job, clock, start, full = job_in(tmp_path), HandClock(), threading.Thread.start, [True]
+    out = tmp_path / "told"
+    way = replace(HOOK, kind="command", how={"argv": ["sh", "-c", f"cat > {out}"], "directory": "/"})
+
+    def started(thread: threading.Thread) -> None:
+        if thread.name == name and full and full.pop():
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", started)
+    keep_channels(job, "demo-1", (way,))
+    happens(job, 5.0, "failed", "job failed")
+    teller = Teller(job, clock, send)
+    assert teller.tell() == 1.0
+    assert not out.exists()
+    clock.sleep(1.0)
+    assert teller.tell() is None
+    assert json.loads(out.read_text())["event"] == "failed"
+    (problem,) = (event["message"] for event in events.read(job.events)[0] if event["event"] == "notify-failed")
+    assert "starts no other thread; tries again" in problem
 
 
 def test_a_teller_that_cannot_write_sends_nothing_twice_at_a_time(

@@ -13,6 +13,8 @@ _WAYS = {"webhook": post, "command": run, "email": send_mail}
 # Seconds for all of it. Webhooks and mail servers have a time-out for each word that they say, and may say many.
 LIMITS = {"webhook": 20.0, "command": 70.0, "email": 60.0}
 
+NO_THREAD = "this machine starts no other thread"
+
 
 def send(channel: Channel, message: Notification) -> DeliveryResult:
     """Tell `message` through `channel`. Never raises: what went wrong is in the result."""
@@ -26,6 +28,9 @@ def send(channel: Channel, message: Notification) -> DeliveryResult:
 
     limit = LIMITS[channel.kind]
     thread = threading.Thread(target=work, name="notify-channel", daemon=True)
-    thread.start()
+    try:
+        thread.start()
+    except RuntimeError:
+        return DeliveryResult(NO_THREAD)
     thread.join(limit)
     return found[0] if found else DeliveryResult(f"it was not done after {limit:g} s")

@@ -7,37 +7,31 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
+from jobctl.jobspec.deploy.check.cut_off import HINT, cut_off
 from jobctl.jobspec.deploy.check.survey import CheckedHost, Found, Survey
 from jobctl.jobspec.deploy.model.finding import Finding
+
+T = TypeVar("T")
 
 SKEW = 0.5  # seconds between the clocks of two hosts
 
 
 def _reachability(run: Survey, seats: Sequence[CheckedHost]) -> Found:
-    """Say who is cut off. A link has two ends: the host that most others have no link with is to blame, then the next.
-
-    A host that has an error of its own explains its missing links.
-    """
+    """Say who is cut off. A host that has an error of its own explains its missing links."""
     met = {seat.name: seat.probe["meet"] for seat in seats if seat.probe and seat.probe["meet"]}
     cut = [(a, b, why) for a, meeting in met.items() for b, why in meeting["unreached"].items()]
-    blamed = {seat.name for seat in seats if seat.name not in met or met[seat.name]["listen"]}
-    explained = set(blamed)
+    explained = {seat.name for seat in seats if seat.name not in met or met[seat.name]["listen"]}
     order = list(met)
-    while left := [(a, b) for a, b, _ in cut if a not in blamed and b not in blamed]:
-        # Of two hosts with as many cut links, the one that is not reached, and then the later one, gives way.
-        ends, inner = Counter(host for link in left for host in link), Counter(b for _, b in left)
-        blamed.add(max(order, key=lambda host: (ends[host], inner[host], order.index(host))))
+    blamed = cut_off([(a, b) for a, b, _ in cut], order, explained)
     for host in order:
-        if host not in blamed:
-            yield Finding(host, "network", "ok", f"reaches all others; they reach it at port {met[host]['port']}")
-        elif host not in explained:
+        if host in blamed:
             inward = [f"{a} cannot reach it ({why})" for a, b, why in cut if b == host and a not in explained]
             outward = [f"it cannot reach {b} ({why})" for a, b, why in cut if a == host and b not in explained]
-            hint = (
-                "is a firewall between them, or the wrong `addr=` in the hosts file? Ports 20000-29999 have to be open"
-            )
-            yield Finding(host, "network", "error", ", ".join(inward + outward), "unreachable-peers", hint)
+            yield Finding(host, "network", "error", ", ".join(inward + outward), "unreachable-peers", HINT)
+        elif host not in explained:
+            yield Finding(host, "network", "ok", f"reaches all others; they reach it at port {met[host]['port']}")
 
 
 def _same_machine(run: Survey, seats: Sequence[CheckedHost]) -> Found:
@@ -79,16 +73,10 @@ def _usual_clock(skews: Mapping[str, float], usual: float) -> str:
 
 
 def _images_alike(run: Survey, seats: Sequence[CheckedHost]) -> Found:
-    found = {seat.name: seat.image for seat in seats if seat.image}
-    ids = sorted(set(found.values()), key=lambda image: -sum(1 for other in found.values() if other == image))
-    if len(ids) < 2:
-        return
-    for name, image in found.items():
-        if image != ids[0]:
-            text = f"its image is {_short(image)}, that of most others {_short(ids[0])}"
-            yield Finding(
-                name, "image", "warning", text, "image-differs", "`pull: always`, or load the same one everywhere"
-            )
+    for name, image, usual in _unusual({seat.name: seat.image for seat in seats if seat.image}):
+        text = f"its image is {_short(image)}, and {_short(usual)} elsewhere"
+        hint = "`pull: always`, or load the same one everywhere"
+        yield Finding(name, "image", "warning", text, "image-differs", hint)
 
 
 def _short(image: str) -> str:
@@ -102,15 +90,16 @@ def _mtus(run: Survey, seats: Sequence[CheckedHost]) -> Found:
             name = seat.nodes[0].launch.interface or seat.facts.addresses.get(seat.nodes[0].host.address)
             if name is not None and name in seat.facts.mtu:
                 found[seat.name] = seat.facts.mtu[name]
-    if len(set(found.values())) < 2:
-        return
-    usual = max(set(found.values()), key=lambda mtu: sum(1 for other in found.values() if other == mtu))
-    for host, mtu in found.items():
-        if mtu != usual:
-            text = f"the MTU of its interface is {mtu}, that of most others {usual}"
-            yield Finding(
-                host, "interface", "warning", text, "mtu-differs", "large packets vanish: set the same everywhere"
-            )
+    for host, mtu, usual in _unusual(found):
+        text = f"the MTU of its interface is {mtu}, and {usual} elsewhere"
+        hint = "large packets vanish: set the same everywhere"
+        yield Finding(host, "interface", "warning", text, "mtu-differs", hint)
+
+
+def _unusual(found: Mapping[str, T]) -> list[tuple[str, T, T]]:
+    """Return the hosts that have another value than most, with theirs and that; of values as frequent the first host's counts."""
+    usual = next((value for value, _ in Counter(found.values()).most_common(1)), None)
+    return [(host, value, usual) for host, value in found.items() if usual is not None and value != usual]
 
 
 OF_ALL: tuple[Callable[[Survey, Sequence[CheckedHost]], Found], ...] = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from statistics import median
+from statistics import median_high
 
 from jobctl.jobspec.deploy.check.fitness.device_tools import device_states, driver_errors
 from jobctl.jobspec.deploy.model.finding import Finding
@@ -68,9 +68,9 @@ def _broken(said: Json) -> Iterator[str]:
 
 
 def _usual(values: list[float | str]) -> float | str:
-    """Return the median of numbers, or the most frequent value, of several the first."""
+    """Return the median of numbers, of two in the middle the larger one, so that a host has it; or the most frequent value."""
     numbers = [value for value in values if isinstance(value, float)]
-    return float(median(numbers)) if len(numbers) == len(values) else Counter(values).most_common(1)[0][0]
+    return median_high(numbers) if len(numbers) == len(values) else Counter(values).most_common(1)[0][0]
 
 
 def _differs(value: float | str, usual: float | str) -> bool:

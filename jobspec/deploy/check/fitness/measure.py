@@ -230,14 +230,17 @@ class FitnessCheck:
         return {(host, ""): one.speed for host, one in speeds.items()}
 
     def _sum(self, network: HostNetwork) -> None:
-        if len(network.sessions) < 2:
+        if len(network.able) < 2:
             return
         try:
             said = network.add_up()
         except HostError as error:
-            self._note(of_error(error.host, "collective", error))
+            found = of_error(error.host, "collective", error)
+            # Where each waits for the next, the one that tells of it first need not be the one to blame.
+            broken = network.sessions[error.host].broken
+            self._note(found if broken else replace(found, verdict="skipped", code=None))
             return
-        own = self._framework_sum()
+        own = self._framework_sum(network.able)
         for finding in own.findings() if own is not None else ():
             self._note(finding)
         for finding in sum_findings(said):
@@ -245,15 +248,15 @@ class FitnessCheck:
                 finding = replace(finding, message=told(finding, own))
             self._note(finding)
 
-    def _framework_sum(self) -> FrameworkSum | None:
+    def _framework_sum(self, sessions: Mapping[str, ProbeSession]) -> FrameworkSum | None:
         """Return what adds up by the framework's own collectives; None where there is none, or its import takes too long."""
-        if self.plan is None or self.plan.mode != "collective" or any(not self.seats[h].nodes for h in self.sessions):
+        if self.plan is None or self.plan.mode != "collective" or any(not self.seats[h].nodes for h in sessions):
             return None
         program = framework(self.plan.framework).programs.sum
-        kinds = {_kind(self.seats[host]) for host in self.sessions}
-        if program is None or len(self.sessions) < 2 or (kinds == {"cpu"} and self.mode == "quick"):
+        kinds = {_kind(self.seats[host]) for host in sessions}
+        if program is None or (kinds == {"cpu"} and self.mode == "quick"):
             return None
-        return FrameworkSum(self.sessions, self.seats, program)
+        return FrameworkSum(sessions, self.seats, program)
 
     def _take(self, host: str, measured: HostValues) -> None:
         for check, text in measured.wrong:

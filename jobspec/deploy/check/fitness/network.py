@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from jobctl.jobspec.deploy.check.cut_off import HINT, cut_off
 from jobctl.jobspec.deploy.check.fitness.effort import Effort
 from jobctl.jobspec.deploy.check.fitness.findings import HINTS, WRONG, significant
 from jobctl.jobspec.deploy.check.fitness.links import (
@@ -53,6 +54,7 @@ class HostNetwork:
         self.machine = {host: number for number, hosts in enumerate(machines) for host in hosts}
         self.crowded = {number for number, hosts in enumerate(machines) if len(hosts) > 1}
         self.failed: dict[str, DeployError] = {}
+        self.cut: dict[Pair, HostError] = {}  # why nothing came through, by sender and receiver
         self.tries: dict[Pair, list[LinkTransfer]] = {}  # by sender and receiver
         self.pairs: dict[Pair, LinkSpeed] = {}
 
@@ -70,7 +72,27 @@ class HostNetwork:
                 break
             for pairs in apart(list(ways)):
                 self.pairs.update(self._round(pairs, ways))
+        self.failed.update(self._cut_off())
         return by_host(self.pairs)
+
+    def _cut_off(self) -> dict[str, DeployError]:
+        """Return why hosts take part no more: they do not answer, or are to blame for links that carry nothing."""
+        broken = {error.host: error for error in self.cut.values() if self.sessions[error.host].broken}
+        cut = {way: error for way, error in self.cut.items() if way not in self.tries and broken.keys().isdisjoint(way)}
+        found: dict[str, DeployError] = dict(broken)
+        for host in cut_off(cut, list(self.sessions), ()):
+            told = [(a, b, error.cause) for (a, b), error in cut.items() if host in (a, b)]
+            words = [
+                f"{a} cannot send to it ({why})" if b == host else f"it cannot send to {b} ({why})"
+                for a, b, why in told
+            ]
+            found[host] = HostError(host, "unreachable-peers", ", ".join(words), HINT)
+        return found
+
+    @property
+    def able(self) -> dict[str, ProbeSession]:
+        """The hosts that have failed in nothing: one that is cut off would have the others fail, too."""
+        return {host: session for host, session in self.sessions.items() if host not in self.failed}
 
     def _round(self, pairs: Sequence[Pair], ways: Mapping[Pair, Sequence[Pair]] | None = None) -> Measured:
         """Measure pairs side by side; those that have a crowded machine in common in turn, since they share its cores.
@@ -97,7 +119,9 @@ class HostNetwork:
         return LinkSpeed.of(ways[0], ways[1])
 
     def _direction(self, sender: str, receiver: str) -> None:
-        """Measure what one host sends to another."""
+        """Measure what one host sends to another; nothing if the probe of one hangs, for which each question waits."""
+        if self.sessions[sender].broken or self.sessions[receiver].broken:
+            return
         shared = any(self.machine[host] in self.crowded for host in (sender, receiver))
         streams, block = (1, SHARED_BLOCK) if shared else (STREAMS, BLOCK)
         seconds = (self.effort.turn if shared else self.effort).link
@@ -111,7 +135,7 @@ class HostNetwork:
                 )
                 got = receiving.result()
         except HostError as error:
-            self.failed.setdefault(error.host, error)
+            self.cut.setdefault((sender, receiver), error)
             return
         lost = float(sent["again"]) / max(1.0, float(sent["sent"]))
         self.tries.setdefault((sender, receiver), []).append(
@@ -121,10 +145,13 @@ class HostNetwork:
     # The sum.
 
     def add_up(self) -> dict[str, Json]:
-        """Have all hosts add up numbers over all of them; return what each said. Raises DeployError."""
-        hosts = list(self.sessions)
+        """Have all hosts that others reach add up numbers; return what each said.
+
+        Raises DeployError: that of a host whose probe has ended, if there is one. Without it all the others fail, too.
+        """
+        hosts = list(self.able)
         listening = fan_out(hosts, self._listen, AT_ONCE)
-        _raise(listening.failed)
+        self._raise(listening.failed)
         onward = {host: hosts[(number + 1) % len(hosts)] for number, host in enumerate(hosts)}
 
         def reduce(host: str) -> Json:
@@ -135,16 +162,15 @@ class HostNetwork:
             return self.sessions[host].ask("reduce", CALL + seconds, **where, **order)
 
         said = fan_out(hosts, reduce, len(hosts))
-        _raise(said.failed)
+        self._raise(said.failed)
         return dict(said.done)
+
+    def _raise(self, failed: Mapping[str, DeployError]) -> None:
+        for host in sorted(failed, key=lambda host: not self.sessions[host].broken):
+            raise failed[host]
 
     def _listen(self, host: str) -> int:
         return int(self.sessions[host].ask("listen", CALL, address=self.addresses[host])["port"])
-
-
-def _raise(failed: Mapping[str, DeployError]) -> None:
-    for error in failed.values():
-        raise error
 
 
 def link_findings(network: HostNetwork, hosts: Mapping[str, LinkSpeed]) -> Iterator[Finding]:

@@ -288,7 +288,9 @@ def storage(task: Json) -> Json:
     try:
         with open(path, "wb", buffering=0) as file:
             while written < task["bytes"] and (written < task["least"] or time.monotonic() - begin < task["seconds"]):
-                file.write(piece)
+                rest = memoryview(piece)
+                while rest:  # a disk that is nearly full takes a part, and tells why at the next one
+                    rest = rest[file.write(rest) :]
                 os.fdatasync(file.fileno())
                 written += PIECE
             write, write_waited = time.monotonic() - begin, waited() - still
