@@ -48,7 +48,10 @@ def _show_known(output: Format, *, every: bool) -> None:
     """Print the jobs that are up, and with `every` those that are down, too."""
     found = list(_known())
     if every:
-        found = sorted([*({**job, "down": False} for job in found), *_down()], key=lambda job: str(job["job"]))
+        found = sorted(
+            [*({**job, "down": False} for job in found), *_down()],
+            key=lambda job: str(job["job"]),
+        )
     if output is Format.json:
         console.out_json(found)
         return
@@ -79,17 +82,19 @@ def _down() -> Iterator[dict[str, Any]]:
 
 
 def _known() -> Iterator[dict[str, Any]]:
-    """Yield the jobs that are up as data; an error names a job that cannot be seen, and the others follow."""
+    """Yield the jobs that are up as data. The phase of one that cannot be seen is `unknown`, and an error says why."""
     from jobctl.jobspec.operations.inspect.as_json import state_json
     from jobctl.jobspec.operations.inspect.listing import known_jobs
 
     keep = ("job", "framework", "target", "phase", "generation", "replicas", "supervised")
     for job in known_jobs():
+        about = {key: job.about.get(key) for key in ("owner", "spec")}
         if job.error is not None:
             console.error(f"job `{job.name}`: {job.error.message}", job.error.hint)
+            known = {"job": job.name, "target": job.about.get("target"), "phase": "unknown"}
+            yield {**dict.fromkeys(keep), **known, **about}
         elif job.handle is not None and job.observed is not None:
             state = state_json(job.handle, job.observed)
-            about = {key: job.about.get(key) for key in ("owner", "spec")}
             yield {**{key: state[key] for key in keep}, **about}
 
 

@@ -29,7 +29,11 @@ def theirs(jobctl: Any) -> Any:
 @pytest.mark.parametrize("options", [(), ("--all",)])
 def test_unreadable_jobs_hide_no_other(theirs: Any, options: tuple[str, ...]) -> None:
     ran = theirs("list", "-o", "json", *options)
-    assert (ran.code, [job["job"] for job in json.loads(ran.out)]) == (0, ["mine"])
+    jobs = json.loads(ran.out)
+    assert (ran.code, [job["job"] for job in jobs]) == (0, ["mine", "theirs", "theirs-too"])
+    assert [job["phase"] == "unknown" for job in jobs] == [False, True, True]
+    assert len({tuple(job) for job in jobs}) == 1
+    assert [job["down"] for job in jobs] == [False] * 3 if options else "down" not in jobs[0]
     for name, why in (("theirs", "Is a directory"), ("theirs-too", "Too many levels of symbolic links")):
         path = (JOBS / name / "job.json").absolute()
         assert f"error: job `{name}`: cannot read {path}: {why}\n" in ran.err
