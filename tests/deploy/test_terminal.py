@@ -82,8 +82,8 @@ def test_an_output_that_cannot_be_written_is_no_problem_of_the_host(
     host: Ssh, monkeypatch: pytest.MonkeyPatch, number: int, kind: type[OSError]
 ) -> None:
     feed(monkeypatch, os.open("/dev/null", os.O_RDONLY))
-    with monkeypatch.context() as patch, pytest.raises(kind) as caught:
-        patch.setattr("sys.stdout", Unwritable(number))
+    monkeypatch.setattr("sys.stdout", Unwritable(number))
+    with pytest.raises(kind) as caught:
         host.interact(["yes"])
     assert (caught.value.errno, caught.value.filename) == (number, "standard output")
     assert host.run(["echo", "on"]).out == b"on\n"
