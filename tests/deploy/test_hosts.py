@@ -268,3 +268,17 @@ def test_a_version_that_begins_goes_on_with_the_newest_of_an_output_file(
     copied = (work / "code" / "v2" / "deep" / "a 1.txt").stat()
     assert (copied.st_mtime, copied.st_mode & 0o060) == (1.0, 0o060)
     assert not (work / "code" / "v2" / "train.py").exists()
+
+
+def test_outputs_are_fetched_where_no_node_is_any_more(
+    hosts: Hosts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`scale` has taken the node away, and left its outputs."""
+    monkeypatch.setattr(Hosts, "observe", lambda hosts: look(hosts, h0=HostError("h0", "unreachable", "no route")))
+    with pytest.raises(HostError, match="no route"):  # what it has is not known
+        hosts.fetch(tmp_path / "into")
+    left = Path(hosts.host_jobs["s0"].work) / "outputs" / "runs"
+    left.mkdir(parents=True)
+    (left / "3.pt").touch()
+    assert hosts.fetch(tmp_path / "into") == {"files": 1, "hosts": 1}
+    assert (tmp_path / "into" / "outputs" / "s0" / "runs" / "3.pt").exists()

@@ -78,9 +78,16 @@ def _not_written(host: str, error: Exception) -> HostError:
     """Return the error of a host whose files cannot be written here: it sends what is no archive, or the disk is full."""
     if not isinstance(error, OSError):
         return HostError(host, "not-collected", f"what it sent as logs and outputs cannot be unpacked: {error}")
-    hint = "make room on this machine" if error.errno in (errno.ENOSPC, errno.EDQUOT) else None
+    hint = _HINTS.get(error.errno or 0)
     cause = f"its logs and outputs cannot be written here: {error.filename}: {error.strerror}"
     return HostError(host, "not-collected", cause, hint)
+
+
+_HINTS = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "make room on this machine"),
+    # What was a folder on the host when it was fetched before is none now, or the other way round.
+    **dict.fromkeys((errno.EISDIR, errno.ENOTDIR, errno.EEXIST), "remove it, or fetch into another folder"),
+}
 
 
 class _Reader:
@@ -100,7 +107,7 @@ class _Reader:
             try:
                 data = self._channel.recv(min(size, 65536))
             except (OSError, EOFError) as error:
-                raise self._lost(f": {error}") from error
+                raise self._lost(f": {str(error) or 'nothing came any more'}") from error
             self.ended = not data
             parts.append(data)
             size -= len(data)
@@ -154,6 +161,10 @@ def _write(archive: tarfile.TarFile, member: tarfile.TarInfo, into: Path) -> Non
     """Write a file, never through a link or into another name of what was fetched before; half of it does not stay."""
     path = into / member.name
     with told_of(path):
+        for parent in [into / one for one in reversed(path.relative_to(into).parents[:-1])]:
+            if parent.is_symlink():  # fetched before it was a folder on the host
+                parent.unlink()
+        path.parent.mkdir(parents=True, exist_ok=True)  # for another host at the same time, perhaps
         path.unlink(missing_ok=True)
         try:
             archive.extract(member, into, filter="data")
