@@ -69,6 +69,7 @@ _BY_CLASS = {
     f"{_PARAMIKO}ChannelException": Problem(
         "too-many-sessions", "sshd gives no session: {error}", "see MaxSessions in sshd_config"
     ),
+    f"{_PARAMIKO}ProxyCommandFailure": Problem("unreachable", "{error.error}", "{try_it}"),
     "socket.gaierror": Problem(
         "unknown-name", "its name cannot be resolved", "is it right? HostName in the SSH configuration"
     ),
@@ -154,7 +155,7 @@ def login_ended(host: str, code: int, said: bytes) -> HostError:
     return HostError(
         host,
         "login-ends",
-        f"its login ends before it runs a command, with exit code {code}{_printed(said)}",
+        f"its login ends before it runs a command, with exit code {code}{printed(said)}",
         "a `.bashrc` that exits (or starts another shell), or a forced command, does that:"
         " put `case $- in *i*) ;; *) return ;; esac` at its top",
     )
@@ -165,7 +166,7 @@ def login_hangs(host: str, seconds: float, said: bytes) -> HostError:
     return HostError(
         host,
         "silent",
-        f"its login has run no command within {seconds:g} s{_printed(said)}",
+        f"its login has run no command within {seconds:g} s{printed(said)}",
         "look at what its `.bashrc` does: it may wait for somebody, for a network file system, or start another shell",
     )
 
@@ -201,7 +202,8 @@ def not_through(host: str, jump: str, reason: str) -> HostError:
     return HostError(host, "unreachable", f"its jump host {jump} cannot connect to it: {reason}", hint)
 
 
-def _printed(said: bytes) -> str:
+def printed(said: bytes) -> str:
+    """Return what was printed as the end of a sentence that a terminal can show, "" for nothing."""
     text = " ".join(said.decode("utf-8", "replace").split())
     shown = "".join(c if c.isprintable() else "?" for c in text[:QUOTED])
     return f"; it printed `{shown}`" if shown else ""
