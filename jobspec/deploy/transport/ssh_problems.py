@@ -171,12 +171,24 @@ def login_hangs(host: str, seconds: float, said: bytes) -> HostError:
     )
 
 
-def host_key_unreadable(host: str, place: str) -> HostError:
-    """Return the error for a host whose key may be known in a line that cannot be read; `place` is FILE:LINE."""
-    message = f"its host key is not known here: {place}, which may be its line, cannot be read"
+def host_key_unreadable(host: str, place: str, *, whole: bool = False) -> HostError:
+    """Return the error for a host whose key may be known in a line that cannot be read; `place` is FILE:LINE.
+
+    Of a `whole` FILE no line can be read.
+    """
+    may = "have its line" if whole else "be its line"
+    message = f"its host key is not known here: {place}, which may {may}, cannot be read"
+    line = "correct that line, or remove it and compare the key as a new one"
     return HostError(
-        host, "host-key-unknown", message, "correct that line, or remove it and compare the key as a new one"
+        host, "host-key-unknown", message, f"`ls -l {shlex.quote(place)}` shows who may" if whole else line
     )
+
+
+def host_key_unwritten(host: str, file: str, reason: str) -> HostError:
+    """Return the error for a host whose new key would be trusted, but not known the next time."""
+    message = f"its new host key cannot be written into {file}: {reason}"
+    hint = "add it there, or name a file that can be written with UserKnownHostsFile in the SSH configuration"
+    return HostError(host, "host-key-unknown", message, hint)
 
 
 def host_key_revoked(host: str) -> HostError:
