@@ -8,6 +8,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import paramiko
 import pytest
@@ -110,10 +111,10 @@ def test_a_file_that_cannot_be_read_keeps_no_known_host_out_and_lets_no_new_one_
     closed, read = tmp_path / "closed", Path.read_text
     closed.touch()
 
-    def refuse(path: Path, *how: str) -> str:
+    def refuse(path: Path, *how: Any, **also: Any) -> str:
         if path == closed:
             raise PermissionError(13, "Permission denied", str(path))
-        return read(path, *how)
+        return read(path, *how, **also)
 
     monkeypatch.setattr(Path, "read_text", refuse)
     server.config = f"UserKnownHostsFile {server.known_hosts} {closed}"
