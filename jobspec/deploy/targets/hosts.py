@@ -82,7 +82,7 @@ class Hosts:
 
     def has_files(self) -> bool:
         """Say whether a host has a work directory of the job, as last observed."""
-        return any(seen.there for seen in self.fleet.seen.values())
+        return bool(self.fleet.hosts_with_files())
 
     def preconnect(self) -> None:
         """Connect to the hosts that are asked first, in the background: there is something else to do before."""
@@ -336,11 +336,8 @@ class Hosts:
     def fetch(self, into: Path) -> dict[str, int]:
         """Copy logs and outputs of all hosts that answer, also where no node is any more; those of a node are in its folder."""
         self.observe()
-        there = [host for host, seen in self.fleet.seen.items() if seen.there]
-        outcome = self.fleet.on(there, lambda host_job: collect(host_job, into))
+        outcome = self.fleet.on(self.fleet.hosts_with_files(), lambda host_job: collect(host_job, into))
         self.fleet.down = {**self.fleet.down, **self.fleet.failures(outcome)}
-        count = sum(outcome.done.values())
-        if not count:
-            for error in self.fleet.down.values():
-                raise error
+        if not (count := sum(outcome.done.values())) and self.fleet.down:
+            raise next(iter(self.fleet.down.values()))
         return {"files": count, "hosts": sum(1 for files in outcome.done.values() if files)} if count else {}

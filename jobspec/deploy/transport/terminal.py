@@ -75,7 +75,7 @@ def _join(channel: Any, ask: Callable[[], None]) -> None:
 
 
 class _Typed:
-    """What comes on stdin, and is passed on as fast as the command reads it: who does not print meanwhile waits for ever."""
+    """This process's stdin, for a command that may read on only once what it has printed is taken from it."""
 
     def __init__(self, channel: Any) -> None:
         self._channel, self._ended = channel, False
