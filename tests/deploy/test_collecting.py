@@ -14,9 +14,11 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
+from jobctl.jobspec.deploy.host import collecting
 from jobctl.jobspec.deploy.host.collecting import collect
 from jobctl.jobspec.deploy.host.containers import Containers
 from jobctl.jobspec.deploy.host.host_job import HostJob
@@ -195,17 +197,15 @@ def test_a_connection_that_is_lost_is_noticed(
 def test_a_connection_that_breaks_off_is_noticed(
     host_job: HostJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Broken(socket.socket):
-        def recv(self, *size: int) -> bytes:
-            raise ConnectionResetError(104, "Connection reset by peer")
-
-        def silent(self) -> bytes:
-            raise TimeoutError  # as Paramiko does, without words
-
-    host_job.transport.dial = lambda argv: Broken()  # type: ignore[method-assign]
+    broken, gone = mock.Mock(), HostError("h1", "lost", "its link is dead")
+    broken.recv.side_effect = ConnectionResetError(104, "Connection reset by peer")
+    monkeypatch.setattr(host_job.transport, "dial", lambda argv: broken)
     assert "Connection reset by peer" in refused(host_job, tmp_path / "into").message
-    monkeypatch.setattr(Broken, "recv", lambda self, size: self.silent())
-    assert refused(host_job, tmp_path / "into").message.endswith("were read: nothing came any more")
+    broken.recv.side_effect = TimeoutError()  # as Paramiko has it, without words
+    monkeypatch.setattr(host_job.transport, "run", mock.Mock(side_effect=gone))
+    assert refused(host_job, tmp_path / "into") is gone
+    monkeypatch.setattr(collecting, "STARTING", 0.0)
+    assert "were read: nothing has come for 0 s" in refused(host_job, tmp_path / "into").message
 
 
 def test_down_keeps_what_it_could_not_fetch_and_can_be_repeated(
