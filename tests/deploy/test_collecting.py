@@ -14,9 +14,11 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
+from jobctl.jobspec.deploy.host import collecting
 from jobctl.jobspec.deploy.host.collecting import collect
 from jobctl.jobspec.deploy.host.containers import Containers
 from jobctl.jobspec.deploy.host.host_job import HostJob
@@ -192,13 +194,18 @@ def test_a_connection_that_is_lost_is_noticed(
     assert sorted(fetched(tmp_path / "into")) == left
 
 
-def test_a_connection_that_breaks_off_is_noticed(host_job: HostJob, tmp_path: Path) -> None:
-    class Broken(socket.socket):
-        def recv(self, *size: int) -> bytes:
-            raise ConnectionResetError(104, "Connection reset by peer")
-
-    host_job.transport.dial = lambda argv: Broken()  # type: ignore[method-assign]
+def test_a_connection_that_breaks_off_is_noticed(
+    host_job: HostJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken, gone = mock.Mock(), HostError("h1", "lost", "its link is dead")
+    broken.recv.side_effect = ConnectionResetError(104, "Connection reset by peer")
+    monkeypatch.setattr(host_job.transport, "dial", lambda argv: broken)
     assert "Connection reset by peer" in refused(host_job, tmp_path / "into").message
+    broken.recv.side_effect = TimeoutError()  # as Paramiko has it, without words
+    monkeypatch.setattr(host_job.transport, "run", mock.Mock(side_effect=gone))
+    assert refused(host_job, tmp_path / "into") is gone
+    monkeypatch.setattr(collecting, "STARTING", 0.0)
+    assert "were read: nothing has come for 0 s" in refused(host_job, tmp_path / "into").message
 
 
 def test_down_keeps_what_it_could_not_fetch_and_can_be_repeated(
@@ -333,6 +340,20 @@ def test_nothing_is_written_through_a_link(host_job: HostJob, tmp_path: Path) ->
     change(host_job, archive(("outputs/l", "m"), ("outputs/l", None), ("outputs/l", "n")))
     assert collect(host_job, tmp_path / "into") == 3
     assert fetched(tmp_path / "into") == {"outputs/h1/l": "-> n"}
+
+
+def test_a_folder_that_was_a_link_when_it_was_fetched_before(host_job: HostJob, tmp_path: Path) -> None:
+    into, there = tmp_path / "into", tmp_path / "work" / "outputs"
+    write(there, "5/a")
+    (there / "latest").symlink_to("5")
+    collect(host_job, into)
+    (there / "latest").unlink()
+    write(there, "latest/a")
+    collect(host_job, into)
+    assert fetched(into / "outputs") == {"h1/5/a": "5/a", "h1/latest/a": "latest/a"}
+    (there / "latest").rename(there / "old")
+    write(there, "latest")
+    assert refused(host_job, into).hint == "remove it, or fetch into another folder"  # which is a file now
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from contextlib import ExitStack
 from dataclasses import replace
@@ -23,10 +24,12 @@ from jobctl.jobspec.deploy.store import lock
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.deploy.store.lock import Locked, read_holder
 from jobctl.jobspec.deploy.targets.hosts import Hosts
+from jobctl.jobspec.deploy.targets.launcher_containers import LauncherContainers
 from jobctl.jobspec.deploy.targets.launchers import Launchers
 from jobctl.jobspec.deploy.targets.provision import artefacts
 from jobctl.jobspec.deploy.transport.local import LocalTransport
 from jobctl.jobspec.plan.generation import Generation, first_generation
+from jobctl.jobspec.plan.sent import Code
 from jobctl.jobspec.spec.hosts import Host
 
 from .test_executor import TWO
@@ -239,3 +242,43 @@ def test_a_launcher_knows_what_runs_without_its_node(
     start = Step("start", "node 1 on h1", "not running", 1, host="h1")
     assert dict(Launchers(hosts.fleet, starter).apply([start], None)) == {}  # type: ignore[arg-type]
     assert starter.found == {"h1": known}
+
+
+def test_a_version_that_begins_goes_on_with_the_newest_of_an_output_file(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What ran while it was sent has written on, or it has run before another one did."""
+    host_job = hosts.host_jobs["h0"]
+    work = Path(host_job.work)
+    for moment, name in enumerate(
+        ("v2/deep/a 1.txt", "v1/deep/a 1.txt", "v1/mine", "v2/mine", "v1/none", "v1/train.py")
+    ):
+        path = work / "code" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(name)
+        os.utime(path, (moment, moment))
+    (work / "code" / "v2" / "deep").chmod(0o2770)
+    (work / ".results").write_bytes(b"./deep/a 1.txt\0./mine\0./none\0./new\0")
+    monkeypatch.setattr(HostJob, "start", lambda job, node, image: None)
+    for version in ("v3", "v2"):  # v3 is not there
+        hosts.plan = replace(TWO, code=Code("/code", "/workspace", (), results=("deep/a 1.txt",), version=version))
+        LauncherContainers(hosts.fleet).start(host_job, 0, Image("image", (), ()))
+    there = {name: (work / "code" / "v2" / name).read_text() for name in ("deep/a 1.txt", "mine", "none")}
+    assert there == {"deep/a 1.txt": "v1/deep/a 1.txt", "mine": "v2/mine", "none": "v1/none"}
+    copied = (work / "code" / "v2" / "deep" / "a 1.txt").stat()
+    assert (copied.st_mtime, copied.st_mode & 0o060) == (1.0, 0o060)
+    assert not (work / "code" / "v2" / "train.py").exists()
+
+
+def test_outputs_are_fetched_where_no_node_is_any_more(
+    hosts: Hosts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`scale` has taken the node away, and left its outputs."""
+    monkeypatch.setattr(Hosts, "observe", lambda hosts: look(hosts, h0=HostError("h0", "unreachable", "no route")))
+    with pytest.raises(HostError, match="no route"):  # what it has is not known
+        hosts.fetch(tmp_path / "into")
+    left = Path(hosts.host_jobs["s0"].work) / "outputs" / "runs"
+    left.mkdir(parents=True)
+    (left / "3.pt").touch()
+    assert hosts.fetch(tmp_path / "into") == {"files": 1, "hosts": 1}
+    assert (tmp_path / "into" / "outputs" / "s0" / "runs" / "3.pt").exists()

@@ -8,6 +8,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import paramiko
 import pytest
@@ -101,6 +102,36 @@ def test_a_damaged_line_of_another_host_keeps_no_new_one_out(server: Loopback) -
     with server.client(accept_new=True) as there:
         assert there.run(["echo", "one"]).out == b"one\n"
     assert server.known_hosts.read_text() == text + server.line()
+
+
+@pytest.mark.parametrize("accept_new", [False, True])
+def test_a_file_that_cannot_be_read_keeps_no_known_host_out_and_lets_no_new_one_in(
+    server: Loopback, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, accept_new: bool
+) -> None:
+    closed, read = tmp_path / "closed", Path.read_text
+    closed.touch()
+
+    def refuse(path: Path, *how: Any, **also: Any) -> str:
+        if path == closed:
+            raise PermissionError(13, "Permission denied", str(path))
+        return read(path, *how, **also)
+
+    monkeypatch.setattr(Path, "read_text", refuse)
+    server.config = f"UserKnownHostsFile {server.known_hosts} {closed}"
+    place = f"its host key is not known here: {closed}, which may have its line, cannot be read"
+    with warned(str(closed)):
+        error = refusal(server, accept_new=accept_new)
+    assert (error.code, error.cause) == ("host-key-unknown", place)
+    server.known_hosts.write_text(server.line())
+    with server.client(accept_new=accept_new) as there:
+        assert there.run(["echo", "one"]).out == b"one\n"
+
+
+def test_a_new_key_that_cannot_be_written_down_is_refused(server: Loopback) -> None:
+    server.known_hosts.mkdir()
+    error = refusal(server, "StrictHostKeyChecking no")
+    assert error.message == f"h1: its new host key cannot be written into {server.known_hosts}: Is a directory"
+    assert error.code == "host-key-unknown"
 
 
 @pytest.mark.parametrize("known", [False, True])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pwd
+import shutil
 import signal
 import subprocess
 import sys
@@ -251,3 +252,36 @@ def test_a_lock_names_its_user_where_no_variable_does(monkeypatch: pytest.Monkey
     for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
         monkeypatch.delenv(name, raising=False)
     assert lock.who("up")["user"] == pwd.getpwuid(os.getuid()).pw_name
+
+
+@pytest.mark.parametrize("theirs", ["link", "folder", None])
+def test_a_folder_of_somebody_else_gets_neither_lock_nor_secrets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, theirs: str | None
+) -> None:
+    """Where the work directory is shared, they are below /var/tmp, where anybody may make a folder of that name."""
+    uid = f"{os.getpid()}{tmp_path.parent.name.removeprefix('pytest-')}"
+    top = Path(f"/var/tmp/jobctl-{uid}")
+    for name, says in (("stat", "nfs"), ("id", uid)):
+        (tmp_path / name).write_text(f"#!/bin/sh\necho {says}\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    host_job = HostJob(Host("h0", dir=str(tmp_path / "dir")), LocalTransport("h0"), "job", "ssh")
+    (tmp_path / "trap").mkdir()
+    try:
+        if theirs == "link":
+            top.symlink_to(tmp_path / "trap")
+        elif theirs == "folder":
+            if os.geteuid() != 0:
+                pytest.skip("only root makes a folder of somebody else")
+            top.mkdir()
+            os.chown(top, 65534, 65534)
+        if theirs is None:
+            with hostlock.hold_on([host_job], "lock", "up", 0.0):
+                assert (top.stat().st_mode & 0o777, (top / "h0" / "job" / "lock").exists()) == (0o700, True)
+            return
+        with pytest.raises(HostError) as caught, hostlock.hold_on([host_job], "lock", "up", 0.0):
+            pass
+        assert caught.value.message.endswith(f"{top} belongs to somebody else")
+        assert (caught.value.code, list((tmp_path / "trap").iterdir())) == ("no-permission", [])
+    finally:
+        top.unlink() if top.is_symlink() else shutil.rmtree(top)

@@ -71,3 +71,11 @@ def test_they_are_seen_by_their_containers() -> None:
         ObservedService("etcd-1", "etcd", "h1", "lost", reachable=False, reason="h1 cannot be reached"),
     )
     assert (observed.nodes, observed.owners) == ((), frozenset({"me@here"}))
+
+
+def test_who_looks_around_does_not_own_the_job() -> None:
+    """`run` may come from another machine, or another user."""
+    node = SeenContainer(0, "trainer", "c", True, "x", "me@here")
+    look = SeenContainer(-1, "look", "d", True, None, "me@laptop")
+    observed = merge({"h0": HostState((node, look), Control(), {}, there=True)}, {}, {0: "h0"}, supervised=False)
+    assert observed.owners == frozenset({"me@here"})

@@ -27,6 +27,7 @@ class Loopback:
     folder: Path
     port: int
     keys: Keys
+    config: str = ""  # lines of SSH's configuration that come before the others, and so count
 
     @property
     def known_hosts(self) -> Path:
@@ -48,7 +49,7 @@ class Loopback:
         config = self.folder / "config"
         common = [f"HostName 127.0.0.1\nPort {self.port}\nUser anybody\nIdentityFile {self.keys.user_file}"]
         common += ["IdentitiesOnly yes", f"UserKnownHostsFile {self.known_hosts}"]
-        config.write_text("\n".join(["Host h1", *common, *lines, ""]))
+        config.write_text("\n".join(["Host h1", self.config, *common, *lines, ""]))
         there = Ssh(Host("h1"), SshOptions(config, accept_new))
         try:
             yield there

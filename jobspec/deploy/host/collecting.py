@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import secrets
 import tarfile
+import time
 from collections.abc import Iterable, Sequence
 from itertools import takewhile
 from pathlib import Path, PurePosixPath
@@ -19,12 +20,14 @@ from jobctl.jobspec.deploy.host.scripts import SCRIPTS, python
 from jobctl.jobspec.deploy.model.container import SeenContainer
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.store.files import told_of
+from jobctl.jobspec.deploy.transport.base import FIRST_ANSWER
 from jobctl.jobspec.render.artefact import folder
 
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.host.host_job import HostJob
 
 _CHUNK = 1 << 18  # bytes that are read at a time
+LOOK = 15.0  # seconds without anything, after which it is asked whether the host is there at all
 _TAIL = 1 << 17  # bytes, more than what comes behind an archive
 
 
@@ -78,9 +81,16 @@ def _not_written(host: str, error: Exception) -> HostError:
     """Return the error of a host whose files cannot be written here: it sends what is no archive, or the disk is full."""
     if not isinstance(error, OSError):
         return HostError(host, "not-collected", f"what it sent as logs and outputs cannot be unpacked: {error}")
-    hint = "make room on this machine" if error.errno in (errno.ENOSPC, errno.EDQUOT) else None
+    hint = _HINTS.get(error.errno or 0)
     cause = f"its logs and outputs cannot be written here: {error.filename}: {error.strerror}"
     return HostError(host, "not-collected", cause, hint)
+
+
+_HINTS = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "make room on this machine"),
+    # What was a folder on the host when it was fetched before is none now, or the other way round.
+    **dict.fromkeys((errno.EISDIR, errno.ENOTDIR, errno.EEXIST), "remove it, or fetch into another folder"),
+}
 
 
 class _Reader:
@@ -89,7 +99,7 @@ class _Reader:
     def __init__(self, host_job: HostJob) -> None:
         self._host_job, self._mark = host_job, secrets.token_hex(16)
         self._channel = host_job.transport.dial(SCRIPTS.argv("collect", str(host_job.work), self._mark))
-        self._channel.settimeout(STARTING)
+        self._channel.settimeout(LOOK)
         self._tail = b""  # the last of what came
         self.ended = False
 
@@ -97,16 +107,25 @@ class _Reader:
         """Return so many bytes, fewer only at the end. Raises HostError if the connection is lost and that shows."""
         parts = []
         while size > 0 and not self.ended:
-            try:
-                data = self._channel.recv(min(size, 65536))
-            except (OSError, EOFError) as error:
-                raise self._lost(f": {error}") from error
+            data = self._receive(min(size, 65536))
             self.ended = not data
             parts.append(data)
             size -= len(data)
         read = b"".join(parts)
         self._tail = (self._tail + read)[-_TAIL:]
         return read
+
+    def _receive(self, size: int) -> bytes:
+        began = time.monotonic()
+        while True:
+            try:
+                return bytes(self._channel.recv(size))
+            except TimeoutError as error:
+                if time.monotonic() - began > STARTING:
+                    raise self._lost(f": nothing has come for {STARTING:g} s") from error
+                self._host_job.transport.run(["true"], timeout=FIRST_ANSWER)  # a disk may be slow; a link may be dead
+            except (OSError, EOFError) as error:
+                raise self._lost(f": {error}") from error
 
     def check(self) -> None:
         """Raise HostError unless the end has come, and says that the host could read everything."""
@@ -154,6 +173,10 @@ def _write(archive: tarfile.TarFile, member: tarfile.TarInfo, into: Path) -> Non
     """Write a file, never through a link or into another name of what was fetched before; half of it does not stay."""
     path = into / member.name
     with told_of(path):
+        for parent in [into / one for one in reversed(path.relative_to(into).parents[:-1])]:
+            if parent.is_symlink():  # fetched before it was a folder on the host
+                parent.unlink()
+        path.parent.mkdir(parents=True, exist_ok=True)  # for another host at the same time, perhaps
         path.unlink(missing_ok=True)
         try:
             archive.extract(member, into, filter="data")

@@ -232,6 +232,10 @@ class HostJob:
             path = self.work / f"node-{node}" / "report.json"
             put(self.transport, str(path), json.dumps(launching(report or {}, reason)).encode(), 0o644)
 
+    def renew_results(self, version: str) -> None:
+        """Give a version of the code that is about to run what others have written into output files since it was sent."""
+        self.transport.run(SCRIPTS.argv("renew_results", str(self.work), version))
+
     def start(self, node: int, image: str | None = None) -> None:
         """Start the container of `node` as its artefact says; one that runs from the same artefact stays.
 

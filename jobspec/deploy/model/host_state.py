@@ -100,7 +100,8 @@ def merge(
     supervisor runs here, whatever the hosts say. `before`: what was once seen on hosts that may be unreachable now.
     `services` is `planned` for services, by their names.
     """
-    owners = frozenset(c.owner for one in seen.values() for c in one.containers if c.owner)
+    # Not of `run`, which is beside the job, and may come from another machine.
+    owners = frozenset(c.owner for one in seen.values() for c in one.containers if c.owner and c.role != "look")
     unreachable = {**unreachable, **{host: error.message for host, error in unreadable(seen).items()}}
     seen = {host: one for host, one in seen.items() if host not in unreachable}
     control = control_of(seen, before)

@@ -161,6 +161,10 @@ class Fleet(Generic[J]):
         """Return the hosts that have a directory of a node, as last observed."""
         return [host for host, seen in self.seen.items() if seen.directories]
 
+    def hosts_with_files(self) -> list[str]:
+        """Return the hosts that have a work directory of the job, as last observed."""
+        return [host for host, seen in self.seen.items() if seen.there]
+
     def hosts_with_launchers(self) -> list[str]:
         """Return the hosts whose launchers get orders, those of spares too, as last observed."""
         return [host for host, seen in self.seen.items() if seen.directories or seen.spare is not None]

@@ -24,7 +24,6 @@ from jobctl.jobspec.deploy.model.inventory import Inventory
 from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.deploy.targets import building, ending, inside, oneoff, provision, spare_launchers
-from jobctl.jobspec.deploy.targets.fleet import raise_if_all
 from jobctl.jobspec.deploy.targets.gathering import HostEvents
 from jobctl.jobspec.deploy.targets.host_fleet import host_fleet
 from jobctl.jobspec.deploy.targets.launcher_containers import LauncherContainers
@@ -83,7 +82,7 @@ class Hosts:
 
     def has_files(self) -> bool:
         """Say whether a host has a work directory of the job, as last observed."""
-        return any(seen.there for seen in self.fleet.seen.values())
+        return bool(self.fleet.hosts_with_files())
 
     def preconnect(self) -> None:
         """Connect to the hosts that are asked first, in the background: there is something else to do before."""
@@ -335,10 +334,10 @@ class Hosts:
         return oneoff.look_around(self.fleet, plan, node, start, argv)
 
     def fetch(self, into: Path) -> dict[str, int]:
-        """Copy logs and outputs of all hosts that answer; those of a node are in its folder."""
+        """Copy logs and outputs of all hosts that answer, also where no node is any more; those of a node are in its folder."""
         self.observe()
-        outcome = self.fleet.on(self.fleet.hosts_with_nodes(), lambda host_job: collect(host_job, into))
-        raise_if_all(outcome)
+        outcome = self.fleet.on(self.fleet.hosts_with_files(), lambda host_job: collect(host_job, into))
         self.fleet.down = {**self.fleet.down, **self.fleet.failures(outcome)}
-        count = sum(outcome.done.values())
+        if not (count := sum(outcome.done.values())) and self.fleet.down:
+            raise next(iter(self.fleet.down.values()))
         return {"files": count, "hosts": sum(1 for files in outcome.done.values() if files)} if count else {}

@@ -18,7 +18,12 @@ from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.inventory import SshOptions
 from jobctl.jobspec.deploy.transport.known_hosts import KnownHosts, add
 from jobctl.jobspec.deploy.transport.proxy_command import ProxyCommand
-from jobctl.jobspec.deploy.transport.ssh_problems import host_key_revoked, host_key_unreadable, not_through
+from jobctl.jobspec.deploy.transport.ssh_problems import (
+    host_key_revoked,
+    host_key_unreadable,
+    host_key_unwritten,
+    not_through,
+)
 from jobctl.jobspec.deploy.transport.streamlocal import wire
 from jobctl.jobspec.spec.hosts import Host
 
@@ -134,9 +139,12 @@ def _policy(known: KnownHosts, host: str, file: Path | None) -> paramiko.Missing
             if known.is_revoked(key):
                 raise host_key_revoked(host)
             if (damaged := known.damaged(hostname)) is not None:
-                raise host_key_unreadable(host, damaged.place)
+                raise host_key_unreadable(host, damaged.place, whole=not damaged.text)
             if file is None:
                 raise paramiko.SSHException(f"{hostname} not found in known_hosts")
-            add(file, hostname, key)
+            try:
+                add(file, hostname, key)
+            except OSError as error:
+                raise host_key_unwritten(host, str(file), error.strerror or str(error)) from error
 
     return UnknownKey()

@@ -37,14 +37,14 @@ class KnownKey:
 
 @dataclass(frozen=True, slots=True)
 class DamagedLine:
-    """A line that cannot be read; `place` is FILE:LINE."""
+    """A line that cannot be read; `place` is FILE:LINE. Without `text` it is a FILE of which no line can be read."""
 
     place: str
     text: str
 
     def may_name(self, host: str) -> bool:
         """Say whether it may be the line of a host, as far as that can be told: two lines may have become one."""
-        if re.search(rf"{re.escape(host)}(?![\w.-])", self.text):
+        if not self.text or re.search(rf"{re.escape(host)}(?![\w.-])", self.text):
             return True
         return any(_is(name, host) for name in _HASHED_NAME.findall(self.text))
 
@@ -56,7 +56,7 @@ class KnownHosts:
     """What several files say."""
 
     def __init__(self, paths: Iterable[Path]) -> None:
-        lines = [line for path in paths if path.is_file() for line in _lines_of(path)]
+        lines = [line for path in paths if os.path.isfile(path) for line in _lines_of(path)]
         self._known = [line for line in lines if isinstance(line, KnownKey)]
         self._damaged = [line for line in lines if isinstance(line, DamagedLine)]
         self._revoked = {line.key for line in self._known if line.revoked}
@@ -102,7 +102,12 @@ _READING = threading.Lock()  # for all hosts at once
 def _read(path: Path, stamp: tuple[int, ...]) -> Sequence[KnownKey | DamagedLine]:
     del stamp
     found: list[KnownKey | DamagedLine] = []
-    for number, line in enumerate(path.read_text("utf-8", "replace").split("\n"), 1):
+    try:
+        text = path.read_text("utf-8", "replace")
+    except OSError as error:  # ssh passes over it, too
+        warnings.warn(f"{path} cannot be read and is passed over: {error.strerror}", DeployWarning, 2)
+        return (DamagedLine(str(path), ""),)
+    for number, line in enumerate(text.split("\n"), 1):
         text = line.strip()
         if not text or text.startswith("#"):
             continue

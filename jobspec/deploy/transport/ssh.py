@@ -152,7 +152,7 @@ class Ssh:
 
     def interact(self, argv: Sequence[str]) -> int:
         """Run a command that has this process's terminal (or pipes) until it ends; return its exit code."""
-        from jobctl.jobspec.deploy.transport.terminal import interact
+        from jobctl.jobspec.deploy.transport.terminal import StreamFailed, interact
 
         with self._problems(f"run {argv[0]}"):
             channel = self._open().transport.open_session(timeout=CONNECT_TIMEOUT)
@@ -163,7 +163,12 @@ class Ssh:
                 else:
                     self._past_login(_log_in(channel, argv), TIMEOUT)
 
-            return interact(channel, begin)
+            try:
+                return interact(channel, begin, lambda: self._ping(channel))
+            except StreamFailed as failed:
+                channel.close()
+                problem = failed.problem
+        raise problem  # no problem of the host's
 
     def start(self, argv: Sequence[str], terminal: TerminalSize | None = None) -> RunningCommand:
         """Start a command, with a terminal or with pipes, and return it."""

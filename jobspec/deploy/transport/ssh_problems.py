@@ -69,6 +69,7 @@ _BY_CLASS = {
     f"{_PARAMIKO}ChannelException": Problem(
         "too-many-sessions", "sshd gives no session: {error}", "see MaxSessions in sshd_config"
     ),
+    f"{_PARAMIKO}ProxyCommandFailure": Problem("unreachable", "{error.error}", "{try_it}"),
     "socket.gaierror": Problem(
         "unknown-name", "its name cannot be resolved", "is it right? HostName in the SSH configuration"
     ),
@@ -154,7 +155,7 @@ def login_ended(host: str, code: int, said: bytes) -> HostError:
     return HostError(
         host,
         "login-ends",
-        f"its login ends before it runs a command, with exit code {code}{_printed(said)}",
+        f"its login ends before it runs a command, with exit code {code}{printed(said)}",
         "a `.bashrc` that exits (or starts another shell), or a forced command, does that:"
         " put `case $- in *i*) ;; *) return ;; esac` at its top",
     )
@@ -165,17 +166,29 @@ def login_hangs(host: str, seconds: float, said: bytes) -> HostError:
     return HostError(
         host,
         "silent",
-        f"its login has run no command within {seconds:g} s{_printed(said)}",
+        f"its login has run no command within {seconds:g} s{printed(said)}",
         "look at what its `.bashrc` does: it may wait for somebody, for a network file system, or start another shell",
     )
 
 
-def host_key_unreadable(host: str, place: str) -> HostError:
-    """Return the error for a host whose key may be known in a line that cannot be read; `place` is FILE:LINE."""
-    message = f"its host key is not known here: {place}, which may be its line, cannot be read"
+def host_key_unreadable(host: str, place: str, *, whole: bool = False) -> HostError:
+    """Return the error for a host whose key may be known in a line that cannot be read; `place` is FILE:LINE.
+
+    Of a `whole` FILE no line can be read.
+    """
+    may = "have its line" if whole else "be its line"
+    message = f"its host key is not known here: {place}, which may {may}, cannot be read"
+    line = "correct that line, or remove it and compare the key as a new one"
     return HostError(
-        host, "host-key-unknown", message, "correct that line, or remove it and compare the key as a new one"
+        host, "host-key-unknown", message, f"`ls -l {shlex.quote(place)}` shows who may" if whole else line
     )
+
+
+def host_key_unwritten(host: str, file: str, reason: str) -> HostError:
+    """Return the error for a host whose new key would be trusted, but not known the next time."""
+    message = f"its new host key cannot be written into {file}: {reason}"
+    hint = "add it there, or name a file that can be written with UserKnownHostsFile in the SSH configuration"
+    return HostError(host, "host-key-unknown", message, hint)
 
 
 def host_key_revoked(host: str) -> HostError:
@@ -201,7 +214,8 @@ def not_through(host: str, jump: str, reason: str) -> HostError:
     return HostError(host, "unreachable", f"its jump host {jump} cannot connect to it: {reason}", hint)
 
 
-def _printed(said: bytes) -> str:
+def printed(said: bytes) -> str:
+    """Return what was printed as the end of a sentence that a terminal can show, "" for nothing."""
     text = " ".join(said.decode("utf-8", "replace").split())
     shown = "".join(c if c.isprintable() else "?" for c in text[:QUOTED])
     return f"; it printed `{shown}`" if shown else ""

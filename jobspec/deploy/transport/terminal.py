@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import contextlib
 import os
-import selectors
+import select
 import signal
 import sys
 import termios
+import time
 import tty
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 CHUNK = 32768
 STDIN = 0
+QUIET = 10.0  # seconds without anything from the command, after which it is asked whether its host is there at all
 
 
 class Begin(Protocol):
@@ -26,10 +28,20 @@ class Begin(Protocol):
         """Start it; `terminal`: it has one."""
 
 
-def interact(channel: Any, begin: Begin) -> int:
+class StreamFailed(Exception):
+    """Why a stream of this process's own, called `name`, cannot be read or written: nobody reads it, for example."""
+
+    def __init__(self, name: str, problem: OSError) -> None:
+        super().__init__(str(problem))
+        self.problem = problem
+        problem.filename = name
+
+
+def interact(channel: Any, begin: Begin, ask: Callable[[], None]) -> int:
     """Have a command on an open SSH channel joined to this process's terminal (or pipes); return its exit code.
 
     With a terminal the host gives one too: keys go there as they are typed, Ctrl-C included, and its size follows.
+    `ask` is called while nothing comes, and raises what ends it all if the host is gone. Raises StreamFailed.
     """
     terminal = sys.stdin.isatty() and sys.stdout.isatty()
     if terminal:
@@ -41,61 +53,80 @@ def interact(channel: Any, begin: Begin) -> int:
         channel.resize_pty(size.columns, size.lines)
 
     with raw() if terminal else contextlib.nullcontext(), resizes(resize) if terminal else contextlib.nullcontext():
-        _join(channel)
+        _join(channel, ask)
     code: int = channel.recv_exit_status()
     return code if code >= 0 else 255
 
 
-def _join(channel: Any) -> None:
+def _join(channel: Any, ask: Callable[[], None]) -> None:
     channel.setblocking(False)
-    source = STDIN
-    with selectors.DefaultSelector() as ready:
-        ready.register(channel, selectors.EVENT_READ)
-        with contextlib.suppress(PermissionError):  # a plain file is always ready, and epoll refuses it
-            ready.register(source, selectors.EVENT_READ)
-        if source not in ready.get_map():
-            _send_all(channel, _all_of(source))
-            _send_all(channel, b"")
-        while True:
-            for key, _ in ready.select(0.5):
-                if key.fd == source:
-                    data = os.read(source, CHUNK)
-                    if not data:
-                        ready.unregister(source)
-                    _send_all(channel, data)
-            _drain(channel)
-            if channel.eof_received and channel.exit_status_ready() and not channel.recv_ready():
-                _drain(channel)
-                return
-            if channel.closed:
-                return
+    typed, heard = _Typed(channel), time.monotonic()
+    while True:
+        over = channel.closed or (channel.eof_received and channel.exit_status_ready())
+        moved = _print(channel)
+        if over:  # before the last look
+            return
+        if moved | typed.pass_on():
+            heard = time.monotonic()
+        elif time.monotonic() - heard > QUIET:
+            ask()
+            heard = time.monotonic()
+        typed.wait()
 
 
-def _all_of(source: int) -> bytes:
-    parts = []
-    while data := os.read(source, CHUNK):
-        parts.append(data)
-    return b"".join(parts)
+class _Typed:
+    """This process's stdin, for a command that may read on only once what it has printed is taken from it."""
+
+    def __init__(self, channel: Any) -> None:
+        self._channel, self._ended = channel, False
+        self._left = b""  # what was read, and is not sent yet
+
+    def wait(self) -> None:
+        """Wait until there may be something to do. Nothing tells when the command reads on: that is looked for."""
+        watch = select.poll()
+        watch.register(self._channel, select.POLLIN)
+        if self._left:
+            watch.poll(20)
+            return
+        if not self._ended:
+            watch.register(STDIN, select.POLLIN)
+        if any(number == STDIN for number, _ in watch.poll(500)):
+            try:
+                self._left = os.read(STDIN, CHUNK)
+            except OSError as problem:
+                raise StreamFailed("standard input", problem) from problem
+            if not self._left:
+                self._ended = True
+                with contextlib.suppress(OSError):  # the command has ended
+                    self._channel.shutdown_write()
+
+    def pass_on(self) -> bool:
+        """Send what can be sent now; say whether any was."""
+        sent = False
+        try:
+            while self._left and self._channel.send_ready():
+                self._left = self._left[self._channel.send(self._left) :]
+                sent = True
+        except OSError:  # the command has ended
+            self._left = b""
+        return sent
 
 
-def _send_all(channel: Any, data: bytes) -> None:
-    """Send what was typed; nothing is the end of input."""
-    channel.setblocking(True)
-    with contextlib.suppress(OSError):  # the command has ended
-        if data:
-            channel.sendall(data)
-        else:
-            channel.shutdown_write()
-    channel.setblocking(False)
-
-
-def _drain(channel: Any) -> None:
-    while channel.recv_ready():
-        sys.stdout.buffer.write(channel.recv(CHUNK))
-    while channel.recv_stderr_ready():
-        sys.stderr.buffer.write(channel.recv_stderr(CHUNK))
-    sys.stdout.flush()
-    sys.stderr.flush()
+def _print(channel: Any) -> bool:
+    """Print what has come; say whether any has."""
+    moved = False
+    try:
+        while channel.recv_ready():
+            sys.stdout.buffer.write(channel.recv(CHUNK))
+            moved = True
+        while channel.recv_stderr_ready():
+            sys.stderr.buffer.write(channel.recv_stderr(CHUNK))
+            moved = True
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except OSError as problem:
+        raise StreamFailed("standard output", problem) from problem
+    return moved
 
 
 @contextlib.contextmanager
