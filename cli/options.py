@@ -140,6 +140,15 @@ Since = Annotated[
         show_default=False,
     ),
 ]
+Lost = Annotated[
+    Optional[list[str]],  # noqa: UP045
+    typer.Option(
+        "--lost",
+        metavar="HOST",
+        help="A host that is gone for good: if it does not answer, what is there is given up. Repeatable.",
+        show_default=False,
+    ),
+]
 TakeOver = Annotated[bool, typer.Option("--take-over", help="Take the job from another owner, or another folder.")]
 
 

@@ -39,6 +39,9 @@ python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 
 
 cache="${XDG_CACHE_HOME:-$HOME/.cache}/jobctl-tests"
 venv="$cache/venv-$(python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')"
+mkdir -p "$cache"
+exec 9>"$cache/install.lock"
+flock 9 # two runs on one machine share the environment, and would install over each other
 [ -x "$venv/bin/python" ] || python3 -m venv "$venv"
 python="$venv/bin/python"
 
@@ -77,6 +80,8 @@ if [ "${JOBCTL_PYTHONS:-}" = required ]; then
     "$python" -m pip install -q --disable-pip-version-check uv && "$python" -m uv python install -q "$version"
   done
 fi
+
+exec 9>&-
 
 # With bytecode, pytest prepares each test file once, and not in each worker of each run. It prepares what is new here while
 # the types are checked, as both need one core.

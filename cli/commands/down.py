@@ -12,6 +12,7 @@ from jobctl.options import (
     Format,
     Hosts,
     Jobs,
+    Lost,
     Namespace,
     Output,
     SshConfig,
@@ -32,6 +33,7 @@ def down(
     jobs: Jobs = None,
     hosts: Hosts = None,
     timeout: Timeout = None,
+    lost: Lost = None,
     take_over: TakeOver = False,
     break_lock: BreakLock = False,
     ssh_config: SshConfig = None,
@@ -52,7 +54,7 @@ def down(
     from jobctl.views.outcome import raise_code
 
     reached = Reached(hosts, ssh_config, accept_new, context, namespace)
-    request = JobRequest(grace(timeout), break_lock, take_over)
+    request = JobRequest(grace(timeout), break_lock, take_over, tuple(lost or ()))
     chosen = list(dict.fromkeys(jobs or ()))
     if len(chosen) < 2:
         raise_code(finish_down(*_take_down(chosen[0] if chosen else None, reached, request, output), output))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from jobctl import console
+from jobctl.jobspec.deploy.model.errors import may_be_gone
 from jobctl.jobspec.operations.errors import OperationError
 from jobctl.options import Format
 from jobctl.views.failure import error_json
@@ -52,18 +53,25 @@ def say_down(name: str, done: TakenDown) -> None:
         console.say(f"nothing of job `{name}` is {where}")
         return
     logs = f"; its logs are in {done.logs}" if done.logs else ""
+    if done.lost:
+        gone = ", ".join(sorted(done.lost))
+        again = f"should it come back, `jobctl down {name} --hosts FILE` removes it"
+        console.warning(f"no answer from {gone}: what job `{name}` has there was given up; {again}")
     if not done.failed:
         console.say(f"job `{name}` is down{logs}")
         return
     tell_failures(done.failed)
     if _code(done) == NOWHERE:
-        again = f"`jobctl down {name}` again goes on once that is fixed"
-        console.error(f"job `{name}` is not down{logs}", again)
+        console.error(f"job `{name}` is not down{logs}", _again(name, done.failed))
         return
-    console.error(
-        f"job `{name}` is down, but not on {', '.join(sorted(done.failed))}{logs}",
-        f"`jobctl down {name}` again cleans up there once that is fixed",
-    )
+    console.error(f"job `{name}` is down, but not on {', '.join(sorted(done.failed))}{logs}", _again(name, done.failed))
+
+
+def _again(name: str, failed: Failures) -> str:
+    """Return the remedy where something is left on some hosts."""
+    again = f"`jobctl down {name}` again cleans up there once that is fixed"
+    gone = [host for host, error in sorted(failed.items()) if may_be_gone(error)]
+    return f"{again}; `--lost {gone[0]}` gives up what is there if that host is gone for good" if gone else again
 
 
 def _code(done: TakenDown | OperationError) -> int:
@@ -77,8 +85,9 @@ def _code(done: TakenDown | OperationError) -> int:
 def _json(name: str, done: TakenDown | OperationError) -> dict[str, Any]:
     if isinstance(done, OperationError):
         return {"job": name, "down": False, "hosts": [], "logs": None, **error_json(done)}
-    hosts = [_host_json(host, done.failed) for host in done.hosts]
-    return {"job": name, "down": not done.failed, "hosts": hosts, "logs": str(done.logs) if done.logs else None}
+    hosts = [_host_json(host, {**done.failed, **done.lost}) for host in done.hosts]
+    logs = str(done.logs) if done.logs else None
+    return {"job": name, "down": not done.failed, "hosts": hosts, "lost": sorted(done.lost), "logs": logs}
 
 
 def _host_json(host: str, failed: Failures) -> dict[str, Any]:

@@ -50,6 +50,7 @@ def test_down_of_several_jobs_is_one_json_document(locked: Any) -> None:
         "job": "other",
         "down": True,
         "hosts": [{"host": "localhost", "reachable": True, "error": None}],
+        "lost": [],
         "logs": None,
     }
 

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 from jobctl.jobspec.deploy.model.container import SeenContainer
 from jobctl.jobspec.deploy.model.control import Control, Ledger
+from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.host_state import HostState, merge
+from jobctl.jobspec.deploy.model.inventory import Inventory
+from jobctl.jobspec.deploy.store.jobdir import JobDir
+from jobctl.jobspec.deploy.targets.fleet import Fleet
+from jobctl.jobspec.deploy.transport.fanout import Outcome
 from jobctl.jobspec.plan.generation import Generation, Member, RendezvousPoint
+from jobctl.jobspec.spec.hosts import Host
 
 HOMES = {0: "a", 1: "b"}
 MEMBERS = tuple(Member(node, node, ("trainer",), host, host, 1) for node, host in HOMES.items())
@@ -64,3 +73,27 @@ def test_a_job_that_was_brought_up_again_is_the_newer_one() -> None:
     later = Control(replace(GENERATION, number=7), Ledger(2.0))
     found = merge({"a": again}, {"b": "not heard"}, HOMES, supervised=True, before=later)
     assert found.control == again.control
+
+
+class Place:
+    """The place of a job on a host."""
+
+    def __init__(self, name: str) -> None:
+        self.host = Host(name)
+
+
+def test_a_host_that_was_silent_is_asked_again_once_nobody_follows_it(tmp_path: Path) -> None:
+    """While hosts are followed, no step waits for one that is silent: it is heard as soon as it is back."""
+    tells = {"a": on(container(0)), "b": on(container(1))}
+    together: Any = SimpleNamespace(
+        keeps_run=False,
+        on=lambda asked, look: Outcome({one: tells[one.host.name] for one in asked}, {}),
+        following=lambda *of: SimpleNamespace(start=lambda: None, close=lambda: None, feed=lambda heard: heard),
+    )
+    inventory, places = Inventory((Host("a"), Host("b"))), [Place("a"), Place("b")]
+    (job := JobDir(tmp_path / "jobs/job")).create()
+    fleet: Any = Fleet(job, inventory, places, together, None)  # type: ignore[type-var]
+    with fleet.follow() as heard:
+        heard({"a": tells["a"]}, {"b": HostError("b", "silent", "it is not heard")})
+        assert set(fleet.observe().unreachable) == {"b"}
+    assert set(fleet.observe().unreachable) == set()

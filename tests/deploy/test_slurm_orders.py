@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -17,6 +18,7 @@ import pytest
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.inventory import Inventory
 from jobctl.jobspec.deploy.slurm.allocation import HEARD, SlurmAllocation
+from jobctl.jobspec.deploy.slurm.login import LoginNode
 from jobctl.jobspec.deploy.slurm.queue import QueueEntry, SlurmLook
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.operations.lifecycle.in_allocation import hashes_of
@@ -67,6 +69,55 @@ def test_an_order_that_begins_no_generation_is_an_error(
     with pytest.raises(HostError, match=f"has not begun the next generation within {HEARD:g} s") as caught:
         OrderedAllocation(tmp_path, state, notes=notes).order("7", "restart", fresh=True)
     assert (caught.value.code, clock[0] >= 1000.0 + HEARD) == ("slurm-order", True)
+
+
+@pytest.fixture
+def scancel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return what makes `scancel` fail with some words, and return a job's place on this machine."""
+    (tmp_path / "run").mkdir()
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+
+    def fails(words: str) -> LoginNode:
+        (tmp_path / "scancel").write_text(
+            f"#!/bin/sh\necho 'scancel: error: Kill job error on job id 7: {words}' >&2\nexit 1\n"
+        )
+        (tmp_path / "scancel").chmod(0o755)
+        return LoginNode(Inventory((Host("localhost"),)), "tiny", str(tmp_path))
+
+    return fails
+
+
+@pytest.mark.parametrize("words", ["Invalid job id specified", "Job/step already completing or completed"])
+def test_a_job_that_has_just_ended_needs_neither_an_order_nor_to_be_cancelled(
+    scancel: Any, tmp_path: Path, words: str
+) -> None:
+    login = scancel(words)
+    with pytest.raises(HostError, match="job 7 of Slurm has ended meanwhile") as caught:
+        login.order("7", "stop-1", "stop")
+    assert (caught.value.code, (tmp_path / "run/order.json").exists()) == ("slurm-ended", False)
+    login.cancel("7")
+
+
+def test_that_slurm_refuses_an_order_is_another_error(scancel: Any) -> None:
+    login = scancel("Access/permission denied")
+    for refused in (lambda: login.order("7", "stop-1", "stop"), lambda: login.cancel("7")):
+        with pytest.raises(HostError, match="Access/permission denied") as caught:
+            refused()
+        assert caught.value.code != "slurm-ended"
+
+
+@pytest.mark.parametrize(("code", "is_error"), [("slurm-ended", False), ("slurm-refused", True)])
+def test_a_job_that_ends_while_it_is_taken_down_is_down(tmp_path: Path, code: str, is_error: bool) -> None:
+    allocation = OrderedAllocation(tmp_path, "running", notes=True)
+
+    def order(job_id: str, identity: str, command: str) -> None:
+        told.look = lambda ask: SlurmLook("7", 101.0, None, asked=True, there=True)  # nothing of it is in the queue
+        raise HostError("login", code, "it has ended")
+
+    told: Any = allocation.login
+    told.order = order
+    with pytest.raises(HostError, match="it has ended") if is_error else contextlib.nullcontext():
+        allocation.cancel(30.0)
 
 
 # What plays the coordinator: it is signalled before it listens, and then as it listens.

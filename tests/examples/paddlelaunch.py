@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.tools.frameworks import python_of
+from tests.tools.ports import free_ports
 from tests.tools.standins import PATH
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -25,8 +26,13 @@ def environ(**variables: str) -> dict[str, str]:
 
 
 def launch(processes: int, script: str, *args: str) -> list[str]:
-    """Return the argv that runs the script of an example in `processes` processes."""
-    launcher = ["-m", "paddle.distributed.launch", "--nproc_per_node", str(processes)]
+    """Return the argv that runs the script of an example in `processes` processes.
+
+    The launcher chooses ports that are free, among those that Linux gives to any process that connects: by the time that
+    rank 0 listens, one may be taken.
+    """
+    ports = ["--ips", "127.0.0.1", "--start_port", str(free_ports(processes)[0])]
+    launcher = ["-m", "paddle.distributed.launch", "--nproc_per_node", str(processes), *ports]
     return [str(python_of("paddle")), *launcher, str(EXAMPLES / script), *args]
 
 

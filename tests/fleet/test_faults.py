@@ -109,7 +109,15 @@ def test_a_container_that_its_engine_has_lost_gives_way_to_the_next(jobs: Jobs) 
 def living(host: Host) -> list[str]:
     """Return the ids of the containers whose first process lives, whatever the engine knows."""
     tasks = host.dir / "run" / "containerd" / "daemon" / "io.containerd.runtime.v2.task"
-    return [path.parent.name for path in tasks.glob("*/*/init.pid") if Path(f"/proc/{path.read_text()}").exists()]
+    return [path.parent.name for path in tasks.glob("*/*/init.pid") if is_in(path.parent.name, int(path.read_text()))]
+
+
+def is_in(container_id: str, pid: int) -> bool:
+    """Say whether a process is one of a container: its number may be another one's by now."""
+    try:
+        return container_id in Path(f"/proc/{pid}/cgroup").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 def test_a_generation_reaches_a_host_that_was_cut_off_when_it_began(jobs: Jobs) -> None:
@@ -206,6 +214,18 @@ def test_down_with_a_dead_host_is_finished_later(jobs: Jobs) -> None:
     assert jobs.fleet[0].containers() == []
     dead.power_on()
     down = jobs.run("down")
+    assert (down.returncode, jobs.containers(), jobs.files()) == (0, [[], []], []), down.stderr
+
+
+def test_down_gives_up_a_host_that_is_gone_for_good(jobs: Jobs) -> None:
+    assert jobs.up().returncode == 0
+    dead = jobs.fleet[1]
+    dead.power_off()
+    down = jobs.run("down", "--lost", "h2")
+    assert (down.returncode, "no answer from h2: what job" in down.stderr) == (0, True), down.stderr
+    assert (jobs.fleet[0].containers(), jobs.run("list").stdout) == ([], "")
+    dead.power_on()
+    down = jobs.run("down", *jobs.where)
     assert (down.returncode, jobs.containers(), jobs.files()) == (0, [[], []], []), down.stderr
 
 

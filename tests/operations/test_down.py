@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from importlib import import_module
@@ -12,12 +13,15 @@ from typing import Any
 
 import pytest
 
+from jobctl.jobspec.deploy.apply.deployer import AllUnreachable
 from jobctl.jobspec.deploy.model.control import NOTHING
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.inventory import Inventory, dump_inventory
 from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.store import lock
 from jobctl.jobspec.deploy.store.jobdir import JobDir
+from jobctl.jobspec.deploy.store.past import left_elsewhere
+from jobctl.jobspec.operations.errors import Refused
 from jobctl.jobspec.operations.lifecycle.base import JobRequest
 from jobctl.jobspec.operations.lifecycle.down import TakenDown, take_down
 from jobctl.jobspec.operations.reporter import SILENT
@@ -41,6 +45,7 @@ class Job:
         self.job, self.homes = JobDir(directory / "jobs" / "demo"), {"h0", "h1", "s0"}
         self.named: tuple[str, ...] = ()
         self.failures: dict[str, HostError] = {}
+        self.away: dict[str, HostError] = {}
         self.job.create()
 
     def remembered(self, plan: Plan = ON_HOSTS, reach: Inventory | None = FILE) -> Job:
@@ -48,10 +53,15 @@ class Job:
         self.job.remember({"target": plan.target, "reach": dump_inventory(reach) if reach else None}, plan, {})
         return self
 
-    def down(self, *hosts: str) -> TakenDown:
+    def without(self, code: str, *hosts: str) -> Job:
+        """From now on, do not let these hosts answer."""
+        self.away = {host: HostError(host, code, "it does not answer") for host in hosts}
+        return self
+
+    def down(self, *hosts: str, lost: tuple[str, ...] = ()) -> TakenDown:
         """Take the job down on `hosts`."""
         self.named = hosts
-        return take_down(self, JobRequest(), SILENT)  # type: ignore[arg-type]
+        return take_down(self, JobRequest(lost=lost), SILENT)  # type: ignore[arg-type]
 
     def where(self) -> tuple[str, ...]:
         return self.named
@@ -69,14 +79,19 @@ class Job:
         """See it, as Fleet does: hosts that the generation names and nobody here knows do not answer."""
         tell = self.has_files()
         unknown = {"h0", "h1"} - set(self.named) if tell else set()
-        self.failures = {host: HostError(host, "unreachable", "it runs there") for host in unknown}
+        self.failures = {host: HostError(host, "unreachable", "it runs there") for host in unknown} | self.away
+        if self.named and set(self.named) <= set(self.away):
+            raise AllUnreachable(
+                self.away, Observed(NOTHING, (), supervised=False, unreachable=dict.fromkeys(self.away, ""))
+            )
         silent = {host: error.message for host, error in self.failures.items()}
         return replace(RUNNING, unreachable=silent) if tell else Observed(NOTHING, (), supervised=False)
 
     def take_down(self, grace: float) -> tuple[None, dict[str, Any]]:
-        self.observe()
-        self.homes -= set(self.named)
-        return None, {}
+        with contextlib.suppress(AllUnreachable):
+            self.observe()
+        self.homes -= set(self.named) - set(self.away)
+        return None, {host: error for host, error in self.away.items() if host in self.named}
 
 
 def test_a_host_that_down_does_not_know_is_named_until_it_is_reached(
@@ -153,3 +168,68 @@ def test_nothing_of_notifications_is_left(tmp_path: Path, is_up: bool) -> None:
         path.write_text("{}")
     assert job.down("h0", "h1", "s0").anything is is_up
     assert {path.name for path in job.job.root.iterdir()} <= {"events.jsonl"}
+
+
+ALL = ("h0", "h1", "s0")
+
+
+@pytest.mark.parametrize(
+    ("away", "code"), [(("h1",), "unreachable"), (("h1", "s0"), "no-route"), (("h1",), "unknown-name"), (ALL, "silent")]
+)
+def test_what_is_on_hosts_that_are_gone_for_good_is_given_up(
+    tmp_path: Path, away: tuple[str, ...], code: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = Job(tmp_path).remembered().without(code, *away)
+    done = job.down(*ALL, lost=away)
+    assert (dict(done.failed), set(done.lost), job.homes, job.job.about()) == ({}, set(away), set(away), None)
+    assert finish_down("demo", done, Format.json) == 0
+    told = capsys.readouterr()
+    assert f"no answer from {', '.join(away)}: what job `demo` has there was given up; should it come back" in told.err
+    assert [host["host"] for host in json.loads(told.out)["hosts"] if not host["reachable"]] == sorted(away)
+    assert (json.loads(told.out)["down"], json.loads(told.out)["lost"]) == (True, sorted(away))
+    assert left_elsewhere(job.job) == ()
+    done = job.without(code).down(*ALL)  # they have come back
+    assert (dict(done.failed), job.homes) == ({}, set())
+
+
+def test_a_host_that_is_said_to_be_lost_and_answers_is_cleaned(tmp_path: Path) -> None:
+    done = (job := Job(tmp_path).remembered()).down(*ALL, lost=("h1",))
+    assert (dict(done.failed), dict(done.lost), job.homes) == ({}, {}, set())
+
+
+@pytest.mark.parametrize(
+    ("code", "lost"), [("docker-down", ("h1",)), ("key-refused", ("h1",)), ("unreachable", ("h0",))]
+)
+def test_no_other_host_is_given_up(tmp_path: Path, code: str, lost: tuple[str, ...]) -> None:
+    """It answers, so that what it lacks can be mended; or it is another host than the one that is said to be lost."""
+    job = Job(tmp_path).remembered().without(code, "h1")
+    done = job.down(*ALL, lost=lost)
+    assert (set(done.failed), dict(done.lost), job.job.about() is None) == ({"h1"}, {}, False)
+
+
+def test_a_job_of_which_no_host_answers_is_given_up_only_as_a_whole(tmp_path: Path) -> None:
+    job = Job(tmp_path).remembered().without("no-route", *ALL)
+    with pytest.raises(AllUnreachable):
+        job.down(*ALL, lost=("h0", "h1"))
+    assert job.job.about() is not None
+
+
+def test_a_lost_host_that_down_does_not_know_may_be_given_up_too(tmp_path: Path) -> None:
+    job = Job(tmp_path).remembered()
+    job.homes -= {"h1"}
+    done = job.down("h0", "s0", lost=("h1",))
+    assert (dict(done.failed), set(done.lost), job.job.about()) == ({}, {"h1"}, None)
+
+
+def test_only_hosts_of_the_job_can_be_lost(tmp_path: Path) -> None:
+    job = Job(tmp_path).remembered()
+    with pytest.raises(Refused, match="job `demo` has no host `h9`"):
+        job.down(*ALL, lost=("h1", "h9"))
+    assert job.homes == set(ALL)
+
+
+def test_the_remedy_names_a_host_that_may_be_gone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    done = Job(tmp_path).remembered().without("no-route", "h1").down(*ALL)
+    assert finish_down("demo", done, Format.text) == 4
+    hint = "`jobctl down demo` again cleans up there once that is fixed; `--lost h1` gives up what is there if"
+    assert f"hint: {hint} that host is gone for good" in capsys.readouterr().err

@@ -15,6 +15,11 @@ class DeployError(Exception):
         self.message, self.hint = message, hint
 
 
+def may_be_gone(error: DeployError) -> bool:
+    """Say whether there was no host that answered, or not even its name any more."""
+    return getattr(error, "code", None) in (*UNHEARD, "unknown-name")
+
+
 def is_unanswered(error: DeployError) -> bool:
     """Say whether a host, or its engine, only did not answer: it may in a moment."""
     return getattr(error, "code", None) in (*UNHEARD, *AWAY)

@@ -157,11 +157,20 @@ class SlurmAllocation:
         if entry is None or entry.over:
             return
         if entry.runs and look.is_fresh:
-            self.login.order(entry.job_id, f"stop-{time.time()}", "stop")
-            self._wait(
-                lambda look: look.entry is None or look.entry.over or bool(look.allocation.get("result")), grace + KILL
-            )
+            self._stop(entry.job_id, grace)
         self._cancel_all()
+
+    def _stop(self, job_id: str, grace: float) -> None:
+        """Have the coordinator end the processes with their grace, unless the job has just ended by itself."""
+        try:
+            self.login.order(job_id, f"stop-{time.time()}", "stop")
+        except HostError as error:
+            if error.code != "slurm-ended":
+                raise
+            return
+        self._wait(
+            lambda look: look.entry is None or look.entry.over or bool(look.allocation.get("result")), grace + KILL
+        )
 
     def order(self, job_id: str, command: str, **more: object) -> None:
         """Have the coordinator begin a generation. Raises HostError if it has not done so in time.

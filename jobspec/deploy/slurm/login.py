@@ -11,7 +11,7 @@ from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.inventory import Inventory
 from jobctl.jobspec.deploy.model.untrusted import Json, parse_object
-from jobctl.jobspec.deploy.slurm.problems import slurm_error
+from jobctl.jobspec.deploy.slurm.problems import has_ended, slurm_error
 from jobctl.jobspec.deploy.slurm.queue import QueuePlace, SlurmLook, read_look, read_place
 from jobctl.jobspec.deploy.slurm.scripts import SCRIPTS
 from jobctl.jobspec.deploy.targets.gathering import LARGEST
@@ -67,15 +67,19 @@ class LoginNode:
         return self.transport.run(["sbatch", "--test-only"], batch)
 
     def order(self, job_id: str, identity: str, command: str, **more: object) -> None:
-        """Have the batch script of a running job do something."""
-        argv = SCRIPTS.argv("order", self.work, job_id)
+        """Have the batch script of a running job do something. Raises a HostError with code `slurm-ended` if it has ended by now."""
         order = {"id": identity, "command": command, **more}
-        self._slurm(argv, f"send job {job_id} an order", json.dumps(order).encode())
+        result = self.transport.run(SCRIPTS.argv("order", self.work, job_id), json.dumps(order).encode())
+        if has_ended(result):
+            hint = f"`jobctl status {self.job}` says how"
+            raise HostError(self.name, "slurm-ended", f"job {job_id} of Slurm has ended meanwhile", hint)
+        if result.code != 0:
+            raise slurm_error(self.name, f"send job {job_id} an order", result)
 
     def cancel(self, job_id: str) -> None:
-        """Have Slurm end a job; one that it does not know has ended."""
+        """Have Slurm end a job, unless it has ended."""
         result = self.transport.run(["scancel", job_id])
-        if result.code != 0 and b"Invalid job id" not in result.err:
+        if result.code != 0 and not has_ended(result):
             raise slurm_error(self.name, f"cancel job {job_id}", result)
 
     def write(self, path: str, content: bytes) -> None:
@@ -128,11 +132,6 @@ class LoginNode:
 
     def _do(self, argv: Sequence[str], what: str) -> None:
         checked(self.transport, argv, what)
-
-    def _slurm(self, argv: Sequence[str], what: str, stdin: bytes = b"") -> None:
-        result = self.transport.run(argv, stdin)
-        if result.code != 0:
-            raise slurm_error(self.name, what, result)
 
 
 def without(names: Iterable[str]) -> list[str]:

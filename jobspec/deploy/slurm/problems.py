@@ -108,6 +108,15 @@ _CAUSES: tuple[tuple[str, str, str], ...] = (
 )
 
 
+# How scancel says that it need not end a job: it has forgotten it, or the job is ending.
+_ENDED = (b"Invalid job id", b"already completing or completed")
+
+
+def has_ended(result: Result) -> bool:
+    """Say whether `scancel` could signal nobody, as the job has ended, or is about to."""
+    return result.code != 0 and any(words in result.err for words in _ENDED)
+
+
 def slurm_error(host: str, what: str, result: Result) -> HostError:
     """Return the error of a command of Slurm's that failed, with the remedy where the cause is a common one."""
     text = result.err.decode("utf-8", "replace") or result.out.decode("utf-8", "replace")

@@ -215,6 +215,7 @@ class Fleet(Generic[J]):
                 yield following.feed(self._heard)
             finally:
                 self._following = None
+                self._silent = {}  # as last heard: what looks from now on asks all hosts
                 following.close()
 
     def _follow_in_turn(self, newest: Generation | None, previous: Generation | None) -> Followed:

@@ -33,11 +33,15 @@ class UpOptions:
 
 @dataclass(frozen=True, slots=True)
 class JobRequest:
-    """How a running job is changed. `grace`: seconds that processes get to end, default as the spec says."""
+    """How a running job is changed. `grace`: seconds that processes get to end, default as the spec says.
+
+    `lost`: hosts that are gone for good, for `down`: what is there is given up if they do not answer.
+    """
 
     grace: float | None = None
     break_lock: bool = False
     take_over: bool = False
+    lost: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from jobctl.jobspec.deploy.model.observed import SHOWN
 from jobctl.jobspec.launcher.event_log import key_of
 from jobctl.jobspec.launcher.words import id_of
+from jobctl.jobspec.operations.errors import Refused
 from jobctl.jobspec.operations.inspect.status import state_of
 from jobctl.jobspec.operations.lifecycle.applying import grace_of, locked, locked_by
 from jobctl.jobspec.operations.lifecycle.telling import tell_last, tell_now
@@ -30,48 +34,102 @@ class TakenDown:
     """What `down` did: whether there was `anything`, where the logs went, and the hosts where something is left.
 
     `hosts` are those where it looked, and those of the job that it did not know how to reach: these have `failed`.
+    `lost` are hosts that the user has called gone for good, and that did not answer: what is there was given up.
     """
 
     hosts: tuple[str, ...]
     anything: bool = True
     logs: Path | None = None
     failed: Failures = field(default_factory=dict)
+    lost: Failures = field(default_factory=dict)
 
 
 def take_down(handle: Handle, request: JobRequest, reporter: Reporter) -> TakenDown:
     """Collect logs, end everything, remove everything but logs, outputs and checkpoints.
 
-    Raises ChangedMeanwhile if another command has brought the job to hosts, say, that this handle does not know.
+    Raises ChangedMeanwhile if another command has brought the job to hosts, say, that this handle does not know; Refused if
+    the job does not have a host that the user calls lost.
     """
-    from jobctl.jobspec.deploy.store import events
-
-    directory, grace, since = handle.job, grace_of(handle, request.grace), handle.job.stamp()
+    grace, since = grace_of(handle, request.grace), handle.job.stamp()
     observed = _observed(handle, request)
+    _refuse_unknown(handle, request.lost)
     if not _anything(handle, observed) and _is_gone(handle, request, reporter):
         return TakenDown(handle.where(), anything=False)
+    # Those are lost, or `_observed` had raised.
+    if set(handle.where()) <= set(observed.unreachable):
+        return _give_up(handle, request, observed, reporter)
     with locked(handle, "down", request.break_lock, since):
         with reporter.waiting(aloud=True) as waiting:
             handle.tell = waiting.show
             handle.events().gather()
             logs, failed = handle.take_down(grace)
-        elsewhere = _elsewhere(handle)
-        failed = {**failed, **elsewhere}
-        if not failed:
-            directory.forget()
-        told = {"failed": sorted(failed), "elsewhere": sorted(elsewhere), **_ending(handle, observed)}
-        events.record(directory.events, time.time(), "down", "job taken down", **told)
-        if not failed:
-            _clear(directory, reporter)
-    if failed:
-        tell_now(directory, reporter)
-    return TakenDown((*handle.where(), *elsewhere), logs=logs, failed=failed)
+        done = _taken_down(handle, request, logs, failed)
+        _note(handle, observed, done, reporter)
+    if done.failed:
+        tell_now(handle.job, reporter)
+    return done
+
+
+def _give_up(handle: Handle, request: JobRequest, observed: Observed, reporter: Reporter) -> TakenDown:
+    """Forget a job of which no host answers: the user calls all of them gone for good."""
+    from jobctl.jobspec.deploy.targets.background import end_supervisor
+
+    with _locked_here(handle, request):
+        end_supervisor(handle.job)
+        done = _taken_down(handle, request, None, handle.failures)
+        _note(handle, observed, done, reporter)
+    return done
+
+
+def _taken_down(handle: Handle, request: JobRequest, logs: Path | None, failed: Failures) -> TakenDown:
+    """Return what came of `down`: where something is left, also beyond the hosts of `handle`, and where it was given up."""
+    elsewhere = _elsewhere(handle)
+    lost, failed = _given_up({**failed, **elsewhere}, request.lost)
+    return TakenDown((*handle.where(), *elsewhere), logs=logs, failed=failed, lost=lost)
+
+
+def _note(handle: Handle, observed: Observed, done: TakenDown, reporter: Reporter) -> None:
+    """Write down what came of `down`, and forget the job unless something is left. Only with the lock held."""
+    from jobctl.jobspec.deploy.store import events
+
+    elsewhere = sorted(done.failed.keys() - set(handle.where()))
+    if not done.failed:
+        handle.job.forget()
+    told = {"failed": sorted(done.failed), "elsewhere": elsewhere, "lost": sorted(done.lost)}
+    events.record(handle.job.events, time.time(), "down", "job taken down", **told, **_ending(handle, observed))
+    if not done.failed:
+        _clear(handle.job, reporter)
 
 
 def _observed(handle: Handle, request: JobRequest) -> Observed:
-    """Observe the job, which must not be somebody else's."""
-    observed = handle.observe()
+    """Observe the job, which must not be somebody else's. Raises AllUnreachable if a host may yet answer, but none does."""
+    from jobctl.jobspec.deploy.apply.deployer import AllUnreachable
+
+    try:
+        observed = handle.observe()
+    except AllUnreachable as nothing:
+        if _given_up(nothing.failures, request.lost)[1]:
+            raise
+        observed = nothing.observed
     refuse_owner(handle, observed, request.take_over)
     return observed
+
+
+def _refuse_unknown(handle: Handle, lost: Iterable[str]) -> None:
+    """Raise Refused if the job does not have a host that the user calls lost."""
+    hosts = sorted({*handle.where(), *_elsewhere(handle)})
+    for name in lost:
+        if name not in hosts:
+            hint = f"name one of {', '.join(hosts)}" if len(hosts) <= SHOWN else "`jobctl status` lists its hosts"
+            raise Refused(f"job `{handle.job.name}` has no host `{name}`", hint)
+
+
+def _given_up(failed: Failures, lost: Iterable[str]) -> tuple[Failures, Failures]:
+    """Part hosts that are lost, and do not answer, from others where something is left."""
+    from jobctl.jobspec.deploy.model.errors import may_be_gone
+
+    gone = {host: error for host, error in failed.items() if host in lost and may_be_gone(error)}
+    return gone, {host: error for host, error in failed.items() if host not in gone}
 
 
 def _anything(handle: Handle, observed: Observed) -> bool:
@@ -130,20 +188,27 @@ def _is_gone(handle: Handle, request: JobRequest, reporter: Reporter) -> bool:
 
     False if one that had it has brought the job up.
     """
-    from jobctl.jobspec.deploy.store.lock import Locked, break_lock, hold
-
     job = handle.job
     if not job.root.exists():
         return True
+    with _locked_here(handle, request):
+        if _anything(handle, _observed(handle, request)):
+            return False
+        job.forget()
+        _clear(job, reporter)
+        return True
+
+
+@contextmanager
+def _locked_here(handle: Handle, request: JobRequest) -> Iterator[None]:
+    """Hold the job's lock on this machine alone. Raises NotYours if another command keeps it."""
+    from jobctl.jobspec.deploy.store.lock import Locked, break_lock, hold
+
     if request.break_lock:
-        break_lock(job.lock)
+        break_lock(handle.job.lock)
     try:
-        with hold(job.lock, "down"):
-            if _anything(handle, _observed(handle, request)):
-                return False
-            job.forget()
-            _clear(job, reporter)
-            return True
+        with hold(handle.job.lock, "down"):
+            yield
     except Locked as taken:
         raise locked_by(handle, taken) from taken
 
