@@ -23,6 +23,7 @@ from jobctl.jobspec.launcher.processes import (
     forward,
     kill_descendants,
     prctl,
+    reap_all_but,
     signal_of,
     start_ticks,
 )
@@ -243,6 +244,7 @@ def pump(reading: int, child: "subprocess.Popen[bytes]", log: "LogFile") -> int:
             return code if code >= 0 else 128 - code
         poller.poll(1000)
         drain(woken, None)
+        reap_all_but(child.pid)
         with contextlib.suppress(BlockingIOError):
             data = os.read(reading, 65536) if open_ else None
             if data:
