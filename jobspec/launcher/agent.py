@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from jobctl.jobspec.launcher.bytecode import keep_compiled
 from jobctl.jobspec.launcher.control_file import ControlFile
 from jobctl.jobspec.launcher.deadline import Deadline
-from jobctl.jobspec.launcher.failure import Failure, Problem, fenced
+from jobctl.jobspec.launcher.failure import Failure, Problem, fenced, problem_of
 from jobctl.jobspec.launcher.files import note
 from jobctl.jobspec.launcher.idle_standby import IdleStandby
 from jobctl.jobspec.launcher.incarnations import Incarnations
@@ -293,7 +293,8 @@ class Launcher:
                     self.program = keep_compiled(self.dir)
                 self.run_ = Run(self, order, member)
                 self.say(state="running")
-        except Problem as problem:
+        except (OSError, Problem) as error:
+            problem = problem_of(error)
             self.end_processes(0.0)
             self.fail(problem.failure, str(problem))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from typing import TYPE_CHECKING
@@ -10,7 +11,7 @@ from jobctl.jobspec.launcher.files import TAIL_ALONE, TAIL_CHARACTERS
 from jobctl.jobspec.launcher.records import changed, flat, known, record
 
 if TYPE_CHECKING:
-    from typing import Optional, Sequence, Tuple
+    from typing import Optional, Sequence, Tuple, Union
 
     from jobctl.jobspec.launcher.files import Json
 
@@ -84,6 +85,15 @@ class Problem(Exception):
 def fenced() -> Failure:
     """Return the failure of a node whose processes may not go on."""
     return Failure("fenced", None, None, None, None, time.time())
+
+
+def problem_of(error: Union[OSError, Problem]) -> Problem:
+    """Return what keeps a generation from starting. What files refuse they may grant the next one: a disk has room again."""
+    if isinstance(error, Problem):
+        return error
+    place = " (%s)" % error.filename if error.filename is not None else ""
+    message = "its processes cannot be started: %s%s" % (os.strerror(error.errno or 0), place)
+    return Problem(message, Failure("launcher", None, None, None, None, time.time()))
 
 
 def start_failure(code: Optional[int], tail: Sequence[str] = ()) -> Failure:

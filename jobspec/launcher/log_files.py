@@ -9,7 +9,7 @@ import struct
 import time
 from typing import TYPE_CHECKING
 
-from jobctl.jobspec.launcher.files import note
+from jobctl.jobspec.launcher.files import note, size_of
 
 if TYPE_CHECKING:
     from typing import List, Optional, Tuple
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from jobctl.jobspec.launcher.launch import Launch
     from jobctl.jobspec.launcher.process_task import ProcessTask
 WATCHED_BYTES = 65536  # that LogWatcher reads at a time
+FULLEST = 1 << 20  # bytes that a pipe may hold
 
 
 class LogWatcher:
@@ -45,7 +46,7 @@ class LogWatcher:
 
     def lines(self) -> List[str]:
         """Return the whole lines that were written since the last look."""
-        if not (self.lost or self.stall) or os.path.getsize(self.path) <= self.read:
+        if not (self.lost or self.stall) or size_of(self.path) <= self.read:
             return []
         with open(self.path, "rb") as file:
             file.seek(self.read)
@@ -56,12 +57,14 @@ class LogWatcher:
 
 
 def drain(reading: int, log: "Optional[LogFile]") -> None:
-    """Copy what is in the pipe now, or forget it."""
+    """Copy what is in the pipe now, or forget it; not all that others go on to write into it."""
+    left = FULLEST
     with contextlib.suppress(OSError):
-        while True:
+        while left > 0:
             data = os.read(reading, 65536)
             if not data:
                 return
+            left -= len(data)
             if log is not None:
                 log.write(data)
 

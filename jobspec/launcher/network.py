@@ -80,12 +80,17 @@ def open_socket_at(address: str, port: int) -> Optional[socket.socket]:
 
 def resolve(made: socket.socket, address: str, port: int) -> Any:
     """Return an address for `sendto`, None for a name that nobody here can resolve."""
-    flags = socket.AI_V4MAPPED | socket.AI_ALL if made.family == socket.AF_INET6 else 0
     try:
-        return socket.getaddrinfo(address, port, made.family, socket.SOCK_DGRAM, 0, flags)[0][4]
-    except OSError as error:
+        return address_for(made, address, port)
+    except (OSError, UnicodeError) as error:
         note("cannot resolve %s: %s" % (address, error))
         return None
+
+
+def address_for(made: socket.socket, address: str, port: int) -> Any:
+    """Return an address for `sendto`. Raises OSError for a name that nobody here can resolve, UnicodeError for what cannot be one."""
+    flags = socket.AI_V4MAPPED | socket.AI_ALL if made.family == socket.AF_INET6 else 0
+    return socket.getaddrinfo(address, port, made.family, socket.SOCK_DGRAM, 0, flags)[0][4]
 
 
 def free_port(address: str, first: int, least: int, most: int) -> int:

@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING
 
 from jobctl.jobspec.launcher.files import read_json
 from jobctl.jobspec.launcher.lease import TICK
-from jobctl.jobspec.launcher.network import open_socket, open_socket_at, resolve
+from jobctl.jobspec.launcher.network import address_for, open_socket, open_socket_at, resolve
 
 if TYPE_CHECKING:
-    from typing import Any, Dict, Optional
+    from threading import Thread
+    from typing import Any, Dict, Optional, Sequence, Tuple
 
     from jobctl.jobspec.launcher.files import Json
     from jobctl.jobspec.launcher.order import Member, Order
     from jobctl.jobspec.launcher.peer_orders import PeerOrders
+ASKED_AGAIN = 5.0  # seconds between two times that names are asked for which nobody could resolve
 
 
 class NameResolver:
@@ -66,6 +68,8 @@ class PeerAddresses:
         self.me, self.socket, self.names = me, made, names
         self.port: Optional[int] = made.getsockname()[1] if made is not None else None
         self.known: Dict[int, Any] = {}
+        self.late: Dict[Tuple[str, int], Any] = {}  # addresses by name and port that were not known at first, …
+        self.asking: Optional[Thread] = None  # … and what asks for them
         self.deaf = False  # whether the others can never hear this launcher, as they know one port only
 
     @classmethod
@@ -103,13 +107,36 @@ class PeerAddresses:
             self.known[node] = address
 
     def look(self, orders: Optional[PeerOrders]) -> None:
-        """Look up launchers again that are silent, where a name may lead elsewhere by now."""
+        """Look up launchers again that are silent, where a name may lead elsewhere by now, and those that were not found."""
         order = orders.order if orders is not None else None
-        if orders is None or order is None or self.names is None or self.socket is None:
+        if orders is None or order is None or self.socket is None:
+            return
+        if self.names is None:
+            unknown = [m for m in order.members if m.port and m.node != self.me and m.node not in self.known]
+            self.ask_again(self.socket, unknown)
             return
         for member in order.members:
             if member.node != self.me and orders.is_silent(member.node):
                 self.take(member.node, self.find(self.socket, member))
+
+    def ask_again(self, made: socket.socket, unknown: Sequence[Member]) -> None:
+        """Look up members whose names nobody could resolve, in a thread: a name server may begin later than this host."""
+        for member in unknown:
+            self.take(member.node, self.late.get((member.address, member.port or 0)))
+        left = [member for member in unknown if member.node not in self.known]
+        if not left or (self.asking is not None and self.asking.is_alive()):
+            return
+        import threading
+
+        self.asking = threading.Thread(target=self.ask, args=(made, left), daemon=True)
+        self.asking.start()
+
+    def ask(self, made: socket.socket, unknown: Sequence[Member]) -> None:
+        """Look up members, and rest."""
+        for member in unknown:
+            with contextlib.suppress(OSError, UnicodeError):
+                self.late[member.address, member.port or 0] = address_for(made, member.address, member.port or 0)
+        time.sleep(ASKED_AGAIN)
 
     def close(self) -> None:
         """Leave the port to another launcher."""

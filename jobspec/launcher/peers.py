@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from jobctl.jobspec.launcher.order import Order
 NO_LEASE = "none"  # the name of the lease of a launcher that has never asked for one
 LARGEST = 65536  # bytes of a datagram
+# What a datagram may lead to that no launcher has sent. Anybody can send anything here: an infinite number of a node
+# overflows, and what is nested deep exhausts the stack, as it is parsed or where a message repeats it.
+FROM_STRANGERS = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
 
 
 class PeerLinks:
@@ -171,9 +174,7 @@ class PeerLinks:
                 data, sender = self.socket.recvfrom(LARGEST)
             except OSError:
                 return
-            # Anybody can send anything here: an infinite number of a node overflows, and what is nested deep exhausts the
-            # stack, as it is parsed or where an answer repeats it.
-            with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
+            with contextlib.suppress(*FROM_STRANGERS):
                 self.hear(PeerMessage.from_json(json.loads(data.decode())), sender)
 
     def hear(self, message: PeerMessage, sender: Any) -> None:
@@ -269,15 +270,17 @@ class PeerLinks:
         """Tell all launchers that are in an older order of this one's, beside another answer to their last ticks."""
         orders = self.orders
         for node, heard in orders.heard.items() if orders is not None else ():
-            news = orders.news(heard.age) if orders is not None else None
-            if news is None or node not in self.peers:
-                continue
-            if orders is not None and orders.order is not None and orders.order.lease != self.lease.generation:
-                self.tell(self.lease.generation, heard.tick, heard.age, self.peers[node])
-            else:
-                self.send(self.message(answer=heard.tick, news=news), self.peers[node])
+            with contextlib.suppress(*FROM_STRANGERS):
+                news = orders.news(heard.age) if orders is not None else None
+                if news is None or node not in self.peers:
+                    continue
+                if orders is not None and orders.order is not None and orders.order.lease != self.lease.generation:
+                    self.tell(self.lease.generation, heard.tick, heard.age, self.peers[node])
+                else:
+                    self.send(self.message(answer=heard.tick, news=news), self.peers[node])
         for spare in orders.spares.values() if orders is not None else ():
-            self.tell(spare.generation, spare.tick, spare.age, spare.socket)
+            with contextlib.suppress(*FROM_STRANGERS):
+                self.tell(spare.generation, spare.tick, spare.age, spare.socket)
 
     def hear_stacks(self, stacks: StacksMessage, node: int) -> None:
         """Note how far another node is with its stacks. If it asks, answer, and make this node write its own."""

@@ -23,6 +23,7 @@ from jobctl.jobspec.launcher.processes import (
     forward,
     kill_descendants,
     prctl,
+    reap_all_but,
     signal_of,
     start_ticks,
 )
@@ -226,7 +227,8 @@ def as_user_process() -> None:
 def pump(reading: int, child: "subprocess.Popen[bytes]", log: "LogFile") -> int:
     """Copy the child's output into its log until the child has ended and its output is drained.
 
-    A background process of the child may hold the pipe open for ever: the guard does not wait for it.
+    A background process of the child may hold the pipe open for ever, and fill it as fast as it is read: the guard does
+    not wait for it.
     """
     import select
 
@@ -242,15 +244,14 @@ def pump(reading: int, child: "subprocess.Popen[bytes]", log: "LogFile") -> int:
             return code if code >= 0 else 128 - code
         poller.poll(1000)
         drain(woken, None)
-        while open_:
-            try:
-                data = os.read(reading, 65536)
-            except BlockingIOError:
-                break
-            if not data:
+        reap_all_but(child.pid)
+        with contextlib.suppress(BlockingIOError):
+            data = os.read(reading, 65536) if open_ else None
+            if data:
+                log.write(data)
+            elif data is not None:
                 open_ = False
                 poller.unregister(reading)
-            log.write(data)
 
 
 def wake_at_ends(poller: Any) -> int:

@@ -140,6 +140,16 @@ def reap() -> Dict[int, int]:
         ended[pid] = exit_code(status)
 
 
+def reap_all_but(child: int) -> None:
+    """Collect the children that have ended, until `child` is among them: who has started that waits for it."""
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            if found is None or found.si_pid == child:
+                return
+            os.waitpid(found.si_pid, 0)
+
+
 def exit_code(status: int) -> int:
     """Return a wait status as a shell would: 128 + n where signal n ended the process."""
     return 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)

@@ -43,7 +43,10 @@ def matches(exit_code: Optional[int], pattern: Optional[str], failure: Failed) -
     """Say whether a rule is about a failure: it has this exit code (None: any), and a line of its log this pattern."""
     if exit_code is not None and exit_code != failure.exit_code:
         return False
-    return pattern is None or any(re.search(pattern, line) for line in failure.tail)
+    try:
+        return pattern is None or any(re.search(pattern, line) for line in failure.tail)
+    except re.error:  # the Python of a launcher may be older than that of jobctl, and know less
+        return False
 
 
 def made_progress(failure: Failed, last: Failed) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from jobctl.jobspec.launcher.failure import Failure, Problem
+from jobctl.jobspec.launcher.failure import Failure, Problem, problem_of
 from jobctl.jobspec.launcher.files import note
 from jobctl.jobspec.launcher.processes import kill_descendants, reap
 from jobctl.jobspec.launcher.run import FAILED_GRACE
@@ -41,7 +41,8 @@ class RunWatcher:
             if failure is not None and run.verdict.may_start_again(failure):
                 self.start_again(run, failure)
                 return None
-        except Problem as problem:
+        except (OSError, Problem) as error:
+            problem = problem_of(error)
             self.launcher.end_processes(0.0)
             return self.launcher.fail(problem.failure, str(problem))
         if failure is not None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from jobctl.jobspec.launcher.failure import Failure, Problem, fenced, start_failure
 from jobctl.jobspec.launcher.files import last_lines, read_secrets
-from jobctl.jobspec.launcher.process_guard import spawn
+from jobctl.jobspec.launcher.process_guard import cannot_start, spawn
 from jobctl.jobspec.launcher.processes import boot_time, kill_descendants
 
 if TYPE_CHECKING:
@@ -65,10 +65,13 @@ class Setup:
         return True
 
     def run_one(self, command: str, log: int) -> Optional[int]:
-        """Run one setup command; return its exit code, None if it is ended because what runs is to end."""
+        """Run one setup command; return its exit code, None if it is ended because what runs is to end. Raises Problem."""
         launcher = self.launcher
         environ = {**os.environ, **secret_values(launcher.launch.secrets, launcher.secrets)}
-        child = spawn(["/bin/sh", "-c", command], environ, launcher.launch.workdir, log)
+        try:
+            child = spawn(["/bin/sh", "-c", command], environ, launcher.launch.workdir, log)
+        except OSError as error:
+            raise cannot_start("/bin/sh", error) from error
         while True:
             code = child.poll()
             ends = self.is_to_end()

@@ -46,7 +46,7 @@ def decide(observed: Observed, policy: Recovery, now: float, world: World = NOTH
     if generation.command != "run":
         return Change("a command stopped the job to change it, and did not finish")
     failure = first_failure(observed, now)
-    if failure is not None and failure.node in world.ending and failure.kind != "fenced":
+    if failure is not None and failure.node in world.ending and _has_ended_a_run(failure):
         node = observed.node(failure.node)
         if node is not None and node.alive:
             return Continue()  # its launcher is about to end
@@ -129,6 +129,11 @@ def _joins_again(failure: Failure, observed: Observed, world: World) -> bool:
     """Say whether all others can go on while the node that failed is started again: its launcher has ended."""
     node = observed.node(failure.node)
     return failure.node in world.rejoining and node is not None and not node.alive
+
+
+def _has_ended_a_run(failure: Failure) -> bool:
+    """Say whether processes of the node had been started: a launcher whose node has failed before that stays."""
+    return failure.kind not in ("fenced", "launcher", "setup") and (failure.kind, failure.log) != ("start", None)
 
 
 def _is_missing(node: ObservedNode, generation: Generation) -> bool:

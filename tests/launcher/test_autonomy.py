@@ -77,6 +77,7 @@ def test_restarts_are_used_up_at_their_number() -> None:
         ({}, {"rules": [{"log": "of luck$", "exit": None, "do": "fail"}]}, "a rule says not to retry here"),
         ({}, {"rules": [{"log": "of luck$", "exit": None, "do": "exclude_host"}]}, None),
         ({}, {"rules": [{"log": "of luck$", "exit": 2, "do": "fail"}]}, None),
+        ({}, {"rules": [{"log": "(what no Python reads", "exit": None, "do": "fail"}]}, None),
         ({}, {"rules": [{"log": None, "exit": 1, "do": "restart"}]}, None),
     ],
 )

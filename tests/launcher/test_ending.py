@@ -14,6 +14,7 @@ import pytest
 
 from jobctl.jobspec.deploy.model.report_reader import launching
 from jobctl.jobspec.launcher import node_guard
+from jobctl.jobspec.launcher.processes import proc_stat
 from tests.tools.waiting import promptly
 
 from .conftest import PATIENCE, kill_together
@@ -253,3 +254,17 @@ def test_a_launcher_ends_only_where_it_is_the_one_declared_dead(node: Any) -> No
     replace_launcher(node, {**running, "launcher": {**running["launcher"], "start_ticks": 1}})
     node.order(2)
     assert promptly(lambda: (found := node.report())["generation"] == 2 and found)["launcher"] == running["launcher"]
+
+
+def test_what_a_process_has_left_behind_is_reaped_as_it_ends(node: Any) -> None:
+    """A script may start something in the background after each checkpoint, for weeks: ended processes have numbers, too."""
+    script = "import os, time\nfor _ in range(5): os.system('true &')\nopen('began', 'w').close()\ntime.sleep(600)\n"
+    node.start(command=node.script(script))
+    node.order(1)
+    promptly((node.root / "began").exists)
+    (guard,) = node.guards()
+
+    def below() -> list[int]:
+        return [int(pid) for pid in os.listdir("/proc") if pid.isdigit() and (proc_stat(int(pid)) or "  ")[1] == guard]
+
+    promptly(lambda: below() == node.pids("script-0") != [], 15)

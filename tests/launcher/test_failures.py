@@ -13,6 +13,7 @@ import pytest
 
 from jobctl.jobspec.launcher import setup
 from jobctl.jobspec.launcher.files import last_lines
+from jobctl.jobspec.launcher.log_files import LogWatcher
 from tests.tools.launches import launch_of
 from tests.tools.waiting import promptly
 
@@ -53,6 +54,12 @@ def test_a_setup_that_fails(node: Any) -> None:
     assert (report["failure"]["kind"], report["failure"]["exit_code"]) == ("setup", 4)
     assert report["failure"]["tail"] == ["+ echo broken; exit 4", "broken"]
     assert not (node.root / "never").exists()
+
+
+def test_a_setup_without_its_folder(node: Any) -> None:
+    report = failure(node, setup=["true"], workdir=str(node.root / "gone"))
+    assert report["reason"] == f"cannot start `/bin/sh`: No such file or directory ({node.root / 'gone'})"
+    assert report["failure"]["kind"] == "start"
 
 
 def test_a_setup_that_hangs_can_be_stopped(node: Any) -> None:
@@ -282,6 +289,35 @@ def test_a_full_disk_ends_nothing(node: Any) -> None:
     node.order(1)
     assert process.wait(PATIENCE) == 0
     assert (node.root / "finished").exists()
+
+
+@pytest.mark.parametrize(("setup", "why"), [([], "Not a directory"), (["true"], "File exists")])
+def test_a_generation_whose_files_cannot_be_written_has_failed(node: Any, setup: list[str], why: str) -> None:
+    """Its launcher lives, and says why; the next one may find room."""
+    node.dir.mkdir(parents=True)
+    logs = node.dir / "logs"
+    logs.symlink_to("/dev/full")
+    report = failure(node, setup=setup, command=["true"])
+    place = logs if setup else logs / "1"
+    assert report["reason"] == f"its processes cannot be started: {why} ({place})"
+    assert (report["failure"]["kind"], report["processes"]) == ("launcher", [])
+    logs.unlink()
+    node.order(2)
+    assert node.started[0].wait(PATIENCE) == 0
+
+
+def test_a_process_that_cannot_be_started_again_fails_its_node(node: Any) -> None:
+    """Somebody has removed the folder of its logs, as this script does."""
+    script = "import os, shutil, sys\nshutil.rmtree(sys.argv[1])\nos._exit(3)\n"
+    logs = node.dir / "logs" / "1"
+    report = failure(node, rejoin=3, command=[*node.script(script), str(logs)])
+    why = f"No such file or directory ({logs / 'launch.log'})"
+    assert report["reason"] == f"its processes cannot be started: {why}"
+    assert node.started[0].poll() is None
+
+
+def test_a_log_that_somebody_has_removed_says_nothing(tmp_path: Path) -> None:
+    assert LogWatcher(str(tmp_path / "gone"), 0, launch_of(lost="lost")).look(0.0) is None
 
 
 def test_a_report_that_cannot_be_written_ends_nothing(node: Any) -> None:

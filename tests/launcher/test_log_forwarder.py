@@ -74,3 +74,36 @@ def test_what_was_printed_last_is_kept_although_its_process_has_ended(tmp_path: 
         [sys.executable, "-c", PUMP, str(tmp_path / "log")], capture_output=True, text=True, check=True
     )
     assert (done.stdout, (tmp_path / "log").read_text()) == ("137\n", "last words")
+
+
+# The child goes on to its end once its first output is written. A disk takes a moment for each write: so `yes`, which it
+# has left behind, always has more to say.
+ENDLESS = """\
+import os, subprocess, sys, time
+from jobctl.jobspec.launcher.process_guard import pump
+from jobctl.jobspec.launcher.processes import proc_stat
+reading, writing = os.pipe()
+child = subprocess.Popen(["sh", "-c", "yes & read end; exit 3"], stdin=subprocess.PIPE, stdout=writing)
+os.close(writing)
+class Log:
+    forwarder, said = None, 0
+    def write(self, data):
+        child.stdin.close()
+        while (proc_stat(child.pid) or ("Z",))[0] != "Z":
+            time.sleep(0.001)
+        time.sleep(0.02)
+        self.said += len(data)
+        if self.said > 1 << 23:
+            sys.exit("it copies for ever")
+if sys.argv[1:]:
+    child.stdin.close()
+    child.wait()
+print(pump(reading, child, Log()))
+"""
+
+
+@pytest.mark.parametrize("ended", [[], ["ended"]])
+def test_the_end_of_a_process_is_seen_although_another_one_prints_all_the_time(ended: list[str]) -> None:
+    """As one may that cannot go on without the process that has started it, and says so again and again."""
+    done = subprocess.run([sys.executable, "-c", ENDLESS, *ended], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("3\n", "")

@@ -16,6 +16,7 @@ from jobctl.jobspec.launcher.files import read_json
 from jobctl.jobspec.launcher.launch import EtcdSettings
 from jobctl.jobspec.launcher.peers import PeerLinks
 from jobctl.jobspec.launcher.processes import boot_time
+from jobctl.jobspec.launcher.records import changed
 from tests.tools.peer_links import links_of
 
 from .test_peer_orders import order
@@ -62,6 +63,35 @@ def test_what_is_nested_as_deep_as_can_be_read_is_not_repeated(links: tuple[Peer
         text = json.dumps(tick).replace('"t"', "[" * depth + "]" * depth)
         second.socket.sendto(text.encode(), ("::1", first.addresses.port))
         first.read_datagrams()
+
+
+@pytest.mark.parametrize(
+    "idle",
+    [
+        {"generation": "x", "age": ["a"]},
+        {"generation": "x", "age": [5.0, 0, "g0"], "tick": "no tick"},
+        {"generation": "x", "age": [5.0, 0, "g0"], "tick": ["no tick"]},
+        {"generation": {"x": "DEEP"}, "age": [5.0, 1, "g1"]},
+    ],
+)
+def test_a_stranger_that_says_that_it_is_idle_keeps_no_launcher_from_the_next_order(
+    links: tuple[PeerLinks, PeerLinks], idle: dict[str, Any]
+) -> None:
+    """What is remembered of an idle launcher is used once this one goes over to another order."""
+    first, second = links
+    said = json.dumps({"node": -1, "tick": "ab", "spare": "h9", **idle}).replace('"DEEP"', "[" * 300 + "]" * 300)
+    second.socket.sendto(said.encode(), ("::1", first.addresses.port))
+    second.send(second.message(tick=second.lease.tick(boot_time())), ("::1", first.addresses.port))
+    first.read_datagrams()
+    assert first.orders is not None
+    assert (list(first.orders.spares), list(first.orders.heard)) == (["h9"], [1])
+    mine = order()
+    first.orders.adopt(changed(mine, number=2, rendezvous=changed(mine.rendezvous, id="g2")))
+    second.read_datagrams()
+    second.attend()
+    assert second.orders is not None
+    assert second.orders.order is not None
+    assert second.orders.order.id == "g2"
 
 
 def test_a_file_that_is_nested_too_deep_holds_nothing(tmp_path: Path) -> None:

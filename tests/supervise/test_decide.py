@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -218,8 +219,26 @@ def test_a_launcher_that_is_about_to_end_is_waited_for() -> None:
     assert decide(job(node(0), node(1, "failed", failure=failed)), POLICY, NOW, world) == Continue()
     ended = decide(job(node(0), node(1, "failed", launcher=None, failure=failed)), POLICY, NOW, world)
     assert isinstance(ended, Rejoin)
-    fenced = node(1, "fenced", failure=failure(kind="fenced", rank=None, exit_code=None, reason="unheard"))
-    assert isinstance(decide(job(node(0), fenced), POLICY, NOW, world), Restart)
+    framework = failure(kind="start", rank=None, exit_code=1, log="launch.log")
+    assert decide(job(node(0), node(1, "failed", failure=framework)), POLICY, NOW, world) == Continue()
+
+
+@pytest.mark.parametrize(
+    ("state", "failed", "decision"),
+    [
+        ("fenced", {"kind": "fenced", "exit_code": None, "log": None}, Restart),
+        ("failed", {"kind": "launcher", "exit_code": None, "log": None}, Restart),
+        ("failed", {"kind": "setup", "log": "setup.log"}, GiveUp),
+        ("failed", {"kind": "start", "exit_code": 127, "log": None}, GiveUp),
+    ],
+)
+def test_a_launcher_that_has_started_nothing_is_not_waited_for(
+    state: str, failed: dict[str, Any], decision: type[Restart | GiveUp]
+) -> None:
+    """It never ends by itself: the job would hang."""
+    world = World(rejoining={1: 0.0}, ending=frozenset({1}))
+    broken = node(1, state, failure=failure(rank=None, reason="why", **failed))
+    assert isinstance(decide(job(node(0), broken), POLICY, NOW, world), decision)
 
 
 def test_the_trainers_decide_whether_a_job_is_done() -> None:

@@ -1,0 +1,50 @@
+"""Where launchers find each other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobctl.jobspec.launcher import peer_addresses
+from jobctl.jobspec.launcher.records import changed
+from tests.tools.peer_links import links_of
+from tests.tools.waiting import promptly
+
+from .test_peer_orders import order
+
+
+def test_a_name_that_is_known_later_than_its_order_is_asked_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All hosts begin at once after a power cut, and the name server is one of them: nobody would hear anybody for ever."""
+    asked: list[str] = []
+    real = peer_addresses.address_for
+
+    def begins(made: Any, address: str, port: int) -> Any:
+        asked.append(address)
+        if len(asked) == 1:
+            raise OSError("Temporary failure in name resolution")
+        return real(made, address, port)
+
+    monkeypatch.setattr(peer_addresses, "resolve", lambda *of: None)
+    monkeypatch.setattr(peer_addresses, "address_for", begins)
+    monkeypatch.setattr(peer_addresses, "ASKED_AGAIN", 0.0)
+    second = links_of(tmp_path / "1", 1, order())
+    members = [changed(one, address="localhost", port=second.addresses.port) for one in order().members]
+    given = changed(order(), members=members)
+    first = links_of(tmp_path / "0", 0, given)
+    first.addresses.meet(given)
+    assert first.peers == {}
+
+    def is_heard() -> bool:
+        first.next = 0.0
+        first.attend()
+        second.read_datagrams()
+        return second.orders is not None and 0 in second.orders.heard
+
+    promptly(is_heard)
+    assert first.peers[1][1] == second.addresses.port
+    for links in (first, second):
+        links.addresses.close()
