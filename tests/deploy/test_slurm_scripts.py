@@ -60,10 +60,13 @@ def test_nobody_takes_what_was_before_for_a_job_that_is_being_submitted(tmp_path
         (tools / name).chmod(0o755)
     environ = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"}
     argv = SCRIPTS.argv("submit", str(work), "tiny", "mark")
-    done = subprocess.run(argv, env=environ, capture_output=True, text=True, check=True)
+    done = subprocess.run(argv, env=environ, input="", capture_output=True, text=True, check=True)
     assert done.stdout == "submitted 8\n"
     assert (tmp_path / "seen").read_text().split() == ["submit.lock"]
     assert (work / "run" / "job_id").read_text() == "8\n"
+    subprocess.run(argv, env=environ, input='{"code": "1"}', capture_output=True, text=True, check=True)
+    assert (tmp_path / "seen").read_text().split() == ["sent.json", "submit.lock"]
+    assert (work / "run" / "sent.json").read_text() == '{"code": "1"}\n'
 
 
 def test_what_a_killed_command_has_left_goes_unless_it_may_run_or_wait(tmp_path: Path) -> None:

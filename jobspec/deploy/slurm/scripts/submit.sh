@@ -1,9 +1,11 @@
 #!/bin/sh
 # Submits the batch script of a job, unless Slurm has that job already, and prints `submitted ID` or `there ID`.
 # $1: the job's directory, $2: its name, $3: the comment by which the queue knows it; the others are names of variables that
-# Slurm does not get. A second call waits for the lock. It ends with 75 if Slurm does not say whether it has the job.
+# Slurm does not get. What stands on stdin, if anything does, becomes `run/sent.json` of a new job. A second call waits for
+# the lock. It ends with 75 if Slurm does not say whether it has the job.
 set -u
 work=$1 name=$2 mark=$3; shift 3
+sent=$(cat)
 cd -- "$work" || exit
 exec 9>>run/submit.lock
 flock -w 60 9 || { echo "another submission has not ended" >&2; exit 75; }
@@ -29,6 +31,7 @@ fi
 for variable do unset "$variable"; done
 # What was before is over: nobody who looks now takes it for the job. With `pull: always` each submission fetches the image.
 rm -rf -- run/job_id run/allocation.json run/order.json image
+[ -z "$sent" ] || { printf '%s\n' "$sent" > run/sent.new && mv -f -- run/sent.new run/sent.json; } || exit
 said=$(sbatch --parsable job.sbatch) || exit
 id=${said%%;*}
 printf '%s\n' "$id" > run/job_id
