@@ -6,7 +6,6 @@ file: what hosts need (provision.py), launchers and generations (launchers.py), 
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -282,11 +281,12 @@ class Hosts:
     # Looking around.
 
     def exists(self, path: str) -> bool:
-        """Say whether there is `path` on the first host of the job that answers."""
-        for host in self._reachable():
-            with contextlib.suppress(HostError):
-                return self.host_jobs[host].transport.run(["test", "-e", path]).code == 0
-        return False
+        """Say whether there is `path` on any host of the job that answers: each may have a disk of its own."""
+
+        def has(host_job: HostJob) -> bool:
+            return host_job.transport.run(["test", "-e", path]).code == 0
+
+        return any(self.fleet.on(self._reachable(), has).done.values())
 
     def make_directory(self, path: str) -> None:
         """Make a directory on all hosts of the job."""
