@@ -69,6 +69,28 @@ def test_nobody_takes_what_was_before_for_a_job_that_is_being_submitted(tmp_path
     assert (work / "run" / "sent.json").read_text() == '{"code": "1"}\n'
 
 
+@pytest.mark.parametrize(
+    ("shown", "said"),
+    [
+        ("JobName=tiny UserId=ada(1000) JobState=RUNNING Comment=other", "there 7\n"),
+        ("JobName=renamed UserId=ada(1000) JobState=RUNNING Comment=jobctl /a/tiny", "there 7\n"),
+        ("JobName=other UserId=bob(1001) JobState=RUNNING Comment=jobctl /a/other", "submitted 8\n"),
+    ],
+)
+def test_a_job_that_has_got_the_number_of_the_last_one_is_not_taken_for_it(
+    shown: str, said: str, tmp_path: Path
+) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "job_id").write_text("7\n")
+    for name, script in {"squeue": "", "scontrol": f"echo 'JobId=7 {shown}'", "sbatch": "echo 8"}.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / name).chmod(0o755)
+    environ = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    argv = SCRIPTS.argv("submit", str(tmp_path), "tiny", "jobctl /a/tiny")
+    done = subprocess.run(argv, env=environ, input="", capture_output=True, text=True, check=True)
+    assert done.stdout == said
+
+
 def test_what_a_killed_command_has_left_goes_unless_it_may_run_or_wait(tmp_path: Path) -> None:
     """A command that runs touches its directory; one that waits is known to Slurm, if Slurm tells the truth."""
     top, tools = tmp_path / "it's shared" / ".jobctl", tmp_path / "bin"

@@ -16,6 +16,7 @@ if [ -z "$id" ] && [ -s run/job_id ]; then
   # An empty queue alone is no proof.
   known=$(cat run/job_id)
   if said=$(scontrol show job --oneliner "$known" 2>&1); then
+    case "$said " in *" JobName=$name "*|*" Comment=$mark "*) ;; *) said= ;; esac  # another one may have its number by now
     case $said in
     *" JobState=PENDING "*|*" JobState=CONFIGURING "*|*" JobState=RUNNING "*) id=$known ;;
     *" JobState=SUSPENDED "*|*" JobState=COMPLETING "*) id=$known ;;
