@@ -281,11 +281,8 @@ class Hosts:
 
     def exists(self, path: str) -> bool:
         """Say whether there is `path` on any host of the job that answers: each may have a disk of its own."""
-
-        def has(host_job: HostJob) -> bool:
-            return host_job.transport.run(["test", "-e", path]).code == 0
-
-        return any(self.fleet.on(self._reachable(), has).done.values())
+        outcome = self.fleet.on(self._reachable(), lambda one: one.transport.run(["test", "-e", path]).code == 0)
+        return any(outcome.done.values())
 
     def make_directory(self, path: str) -> None:
         """Make a directory on all hosts of the job."""
