@@ -124,7 +124,7 @@ def test_a_queue_alone_is_no_proof_that_a_job_is_gone(queue: tuple[str, int]) ->
     ],
 )
 def test_a_job_that_has_got_the_number_of_this_one_is_another(ours: str, theirs: str, *, is_ours: bool) -> None:
-    """Slurm counts from 1 again at some time, or after it was set up anew. `down` would cancel that job."""
+    """Slurm counts from 1 again at some time, or after it was installed again. `down` would cancel that job."""
     shown = SHOWN.format("RUNNING", "None").replace(ours, theirs)
     shown = shown if is_ours else shown.replace(MARK, "jobctl /shared/.jobctl/other")
     assert (look(("", 0), (shown, 0)).entry is not None) == is_ours

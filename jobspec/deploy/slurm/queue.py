@@ -188,7 +188,7 @@ def _queued(line: str, mark: str) -> QueueEntry | None:
 def _shown(text: str, mark: str) -> QueueEntry | None:
     """Return a job as `scontrol show job` has it: words `Name=value`; a value ends before the next such word.
 
-    None of another job that has the number by now: Slurm counts from 1 again, at its limit or after it was set up anew.
+    None of another job that has the number by now: Slurm counts from 1 again, at its limit or after it was installed again.
     """
     fields = dict(re.findall(r"(\b[A-Z][A-Za-z/:]*)=(.*?)(?=\s+[A-Z][A-Za-z/:]*=|\s*$)", text.splitlines()[0]))
     if "JobId" not in fields or "JobState" not in fields:

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Submits the batch script of a job, unless Slurm has that job already, and prints `submitted ID` or `there ID`.
 # $1: the job's directory, $2: its name, $3: the comment by which the queue knows it; the others are names of variables that
-# Slurm does not get. What stands on stdin, if anything does, becomes `run/sent.json` of a new job. A second call waits for
+# Slurm does not get. What comes on stdin, if anything does, becomes `run/sent.json` of a new job. A second call waits for
 # the lock. It ends with 75 if Slurm does not say whether it has the job.
 set -u
 work=$1 name=$2 mark=$3; shift 3
