@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import time
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from jobctl.jobspec.deploy.slurm.queue import read_look
 from jobctl.jobspec.deploy.slurm.scripts import SCRIPTS
 
+SCRIPTS_FOLDER = Path(__file__).parents[2] / "jobspec" / "deploy" / "slurm" / "scripts"
 TAR = """\
 #!/bin/sh
 /usr/bin/env -i PATH=/usr/bin:/bin tar "$@"
@@ -89,6 +91,22 @@ def test_a_job_that_has_got_the_number_of_the_last_one_is_not_taken_for_it(
     argv = SCRIPTS.argv("submit", str(tmp_path), "tiny", "jobctl /a/tiny")
     done = subprocess.run(argv, env=environ, input="", capture_output=True, text=True, check=True)
     assert done.stdout == said
+
+
+def test_slurm_gets_the_environment_as_it_is(tmp_path: Path) -> None:
+    """A variable of the user's may have any name, such as those of a script's own."""
+    script = (SCRIPTS_FOLDER / "submit.sh").read_text()
+    names = sorted({*re.findall(r"\$\{?([a-z][a-z_]*)", script), "name", "work", "id"} - {"one", "comment"})
+    mine = {name: "mine" for name in names if not name.startswith("jobctl_")}
+    (tmp_path / "run").mkdir()
+    seen = {"squeue": "", "sbatch": f"env > {tmp_path}/seen; echo 8"}
+    for name, text in seen.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    environ = {**os.environ, **mine, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    argv = SCRIPTS.argv("submit", str(tmp_path), "tiny", "mark")
+    subprocess.run(argv, env=environ, input="", capture_output=True, text=True, check=True)
+    assert {f"{name}=mine" for name in mine} <= set((tmp_path / "seen").read_text().splitlines())
 
 
 def test_what_a_killed_command_has_left_goes_unless_it_may_run_or_wait(tmp_path: Path) -> None:
