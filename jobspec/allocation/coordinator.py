@@ -47,8 +47,7 @@ class Coordinator:
         self.generations = Generations(work, self.job_id)
         self.scheduler = Scheduler(work, self.settings, self.job_id)
         self.image = JobImage(work, self.settings)
-        self.token = os.urandom(16).hex()
-        self.datagrams = Datagrams(self.token, TICK_KEYS)
+        self.datagrams = Datagrams(os.urandom(16).hex(), TICK_KEYS)
         self.places = Places(expand(environ["SLURM_JOB_NODELIST"]), self.settings["slots"])
         self.home = environ.get("SLURMD_NODENAME") or self.places.hosts[0]
         self.size = JobSize(self.places, self.settings, self.generations.start.get("nodes"))
@@ -148,7 +147,7 @@ class Coordinator:
 
     def start_runners(self, hosts: List[str]) -> Any:
         """Start the runners of machines, in a step of their own."""
-        return self.scheduler.start_runners(hosts, self.places.width, self.datagrams.port, self.token)
+        return self.scheduler.start_runners(hosts, self.places.width, self.datagrams.port, self.datagrams.token)
 
     def place(self, now: float) -> None:
         """Give each node a machine: all at the beginning, then those of machines that are lost."""
@@ -220,9 +219,11 @@ class Coordinator:
         # Steps of many machines begin slowly: before nodes are placed, all that come get the time for it.
         if self.stopping is not None or now - self.revived < (REVIVE if places.at else timeout):
             return
-        self.revived = now
         lost = {places.at[node].host for node in places.lost(now, timeout)} if places.at else set(places.silent(now))
-        listed = self.scheduler.machines() if lost and self.resizing is None else []
+        listed = self.scheduler.machines_soon(now) if lost and self.resizing is None else []
+        if listed is None:
+            return
+        self.revived = now
         taken = sorted(lost - set(listed)) if listed else []
         if taken and (places.at or len(places.hosts) - len(taken) < self.size.least):
             # Slurm never gives a machine back that it has called down.
@@ -327,10 +328,9 @@ class Coordinator:
     def tell_state(self, now: float) -> None:
         """Write down where the nodes are, and how their machines do."""
         placed = bool(self.places.at)
-        state = self.record.fields["state"]
+        state, reason = self.record.fields["state"], self.record.fields["reason"]
         if placed and state == "starting":
             state = "running"
-        reason = self.record.fields["reason"]
         if state in ("starting", "running") and not self.stopping:
             waiting = [] if placed else self.places.silent(now)
             reason = "waits for an answer of %s" % ", ".join(waiting) if waiting else self.image.reason

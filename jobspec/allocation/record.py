@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
@@ -52,9 +53,16 @@ class Record:
             write_json(self.path, {**self.fields, "at": time.time()})
 
     def note_job(self, job_id: str) -> None:
-        """Note which job of Slurm's this is now."""
-        with open(os.path.join(self.work, "run", "job_id"), "w", encoding="utf-8") as file:
-            file.write(job_id + "\n")
+        """Note which job of Slurm's this is now, as far as there is room: Slurm's queue has the job all the same."""
+        path = os.path.join(self.work, "run", "job_id")
+        with contextlib.suppress(OSError), open(path, encoding="utf-8") as file:
+            if file.read(64).strip() == job_id:
+                return
+        try:
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(job_id + "\n")
+        except OSError as error:
+            say("cannot write %s: %s" % (path, error.strerror))
 
     def event(self, event: str, message: str, **fields: Any) -> None:
         """Add an event to the job's story, and to Slurm's log of the job."""

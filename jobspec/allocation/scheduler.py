@@ -22,6 +22,8 @@ class Scheduler:
 
     def __init__(self, work: str, settings: Json, job_id: str) -> None:
         self.work, self.settings, self.job_id = work, settings, job_id
+        self.asking: Optional[subprocess.Popen[bytes]] = None  # the command that lists the machines
+        self.asked = 0.0  # when it was started
 
     def start_runners(self, hosts: List[str], each: int, port: int, token: str) -> subprocess.Popen[bytes]:
         """Start `each` node runners on each of `hosts`, in one step that goes on without those that fail."""
@@ -49,8 +51,32 @@ class Scheduler:
 
     def machines(self) -> List[str]:
         """Return the machines that the allocation has now, none if Slurm does not say."""
-        said, _ = self.ask(["squeue", "--noheader", "--jobs=%s" % self.job_id, "--format=%N"])
+        said, _ = self.ask(self.listing())
         return expand(said.strip())
+
+    def machines_soon(self, now: float) -> Optional[List[str]]:
+        """Return the same, None as long as Slurm has not answered: nobody who keeps leases may wait for that.
+
+        Without its controller, Slurm's commands need as long to give up as node runners wait for an answer.
+        """
+        if self.asking is None:
+            try:
+                self.asking = subprocess.Popen(self.listing(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+            except OSError as error:
+                say("squeue: %s" % error)
+                return []
+            self.asked = now
+        late = now - self.asked > ASKED
+        if self.asking.poll() is None and not late:
+            return None
+        done, self.asking = self.asking, None
+        done.kill()
+        said = done.communicate()[0].decode("utf-8", "replace")
+        return [] if late or done.returncode else expand(said.strip())
+
+    def listing(self) -> List[str]:
+        """Return the command that lists the machines of the allocation."""
+        return ["squeue", "--noheader", "--jobs=%s" % self.job_id, "--format=%N"]
 
     def go_on_later(self) -> Tuple[Optional[str], str]:
         """Have the job go on in another allocation. Return the number of its job, None if it cannot, and what was done."""

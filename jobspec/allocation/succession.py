@@ -31,6 +31,7 @@ class Succession:
         self.home: Optional[str] = None  # the machine of the batch script
         self.next = 0.0
         self.taken: Optional[float] = None  # since when another node runner is known to do it
+        self.turn = 0  # how many have not got anywhere
 
     def consider(self, silent: float, now: float) -> None:
         """Act if the batch script has been silent for long, and the allocation has its machine no more."""
@@ -43,11 +44,11 @@ class Succession:
 
     def is_first(self, now: float) -> bool:
         """Say whether no other node runner does it already; one that has not got anywhere for long counts no more."""
-        restart = self.environ.get("SLURM_RESTART_COUNT") or "0"
-        path = os.path.join(self.work, "run", "lost-%s-%s" % (self.job_id, restart))
         if self.taken is not None and now - self.taken > TAKEN:
-            self.taken = None
-            return True
+            self.taken, self.turn = None, self.turn + 1
+        restart = self.environ.get("SLURM_RESTART_COUNT") or "0"
+        name = "lost-%s-%s" % (self.job_id, restart) + (".%d" % self.turn if self.turn else "")
+        path = os.path.join(self.work, "run", name)
         try:
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
         except FileExistsError:
@@ -61,7 +62,11 @@ class Succession:
     def go_on(self) -> None:
         """Have the job go on in another allocation, and end this one."""
         record = Record(self.work, self.environ)
-        record.fields.update(read_json(record.path) or {}, by=record.me)
+        told = read_json(record.path) or {}
+        if told.get("state") == "handed-over" and told.get("next") not in (None, self.job_id):
+            self.scheduler.ask(["scancel", self.job_id])  # another one has submitted the next job, and got no further
+            return
+        record.fields.update(told, by=record.me)
         lost = "%s, the machine of the batch script, is lost" % self.home
         following, words = self.scheduler.go_on_later()
         if following is None:

@@ -52,7 +52,8 @@ class PlayedAllocation:
             monkeypatch.setenv(f"SLURM_{name}", value)
         monkeypatch.setenv("SLURMD_NODENAME", hosts[0])
         self.coordinator = Coordinator(str(work))
-        slurm: Any = SimpleNamespace(start_runners=self.start, machines=lambda: self.listed, go_on_later=self.go_on)
+        slurm: Any = SimpleNamespace(start_runners=self.start, go_on_later=self.go_on)
+        slurm.machines_soon = lambda now: self.listed
         self.coordinator.scheduler = slurm
         self.began = self.now = self.coordinator.started
         self.start(list(hosts))
@@ -154,7 +155,7 @@ def test_where_all_nodes_are_fits_into_one_datagram(tmp_path: Path, monkeypatch:
     for host in hosts:
         job.hear(host, address="255.255.255.255")
     job.coordinator.place(job.now)
-    hearing = Datagrams(job.coordinator.token, ANSWER_KEYS)
+    hearing = Datagrams(job.coordinator.datagrams.token, ANSWER_KEYS)
     monkeypatch.undo()
     job.hear(hosts[-1], address="127.0.0.1", port=hearing.port)
     select.select([hearing.socket], [], [], 60.0)

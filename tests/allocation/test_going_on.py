@@ -59,3 +59,8 @@ def test_a_job_that_may_not_go_on_says_why(work: Path) -> None:
         "failed",
         f"{WHY}, and the job cannot go on in another allocation: `requeue: off`",
     )
+
+
+def test_a_job_goes_on_where_there_is_no_room_for_the_number_of_the_next_one(work: Path) -> None:
+    (work / "run" / "job_id").symlink_to("/dev/full")
+    assert allocation(work, 3600.0, 9)["state"] == "handed-over"

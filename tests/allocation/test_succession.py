@@ -82,6 +82,31 @@ def test_of_several_one_does_it_and_another_if_that_dies(tmp_path: Path) -> None
     assert told(tmp_path)["next"] == "8"
 
 
+def test_if_one_dies_only_one_of_the_others_does_it(tmp_path: Path) -> None:
+    """Two jobs that go on would train at the same time."""
+    runner(tmp_path, PlayedScheduler("s2", "s3", "s4")).consider(LATE, 100.0)
+    others = [PlayedScheduler("s2", "s3", "s4"), PlayedScheduler("s2", "s3", "s4")]
+    runners = [runner(tmp_path, slurm) for slurm in others]
+    for seconds in (0.0, TAKEN + 1):
+        for left in runners:
+            left.consider(LATE + seconds, 100.0 + seconds)
+    assert ["go on" in slurm.asked for slurm in others] == [True, False]
+    for left in runners:
+        left.consider(LATE + 2 * TAKEN + 2, 102.0 + 2 * TAKEN)
+    assert ["go on" in slurm.asked for slurm in others] == [True, True]
+
+
+def test_a_job_that_goes_on_is_not_submitted_twice(tmp_path: Path) -> None:
+    """Slurm may have taken the next job, and not have ended this one."""
+    first, second = PlayedScheduler("s2", "s3", following="8"), PlayedScheduler("s2", "s3", following="9")
+    runner(tmp_path, first).consider(LATE, 100.0)
+    other = runner(tmp_path, second)
+    other.consider(LATE, 100.0)
+    other.consider(LATE + TAKEN + 1, 101.0 + TAKEN)
+    assert ("go on" in second.asked, second.asked[-1]) == (False, ["scancel", "7"])
+    assert told(tmp_path)["next"] == "8"
+
+
 def test_a_job_that_may_not_go_on_ends_with_the_reason(tmp_path: Path) -> None:
     slurm = PlayedScheduler("s2", following=None)
     runner(tmp_path, slurm).consider(LATE, 100.0)

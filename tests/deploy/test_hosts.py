@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +28,7 @@ from jobctl.jobspec.deploy.targets.hosts import Hosts
 from jobctl.jobspec.deploy.targets.launcher_containers import LauncherContainers
 from jobctl.jobspec.deploy.targets.launchers import Launchers
 from jobctl.jobspec.deploy.targets.provision import artefacts
+from jobctl.jobspec.deploy.transport.base import Result
 from jobctl.jobspec.deploy.transport.local import LocalTransport
 from jobctl.jobspec.plan.generation import Generation, first_generation
 from jobctl.jobspec.plan.sent import Code
@@ -69,6 +71,27 @@ def look(hosts: Hosts, **without: HostError) -> None:
     """See what is on the hosts, as `observe` does; their engines have nothing."""
     hosts.fleet.seen = {name: host_job.observe(()) for name, host_job in hosts.host_jobs.items() if name not in without}
     hosts.fleet.down = without
+
+
+class OwnDisk(LocalTransport):
+    """A host with a disk of its own, which has one directory."""
+
+    def __init__(self, host: str, has: str) -> None:
+        super().__init__(host)
+        self.has = has
+
+    def run(self, argv: Sequence[str], *args: object, **how: object) -> Result:
+        return Result(0 if list(argv) == ["test", "-e", self.has] else 1, b"", b"")
+
+
+def test_a_fresh_run_shares_no_directory_with_an_earlier_one_on_any_host(hosts: Hosts) -> None:
+    """The first host may be a new one, whose disk has nothing yet."""
+    look(hosts)
+    for name, has in (("h0", "/ck/other"), ("h1", "/ck/fresh-1")):
+        hosts.host_jobs[name].transport = OwnDisk(name, has)
+    assert (hosts.exists("/ck/fresh-1"), hosts.exists("/ck/fresh-2")) == (True, False)
+    hosts.fleet.down = {"h1": DOWN}
+    assert not hosts.exists("/ck/fresh-1")
 
 
 def test_spares_get_the_launcher_and_hosts_their_own_files_only(hosts: Hosts) -> None:

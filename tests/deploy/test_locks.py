@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import pwd
 import shutil
@@ -217,6 +218,26 @@ def test_a_host_that_does_not_answer_is_left_out_of_a_lock(tmp_path: Path) -> No
         held.lost.add("h2")
         with pytest.raises(hostlock.LockLost, match="the lock on h2 was lost"):
             held.check()
+
+
+def test_who_has_slept_has_lost_the_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody else may be at work by now. Its own next tick would tell, but that may be seconds away."""
+    monkeypatch.setattr(hostlock, "TICK", PATIENCE)
+    clock = Clock()
+    held = hostlock.Held(clock.now)
+    try:
+        held.channels = {"h1": io.BytesIO()}
+        clock.pause(EXPIRY)
+        held.check()
+        clock.pause(1.0)
+        with pytest.raises(hostlock.LockLost, match="the lock on h1 was lost"):
+            held.check()
+        clock.time -= 1.0  # as after its next tick
+        with pytest.raises(hostlock.LockLost, match="the lock on h1 was lost"):
+            held.check()
+    finally:
+        held.channels = {}
+        held.release()
 
 
 def test_where_no_host_answers_there_is_no_lock(tmp_path: Path) -> None:

@@ -113,6 +113,13 @@ def test_the_last_lines_are_read_from_the_end(job: Job) -> None:
     assert job.source.count < 200_000 < size / 25
 
 
+def test_the_last_lines_since_a_moment_are_all_of_them(job: Job) -> None:
+    for number in range(10):
+        job.write("workerlog.0", (number, b"%d\n" % number))
+    assert job.texts(since=BEGAN + 3, last=2) == [b"8", b"9"]
+    assert job.texts(since=BEGAN + 8, last=5) == [b"8", b"9"]
+
+
 @pytest.mark.parametrize(("text", "last"), [(b"a\nb\nc", 2), (b"a\nb\nc\n", 2), (b"\n\n\n", 2), (b"a", 2), (b"", 2)])
 def test_the_last_lines_are_the_last_of_all(job: Job, text: bytes, last: int) -> None:
     job.write("workerlog.0", (0.0, text))

@@ -115,6 +115,22 @@ def test_a_queue_alone_is_no_proof_that_a_job_is_gone(queue: tuple[str, int]) ->
     assert (seen.problem, seen.entry.state, seen.entry.reason) == (None, "PENDING", "Priority")
 
 
+@pytest.mark.parametrize(
+    ("ours", "theirs", "is_ours"),
+    [
+        ("JobName=tiny", "JobName=other", True),  # somebody has renamed it
+        (MARK, "4 of 8 cores were used", True),  # some clusters write into comments
+        ("=tiny UserId=ada(1000)", "=other UserId=bob(1001)", False),
+    ],
+)
+def test_a_job_that_has_got_the_number_of_this_one_is_another(ours: str, theirs: str, *, is_ours: bool) -> None:
+    """Slurm counts from 1 again at some time, or after it was installed again. `down` would cancel that job."""
+    shown = SHOWN.format("RUNNING", "None").replace(ours, theirs)
+    shown = shown if is_ours else shown.replace(MARK, "jobctl /shared/.jobctl/other")
+    assert (look(("", 0), (shown, 0)).entry is not None) == is_ours
+    assert look((SILENT, 1), (shown, 0)).problem == (None if is_ours else SILENT)
+
+
 def test_where_slurm_does_not_answer_nothing_is_known() -> None:
     assert look((SILENT, 1), (SILENT, 1)).problem == SILENT
     assert look(("", 0), (SILENT, 1)).problem == SILENT

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import time
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from jobctl.jobspec.deploy.slurm.queue import read_look
 from jobctl.jobspec.deploy.slurm.scripts import SCRIPTS
 
+SCRIPTS_FOLDER = Path(__file__).parents[2] / "jobspec" / "deploy" / "slurm" / "scripts"
 TAR = """\
 #!/bin/sh
 /usr/bin/env -i PATH=/usr/bin:/bin tar "$@"
@@ -60,10 +62,51 @@ def test_nobody_takes_what_was_before_for_a_job_that_is_being_submitted(tmp_path
         (tools / name).chmod(0o755)
     environ = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"}
     argv = SCRIPTS.argv("submit", str(work), "tiny", "mark")
-    done = subprocess.run(argv, env=environ, capture_output=True, text=True, check=True)
+    done = subprocess.run(argv, env=environ, input="", capture_output=True, text=True, check=True)
     assert done.stdout == "submitted 8\n"
     assert (tmp_path / "seen").read_text().split() == ["submit.lock"]
     assert (work / "run" / "job_id").read_text() == "8\n"
+    subprocess.run(argv, env=environ, input='{"code": "1"}', capture_output=True, text=True, check=True)
+    assert (tmp_path / "seen").read_text().split() == ["sent.json", "submit.lock"]
+    assert (work / "run" / "sent.json").read_text() == '{"code": "1"}\n'
+
+
+@pytest.mark.parametrize(
+    ("shown", "said"),
+    [
+        ("JobName=tiny UserId=ada(1000) JobState=RUNNING Comment=other", "there 7\n"),
+        ("JobName=renamed UserId=ada(1000) JobState=RUNNING Comment=jobctl /a/tiny", "there 7\n"),
+        ("JobName=other UserId=bob(1001) JobState=RUNNING Comment=jobctl /a/other", "submitted 8\n"),
+    ],
+)
+def test_a_job_that_has_got_the_number_of_the_last_one_is_not_taken_for_it(
+    shown: str, said: str, tmp_path: Path
+) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "job_id").write_text("7\n")
+    for name, script in {"squeue": "", "scontrol": f"echo 'JobId=7 {shown}'", "sbatch": "echo 8"}.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / name).chmod(0o755)
+    environ = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    argv = SCRIPTS.argv("submit", str(tmp_path), "tiny", "jobctl /a/tiny")
+    done = subprocess.run(argv, env=environ, input="", capture_output=True, text=True, check=True)
+    assert done.stdout == said
+
+
+def test_slurm_gets_the_environment_as_it_is(tmp_path: Path) -> None:
+    """A variable of the user's may have any name, such as those of a script's own."""
+    script = (SCRIPTS_FOLDER / "submit.sh").read_text()
+    names = sorted({*re.findall(r"\$\{?([a-z][a-z_]*)", script), "name", "work", "id"} - {"one", "comment"})
+    mine = {name: "mine" for name in names if not name.startswith("jobctl_")}
+    (tmp_path / "run").mkdir()
+    seen = {"squeue": "", "sbatch": f"env > {tmp_path}/seen; echo 8"}
+    for name, text in seen.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    environ = {**os.environ, **mine, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    argv = SCRIPTS.argv("submit", str(tmp_path), "tiny", "mark")
+    subprocess.run(argv, env=environ, input="", capture_output=True, text=True, check=True)
+    assert {f"{name}=mine" for name in mine} <= set((tmp_path / "seen").read_text().splitlines())
 
 
 def test_what_a_killed_command_has_left_goes_unless_it_may_run_or_wait(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import PurePosixPath
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,9 +11,12 @@ import pytest
 
 from jobctl.jobspec.deploy.model.control import NOTHING
 from jobctl.jobspec.deploy.model.errors import HostError
-from jobctl.jobspec.deploy.model.observed import Observed
+from jobctl.jobspec.deploy.model.observed import Observed, Phase
+from jobctl.jobspec.deploy.slurm import allocation
+from jobctl.jobspec.deploy.slurm.queue import QueueEntry, SlurmLook
 from jobctl.jobspec.operations.lifecycle.base import UpOptions
 from jobctl.jobspec.operations.lifecycle.in_allocation import SlurmJob, hashes_of
+from jobctl.jobspec.plan.types import Plan
 from tests.render.plans import SLURM, planned
 
 PLAN = planned(dict(SLURM)["slurm"], "slurm")
@@ -27,14 +31,18 @@ def steps(phase: str, options: UpOptions, *, begins_runs: bool = True, **sent: A
 
 
 class PlayedJob(SlurmJob):
-    """A job that runs, with the files of an earlier spec."""
+    """A job with the files of an earlier spec, which runs, or stands as `phase` says."""
 
-    def __init__(self, **sent: Any) -> None:
+    def __init__(self, phase: Phase = "running", **sent: Any) -> None:
+        self.phase = phase
         self.kept: dict[str, Any] = {**SENT, **sent}
         self.sending: str | None = None  # what goes wrong as files are sent
         self.ordering: str | None = None  # the same as the generation is begun
-        self.work = "/shared/tiny"
-        self.plan, self.tell = PLAN, print
+        self.submitting: str | None = None  # the same as the job is submitted
+        self.looks: list[SlurmLook] = []  # what is seen of it in Slurm, one look after the other
+        self.submitted = 0
+        self.name, self.work = "login", "/shared/tiny"
+        self.plan, self.tell, self.interval = PLAN, print, 0.0
         handle: Any = self
         self.login = self.files = handle
         super().__init__(handle)
@@ -53,13 +61,22 @@ class PlayedJob(SlurmJob):
 
     send_secrets = send
 
+    def look_anew(self) -> SlurmLook:
+        return self.looks.pop(0) if self.looks else SlurmLook("7", 0.0)
+
     def _order(self, command: str, **more: object) -> None:
         if self.ordering:
             raise HostError("login", "slurm-silent", self.ordering)
 
+    def _submit(self, plan: Plan, *, fresh: bool = False, sent: Any = None) -> None:
+        if self.submitting:
+            raise HostError("login", "slurm-silent", self.submitting)
+        assert not self.looks, "the next job was submitted before the last one had gone"
+        self.kept, self.phase, self.submitted = sent, "pending", self.submitted + 1
+
     def up(self) -> list[str]:  # type: ignore[override]
         """Do what `up` would do now, and return it."""
-        observed = Observed(NOTHING, (), None, verdict=("running", None))  # type: ignore[arg-type]
+        observed = Observed(NOTHING, (), None, verdict=(self.phase, None))
         done = self._steps(observed, (), UpOptions())
         for step in done:
             self._do(step, {}, fresh=False)
@@ -91,6 +108,43 @@ def test_what_a_cut_off_up_has_sent_is_replaced_though_the_spec_is_what_it_was()
     why = "an `up` was cut off before a generation began with what it sent"
     assert job.up() == [f"change files: {why}", f"generation 1: {why}"]
     assert (job.up(), job.kept) == ([], SENT)
+
+
+@pytest.mark.parametrize("where", ["sending", "submitting"])
+def test_a_change_of_a_job_that_has_succeeded_is_submitted_after_an_up_that_was_cut_off(where: str) -> None:
+    """Otherwise it would count as the job that has succeeded."""
+    job = PlayedJob("succeeded", **{"launch.json": "?"})
+    setattr(job, where, "the connection is lost")
+    with pytest.raises(HostError):
+        job.up()
+    setattr(job, where, None)
+    assert job.up() == ["create allocation: launch.json differs"]
+    assert (job.up(), job.kept, job.submitted) == ([], SENT, 1)
+
+
+def test_of_a_job_that_has_succeeded_what_a_cut_off_up_has_sent_is_replaced() -> None:
+    assert steps("succeeded", UpOptions(), due=True) == [
+        "create allocation: an `up` was cut off before a generation began with what it sent"
+    ]
+
+
+def test_a_job_is_submitted_again_only_once_slurm_has_let_go_of_the_one_that_has_ended() -> None:
+    """Until then it would take that for the job, and run nothing."""
+    result = {PurePosixPath("run/allocation.json"): {"state": "ended", "result": {"phase": "failed", "at": 0.0}}}
+    job = PlayedJob("failed")
+    job.looks = [SlurmLook("7", 0.0, QueueEntry("7", state), files=result) for state in ("RUNNING", "COMPLETING")]
+    job.looks.append(SlurmLook("7", 0.0, QueueEntry("7", "COMPLETED"), files=result))
+    assert job.up() == ["create allocation: it has failed"]
+    assert job.submitted == 1
+
+
+def test_a_job_that_slurm_does_not_let_go_of_is_not_submitted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(allocation, "GONE", -1.0)
+    job = PlayedJob("failed")
+    result = {PurePosixPath("run/allocation.json"): {"state": "ended", "result": {"phase": "failed", "at": 0.0}}}
+    job.looks = [SlurmLook("7", 0.0, QueueEntry("7", "COMPLETING"), files=result)]
+    with pytest.raises(HostError, match="job 7 has ended, and Slurm still has it as COMPLETING: nothing was submitted"):
+        job.up()
 
 
 @pytest.mark.parametrize(

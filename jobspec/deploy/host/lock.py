@@ -12,7 +12,7 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from jobctl.jobspec.deploy.host.host_job import HostJob
@@ -24,6 +24,7 @@ from jobctl.jobspec.deploy.store.lock import WAIT, Locked, who
 from jobctl.jobspec.deploy.transport.answers import LINE, bound
 from jobctl.jobspec.deploy.transport.base import Result, problem
 from jobctl.jobspec.deploy.transport.fanout import fan_out
+from jobctl.jobspec.launcher.processes import boot_time
 
 TICK = 4.0  # seconds
 ANSWER = 20.0  # seconds within which a host says whether the lock is free
@@ -41,32 +42,42 @@ class NotLocked(HostError):
 
 
 class Held:
-    """A lock that is held on several hosts, for as long as somebody ticks."""
+    """A lock that is held on several hosts, for as long as somebody ticks. `clock` goes on while the machine sleeps."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = boot_time) -> None:
         self.channels: dict[str, Any] = {}
         self.lost: set[str] = set()
         self.failed: dict[str, DeployError] = {}  # hosts that could not be locked: they do not answer
+        self._clock, self._ticked = clock, clock()
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._tick, daemon=True, name="lock")
         self._thread.start()
 
     def _tick(self) -> None:
         while not self._end.wait(TICK):
+            self._note_pause()
+            self._ticked = self._clock()
             for host, channel in list(self.channels.items()):
                 try:
                     channel.sendall(b"\n")
                 except Exception:  # of paramiko too; the other hosts are to be ticked on
                     self.lost.add(host)
 
+    def _note_pause(self) -> None:
+        """Take note of a time without ticks after which hosts have freed it: this process or machine has slept."""
+        if self._clock() - self._ticked > EXPIRY:
+            self.lost |= set(self.channels)
+
     def check(self) -> None:
         """Raise LockLost if the lock was lost on a host that is not known to be gone, or is held nowhere."""
         if not self.channels:
             raise LockLost("there is nothing to lock: the job is down", "`jobctl up` starts it")
+        self._note_pause()
         lost = self.lost - set(self.failed)
         if lost:
             raise LockLost(
-                f"the lock on {', '.join(sorted(lost))} was lost", "the connection broke off; the same command goes on"
+                f"the lock on {', '.join(sorted(lost))} was lost",
+                "the connection broke off, or this machine slept; the same command goes on",
             )
 
     def release(self) -> None:

@@ -276,6 +276,7 @@ class Logs:
             count = left.setdefault(name, last if tail.generation == latest else 0)
             tail.offset, found = start_of_last(self.source, tail.key, self.known[tail.key].bytes, count)
             left[name] = count - found
+            tail.torn = False  # unlike where `since` begins, these are whole lines
         begun = {key: tail.offset for key, tail in self.tails.items()}
         indices = {key: tail.index_key for key, tail in self.tails.items()}
         for key, offset in index_at(self.source, self.known, indices, begun).items():

@@ -47,13 +47,14 @@ class LoginNode:
         result = self.transport.run(SCRIPTS.argv("place", job_id))
         return read_place(result.out.decode("utf-8", "replace"), job_id) if result.code == 0 else None
 
-    def submit(self, hidden: Iterable[str]) -> tuple[str, bool]:
+    def submit(self, hidden: Iterable[str], sent: bytes) -> tuple[str, bool]:
         """Have Slurm run the batch script, unless it has the job; return its number, and whether it is new.
 
-        `hidden` are variables that are not for Slurm: it keeps the environment of a job where others may read it.
+        `hidden` are variables that are not for Slurm: it keeps the environment of a job where others may read it. `sent` is
+        what `run/sent.json` says of a new one; nothing: what it says already.
         """
         argv = SCRIPTS.argv("submit", self.work, self.job, self.mark, *hidden)
-        result = self.transport.run(argv, timeout=120.0)
+        result = self.transport.run(argv, sent, timeout=120.0)
         words = result.out.decode("utf-8", "replace").split()
         if result.code == 0 and len(words) == 2:
             return words[1], words[0] == "submitted"

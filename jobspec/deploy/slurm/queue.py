@@ -159,9 +159,10 @@ def _entry(parts: Mapping[str, tuple[str, int]], mark: str) -> tuple[QueueEntry 
     if alive:
         return max(alive, key=lambda entry: (entry.runs, int(re.sub(r"\D", "", entry.job_id) or 0))), None
     shown, shown_code = parts.get("scontrol", ("", 0))
-    if shown and shown_code == 0:
-        return _shown(shown), None
     problem = _first_line(queue) if code else None
+    if shown and shown_code == 0:
+        entry = _shown(shown, mark)
+        return entry, problem if entry is None else None
     if shown_code != 0 and NOT_KNOWN not in shown:
         problem = problem or _first_line(shown)
     if problem:
@@ -184,10 +185,15 @@ def _queued(line: str, mark: str) -> QueueEntry | None:
     return QueueEntry(job_id, state, known, _moment(start), nodes or None, parse_slurm(left))
 
 
-def _shown(text: str) -> QueueEntry | None:
-    """Return a job as `scontrol show job` has it: words `Name=value`; a value ends before the next such word."""
+def _shown(text: str, mark: str) -> QueueEntry | None:
+    """Return a job as `scontrol show job` has it: words `Name=value`; a value ends before the next such word.
+
+    None of another job that has the number by now: Slurm counts from 1 again, at its limit or after it was installed again.
+    """
     fields = dict(re.findall(r"(\b[A-Z][A-Za-z/:]*)=(.*?)(?=\s+[A-Z][A-Za-z/:]*=|\s*$)", text.splitlines()[0]))
     if "JobId" not in fields or "JobState" not in fields:
+        return None
+    if fields.get("JobName") != mark.rpartition("/")[2] and fields.get("Comment") != mark:
         return None
     reason = fields.get("Reason")
     nodes = fields.get("NodeList")

@@ -6,7 +6,6 @@ file: what hosts need (provision.py), launchers and generations (launchers.py), 
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -19,7 +18,6 @@ from jobctl.jobspec.deploy.host.collecting import collect
 from jobctl.jobspec.deploy.host.devices import devices_on
 from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.model.control import Control, Image, Ledger
-from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.inventory import Inventory
 from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.store.jobdir import JobDir
@@ -281,11 +279,9 @@ class Hosts:
     # Looking around.
 
     def exists(self, path: str) -> bool:
-        """Say whether there is `path` on the first host of the job that answers."""
-        for host in self._reachable():
-            with contextlib.suppress(HostError):
-                return self.host_jobs[host].transport.run(["test", "-e", path]).code == 0
-        return False
+        """Say whether there is `path` on any host of the job that answers: each may have a disk of its own."""
+        outcome = self.fleet.on(self._reachable(), lambda one: one.transport.run(["test", "-e", path]).code == 0)
+        return any(outcome.done.values())
 
     def make_directory(self, path: str) -> None:
         """Make a directory on all hosts of the job."""

@@ -104,7 +104,7 @@ class SlurmJob:
         if options.recreate and there:
             return (Step("replace", "allocation", anew or "`--recreate`"),)
         if not there:
-            if now == "succeeded" and not other and anew is None:
+            if now == "succeeded" and not other and not due and anew is None:
                 return ()
             cause = {"failed": "it has failed", "stopped": "nothing of it is in Slurm"}.get(now, words)
             return (Step("create", "allocation", anew or cause),)
@@ -179,13 +179,14 @@ class SlurmJob:
         allocation, plan = self.handle, self._plan()
         if step.kind == "replace":
             allocation.cancel(plan.stop_grace)
-        if step.kind == "change":
-            self._note_sent({**allocation.sent(), DUE: True})
+        if step.kind == "create":
+            self._await_end()
         if step.kind in ("create", "replace", "change"):
+            if allocation.sent():
+                self._note_sent({**allocation.sent(), DUE: True})
             self._send(plan, secrets)
         if step.kind in ("create", "replace"):
-            self._note_sent(hashes_of(plan))
-            self._submit(plan, fresh=fresh)
+            self._submit(plan, fresh=fresh, sent=hashes_of(plan))
         if step.kind == "generation":
             self._order("restart", fresh=fresh)
             self._note_sent(hashes_of(plan))
@@ -208,10 +209,28 @@ class SlurmJob:
             package.send(login.files)
         login.send_secrets(dict(secrets))
 
-    def _submit(self, plan: Plan, *, fresh: bool = False) -> None:
+    def _await_end(self) -> None:
+        """Wait until Slurm has let go of a job that has ended: it would take the next one for that. Raises HostError."""
+        from jobctl.jobspec.deploy.apply.clock import pause
+        from jobctl.jobspec.deploy.model.errors import HostError
+        from jobctl.jobspec.deploy.slurm.allocation import GONE
+
+        allocation, deadline = self.handle, time.monotonic() + GONE
+        while (look := allocation.look_anew()).result is not None and (entry := look.entry) is not None and entry.runs:
+            if time.monotonic() > deadline:
+                message = (
+                    f"job {entry.job_id} has ended, and Slurm still has it as {entry.state}: nothing was submitted"
+                )
+                hint = f"`scontrol show job {entry.job_id}` shows why; `scancel {entry.job_id}` ends it"
+                raise HostError(allocation.login.name, "slurm-not-gone", message, hint)
+            allocation.tell(f"job {entry.job_id} has ended: waiting until Slurm has let go of it")
+            pause(allocation.interval)
+
+    def _submit(self, plan: Plan, *, fresh: bool = False, sent: Mapping[str, object] | None = None) -> None:
         """Have Slurm queue the job. What it was before, is over: all restarts are before it again.
 
-        It goes on with the run that `up --fresh` has begun last, or with `fresh` begins another one.
+        It goes on with the run that `up --fresh` has begun last, or with `fresh` begins another one. `sent` is what was sent
+        for it.
         """
         from jobctl.jobspec.deploy.store import events
 
@@ -221,7 +240,8 @@ class SlurmJob:
         start |= {"fresh": fresh or bool(before.get("fresh")), "run": before.get("run")}
         start |= {name: before[name] for name in ("followed",) if name in before}
         allocation.login.write("run/start.json", json.dumps(start).encode())
-        job_id, new = allocation.login.submit(sorted(self._hidden(plan)))
+        told = json.dumps(sent, indent=1).encode() if sent else b""
+        job_id, new = allocation.login.submit(sorted(self._hidden(plan)), told)
         words = f"job {job_id} of Slurm was submitted" if new else f"Slurm has job {job_id} already"
         events.record(allocation.job.events, time.time(), "submitted", words, job_id=job_id)
         allocation.forget_look()
@@ -307,6 +327,7 @@ class SlurmJob:
             allocation.events().gather()
             step_teller(allocation, reporter)(step)
             if over:
+                self._await_end()
                 self._submit(plan)
             else:
                 with reporter.waiting() as waiting:

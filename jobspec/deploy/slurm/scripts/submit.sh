@@ -1,35 +1,44 @@
 #!/bin/sh
 # Submits the batch script of a job, unless Slurm has that job already, and prints `submitted ID` or `there ID`.
 # $1: the job's directory, $2: its name, $3: the comment by which the queue knows it; the others are names of variables that
-# Slurm does not get. A second call waits for the lock. It ends with 75 if Slurm does not say whether it has the job.
+# Slurm does not get. What comes on stdin, if anything does, becomes `run/sent.json` of a new job. A second call waits for
+# the lock. It ends with 75 if Slurm does not say whether it has the job.
+# Its own variables have names of their own: Slurm gets the environment, and the user's may have any.
 set -u
-work=$1 name=$2 mark=$3; shift 3
-cd -- "$work" || exit
+jobctl_work=$1 jobctl_name=$2 jobctl_mark=$3; shift 3
+jobctl_sent=$(cat)
+cd -- "$jobctl_work" || exit
 exec 9>>run/submit.lock
 flock -w 60 9 || { echo "another submission has not ended" >&2; exit 75; }
-found=$(squeue --noheader --user "$(id -un)" --name "$name" --format '%i|%k') || exit 75
-id=$(printf '%s\n' "$found" | while IFS='|' read -r one comment; do [ "$comment" != "$mark" ] || echo "$one"; done)
-id=$(printf '%s\n' "$id" | head -n 1)
-if [ -z "$id" ] && [ -s run/job_id ]; then
+jobctl_found=$(squeue --noheader --user "$(id -un)" --name "$jobctl_name" --format '%i|%k') || exit 75
+jobctl_id=$(
+  printf '%s\n' "$jobctl_found" |
+    while IFS='|' read -r one comment; do [ "$comment" != "$jobctl_mark" ] || echo "$one"; done
+)
+jobctl_id=$(printf '%s\n' "$jobctl_id" | head -n 1)
+if [ -z "$jobctl_id" ] && [ -s run/job_id ]; then
   # An empty queue alone is no proof.
-  known=$(cat run/job_id)
-  if said=$(scontrol show job --oneliner "$known" 2>&1); then
-    case $said in
-    *" JobState=PENDING "*|*" JobState=CONFIGURING "*|*" JobState=RUNNING "*) id=$known ;;
-    *" JobState=SUSPENDED "*|*" JobState=COMPLETING "*) id=$known ;;
+  jobctl_known=$(cat run/job_id)
+  if jobctl_said=$(scontrol show job --oneliner "$jobctl_known" 2>&1); then
+    # Another job may have its number by now.
+    case "$jobctl_said " in *" JobName=$jobctl_name "*|*" Comment=$jobctl_mark "*) ;; *) jobctl_said= ;; esac
+    case $jobctl_said in
+    *" JobState=PENDING "*|*" JobState=CONFIGURING "*|*" JobState=RUNNING "*) jobctl_id=$jobctl_known ;;
+    *" JobState=SUSPENDED "*|*" JobState=COMPLETING "*) jobctl_id=$jobctl_known ;;
     esac
   else
-    case $said in *"Invalid job id"*) ;; *) printf '%s\n' "$said" >&2; exit 75 ;; esac
+    case $jobctl_said in *"Invalid job id"*) ;; *) printf '%s\n' "$jobctl_said" >&2; exit 75 ;; esac
   fi
 fi
-if [ -n "$id" ]; then
-  printf '%s\n' "$id" > run/job_id
-  echo "there $id"; exit
+if [ -n "$jobctl_id" ]; then
+  printf '%s\n' "$jobctl_id" > run/job_id
+  echo "there $jobctl_id"; exit
 fi
-for variable do unset "$variable"; done
+for jobctl_variable do unset "$jobctl_variable"; done
 # What was before is over: nobody who looks now takes it for the job. With `pull: always` each submission fetches the image.
 rm -rf -- run/job_id run/allocation.json run/order.json image
-said=$(sbatch --parsable job.sbatch) || exit
-id=${said%%;*}
-printf '%s\n' "$id" > run/job_id
-echo "submitted $id"
+[ -z "$jobctl_sent" ] || { printf '%s\n' "$jobctl_sent" > run/sent.new && mv -f -- run/sent.new run/sent.json; } || exit
+jobctl_said=$(sbatch --parsable job.sbatch) || exit
+jobctl_id=${jobctl_said%%;*}
+printf '%s\n' "$jobctl_id" > run/job_id
+echo "submitted $jobctl_id"
