@@ -45,6 +45,9 @@ class Stopping:
     def observe(self) -> Observed:
         return self.observed
 
+    def where(self) -> tuple[str, ...]:
+        return ("h0", "h1")
+
     def keep(self, ledger: Ledger) -> None:
         self.observed = replace(self.observed, control=replace(self.observed.control, ledger=ledger))
 
