@@ -145,7 +145,7 @@ Lost = Annotated[
     typer.Option(
         "--lost",
         metavar="HOST",
-        help="A host that is gone for good: if it does not answer, what is there is given up. Repeatable.",
+        help="A host that is gone for good: if it does not answer, `down` gives up what is there. Repeatable.",
         show_default=False,
     ),
 ]

@@ -55,8 +55,8 @@ def say_down(name: str, done: TakenDown) -> None:
     logs = f"; its logs are in {done.logs}" if done.logs else ""
     if done.lost:
         gone = ", ".join(sorted(done.lost))
-        again = f"should it come back, `jobctl down {name} --hosts FILE` removes it"
-        console.warning(f"no answer from {gone}: what job `{name}` has there was given up; {again}")
+        again = f"if a host comes back, `jobctl down {name} --hosts FILE` removes the rest"
+        console.warning(f"no answer from {gone}: `down` gave up what job `{name}` has there; {again}")
     if not done.failed:
         console.say(f"job `{name}` is down{logs}")
         return

@@ -57,7 +57,7 @@ def command(function: Callable[P, R]) -> Callable[P, R]:
             say("")
             if not isinstance(unanswered.__context__, EOFError):
                 raise typer.Exit(130) from None
-            failed: OperationError = Failed("nothing was done: the question has no answer", 2)
+            failed: OperationError = Failed("nothing was done: nobody answered the question", 2)
         except BrokenPipeError:
             give_up_output()  # the reader (head, less) has gone
             raise typer.Exit(141) from None

@@ -237,7 +237,7 @@ def _is_alike(launch: StartCommand, first: StartCommand) -> bool:
     return roles.has_role(launch) and _same_program(launch, first)
 
 
-_FIRST = "all processes get the arguments of the first; their place in the job they read from variables"
+_FIRST = "all processes get the arguments of the first, and read their place in the job from variables"
 
 
 def _is_process(launch: StartCommand, context: ImportContext) -> bool:

@@ -36,9 +36,9 @@ def devices_of(spec: Spec, task: Task) -> types.Devices:
     if task.nproc is None and every.kind != "cpu" and every.ids == ():
         raise PlanError(
             "too-few-devices",
-            f"{task.place.host.name} has fewer devices of kind `{every.kind}` than nodes: one of them would have none",
+            f"{task.place.host.name} has fewer devices of kind `{every.kind}` than nodes: one node would have none",
             ("devices",),
-            "have as many devices as nodes there, or fewer nodes",
+            "use at most as many nodes there as the host has devices",
         )
     if task.nproc is None or every.ids is None:
         return every

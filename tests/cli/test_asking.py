@@ -35,7 +35,7 @@ class Terminal(io.StringIO):
     ("pressed", "code", "said"),
     [
         (KeyboardInterrupt, 130, []),
-        (EOFError, 2, ["error: nothing was done: the question has no answer"]),
+        (EOFError, 2, ["error: nothing was done: nobody answered the question"]),
     ],
 )
 def test_ctrl_c_at_a_question_interrupts_and_ctrl_d_is_no_answer(

@@ -309,7 +309,7 @@ def test_a_machine_that_starts_no_thread_for_a_moment_loses_nothing(
     assert teller.tell() is None
     assert json.loads(out.read_text())["event"] == "failed"
     (problem,) = (event["message"] for event in events.read(job.events)[0] if event["event"] == "notify-failed")
-    assert "starts no other thread; tries again" in problem
+    assert "cannot start another thread; tries again" in problem
 
 
 def test_a_teller_that_cannot_write_sends_nothing_twice_at_a_time(

@@ -184,7 +184,7 @@ def test_what_is_on_hosts_that_are_gone_for_good_is_given_up(
     assert (dict(done.failed), set(done.lost), job.homes, job.job.about()) == ({}, set(away), set(away), None)
     assert finish_down("demo", done, Format.json) == 0
     told = capsys.readouterr()
-    assert f"no answer from {', '.join(away)}: what job `demo` has there was given up; should it come back" in told.err
+    assert f"no answer from {', '.join(away)}: `down` gave up what job `demo` has there; if a host comes" in told.err
     assert [host["host"] for host in json.loads(told.out)["hosts"] if not host["reachable"]] == sorted(away)
     assert (json.loads(told.out)["down"], json.loads(told.out)["lost"]) == (True, sorted(away))
     assert left_elsewhere(job.job) == ()

@@ -13,7 +13,7 @@ _WAYS = {"webhook": post, "command": run, "email": send_mail}
 # Seconds for all of it. Webhooks and mail servers have a time-out for each word that they say, and may say many.
 LIMITS = {"webhook": 20.0, "command": 70.0, "email": 60.0}
 
-NO_THREAD = "this machine starts no other thread"
+NO_THREAD = "this machine cannot start another thread"
 
 
 def send(channel: Channel, message: Notification) -> DeliveryResult:

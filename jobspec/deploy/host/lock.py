@@ -77,7 +77,7 @@ class Held:
         if lost:
             raise LockLost(
                 f"the lock on {', '.join(sorted(lost))} was lost",
-                "the connection broke off, or this machine slept; the same command goes on",
+                "the connection broke off, or this machine slept; repeat the command to go on",
             )
 
     def release(self) -> None:

@@ -208,7 +208,7 @@ class Fleet(Generic[J]):
         if self._hold is not None and self._hold.is_lost():
             from jobctl.jobspec.deploy.host.lock import LockLost
 
-            hint = "another command took it, as it may while this one is stopped (Ctrl-Z); the same command goes on"
+            hint = "another command took it, as it may while this one is stopped (Ctrl-Z); repeat this command to go on"
             raise LockLost("the lock on this machine was lost", hint)
         if self._held is not None:
             self._held.check()

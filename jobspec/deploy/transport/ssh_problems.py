@@ -180,14 +180,14 @@ def host_key_unreadable(host: str, place: str, *, whole: bool = False) -> HostEr
     message = f"its host key is not known here: {place}, which may {may}, cannot be read"
     line = "correct that line, or remove it and compare the key as a new one"
     return HostError(
-        host, "host-key-unknown", message, f"`ls -l {shlex.quote(place)}` shows who may" if whole else line
+        host, "host-key-unknown", message, f"`ls -l {shlex.quote(place)}` shows who may read it" if whole else line
     )
 
 
 def host_key_unwritten(host: str, file: str, reason: str) -> HostError:
     """Return the error for a host whose new key would be trusted, but not known the next time."""
     message = f"its new host key cannot be written into {file}: {reason}"
-    hint = "add it there, or name a file that can be written with UserKnownHostsFile in the SSH configuration"
+    hint = "add the key there, or name a writable file with UserKnownHostsFile in the SSH configuration"
     return HostError(host, "host-key-unknown", message, hint)
 
 

@@ -109,7 +109,7 @@ def _filled_in(fields: Mapping[str, Any]) -> Iterator[str]:
     words = [*(fields.get("args") or ()), *(fields.get("command") or ()), *(fields.get("env") or {}).values()]
     for name in dict.fromkeys(name for word in words for name in _OPERATORS_OWN.findall(str(word))):
         yield to_check(
-            f"`$({name})` stays as it is: the operator fills that in for each pod, and jobctl does not;"
+            f"`$({name})` stays as it is: the operator fills it in for each pod, and jobctl does not;"
             f" have the program read `{name}`, or what jobctl calls it"
         )
 

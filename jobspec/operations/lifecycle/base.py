@@ -35,7 +35,7 @@ class UpOptions:
 class JobRequest:
     """How a running job is changed. `grace`: seconds that processes get to end, default as the spec says.
 
-    `lost`: hosts that are gone for good, for `down`: what is there is given up if they do not answer.
+    `lost`: hosts that are gone for good. If they do not answer, `down` gives up what is there.
     """
 
     grace: float | None = None
