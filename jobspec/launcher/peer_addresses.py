@@ -12,7 +12,6 @@ from jobctl.jobspec.launcher.lease import TICK
 from jobctl.jobspec.launcher.network import address_for, open_socket, open_socket_at, resolve
 
 if TYPE_CHECKING:
-    from threading import Thread
     from typing import Any, Dict, Optional, Sequence, Tuple
 
     from jobctl.jobspec.launcher.files import Json
@@ -69,7 +68,7 @@ class PeerAddresses:
         self.port: Optional[int] = made.getsockname()[1] if made is not None else None
         self.known: Dict[int, Any] = {}
         self.late: Dict[Tuple[str, int], Any] = {}  # addresses by name and port that were not known at first, …
-        self.asking: Optional[Thread] = None  # … and what asks for them
+        self.asking: Any = None  # … and what asks for them
         self.deaf = False  # whether the others can never hear this launcher, as they know one port only
 
     @classmethod
@@ -129,7 +128,8 @@ class PeerAddresses:
         import threading
 
         self.asking = threading.Thread(target=self.ask, args=(made, left), daemon=True)
-        self.asking.start()
+        with contextlib.suppress(RuntimeError):  # no more threads in this container, for now
+            self.asking.start()
 
     def ask(self, made: socket.socket, unknown: Sequence[Member]) -> None:
         """Look up members, and rest."""

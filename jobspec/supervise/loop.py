@@ -13,10 +13,9 @@ from jobctl.jobspec.deploy.apply.clock import Clock
 from jobctl.jobspec.deploy.apply.deployer import Deployer, Feed
 from jobctl.jobspec.deploy.apply.executor import runs
 from jobctl.jobspec.deploy.apply.joining import can_wait
-from jobctl.jobspec.deploy.host.lock import LockLost
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.model.observed import Observed
-from jobctl.jobspec.deploy.store.lock import Locked, read_holder
+from jobctl.jobspec.deploy.store.lock import Locked, LockLost, read_holder
 from jobctl.jobspec.plan.generation import Generation, Standing
 from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.planner.context import PlanError

@@ -21,14 +21,13 @@ from jobctl.jobspec.deploy.apply.executor import Transition, execute, wanted
 from jobctl.jobspec.deploy.apply.reconcile import reconcile
 from jobctl.jobspec.deploy.host import lock as hostlock
 from jobctl.jobspec.deploy.host import watch
-from jobctl.jobspec.deploy.host.lock import LockLost
 from jobctl.jobspec.deploy.model.control import JobResult, Ledger
 from jobctl.jobspec.deploy.model.inventory import Inventory, SshOptions
 from jobctl.jobspec.deploy.model.log_lines import LineSelection, Reader
 from jobctl.jobspec.deploy.model.observed import phase
 from jobctl.jobspec.deploy.store import lock
 from jobctl.jobspec.deploy.store.jobdir import JobDir
-from jobctl.jobspec.deploy.store.lock import Locked
+from jobctl.jobspec.deploy.store.lock import Locked, LockLost
 from jobctl.jobspec.deploy.targets.hosts import Hosts
 from jobctl.jobspec.deploy.targets.local import Local
 from jobctl.jobspec.plan.types import Plan

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from jobctl.jobspec.deploy.model.observed import Observed
+from jobctl.jobspec.deploy.store.jobdir import JobDir
+from jobctl.jobspec.deploy.store.lock import LockLost, break_lock, hold
 from jobctl.jobspec.deploy.targets import ending
+from jobctl.jobspec.deploy.targets.local import Local
 
 from .test_executor import RUNNING
 
@@ -47,3 +52,30 @@ def test_hosts_are_asked_less_often_where_it_takes_long(monkeypatch: pytest.Monk
     job = Ending(11.0, monkeypatch)
     ending.stop_processes(job, 45.0)
     assert (round(job.now), job.looks) == (11, pytest.approx(100, abs=3))
+
+
+@pytest.mark.parametrize("ends", ["down", "finish"])
+def test_a_command_that_lost_its_lock_while_it_waited_ends_nothing_more(
+    ends: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was stopped by Ctrl-Z, say; what runs now is what another command has brought up since."""
+    directory, ended = JobDir(tmp_path / "jobs" / "demo"), list[str]()
+    with hold(directory.lock, "down") as held:
+
+        def wait(*of: object) -> None:
+            break_lock(directory.lock)
+
+        fleet: Any = SimpleNamespace(job=directory, plan=None, host_jobs={}, check_here=held.check)
+        fleet.on = fleet.failures = lambda *of: ended.append("erased")
+        monkeypatch.setattr(ending, "wait_for_launchers", wait)
+        monkeypatch.setattr(
+            "jobctl.jobspec.deploy.targets.local.processes.kill_marked", lambda work: ended.append("killed")
+        )
+        local: Any = SimpleNamespace(command=lambda *of: None, fleet=fleet, work=directory.host)
+        ends_it = {
+            "down": lambda: ending.take_down(fleet, wait, lambda job, into: True, lambda: None),
+            "finish": lambda: Local.finish(local, 1.0),
+        }
+        with pytest.raises(LockLost, match="the lock on this machine was lost"):
+            ends_it[ends]()
+    assert ended == []

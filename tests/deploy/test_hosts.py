@@ -15,7 +15,6 @@ import pytest
 
 from jobctl.jobspec.deploy.apply.reconcile import Step
 from jobctl.jobspec.deploy.host.host_job import HostJob
-from jobctl.jobspec.deploy.host.lock import LockLost
 from jobctl.jobspec.deploy.model.control import Control, Image, Ledger
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.host_state import HostState
@@ -23,7 +22,7 @@ from jobctl.jobspec.deploy.model.inventory import Inventory
 from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.store import lock
 from jobctl.jobspec.deploy.store.jobdir import JobDir
-from jobctl.jobspec.deploy.store.lock import Locked, read_holder
+from jobctl.jobspec.deploy.store.lock import Locked, LockLost, read_holder
 from jobctl.jobspec.deploy.targets.hosts import Hosts
 from jobctl.jobspec.deploy.targets.launcher_containers import LauncherContainers
 from jobctl.jobspec.deploy.targets.launchers import Launchers
@@ -291,6 +290,29 @@ def test_a_version_that_begins_goes_on_with_the_newest_of_an_output_file(
     copied = (work / "code" / "v2" / "deep" / "a 1.txt").stat()
     assert (copied.st_mtime, copied.st_mode & 0o060) == (1.0, 0o060)
     assert not (work / "code" / "v2" / "train.py").exists()
+
+
+def test_half_a_copy_of_an_output_file_replaces_none(
+    hosts: Hosts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be the newest one, and all else would be removed for it."""
+    host_job = hosts.host_jobs["h0"]
+    work = Path(host_job.work)
+    for moment, name in enumerate(("v2/model.pt", "v1/model.pt")):
+        (work / "code" / name).parent.mkdir(parents=True)
+        (work / "code" / name).write_text(name)
+        os.utime(work / "code" / name, (moment, moment))
+    (work / ".results").write_bytes(b"./model.pt\0")
+    full = tmp_path / "full" / "cp"  # as on a full disk
+    full.parent.mkdir()
+    full.write_text('#!/bin/sh\nfor last do :; done\necho half > "$last"\nexit 1\n')
+    full.chmod(0o755)
+    with monkeypatch.context() as patch:
+        patch.setenv("PATH", str(full.parent), prepend=os.pathsep)
+        host_job.renew_results("v2")
+    assert [path.read_text() for path in sorted((work / "code" / "v2").iterdir())] == ["v2/model.pt"]
+    host_job.renew_results("v2")
+    assert (work / "code" / "v2" / "model.pt").read_text() == "v1/model.pt"
 
 
 def test_outputs_are_fetched_where_no_node_is_any_more(

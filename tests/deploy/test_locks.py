@@ -124,11 +124,19 @@ def test_the_lock_of_a_holder_that_is_stopped_expires(tmp_path: Path, holder: su
     with pytest.raises(Locked, match="locked by `up`"):
         take(path, wait=EXPIRY - 0.1)
     clock = Clock()
-    with lock.hold(path, "down", clock=clock.now, pause=clock.pause) as mine:
+    with lock.hold(path, "down", expires=True, clock=clock.now, pause=clock.pause) as mine:
         assert EXPIRY <= clock.time - 100.0 < EXPIRY + 0.2
         assert go_on(holder) == "lost\n"
         assert (mine.is_lost(), lock.read_holder(path)["command"]) == (False, "down")
     assert [path.name for path in tmp_path.iterdir()] == ["lock"]
+
+
+def test_a_lock_at_which_no_holder_looks_again_does_not_expire(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
+    suspend(holder)
+    clock = Clock()
+    with pytest.raises(Locked), lock.hold(tmp_path / "lock", "down", 2 * EXPIRY, clock=clock.now, pause=clock.pause):
+        pass
+    assert go_on(holder) == "still held\n"
 
 
 def test_a_holder_that_goes_on_in_time_keeps_its_lock(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
@@ -143,7 +151,7 @@ def test_a_holder_that_goes_on_in_time_keeps_its_lock(tmp_path: Path, holder: su
             suspend(holder)
 
     suspend(holder)
-    with pytest.raises(Locked), lock.hold(tmp_path / "lock", "down", 20.0, clock=clock.now, pause=pause):
+    with pytest.raises(Locked), lock.hold(tmp_path / "lock", "down", 20.0, expires=True, clock=clock.now, pause=pause):
         pass
     assert go_on(holder) == "still held\n"
 
@@ -154,13 +162,13 @@ def test_one_of_several_who_wait_gets_a_lock_that_expires(tmp_path: Path, holder
     def pause(seconds: float) -> None:
         mine.time += seconds
         if mine.time >= 100.0 + EXPIRY > mine.time - seconds:  # the lock would be ours with the next look
-            first.enter_context(lock.hold(path, "stop", clock=other.now, pause=other.pause))
+            first.enter_context(lock.hold(path, "stop", expires=True, clock=other.now, pause=other.pause))
 
     suspend(holder)
     with (
         contextlib.ExitStack() as first,
         pytest.raises(Locked, match="locked by `stop`"),
-        lock.hold(path, "down", clock=mine.now, pause=pause),
+        lock.hold(path, "down", expires=True, clock=mine.now, pause=pause),
     ):
         pass
 

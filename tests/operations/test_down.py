@@ -21,7 +21,6 @@ from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.store import lock
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.deploy.store.past import left_elsewhere
-from jobctl.jobspec.operations.errors import Refused
 from jobctl.jobspec.operations.lifecycle.base import JobRequest
 from jobctl.jobspec.operations.lifecycle.down import TakenDown, take_down
 from jobctl.jobspec.operations.reporter import SILENT
@@ -46,6 +45,7 @@ class Job:
         self.named: tuple[str, ...] = ()
         self.failures: dict[str, HostError] = {}
         self.away: dict[str, HostError] = {}
+        self.unreadable: tuple[str, ...] = ()
         self.job.create()
 
     def remembered(self, plan: Plan = ON_HOSTS, reach: Inventory | None = FILE) -> Job:
@@ -84,6 +84,7 @@ class Job:
             raise AllUnreachable(
                 self.away, Observed(NOTHING, (), supervised=False, unreachable=dict.fromkeys(self.away, ""))
             )
+        self.failures |= {host: HostError(host, "unreadable", "its files cannot be read") for host in self.unreadable}
         silent = {host: error.message for host, error in self.failures.items()}
         return replace(RUNNING, unreachable=silent) if tell else Observed(NOTHING, (), supervised=False)
 
@@ -149,9 +150,9 @@ def test_what_the_next_command_writes_stays(tmp_path: Path, monkeypatch: pytest.
     with contextlib.ExitStack() as up:
 
         @contextlib.contextmanager
-        def hold(path: Path, command: str) -> Iterator[None]:
-            with first(path, command):
-                yield
+        def hold(path: Path, command: str) -> Iterator[lock.Hold]:
+            with first(path, command) as held:
+                yield held
             up.enter_context(first(path, "up", 0.0))
             job.job.channels.write_text('{"channels": []}')
 
@@ -221,11 +222,18 @@ def test_a_lost_host_that_down_does_not_know_may_be_given_up_too(tmp_path: Path)
     assert (dict(done.failed), set(done.lost), job.job.about()) == ({}, {"h1"}, None)
 
 
-def test_only_hosts_of_the_job_can_be_lost(tmp_path: Path) -> None:
+def test_a_host_that_the_job_does_not_have_may_be_called_lost(tmp_path: Path) -> None:
+    """Of several jobs, some have it; and the command may be repeated when nothing is left."""
     job = Job(tmp_path).remembered()
-    with pytest.raises(Refused, match="job `demo` has no host `h9`"):
-        job.down(*ALL, lost=("h1", "h9"))
-    assert job.homes == set(ALL)
+    assert (dict(job.down(*ALL, lost=("h9",)).failed), job.homes) == ({}, set())
+    assert not job.down(*ALL, lost=("h9",)).anything
+
+
+def test_what_cannot_be_read_on_a_host_keeps_nobody_from_ending_the_job(tmp_path: Path) -> None:
+    """The host answers: only what launchers were last told is damaged, or of a newer version."""
+    job = Job(tmp_path).remembered()
+    job.unreadable = ALL
+    assert (dict(job.down(*ALL).failed), job.homes) == ({}, set())
 
 
 def test_the_remedy_names_a_host_that_may_be_gone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

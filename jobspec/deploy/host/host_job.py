@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Literal
 
-from jobctl.jobspec.deploy.host.container_starter import ContainerStarter
+from jobctl.jobspec.deploy.host.container_starter import STARTING, ContainerStarter
 from jobctl.jobspec.deploy.host.containers import Containers
 from jobctl.jobspec.deploy.host.engine import Engine
 from jobctl.jobspec.deploy.host.scripts import SCRIPTS, python
@@ -234,7 +234,7 @@ class HostJob:
 
     def renew_results(self, version: str) -> None:
         """Give a version of the code that is about to run what others have written into output files since it was sent."""
-        self.transport.run(SCRIPTS.argv("renew_results", str(self.work), version))
+        self.transport.run(SCRIPTS.argv("renew_results", str(self.work), version), timeout=STARTING)
 
     def start(self, node: int, image: str | None = None) -> None:
         """Start the container of `node` as its artefact says; one that runs from the same artefact stays.

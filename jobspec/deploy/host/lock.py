@@ -20,7 +20,7 @@ from jobctl.jobspec.deploy.host.scripts import SCRIPTS
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.model.liveness import EXPIRY
 from jobctl.jobspec.deploy.model.untrusted import number_in, parse_object
-from jobctl.jobspec.deploy.store.lock import WAIT, Locked, who
+from jobctl.jobspec.deploy.store.lock import WAIT, Locked, LockLost, who
 from jobctl.jobspec.deploy.transport.answers import LINE, bound
 from jobctl.jobspec.deploy.transport.base import Result, problem
 from jobctl.jobspec.deploy.transport.fanout import fan_out
@@ -210,7 +210,3 @@ def _lines(host: str, channel: Any, count: int) -> list[str]:
         data += more
         bound(host, "who keeps its lock", len(data), LINE)
     return data.decode("utf-8", "replace").splitlines()
-
-
-class LockLost(DeployError):
-    """The lock was lost somewhere: someone else may be at work now."""

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from jobctl.jobspec.deploy.model.errors import DeployError
 from jobctl.jobspec.deploy.model.untrusted import Json, as_moment, as_number, parse_object
 from jobctl.jobspec.deploy.store.login import user_name
 from jobctl.jobspec.deploy.store.processes import alive, end, is_stopped, start_ticks
@@ -43,6 +44,10 @@ def _describe(holder: Json, age: float | None, where: str | None) -> str:
     )
 
 
+class LockLost(DeployError):
+    """The lock was lost somewhere: someone else may be at work now."""
+
+
 class Hold:
     """A lock that this process has, unless it was taken away: with `--break-lock`, or while this process was stopped."""
 
@@ -52,6 +57,12 @@ class Hold:
     def is_lost(self) -> bool:
         """Say whether others can have the lock by now."""
         return not _is_at(self._path, os.fstat(self._handle).st_ino)
+
+    def check(self) -> None:
+        """Raise LockLost if others can have the lock by now."""
+        if self.is_lost():
+            hint = "another command took it, as it may while this one is stopped (Ctrl-Z); repeat this command to go on"
+            raise LockLost("the lock on this machine was lost", hint)
 
 
 class _Watch:
@@ -101,18 +112,21 @@ def hold(
     command: str,
     wait: float | None = None,
     *,
+    expires: bool = False,
     clock: Callable[[], float] = time.monotonic,
     pause: Callable[[float], None] = time.sleep,
 ) -> Iterator[Hold]:
     """Hold the lock at `path` for the length of the `with` block.
 
-    Waits up to `wait` seconds (default WAIT); raises Locked after that. The file names the holder for others to read.
+    Waits up to `wait` seconds (default WAIT); raises Locked after that. The file names the holder for others to read. If the
+    lock `expires`, it is taken from a holder that is stopped: one that looks by `Hold.check` before it changes anything.
     """
     deadline, watch = clock() + (WAIT if wait is None else wait), _Watch(path, clock)
     while (handle := _try(path)) is None:
         if clock() >= deadline:
             raise Locked(read_holder(path))
-        watch.look()
+        if expires:
+            watch.look()
         pause(0.05)
     try:
         _sign(handle, command)

@@ -56,7 +56,7 @@ def take_down(
 
     `gather` collects what launchers have told people up to their end, if they do: nobody tells that again.
 
-    `erase` moves the logs of a host into a folder, and says whether there were any.
+    `erase` moves the logs of a host into a folder, and says whether there were any. Raises LockLost.
     """
     into = free_folder(fleet.job.history)
     end_supervisor(fleet.job)
@@ -64,6 +64,7 @@ def take_down(
         finish()
         if fleet.plan is not None and tells(fleet.plan):
             gather()
+    fleet.check_here()  # this process may have been stopped while it waited: then another has brought the job up again
     outcome = fleet.on(fleet.host_jobs, lambda host_job: erase(host_job, into))
     collected = into if into.exists() and any(outcome.done.values()) else None
     return collected, fleet.failures(outcome)

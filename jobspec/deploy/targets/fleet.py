@@ -192,7 +192,7 @@ class Fleet(Generic[J]):
     def _lock(self, command: str, *, break_it: bool = False, stay: bool = False) -> Iterator[None]:
         heard = [host_job for host, host_job in self.host_jobs.items() if host not in self._silent]
         with (
-            hold(self.job.lock, command) as here,
+            hold(self.job.lock, command, expires=True) as here,
             self._together.lock(heard, command, break_it=break_it, stay=stay) as held,
         ):
             self._hold, self._held = here, held
@@ -203,13 +203,14 @@ class Fleet(Generic[J]):
             finally:
                 self._held = self._hold = None
 
+    def check_here(self) -> None:
+        """Raise LockLost if we have lost the lock on this machine, whatever is with hosts."""
+        if self._hold is not None:
+            self._hold.check()
+
     def check_lock(self) -> None:
         """Raise DeployError if we have lost the lock: then somebody else may change the job by now."""
-        if self._hold is not None and self._hold.is_lost():
-            from jobctl.jobspec.deploy.host.lock import LockLost
-
-            hint = "another command took it, as it may while this one is stopped (Ctrl-Z); repeat this command to go on"
-            raise LockLost("the lock on this machine was lost", hint)
+        self.check_here()
         if self._held is not None:
             self._held.check()
 

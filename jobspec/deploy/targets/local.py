@@ -225,6 +225,7 @@ class Local:
         except OSError:  # the disk is full, and to take the job down makes room
             self._here.launchers.terminate()
         ending.wait_for_launchers(self, grace)
+        self.fleet.check_here()
         processes.kill_marked(self.work)
 
     def take_down(self, grace: float) -> tuple[Path | None, Failures]:

@@ -239,6 +239,8 @@ class Expander:
         try:
             tokens = Lexer(text or "", self.line).tokens()
         except ImportProblem:
+            if "$" in (text or ""):
+                raise
             return literal(text or "")
         return " ".join(item for token in tokens if token.kind == "word" for item in self.expand(token))
 

@@ -9,10 +9,8 @@ from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jobctl.jobspec.deploy.model.observed import SHOWN
 from jobctl.jobspec.launcher.event_log import key_of
 from jobctl.jobspec.launcher.words import id_of
-from jobctl.jobspec.operations.errors import Refused
 from jobctl.jobspec.operations.inspect.status import state_of
 from jobctl.jobspec.operations.lifecycle.applying import grace_of, locked, locked_by
 from jobctl.jobspec.operations.lifecycle.telling import tell_last, tell_now
@@ -25,6 +23,7 @@ if TYPE_CHECKING:
     from jobctl.jobspec.deploy.model.errors import DeployError
     from jobctl.jobspec.deploy.model.observed import Observed
     from jobctl.jobspec.deploy.store.jobdir import JobDir
+    from jobctl.jobspec.deploy.store.lock import Hold
     from jobctl.jobspec.operations.lifecycle.base import JobRequest
     from jobctl.jobspec.operations.reporter import Reporter
 
@@ -47,16 +46,13 @@ class TakenDown:
 def take_down(handle: Handle, request: JobRequest, reporter: Reporter) -> TakenDown:
     """Collect logs, end everything, remove everything but logs, outputs and checkpoints.
 
-    Raises ChangedMeanwhile if another command has brought the job to hosts, say, that this handle does not know; Refused if
-    the job does not have a host that the user calls lost.
+    Raises ChangedMeanwhile if another command has brought the job to hosts, say, that this handle does not know.
     """
     grace, since = grace_of(handle, request.grace), handle.job.stamp()
     observed = _observed(handle, request)
-    _refuse_unknown(handle, request.lost)
     if not _anything(handle, observed) and _is_gone(handle, request, reporter):
         return TakenDown(handle.where(), anything=False)
-    # Those are lost, or `_observed` had raised.
-    if set(handle.where()) <= set(observed.unreachable):
+    if set(handle.where()) <= _given_up(handle.failures, request.lost)[0].keys():
         return _give_up(handle, request, observed, reporter)
     with locked(handle, "down", request.break_lock, since):
         with reporter.waiting(aloud=True) as waiting:
@@ -74,9 +70,10 @@ def _give_up(handle: Handle, request: JobRequest, observed: Observed, reporter: 
     """Forget a job of which no host answers: the user calls all of them gone for good."""
     from jobctl.jobspec.deploy.targets.background import end_supervisor
 
-    with _locked_here(handle, request):
+    with _locked_here(handle, request) as here:
         end_supervisor(handle.job)
         done = _taken_down(handle, request, None, handle.failures)
+        here.check()
         _note(handle, observed, done, reporter)
     return done
 
@@ -113,15 +110,6 @@ def _observed(handle: Handle, request: JobRequest) -> Observed:
         observed = nothing.observed
     refuse_owner(handle, observed, request.take_over)
     return observed
-
-
-def _refuse_unknown(handle: Handle, lost: Iterable[str]) -> None:
-    """Raise Refused if the job does not have a host that the user calls lost."""
-    hosts = sorted({*handle.where(), *_elsewhere(handle)})
-    for name in lost:
-        if name not in hosts:
-            hint = f"name one of {', '.join(hosts)}" if len(hosts) <= SHOWN else "`jobctl status` lists its hosts"
-            raise Refused(f"job `{handle.job.name}` has no host `{name}`", hint)
 
 
 def _given_up(failed: Failures, lost: Iterable[str]) -> tuple[Failures, Failures]:
@@ -191,24 +179,25 @@ def _is_gone(handle: Handle, request: JobRequest, reporter: Reporter) -> bool:
     job = handle.job
     if not job.root.exists():
         return True
-    with _locked_here(handle, request):
+    with _locked_here(handle, request) as here:
         if _anything(handle, _observed(handle, request)):
             return False
+        here.check()
         job.forget()
         _clear(job, reporter)
         return True
 
 
 @contextmanager
-def _locked_here(handle: Handle, request: JobRequest) -> Iterator[None]:
+def _locked_here(handle: Handle, request: JobRequest) -> Iterator[Hold]:
     """Hold the job's lock on this machine alone. Raises NotYours if another command keeps it."""
     from jobctl.jobspec.deploy.store.lock import Locked, break_lock, hold
 
     if request.break_lock:
         break_lock(handle.job.lock)
     try:
-        with hold(handle.job.lock, "down"):
-            yield
+        with hold(handle.job.lock, "down") as here:
+            yield here
     except Locked as taken:
         raise locked_by(handle, taken) from taken
 

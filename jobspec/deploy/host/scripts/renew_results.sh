@@ -10,7 +10,13 @@ results | xargs -r0 sh -c '
   for path do
     to=code/$version/${path#code/*/}
     [ ! -f "$to" ] || [ "$path" -nt "$to" ] || continue
-    mkdir -p -- "${to%/*}" && cp -pf -- "$path" "$to" || continue
-    [ ! -g "${to%/*}" ] || chmod g+rw -- "$to"
+    mkdir -p -- "${to%/*}" || continue
+    new=${to%/*}/.new-$$
+    if cp -pf -- "$path" "$new"; then # half a copy would be the newest
+      [ ! -g "${to%/*}" ] || chmod g+rw -- "$new"
+      mv -f -- "$new" "$to"
+    else
+      rm -f -- "$new"
+    fi
   done' sh "$2"
 :

@@ -24,7 +24,7 @@ while [ "$folders" -gt 0 ]; do mkdir -p -- "$new/files/$1"; shift; folders=$((fo
 for path do
   printf '%s\0' "$path" >> "$new/results"
   if [ -n "$base" ] && [ -f "$base/$path" ] && mkdir -p -- "$(dirname -- "$new/files/$path")"; then
-    cp -p -- "$base/$path" "$new/files/$path" || :
+    if cp -p -- "$base/$path" "$new/result"; then mv -f -- "$new/result" "$new/files/$path"; fi # half a copy would be the newest
   fi
 done
 mv -f -- "$new/results" "$top/../.results"
