@@ -37,6 +37,8 @@ def decide(observed: Observed, policy: Recovery, now: float, world: World = NOTH
         return Continue()
     if phase(observed)[0] == "succeeded":
         return Succeed()
+    if _is_over_time(observed, policy, now):
+        return GiveUp(f"ran longer than `recovery.max_duration` ({policy.max_duration:g} s)", None)
     lost = lost_nodes(observed)
     stale = [f"node {node.node} on {node.host}" for node in observed.strays]
     if lost:
@@ -77,14 +79,17 @@ def _repair(observed: Observed, generation: Generation, stale: list[str]) -> Rep
     return None
 
 
+def _is_over_time(observed: Observed, policy: Recovery, now: float) -> bool:
+    """Say whether the job has had its time, however it is: one that waits for a host would wait for ever."""
+    began = observed.control.ledger.began
+    return policy.max_duration is not None and bool(began) and now - began > policy.max_duration
+
+
 def _go_on(observed: Observed, policy: Recovery, now: float, world: World) -> Decision:
     """Return what to do about a generation that runs as it should."""
-    began = observed.control.ledger.began
     more = grow(observed, world)
     if more is not None:
         return more
-    if policy.max_duration is not None and began and now - began > policy.max_duration:
-        return GiveUp(f"ran longer than `recovery.max_duration` ({policy.max_duration:g} s)", None)
     if world.change is not None:
         return Change(world.change)
     verdict = decide_stragglers(observed, policy, now, world) if policy.exclude_stragglers else Continue()

@@ -37,7 +37,7 @@ def test_registries_of_a_dockerfile() -> None:
     text = (
         b"ARG WHERE=unused.example.com\nARG TAG='2'\nFROM --platform=linux/amd64 ${WHERE}/lab/torch:${TAG} AS base\n"
         b"from debian:12\nCOPY --from=base /a /b\nCOPY --from=tools.example.com:5000/uv:1 \\\n /uv /bin\n"
-        b"FROM ${NONE:-quay.io}/x\nFROM scratch\n"
+        b"FROM\t${NONE:-quay.io}/x\nFROM scratch\n"
     )
     assert registries(text, [("WHERE", "registry.example.com")]) == {
         *("registry.example.com", "docker.io", "tools.example.com:5000", "quay.io")
@@ -158,6 +158,7 @@ def test_files_that_change_while_they_are_built_make_no_image(folder: Path) -> N
         ("RUN <<EOF\nmake\nEOF", True),
         ("COPY --chown=1 --from=base a /", False),
         ("RUN make --link", False),
+        ("RUN\t--mount=type=cache,target=/c make", True),
     ],
 )
 def test_what_needs_buildkit(line: str, needs: bool) -> None:

@@ -127,6 +127,10 @@ def test_a_file_that_is_ignored_is_no_version(folder: Path) -> None:
         ("COPY <<EOF /a\nx\nEOF", True),
         ("COPY \\\n  # why\n  ./run.sh \\\n /app/", False),
         ("ONBUILD COPY . /app", True),
+        ("COPY run.sh /app/\nCOPY\t. /app", True),
+        ("COPY\trun.sh\t/app/", False),
+        ('COPY "." /app', True),
+        ("COPY 'src/deep' /app", True),
     ],
 )
 def test_a_file_that_is_not_copied_makes_no_version(folder: Path, copy: str, another: bool) -> None:

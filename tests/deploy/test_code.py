@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from jobctl.jobspec.deploy.host.send_code import Package, archive_of, pack_code
+from jobctl.jobspec.deploy.model.control import Ledger, ledger_json
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.store import code as code_module
 from jobctl.jobspec.deploy.store.code import GENERATOR, File, code_hash, digest_of, note_pulled, select
@@ -345,6 +346,19 @@ def test_what_runs_keeps_its_version_however_often_another_one_is_prepared(root:
     put(root, "train.py", "print(5)\n")
     versions.append(send(planned(root), work))
     assert [path.exists() for path in versions] == [False, False, False, True, True]
+
+
+def test_what_runs_keeps_its_version_however_often_a_change_waits(root: Path, tmp_path: Path) -> None:
+    """Artefacts are those of the change; the ledger names what runs, until the change is made."""
+    work = tmp_path / "host"
+    versions = [send(planned(root), work)]
+    (work / "run").mkdir()
+    (work / "run" / "ledger.json").write_bytes(ledger_json(Ledger(1.0, versions[0].name)))
+    for number in (2, 3, 4):
+        put(root, "train.py", f"print({number})\n")
+        (work / "compose.yaml").write_text("      source: ./code/next\n")
+        versions.append(send(planned(root), work))
+    assert [path.exists() for path in versions] == [True, False, True, True]
 
 
 def test_a_file_that_shrinks_while_it_is_sent_is_an_error(root: Path, tmp_path: Path) -> None:

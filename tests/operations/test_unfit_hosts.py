@@ -91,6 +91,30 @@ def test_a_spare_takes_the_place_of_a_host_that_is_not_fit(monkeypatch: pytest.M
     assert [one.host for one in up.bring_up.measured] == ["b"]  # for the report
 
 
+def test_a_spare_that_does_not_answer_takes_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    up = Up("3", HOSTS, ["b"], monkeypatch)
+    off = {"s1": HostError("s1", "no-route", "it does not answer")}
+    monkeypatch.setattr(Hosts, "failures", property(lambda self: off))
+    assert (up.left_out(), up.homes) == ({}, ["a", "s2", "c"])
+
+
+@pytest.mark.parametrize(("failed", "watched"), [(["s1"], True), (["a", "s1"], True), (["a", "b", "c", "s1"], False)])
+def test_somebody_watches_a_job_unless_none_of_its_hosts_has_started(
+    failed: list[str], watched: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A spare whose disk is full is no reason to leave the job alone."""
+    up = Up("3", HOSTS, [], monkeypatch)
+    errors = {host: HostError(host, "disk-full", "there is no room") for host in failed}
+    begun, started = first_generation(up.bring_up.plan), list[object]()
+    monkeypatch.setattr(Hosts, "prepare", lambda self, plan, start: {})
+    monkeypatch.setattr(BringUp, "_execute", lambda self, change, fresh, failed: Done(begun, errors))
+    monkeypatch.setattr("jobctl.jobspec.operations.lifecycle.bring_up.start_supervisor", started.append)
+    up.bring_up.deployer.job.create()
+    change = up.bring_up.change(Observed(NOTHING, (), supervised=False))
+    up.bring_up._carry_out(change, RuntimeInputs({}, {}), {}, None)
+    assert bool(started) is watched
+
+
 def test_a_spare_that_is_not_fit_either_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     up = Up("3", HOSTS, ["b", "s1"], monkeypatch)
     assert (up.left_out(), up.homes) == ({}, ["a", "s2", "c"])

@@ -153,6 +153,16 @@ def test_max_duration() -> None:
     assert decide(job(node(0)), policy, 959.0) == Continue()
 
 
+@pytest.mark.parametrize(
+    "troubled", [node(1, "failed", failure=failure()), replace(node(1), state="lost", reachable=False)]
+)
+def test_a_job_in_trouble_has_no_more_time_than_another(troubled: ObservedNode) -> None:
+    """It may wait for a host for ever."""
+    policy = replace(POLICY, max_duration=60.0)
+    assert isinstance(decide(job(node(0), troubled), policy, 961.0), GiveUp)
+    assert not isinstance(decide(job(node(0), troubled), policy, 959.0), GiveUp)
+
+
 # Nodes that all others can do without for a while.
 
 KILLED = dead_launcher(at=NOW, host="localhost", progress=50, reason="its launcher was killed")

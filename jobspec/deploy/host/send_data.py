@@ -141,7 +141,8 @@ class DataPackage:
         stale = coverage.stale(there, rest)
         if not own:
             return [Shipment(linked, stale, rest, "", self.source.archive(missing, rest), size)]
-        first, *others = _batches(missing.values())
+        # All links in one part: what is added to begins without links.
+        first, *others = _batches(sorted(missing.values(), key=lambda file: file.is_link))
         return [
             Shipment(linked, stale, None, own, [lines(first)], sum(first.values())),
             *(Shipment((), (), None, own, [lines(batch)], sum(batch.values())) for batch in others),

@@ -41,12 +41,18 @@ def instructions(text: str) -> Iterator[Instruction]:
     """Yield the instructions of a Dockerfile; lines of a here-document look like instructions, too."""
     lines = (line for line in text.splitlines() if not line.lstrip().startswith("#"))
     for line in re.sub(r"\\[ \t]*\n", " ", "\n".join(line for line in lines if line.strip())).splitlines():
-        name, _, rest = line.strip().partition(" ")
+        name, rest = _first_word(line)
         flags: list[str] = []
-        while (rest := rest.strip()).startswith("--"):
-            flag, _, rest = rest.partition(" ")
+        while rest.startswith("--"):
+            flag, rest = _first_word(rest)
             flags.append(flag)
         yield Instruction(name.upper(), tuple(flags), rest)
+
+
+def _first_word(text: str) -> tuple[str, str]:
+    """Return the first word of a text, and what follows it; there may be any space between them."""
+    first, *rest = text.split(None, 1) or ("",)
+    return first, rest[0].strip() if rest else ""
 
 
 def needs_buildkit(text: str) -> bool:
@@ -67,6 +73,8 @@ def copied(text: str) -> list[str] | None:
         if one.name == "ONBUILD" or any(_mounts_context(flag) for flag in one.flags):
             return None
         if one.name in ("COPY", "ADD") and not from_elsewhere:
+            if not one.rest.startswith("[") and re.search(r"[\"'\\]", one.rest):
+                return None  # quoted as in a shell
             found += [word for word in one.words[:-1] if "://" not in word]
     plain = [str(PurePosixPath(word.lstrip("/"))) for word in found]
     return None if any(word in (".", "") or "$" in word or ".." in word or "**" in word for word in plain) else plain

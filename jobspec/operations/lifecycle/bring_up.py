@@ -215,7 +215,7 @@ class BringUp:
         Raises HostsFailed if there are not enough of them.
         """
         plan = self.plan
-        moved = plan_on_spares(self.compiled, plan, left, self.unfit)
+        moved = plan_on_spares(self.compiled, plan, left, {*self.unfit, *self.deployer.failures})
         if moved is None:
             fit = sum(1 for node in plan.nodes if node.host.name not in left)
             raise HostsFailed(
@@ -315,7 +315,7 @@ class BringUp:
         except DeployError as error:
             raise HostsFailed(error.message, error.hint) from error
         hosts = {node.host.name for node in plan.nodes}
-        if any(step.kind == "supervise" for step in change.steps) and set(done.failed) < hosts:
+        if any(step.kind == "supervise" for step in change.steps) and not hosts <= set(done.failed):
             start_supervisor(deployer.job)
         ready = generation is not None or done.generation is not None
         # A supervisor can make the change later only where hosts have got all that it needs.
@@ -360,7 +360,7 @@ class BringUp:
         while done.generation is None and not done.held:
             homes = {node.host.name for node in self.plan.nodes}
             refused = {host: error for host, error in done.failed.items() if host in homes}
-            moved = plan_on_spares(self.compiled, self.plan, refused, self.unfit)
+            moved = plan_on_spares(self.compiled, self.plan, refused, {*self.unfit, *deployer.failures})
             if moved is None or not refused or any(map(is_unanswered, refused.values())):
                 return done
             self.unfit = {**self.unfit, **refused}

@@ -21,7 +21,7 @@ def has_enough(plan: Plan, left: Collection[str]) -> bool:
 def plan_on_spares(compiled: Compiled, plan: Plan, left: Collection[str], never: Collection[str]) -> Plan | None:
     """Return the plan with a spare in the place of each host in `left`, None if there are not enough.
 
-    Spares in `never` were found unfit before. Where checkpoints are on a host's own disk, no node moves.
+    Spares in `never` were found unfit before, or do not answer. Where checkpoints are on a host's own disk, no node moves.
     """
     if plan.checkpoint is not None and not plan.checkpoint.shared:
         return None

@@ -1,8 +1,8 @@
 #!/bin/sh
 # Makes version $2 below $1 from files of version $3, named by the first $4 bytes of stdin, and the tar behind them of $5
 # bytes; or, after $6 bytes of digests that sha256sum checks, more tars of any size. It has its name when it is whole. Older
-# versions than $3 are removed, but for one that an artefact names: it may run. Of the other arguments $7 are folders to make, the rest
-# files that version $3 may have written, and this one keeps. Prints nothing.
+# versions than $3 are removed, but for those that may run: an artefact or the ledger names them. Of the other arguments $7
+# are folders to make, the rest files that version $3 may have written, and this one keeps. Prints nothing.
 set -eu; umask 022
 top=$1 version=$2 base=$3 names=$4 size=$5 sums=$6 folders=$7; shift 7
 mkdir -p -- "$top"; cd -- "$top"
@@ -31,5 +31,7 @@ mv -f -- "$new/results" "$top/../.results"
 touch "$new/files"; mv -T -- "$new/files" "$top/$version"
 for old in *; do
   case $old in "$version"|"$base") continue ;; esac
-  grep -qs -- "code/$old" ../compose.yaml ../*.sh || rm -rf -- "$old" 2>/dev/null || :
+  grep -qs -- "code/$old" ../compose.yaml ../*.sh && continue
+  grep -qs -- "\"code\": \"$old\"" ../run/ledger.json && continue
+  rm -rf -- "$old" 2>/dev/null || :
 done
