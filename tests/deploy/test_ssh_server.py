@@ -119,6 +119,20 @@ def test_commands_run_side_by_side(inside: Server) -> None:
     assert first.makefile("rb").read() == b"first ends\n"
 
 
+def test_a_client_is_told_that_a_command_begins_before_it_ends(inside: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    class AtOnce(threading.Thread):
+        def start(self) -> None:
+            serves = getattr(self._target, "__name__", None) == "_serve"  # a thread forgets it at its end
+            super().start()
+            if serves:
+                self.join()
+
+    monkeypatch.setattr(server_module.threading, "Thread", AtOnce)
+    channel = inside.session()
+    channel.exec_command("echo quick")
+    assert channel.makefile("rb").read() == b"quick\n"
+
+
 def test_a_shell_reads_what_is_typed(inside: Server) -> None:
     channel = inside.session()
     channel.invoke_shell()

@@ -10,12 +10,13 @@ import logging
 import signal
 import threading
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import paramiko
 from paramiko.common import (
     AUTH_FAILED,
     AUTH_SUCCESSFUL,
+    MSG_CHANNEL_REQUEST,
     OPEN_FAILED_ADMINISTRATIVELY_PROHIBITED,
     OPEN_FAILED_CONNECT_FAILED,
     OPEN_FAILED_UNKNOWN_CHANNEL_TYPE,
@@ -47,6 +48,7 @@ class NodeServer(paramiko.ServerInterface):
         self._environ: dict[int, dict[str, str]] = {}
         self._dialled: dict[int, Any] = {}  # sockets to ports, by the numbers of channels that lead there
         self._running: dict[int, Relayed] = {}
+        self._asked: dict[int, Relayed] = {}  # what begins once its client has been told so
         self._idle: list[paramiko.Channel] = []  # Paramiko closes a channel that nobody has
 
     # Who gets in.
@@ -133,14 +135,20 @@ class NodeServer(paramiko.ServerInterface):
         )
 
     def _begin(self, channel: paramiko.Channel, argv: Sequence[str]) -> bool:
-        """Serve a session's command in a thread of its own."""
+        """Take a session's command on: `begin` serves it."""
         number = channel.get_id()
         terminal, environ = self._terminals.pop(number, None), self._environ.pop(number, {})
         running = Relayed(channel, lambda: self._session.start(argv, environ, terminal))
         with self._lock:
             self._running[number] = running
-        threading.Thread(target=self._serve, args=(number, running), daemon=True).start()
+        self._asked[number] = running
         return True
+
+    def begin(self, channel: paramiko.Channel) -> None:
+        """Serve what a session has asked for, if anything, in a thread of its own."""
+        running = self._asked.pop(channel.get_id(), None)
+        if running is not None:
+            threading.Thread(target=self._serve, args=(channel.get_id(), running), daemon=True).start()
 
     def _serve(self, number: int, running: Relayed) -> None:
         try:
@@ -158,6 +166,23 @@ class NodeServer(paramiko.ServerInterface):
             running.hang_up()
 
 
+def _answer(channel: paramiko.Channel, request: paramiko.Message) -> None:
+    """Answer a request of a session, and begin what it asks for: a command that ends sooner would close the channel first."""
+    channel._handle_request(request)  # type: ignore[attr-defined]
+    server = channel.get_transport().server_object
+    if isinstance(server, NodeServer):
+        server.begin(channel)
+
+
+class _Transport(paramiko.Transport):
+    """A connection on which commands begin after the answers to their requests."""
+
+    _channel_handler_table: ClassVar[Any] = {
+        **paramiko.Transport._channel_handler_table,  # type: ignore[attr-defined]
+        MSG_CHANNEL_REQUEST: _answer,
+    }
+
+
 def serve_stdio(keys: Keys, session: NodeSession) -> None:
     """Serve the client that has started this process, until it has gone or ends it. Raises DeployError."""
     over = threading.Event()
@@ -172,7 +197,7 @@ def serve(wire: Any, keys: Keys, session: NodeSession, over: threading.Event) ->
     Raises DeployError if the client speaks no SSH, and if the node has gone: an editor connects again, to where it is then.
     """
     logging.getLogger("paramiko").setLevel(logging.CRITICAL)
-    transport = paramiko.Transport(wire)
+    transport = _Transport(wire)
     transport.add_server_key(keys.host)
     server, gone = NodeServer(keys.user, session), list[str]()
     threading.Thread(target=_look, args=(session, over, gone), daemon=True).start()
