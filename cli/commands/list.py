@@ -48,10 +48,7 @@ def _show_known(output: Format, *, every: bool) -> None:
     """Print the jobs that are up, and with `every` those that are down, too."""
     found = list(_known())
     if every:
-        found = sorted(
-            [*({**job, "down": False} for job in found), *_down()],
-            key=lambda job: str(job["job"]),
-        )
+        found = sorted([*({**job, "down": False} for job in found), *_down()], key=lambda job: str(job["job"]))
     if output is Format.json:
         console.out_json(found)
         return

@@ -84,7 +84,7 @@ def _code(done: TakenDown | OperationError) -> int:
 
 def _json(name: str, done: TakenDown | OperationError) -> dict[str, Any]:
     if isinstance(done, OperationError):
-        return {"job": name, "down": False, "hosts": [], "logs": None, **error_json(done)}
+        return {"job": name, "down": False, "hosts": [], "lost": [], "logs": None, **error_json(done)}
     hosts = [_host_json(host, {**done.failed, **done.lost}) for host in done.hosts]
     logs = str(done.logs) if done.logs else None
     return {"job": name, "down": not done.failed, "hosts": hosts, "lost": sorted(done.lost), "logs": logs}
