@@ -121,10 +121,14 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """A host is gone, and nothing can be done but to wait for it; `lasting`: it is not only a matter of seconds."""
+    """A host is gone, and nothing can be done but to wait for it; `lasting`: it is not only a matter of seconds.
+
+    `runs`: the generation goes on meanwhile, as far as anybody can tell, so the job itself waits for nobody.
+    """
 
     reason: str
     lasting: bool = True
+    runs: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode
+from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode, takes_part
 from jobctl.jobspec.deploy.model.stragglers import Straggler
 from jobctl.jobspec.frameworks.failure_patterns import DEFAULT_RULES
 from jobctl.jobspec.plan.recovery import Failure, Recovery
@@ -27,13 +27,14 @@ def decide_loss(
     timeout = generation.host_timeout if generation else policy.host_timeout
     words = "; ".join(f"node {node.node}: {node.host} is not heard" for node in lost)
     open_ = [node for node in lost if node.node not in world.cleared]
-    waited_long = policy.wait_timeout is not None and world.waited > policy.wait_timeout
-    if waited_long:
+    runs = bool(open_) and _runs_on(observed, lost)
+    if policy.wait_timeout is not None and world.waited > policy.wait_timeout and not runs:
         return GiveUp(f"{words}; waited for longer than `recovery.wait_timeout` ({policy.wait_timeout:g} s)", None)
     if open_ and world.too_few:
-        return Wait(f"{words}; so is half of the job or more, so nobody can tell who is cut off: nothing is moved")
+        why = "so is half of the job or more, so nobody can tell who is cut off: nothing is moved"
+        return Wait(f"{words}; {why}", runs=runs)
     if open_:
-        return Wait(f"{words}; moves once it cannot run there any more ({timeout:g} s)", lasting=False)
+        return Wait(f"{words}; moves once it cannot run there any more ({timeout:g} s)", lasting=False, runs=runs)
     reason = f"{', '.join(sorted({node.host for node in lost}))} is lost"
     failure = failure_of(min(lost, key=lambda node: node.node), observed, now, "host", reason)
     if policy.on_host_loss == "fail":
@@ -44,6 +45,12 @@ def decide_loss(
         return Wait(f"{words}; there is no other host for it{failed}")
     verdict = judge(failure, observed.control.ledger.failures, policy, now)
     return replace(verdict, moves=moves, without=without) if isinstance(verdict, Restart) else verdict
+
+
+def _runs_on(observed: Observed, lost: Sequence[ObservedNode]) -> bool:
+    """Say whether all nodes that are heard run, and some are: those that are `lost` may be cut off from us alone."""
+    heard = [node for node in observed.members if node not in lost]
+    return bool(heard) and not observed.control.ordered_to_end and all(takes_part(observed, node) for node in heard)
 
 
 def failure_of(first: ObservedNode | Straggler, observed: Observed, now: float, kind: str, reason: str) -> Failure:

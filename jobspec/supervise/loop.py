@@ -25,6 +25,7 @@ from jobctl.jobspec.supervise.decisions import (
     Change,
     Continue,
     Decision,
+    GiveUp,
     Grow,
     Leave,
     Rejoin,
@@ -127,6 +128,7 @@ class Supervisor:
         decision = self._decide(observed, feed)
         if isinstance(decision, Leave):
             return decision if self._is_left(feed) else None
+        self._count(decision, observed)
         if isinstance(decision, Wait):
             self._settles = not decision.lasting
             self._retry.done()
@@ -184,23 +186,30 @@ class Supervisor:
             feed.detector.begin_anew()  # somebody took the job down, and up again
         return True
 
+    def _count(self, decision: Decision, observed: Observed) -> None:
+        """Count for how long the job has waited for hosts.
+
+        A restart or a repair may fail, so it does not end the wait. Nor does the decision to give up, which is made again
+        with the lock held.
+        """
+        held = isinstance(decision, Restart | Repair) and decision.held is not None
+        waits = held or bool(lost_nodes(observed))
+        if waits and not (isinstance(decision, Wait) and decision.runs):
+            self._waited.wait(self.clock.now())
+        elif not isinstance(decision, Restart | Repair | GiveUp):
+            self._waited.done()
+
     def _wait(self, decision: Wait, observed: Observed) -> None:
-        self._waited.wait(self.clock.now())
         nodes = [node.node for node in lost_nodes(observed)]
-        self.recorder.once(decision, "waiting", decision.reason, lasting=decision.lasting, nodes=nodes)
+        self.recorder.once(decision.reason, "waiting", decision.reason, lasting=decision.lasting, nodes=nodes)
 
     def _hold(self, decision: Decision, observed: Observed) -> None:
         """Tell, once, of nodes that are tried again where they could not be started; the job waits for them."""
         held = decision.held if isinstance(decision, Restart | Repair) else None
-        if held is None:
-            self._waited.done()
-            self._held = None
-            return
-        self._waited.wait(self.clock.now())
-        if held != self._held:
-            self._held = held
+        if held is not None and held != self._held:
             nodes = [node.node for node in observed.members if not node.alive]
             self.recorder.record("waiting", held, lasting=True, nodes=nodes)
+        self._held = held
 
     def _is_left(self, feed: Feed) -> bool:
         """Say whether there is nothing to supervise once no command is at work: one that restarts stops the job first."""

@@ -76,7 +76,8 @@ def test_a_lost_node_moves_to_a_spare() -> None:
 
 def test_not_before_it_is_certain_that_it_cannot_run() -> None:
     decision = decide(job(node(0), lost(1), node(2)), POLICY, NOW, world(free_hosts=("s1",)))
-    assert decision == Wait("node 1: h1 is not heard; moves once it cannot run there any more (30 s)", lasting=False)
+    words = "node 1: h1 is not heard; moves once it cannot run there any more (30 s)"
+    assert decision == Wait(words, lasting=False, runs=True)
 
 
 def test_nothing_moves_when_half_is_gone() -> None:
@@ -118,6 +119,25 @@ def test_it_waits_where_it_is_to_wait_and_not_for_ever() -> None:
         "node 1: h1 is not heard; waited for longer than `recovery.wait_timeout` (60 s)",
         None,
     )
+
+
+def test_a_job_that_goes_on_does_not_end_because_its_supervisor_hears_a_host_no_more() -> None:
+    """Others hear that host: its node can run, and does as long as theirs do. Then nobody waits for it."""
+    policy, around = replace(POLICY, wait_timeout=60.0), world(waited=61.0)
+    for seen in (around, replace(around, too_few=True)):
+        decision = decide(job(node(0), lost(1), node(2)), policy, NOW, seen)
+        assert isinstance(decision, Wait)
+        assert decision.runs
+        broken = node(2, state="failed", failure=failed(node=2, host="h2"))
+        for other in (broken, node(2, state="starting"), node(2, generation=3), lost(2)):
+            heard = node(0) if other.reachable else lost(0)
+            assert isinstance(decide(job(heard, lost(1), other), policy, NOW, seen), GiveUp)
+    assert isinstance(
+        decide(job(node(0), lost(1), node(2)), policy, NOW, replace(around, cleared=frozenset({1}))), GiveUp
+    )
+    stopped = job(node(0, state="exited"), lost(1), node(2, state="exited"))
+    paused = replace(stopped, control=replace(stopped.control, generation=GENERATION.told("stop", 5.0)))
+    assert isinstance(decide(paused, policy, NOW, around), GiveUp)
 
 
 def test_it_fails_where_it_is_to_fail() -> None:

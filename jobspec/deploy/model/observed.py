@@ -212,6 +212,11 @@ def _current(observed: Observed, node: ObservedNode) -> bool:
     return generation is not None and node.generation == generation.number
 
 
+def takes_part(observed: Observed, node: ObservedNode) -> bool:
+    """Say whether a node runs the current generation, or has done its part in it."""
+    return _current(observed, node) and node.state in ("running", "exited") and not node.broken
+
+
 def succeeded(observed: Observed) -> bool:
     """Say whether the job is done: what serves trainers has nothing left to do once all of them have ended well."""
     trainers = [node for node in observed.members if node.role == "trainer"]
@@ -239,7 +244,7 @@ def _unreached(observed: Observed) -> str | None:
 def _unfinished(observed: Observed) -> tuple[Phase, str | None]:
     members, generation = observed.members, observed.control.generation
     failed = [node for node in members if node.broken and not (generation and is_behind(node, generation))]
-    running = [n for n in members if _current(observed, n) and n.state in ("running", "exited") and not n.broken]
+    running = [node for node in members if takes_part(observed, node)]
     if failed:
         words = "; ".join(describe_failure(node) for node in failed)
         if observed.supervised:

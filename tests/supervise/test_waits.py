@@ -1,0 +1,137 @@
+"""For how long a supervisor waits for hosts, on its own loop: what it tries meanwhile in vain ends no wait."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from jobctl.jobspec.deploy.model.errors import HostError
+from jobctl.jobspec.deploy.model.inventory import Inventory
+from jobctl.jobspec.deploy.model.observed import Observed
+from jobctl.jobspec.deploy.store import events
+from jobctl.jobspec.deploy.store.jobdir import JobDir
+from jobctl.jobspec.plan.types import Plan
+from jobctl.jobspec.spec.hosts import Host
+from jobctl.jobspec.supervise import actions
+from jobctl.jobspec.supervise.loop import LOOK, Supervisor
+from jobctl.jobspec.supervise.timers import AWAY_FOR
+from tests.deploy.test_executor import BROKEN, RUNNING, TWO, World
+from tests.tools.failures import dead_launcher, failed
+
+from .test_change import Passing
+from .test_moves import moved
+
+TIMEOUT = 60.0  # `recovery.wait_timeout`
+H1_LOST = replace(
+    RUNNING,
+    nodes=(RUNNING.nodes[0], replace(RUNNING.nodes[1], state="lost", reachable=False, launcher=None)),
+    unreachable={"h1": "not heard"},
+)
+
+
+class Watch:
+    """A supervisor of a job on h0 and h1 with a spare host, s1, that takes no node, and a clock that it moves itself."""
+
+    def __init__(self, path: Path) -> None:
+        self.clock, self.world, self.seen, self.cleared = Passing(), World(), RUNNING, frozenset[int]()
+        self.ended: list[str] = []
+        self.tried: list[float] = []
+        recovery = replace(TWO.recovery, on_host_loss="replace", wait_timeout=TIMEOUT)
+        job = JobDir(path / "jobs" / "job")
+        job.create()
+        job.remember({"reach": None, "job": "job"}, replace(TWO, recovery=recovery), {"spec": {}})
+        inventory = Inventory(tuple(Host(name) for name in ("h0", "h1", "s1")))
+        deployer: Any = SimpleNamespace(job=job, plan=job.plan(), inventory=inventory, image=None, cold={})
+        for name in ("engines", "stop_processes", "apply", "next_generation", "idle_spares", "begin"):
+            setattr(deployer, name, getattr(self.world, name))
+        deployer.hashes = lambda plan: {0: "old", 1: "old"}
+        deployer.spares = deployer.service_hashes = deployer.spare_hashes = lambda plan: {}
+        deployer.lock, deployer.observe = lambda command: nullcontext(), lambda: self.seen
+        deployer.where, deployer.free_hosts = lambda: ("h0", "h1", "s1"), lambda observed: ("s1",)
+        deployer.events, deployer.provision = lambda: SimpleNamespace(gather=lambda: None), self.refuse
+        self.supervisor = Supervisor(deployer, self.clock, lambda text: None)
+        self.supervisor.actions.inventory = job.inventory()
+        detector = SimpleNamespace(cleared=lambda: self.cleared, too_few=bool, expect=lambda generation: None)
+        self.feed: Any = SimpleNamespace(detector=detector, observe=lambda: self.seen, refresh=lambda: None)
+
+    def refuse(self, plan: Plan, hosts: frozenset[str]) -> dict[str, HostError]:
+        """s1 has no room for what a node needs."""
+        self.tried += [self.clock.time] if "s1" in hosts else []
+        return {host: HostError(host, "no-space", "its disk is full") for host in hosts if host == "s1"}
+
+    def look(self, seconds: float) -> None:
+        """Look as often as a supervisor does in so many seconds, or until it ends the job."""
+        until = self.clock.time + seconds
+        while self.clock.time < until and not self.ended:
+            self.feed.detector.generation = self.seen.control.generation
+            self.supervisor._look(self.feed)
+            self.clock.time += LOOK
+
+    def told(self, event: str) -> list[str]:
+        return [one["message"] for one in events.read(self.supervisor.deployer.job.events)[0] if one["event"] == event]
+
+
+@pytest.fixture
+def watch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watch]:
+    made = Watch(tmp_path)
+    inventory = made.supervisor.deployer.inventory
+    monkeypatch.setattr(JobDir, "inventory", lambda self: inventory)
+    made.supervisor.actions.inventory = inventory
+    monkeypatch.setattr(actions, "with_moves", moved)
+    monkeypatch.setattr(made.supervisor.actions, "end", lambda phase, reason: made.ended.append(reason))
+    yield made
+
+
+def give_up(watch: Watch, why: str = "node 1: h1 is not heard") -> float:
+    """For how long the supervisor has waited until it ends the job."""
+    began = watch.clock.time
+    watch.look(3 * TIMEOUT)
+    assert watch.ended == [f"{why}; waited for longer than `recovery.wait_timeout` (60 s)"]
+    return watch.clock.time - began
+
+
+def test_a_job_ends_that_has_waited_as_long_as_the_spec_says(watch: Watch) -> None:
+    watch.seen, watch.cleared = H1_LOST, frozenset({1})
+    watch.supervisor.deployer.free_hosts = lambda observed: ()  # type: ignore[method-assign]
+    assert TIMEOUT <= give_up(watch) <= TIMEOUT + 2.0
+
+
+def test_a_spare_that_is_tried_in_vain_ends_no_wait(watch: Watch) -> None:
+    watch.seen, watch.cleared = H1_LOST, frozenset({1})
+    assert TIMEOUT <= give_up(watch) <= TIMEOUT + 2.0
+    assert len(watch.tried) >= TIMEOUT // AWAY_FOR
+    assert watch.told("host-failed") == ["s1: its disk is full"]
+
+
+def test_a_node_that_can_start_nowhere_is_not_tried_for_ever(watch: Watch) -> None:
+    watch.world.broken = {"h1": BROKEN}
+    killed = replace(RUNNING.nodes[1], state="failed", launcher=None, failure=dead_launcher(generation=1, at=990.0))
+    watch.seen = replace(RUNNING, nodes=(RUNNING.nodes[0], killed))
+    assert TIMEOUT <= give_up(watch, "h1: no") <= TIMEOUT + 10.0
+    assert watch.told("host-failed") == ["h1: no", "s1: its disk is full"]
+
+
+def test_a_generation_that_begins_ends_the_wait(watch: Watch) -> None:
+    for _ in range(3):
+        watch.seen, watch.cleared = H1_LOST, frozenset({1})
+        watch.look(0.7 * TIMEOUT)
+        watch.seen = RUNNING
+        watch.look(1.0)
+    assert watch.ended == []
+
+
+def test_a_host_that_only_the_supervisor_does_not_hear_is_waited_for_once_the_others_fail(watch: Watch) -> None:
+    """The launchers hear it, so the job trains. It is told once that a host is not heard."""
+    watch.seen = H1_LOST
+    watch.look(10 * TIMEOUT)
+    assert watch.ended == []
+    died = replace(H1_LOST.nodes[0], state="failed", failure=failed(node=0, host="h0", at=watch.clock.time))
+    watch.seen = replace(H1_LOST, nodes=(died, H1_LOST.nodes[1]))
+    assert TIMEOUT <= give_up(watch) <= TIMEOUT + 2.0
+    assert len(watch.told("waiting")) == 1
