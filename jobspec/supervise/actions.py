@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 from jobctl.jobspec.deploy.apply.clock import Clock
 from jobctl.jobspec.deploy.apply.deployer import Deployer, Failures
@@ -12,6 +13,7 @@ from jobctl.jobspec.deploy.apply.reconcile import Step, reconcile, takes_over
 from jobctl.jobspec.deploy.model.control import JobResult
 from jobctl.jobspec.deploy.model.errors import DeployError, is_unanswered
 from jobctl.jobspec.deploy.model.fitness_event import fitness_event
+from jobctl.jobspec.deploy.model.inventory import Inventory
 from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.model.unfit import measured_unfit
 from jobctl.jobspec.deploy.store.jobdir import Pending
@@ -22,7 +24,7 @@ from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.supervise.changes import failure_details
 from jobctl.jobspec.supervise.decisions import Change, Decision, GiveUp, Grow, Rejoin, Repair, Restart, Succeed
 from jobctl.jobspec.supervise.recorder import Recorder
-from jobctl.jobspec.supervise.replan import moved_meanwhile, with_moves
+from jobctl.jobspec.supervise.replan import moved_meanwhile, with_moves, with_possible_moves
 from jobctl.jobspec.supervise.timers import Joining, Unfit
 
 NOBODY: Failures = {}
@@ -196,19 +198,33 @@ class Actions:
     def _move(self, decision: Restart, now: Observed) -> Failures:
         """Put on new hosts what nodes need that move there, and plan them there; return which hosts cannot take them.
 
-        Nodes whose new hosts cannot take them stay planned where they are. Raises DeployError, PlanError.
+        Nodes whose new hosts cannot take them stay planned where they are. Raises DeployError.
         """
         plan, source, inventory = self.deployer.plan, self.deployer.job.source(), self.deployer.job.inventory()
         if not decision.moves or plan is None or source is None or inventory is None:
             return {}
-        moved = with_moves(plan, source, inventory, decision.moves)
+        moved, failed = self._planned(plan, source, inventory, decision.moves)
+        able = {*decision.moves.values()} - set(failed)
         waits = self.deployer.spare_hashes(plan)  # where a launcher waits, nothing has to be sent or started
-        failed = self._provision(moved, frozenset(h for h in decision.moves.values() if not takes_over(waits, now, h)))
-        failed = {**failed, **self._measure(moved, set(decision.moves.values()) - set(failed))}
+        failed |= self._provision(moved, frozenset(host for host in able if not takes_over(waits, now, host)))
+        failed |= self._measure(moved, able - set(failed))
+        if failed:  # the others have to do without those
+            able -= set(failed)
+            rest = {node: host for node, host in decision.moves.items() if host in able}
+            moved, others = self._planned(plan, source, inventory, rest)
+            failed |= others
         moves = {node: host for node, host in decision.moves.items() if host not in failed}
         if moves and not (failed and decision.may_wait):
-            self._keep_moves(with_moves(plan, source, inventory, moves), moves, "moves from {} to {}")
+            self._keep_moves(moved, moves, "moves from {} to {}")
         return failed
+
+    def _planned(
+        self, plan: Plan, source: Mapping[str, Any], inventory: Inventory, moves: Mapping[int, str]
+    ) -> tuple[Plan, dict[str, DeployError]]:
+        """Return the plan with all moves that can be planned, and which hosts cannot take a node. Raises DeployError."""
+        moved, failed = with_possible_moves(plan, source, inventory, moves)
+        self._tell_failed(failed)
+        return moved, dict(failed)
 
     def _keep_moves(self, moved: Plan, moves: Mapping[int, str], words: str) -> None:
         """Make a plan the job's in which nodes have other hosts."""

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from jobctl.jobspec.deploy.model.errors import DeployError
+from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.model.inventory import Inventory
 from jobctl.jobspec.plan.generation import Generation, Standing
 from jobctl.jobspec.plan.types import Plan
-from jobctl.jobspec.planner.context import Context, Placement
+from jobctl.jobspec.planner.context import Context, Placement, PlanError
 from jobctl.jobspec.planner.job import plan as make_plan
 from jobctl.jobspec.spec.model import spec_recorded
 
@@ -41,6 +41,26 @@ def moved_meanwhile(plan: Plan | None, generation: Generation | None, standing: 
 def moved_by_launchers(generation: Generation) -> bool:
     """Say whether launchers have moved a node since a supervisor or a command has placed all of them."""
     return generation.autonomy is not None and generation.autonomy.moved is not None
+
+
+def with_possible_moves(
+    plan: Plan, source: Mapping[str, Any], inventory: Inventory, moves: Mapping[int, str]
+) -> tuple[Plan, Mapping[str, HostError]]:
+    """Return `plan` with those of `moves` that can be planned, and the hosts for which that cannot be done, each with why.
+
+    A spare may have fewer devices than the node needs. `with_moves` says what the arguments are. Raises DeployError.
+    """
+    try:
+        return with_moves(plan, source, inventory, moves), {}
+    except PlanError:
+        made, failed = plan, {}
+    for host in dict.fromkeys(moves.values()):
+        mine = {node: home for node, home in moves.items() if home == host}
+        try:
+            made = with_moves(made, source, inventory, mine)
+        except PlanError as error:
+            failed[host] = HostError(host, error.code, error.message, error.hint)
+    return made, failed
 
 
 def with_moves(plan: Plan, source: Mapping[str, Any], inventory: Inventory, moves: Mapping[int, str]) -> Plan:

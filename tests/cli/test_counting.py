@@ -27,7 +27,7 @@ from jobctl.jobspec.planner.context import Context
 from jobctl.jobspec.spec.hosts import Host, parse_hosts
 from jobctl.jobspec.spec.load import load_text
 from jobctl.jobspec.spec.model import Spec
-from jobctl.jobspec.supervise.replan import with_moves
+from jobctl.jobspec.supervise.replan import with_moves, with_possible_moves
 
 AT = Context("ssh", "/specs", "me@here", "1.0")
 
@@ -115,6 +115,15 @@ def test_a_node_that_moves_gets_what_was_counted_on_its_new_host() -> None:
         ("c", (0, 1)),
     ]
     assert dict(moved.counted) == counted
+
+
+def test_nodes_move_where_they_can_be_planned_and_stay_where_not() -> None:
+    hosts, counted = "a\nb\nc spare\nd spare\n", {"a": 4, "b": 4, "c": 2, "d": 4}
+    plan = before("gpu:4", hosts, counted)
+    source = {"spec": spec_of("gpu:4").model_dump(mode="json"), "context": asdict(AT), "count": None}
+    moved, failed = with_possible_moves(plan, source, Inventory(hosts_of(hosts)), {0: "c", 1: "d"})
+    assert [node.host.name for node in moved.nodes] == ["a", "d"]
+    assert [str(why) for why in failed.values()] == ["c: a node needs 4 devices of kind `gpu` and c has 2 for it"]
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from jobctl.jobspec.plan.generation import AutonomyTerms, Generation, LastMove, 
 from jobctl.jobspec.plan.types import HostRef, Plan
 from jobctl.jobspec.planner.context import PlanError
 from jobctl.jobspec.spec.hosts import Host
-from jobctl.jobspec.supervise import actions
+from jobctl.jobspec.supervise import actions, replan
 from jobctl.jobspec.supervise.decisions import Repair, Restart
 from jobctl.jobspec.supervise.loop import HostsChanged, Supervisor
 from jobctl.jobspec.supervise.replan import moved_meanwhile
@@ -42,7 +42,8 @@ def moved(plan: Plan, source: object, inventory: object, moves: Mapping[int, str
 @pytest.fixture
 def supervisor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Supervisor:
     """The supervisor of a job on h0 and h1; `s1` has not got what a node needs."""
-    monkeypatch.setattr(actions, "with_moves", moved)
+    for module in (actions, replan):
+        monkeypatch.setattr(module, "with_moves", moved)
     job = JobDir(tmp_path / "jobs" / "job")
     job.create()
     inventory = Inventory(tuple(Host(name) for name in ("h0", "h1", "s1", "s2")))
@@ -117,6 +118,26 @@ def test_a_node_that_cannot_be_planned_where_it_is_ends_no_job(
     monkeypatch.setattr(actions, "with_moves", taken)
     supervisor.actions.return_moved(RUNNING, Repair(""))
     assert homes(supervisor) == ({0: "h0", 1: "s2"},) * 2
+
+
+def test_a_host_that_a_node_cannot_be_planned_on_takes_none_and_ends_no_job(
+    supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has fewer devices, for example. Other nodes move all the same."""
+
+    def refused(plan: Plan, source: object, inventory: object, moves: Mapping[int, str]) -> Plan:
+        if "s3" in moves.values():
+            raise PlanError("too-few-devices", "a node needs 8 devices of kind `gpu` and s3 has 4 for it")
+        return moved(plan, source, inventory, moves)
+
+    monkeypatch.setattr(replan, "with_moves", refused)
+    loss = Restart("h0 and h1 are lost", LOST, 0.0, moves={0: "s2", 1: "s3"})
+    failed = supervisor.actions._move(loss, RUNNING)
+    assert (list(failed), homes(supervisor)) == (["s3"], ({0: "s2", 1: "h1"},) * 2)
+    assert supervisor.actions.unfit.hosts(20.0) == {"s3"}
+    lines = (supervisor.deployer.job.root / "events.jsonl").read_text().splitlines()
+    said = [event["message"] for event in map(json.loads, lines) if event["event"] == "host-failed"]
+    assert said == ["s3: a node needs 8 devices of kind `gpu` and s3 has 4 for it"]
 
 
 def test_a_node_stays_away_from_a_host_that_is_silent_or_in_the_hosts_file_no_more(

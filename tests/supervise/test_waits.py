@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -13,12 +12,12 @@ import pytest
 
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.inventory import Inventory
-from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.store import events
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.plan.types import Plan
+from jobctl.jobspec.planner.context import PlanError
 from jobctl.jobspec.spec.hosts import Host
-from jobctl.jobspec.supervise import actions
+from jobctl.jobspec.supervise import actions, replan
 from jobctl.jobspec.supervise.loop import LOOK, Supervisor
 from jobctl.jobspec.supervise.timers import AWAY_FOR
 from tests.deploy.test_executor import BROKEN, RUNNING, TWO, World
@@ -78,14 +77,15 @@ class Watch:
 
 
 @pytest.fixture
-def watch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watch]:
+def watch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Watch:
     made = Watch(tmp_path)
     inventory = made.supervisor.deployer.inventory
     monkeypatch.setattr(JobDir, "inventory", lambda self: inventory)
     made.supervisor.actions.inventory = inventory
-    monkeypatch.setattr(actions, "with_moves", moved)
+    for module in (actions, replan):
+        monkeypatch.setattr(module, "with_moves", moved)
     monkeypatch.setattr(made.supervisor.actions, "end", lambda phase, reason: made.ended.append(reason))
-    yield made
+    return made
 
 
 def give_up(watch: Watch, why: str = "node 1: h1 is not heard") -> float:
@@ -107,6 +107,21 @@ def test_a_spare_that_is_tried_in_vain_ends_no_wait(watch: Watch) -> None:
     assert TIMEOUT <= give_up(watch) <= TIMEOUT + 2.0
     assert len(watch.tried) >= TIMEOUT // AWAY_FOR
     assert watch.told("host-failed") == ["s1: its disk is full"]
+
+
+def test_a_job_waits_for_its_host_where_a_node_cannot_be_planned_on_the_spare(
+    watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*given: object) -> Plan:
+        raise PlanError("unequal-nodes", "s1 has 4, h0 8")
+
+    monkeypatch.setattr(replan, "with_moves", refused)
+    watch.seen, watch.cleared = H1_LOST, frozenset({1})
+    watch.look(0.5 * TIMEOUT)
+    assert (watch.ended, watch.told("host-failed")) == ([], ["s1: s1 has 4, h0 8"])
+    assert watch.told("waiting") == [
+        "node 1: h1 is not heard; there is no other host for it (s1 could not take a node)"
+    ]
 
 
 def test_a_node_that_can_start_nowhere_is_not_tried_for_ever(watch: Watch) -> None:
