@@ -32,10 +32,11 @@ NOBODY: Failures = {}
 
 @dataclass(frozen=True, slots=True)
 class ActionOutcome:
-    """What became of a decision: whether all of it could be done, and the generation that has begun."""
+    """What became of a decision: whether all of it could be done, the generation that has begun, and the hosts that failed."""
 
     complete: bool = True
     generation: Generation | None = None
+    failed: frozenset[str] = frozenset()
 
 
 class Actions:
@@ -72,9 +73,7 @@ class Actions:
                     return ActionOutcome(complete=False)
                 return self._execute(now, decision, failed)
             case Rejoin():
-                if not self.repeats:  # one failure counts once, however often the start is tried
-                    self._keep_rejoin(decision, now)
-                return self._execute(now, decision)
+                return self._rejoin(decision, now)
             case Grow():
                 failed = self._provision(self.deployer.plan, decision.hosts)
                 return self._bring_in(decision, now, failed) if decision.joins else self._execute(now, decision, failed)
@@ -127,7 +126,7 @@ class Actions:
         if generation is not None:
             self._failed.clear()
             self.recorder.generation(generation, generation.number, str(anew), done.at)
-        return ActionOutcome(generation is not None if anew else not done.failed, generation)
+        return ActionOutcome(generation is not None if anew else not done.failed, generation, frozenset(done.failed))
 
     def _bring_in(self, decision: Grow, now: Observed, failed: Failures) -> ActionOutcome:
         """Start nodes that join, on hosts that have not `failed`; each gets ready beside what runs, and in no generation yet.
@@ -189,9 +188,16 @@ class Actions:
         moved = {node: host for node, host in homes.items() if pending.placement.get(node, host) != host}
         return {node.index: moved.get(node.index, node.host.name) for node in pending.plan.nodes}
 
-    def _keep_rejoin(self, decision: Rejoin, now: Observed) -> None:
-        if decision.counts:
+    def _rejoin(self, decision: Rejoin, now: Observed) -> ActionOutcome:
+        """Start a node again. Its failure is noted after that: a start that is tried again is judged by earlier ones only."""
+        if not self.repeats:
+            self._tell_rejoin(decision, now)
+        outcome = self._execute(now, decision)
+        if decision.counts and now.control.placement.get(decision.failure.node) not in outcome.failed:
             self.deployer.keep(now.control.ledger.with_failure(decision.failure))
+        return outcome
+
+    def _tell_rejoin(self, decision: Rejoin, now: Observed) -> None:
         message = f"{decision.cause}; it is started again while the others go on"
         self.recorder.record("failure", message, **failure_details(decision.failure, now), alone=True)
 

@@ -86,6 +86,7 @@ class Supervisor:
         self._steps = LastSteps()
         self._settles = False  # whether it is clear in a moment what was first, or that a lost node cannot run any more
         self._retry = Retry()
+        self._paused: object = None  # after whose failure it has paused, until all is well
         self._gathered: object = None  # what was known of the job when launchers' events were collected last
         self._held: str | None = None  # why nodes cannot be started, as last said
         self._unwritten: str | None = None  # what this machine's own files refused last, since something could be done
@@ -137,7 +138,7 @@ class Supervisor:
         self._hold(decision, observed)
         self._settles = isinstance(decision, Continue) and any(node.broken for node in observed.members)
         if isinstance(decision, Continue):
-            self._unwritten = None
+            self._unwritten = self._paused = None
             self.recorder.forget()
             if isinstance(decision, Stay):
                 self.recorder.stay(decision, observed)
@@ -281,10 +282,10 @@ class Supervisor:
 
     def _act(self, decision: Decision, observed: Observed, feed: Feed) -> None:
         if isinstance(decision, Rejoin):
-            self.clock.sleep(decision.delay)
+            self._pause(decision)
         if isinstance(decision, Restart) and not decision.may_wait:
             decision, observed = self._tell_failure(decision, observed, feed)
-            self.clock.sleep(decision.delay)
+            self._pause(decision)
             self._give_way()
         self.actions.repeats = self._retry.what == identity(decision)
         try:
@@ -307,6 +308,14 @@ class Supervisor:
             self._retry.failed(identity(decision), self.clock.now())
             words = f"cannot {'change' if isinstance(decision, Change | Grow) else 'restart'} the job: {error.message}"
             self.recorder.once(error.message, "waiting", words, lasting=True)
+
+    def _pause(self, decision: Restart | Rejoin) -> None:
+        """Wait before nodes are started again: once, however often, and wherever, that has to be tried."""
+        failure = decision.failure
+        whose = failure.generation, failure.node if isinstance(decision, Rejoin) else None
+        if whose != self._paused:
+            self._paused = whose
+            self.clock.sleep(decision.delay)
 
     def _give_way(self) -> None:
         """Let a command go first that waits in the midst of a change: after a failure it begins the next generation at once."""

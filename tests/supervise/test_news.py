@@ -108,7 +108,7 @@ def test_a_node_that_joins_again_has_recovered_when_it_runs(watched: Watched) ->
     rejoin = Rejoin("node 1: rank 1 was killed by SIGKILL", failed(alone=True), 0.0)
     for _ in range(2):
         watched.supervisor.recorder.notice(job(node(0), node(1, state="failed", failure=failed()), node(2)))
-        watched.supervisor.actions._keep_rejoin(rejoin, LOST)
+        watched.supervisor.actions._tell_rejoin(rejoin, LOST)
         watched.supervisor.recorder.notice(job(node(0), node(1), node(2)))
         watched.clock.time += 60
     assert watched.told == [("recovered", (1,)), ("recovered", (1,))]

@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
+from jobctl.jobspec.deploy.model.control import Ledger
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.inventory import Inventory
 from jobctl.jobspec.deploy.store import events
 from jobctl.jobspec.deploy.store.jobdir import JobDir
+from jobctl.jobspec.launcher.restart_policy import LONGEST_DELAY
 from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.planner.context import PlanError
 from jobctl.jobspec.spec.hosts import Host
@@ -41,7 +43,7 @@ class Watch:
         self.clock, self.world, self.seen, self.cleared = Passing(), World(), RUNNING, frozenset[int]()
         self.ended: list[str] = []
         self.tried: list[float] = []
-        recovery = replace(TWO.recovery, on_host_loss="replace", wait_timeout=TIMEOUT)
+        recovery = replace(TWO.recovery, on_host_loss="replace", wait_timeout=TIMEOUT, max_restarts=9)
         job = JobDir(path / "jobs" / "job")
         job.create()
         job.remember({"reach": None, "job": "job"}, replace(TWO, recovery=recovery), {"spec": {}})
@@ -54,6 +56,7 @@ class Watch:
         deployer.lock, deployer.observe = lambda command: nullcontext(), lambda: self.seen
         deployer.where, deployer.free_hosts = lambda: ("h0", "h1", "s1"), lambda observed: ("s1",)
         deployer.events, deployer.provision = lambda: SimpleNamespace(gather=lambda: None), self.refuse
+        deployer.keep = self.keep
         self.supervisor = Supervisor(deployer, self.clock, lambda text: None)
         self.supervisor.actions.inventory = job.inventory()
         detector = SimpleNamespace(cleared=lambda: self.cleared, too_few=bool, expect=lambda generation: None)
@@ -63,6 +66,9 @@ class Watch:
         """s1 has no room for what a node needs."""
         self.tried += [self.clock.time] if "s1" in hosts else []
         return {host: HostError(host, "no-space", "its disk is full") for host in hosts if host == "s1"}
+
+    def keep(self, ledger: Ledger) -> None:
+        self.seen = replace(self.seen, control=replace(self.seen.control, ledger=ledger))
 
     def look(self, seconds: float) -> None:
         """Look as often as a supervisor does in so many seconds, or until it ends the job."""
@@ -150,3 +156,37 @@ def test_a_host_that_only_the_supervisor_does_not_hear_is_waited_for_once_the_ot
     watch.seen = replace(H1_LOST, nodes=(died, H1_LOST.nodes[1]))
     assert TIMEOUT <= give_up(watch) <= TIMEOUT + 2.0
     assert len(watch.told("waiting")) == 1
+
+
+def test_a_node_that_begins_again_alone_has_failed_once_however_often_it_is_started(watch: Watch) -> None:
+    """Else its failure would look like one that happens again, which is a bug, and use up `max_restarts`."""
+    plan = watch.supervisor.deployer.plan
+    assert plan is not None
+    alone = replace(plan.nodes[1], launch=replace(plan.nodes[1].launch, rejoin=3))
+    watch.supervisor.deployer.job.keep_plan(replace(plan, nodes=(plan.nodes[0], alone)))
+    watch.world.broken = {"h1": BROKEN}
+    failure = failed(at=watch.clock.time, host="h1", exit_code=7, ran=20.0)
+    ended = replace(RUNNING.nodes[1], state="failed", launcher=None, failure=failure)
+    watch.seen = replace(RUNNING, nodes=(RUNNING.nodes[0], ended))
+    watch.look(20.0)
+    assert watch.world.done.count("start node 1 on h1") > 2
+    watch.world.broken = {}
+    while not watch.seen.control.ledger.failures:
+        watch.look(LOOK)
+    assert watch.ended == []
+    assert [(one.exit_code, one.alone) for one in watch.seen.control.ledger.failures] == [(7, True)]
+    assert len(watch.told("failure")) == 1
+
+
+def test_a_restart_pauses_once_however_often_it_is_tried(watch: Watch) -> None:
+    """After each failure without progress the pause is longer; what is tried again has pauses of its own."""
+    killed = replace(RUNNING.nodes[1], state="failed", launcher=None, failure=dead_launcher(generation=1, at=990.0))
+    before = tuple(dead_launcher(generation=-n, at=900.0, node=0) for n in range(6))
+    ledger = replace(RUNNING.control.ledger, failures=before)
+    watch.world.broken = {"h1": BROKEN}
+    watch.seen = replace(RUNNING, nodes=(RUNNING.nodes[0], killed), control=replace(RUNNING.control, ledger=ledger))
+    watch.look(1.0)
+    paused = watch.clock.time - 1000.0
+    watch.look(30.0)
+    assert (watch.ended, paused >= LONGEST_DELAY) == ([], True)
+    assert watch.world.done.count("start node 1 on h1") > 5
