@@ -52,14 +52,15 @@ def decide(observed: Observed, policy: Recovery, now: float, world: World = NOTH
         node = observed.node(failure.node)
         if node is not None and node.alive:
             return Continue()  # its launcher is about to end
-    if failure is not None and _joins_again(failure, observed, world):
-        verdict = judge_alone(failure, observed.control.ledger.failures, policy, now)
-        return not_before(verdict, world.rejoining[failure.node], now)
-    if failure is not None:
+    joins_again = failure is not None and _joins_again(failure, observed, world)
+    if failure is not None and not joins_again:
         return hold(judge_placed(failure, observed, policy, now, world), observed, policy, world)
     refused = decide_refused(observed, policy, now, world)
     if refused is not None:
         return refused
+    if failure is not None:
+        verdict = judge_alone(failure, observed.control.ledger.failures, policy, now)
+        return not_before(verdict, world.rejoining[failure.node], now)
     repair = _repair(observed, generation, stale)
     return hold(repair, observed, policy, world) if repair else _go_on(observed, policy, now, world)
 

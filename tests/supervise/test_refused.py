@@ -10,7 +10,7 @@ import pytest
 from jobctl.jobspec.deploy.model.control import Ledger
 from jobctl.jobspec.deploy.model.observed import ObservedNode
 from jobctl.jobspec.supervise.decide import decide
-from jobctl.jobspec.supervise.decisions import Continue, Decision, GiveUp, Repair, Restart, World
+from jobctl.jobspec.supervise.decisions import Continue, Decision, GiveUp, Rejoin, Repair, Restart, World
 from jobctl.jobspec.supervise.host_loss import whole_hosts
 from tests.tools.failures import dead_launcher
 
@@ -63,6 +63,13 @@ def test_an_elastic_job_goes_on_without_it() -> None:
     around, policy = replace(REFUSING, least=2), replace(POLICY, on_host_loss="shrink")
     assert moves(decided(GONE, around, policy)) == ({}, {1})
     assert decided(GONE, around, replace(policy, on_host_loss="fail")) == Repair("node 1 has no launcher", held=WORDS)
+
+
+def test_a_node_that_could_begin_again_alone_moves_too() -> None:
+    """Without another host it is tried again, and all others go on."""
+    around = replace(REFUSING, rejoining={1: 0.0})
+    assert moves(decided(KILLED, replace(around, free_hosts=("s1",)))) == ({1: "s1"}, frozenset())
+    assert isinstance(decided(KILLED, around), Rejoin)
 
 
 def test_a_move_counts_as_any_other_failure_does() -> None:

@@ -164,6 +164,7 @@ def test_a_node_that_begins_again_alone_has_failed_once_however_often_it_is_star
     assert plan is not None
     alone = replace(plan.nodes[1], launch=replace(plan.nodes[1].launch, rejoin=3))
     watch.supervisor.deployer.job.keep_plan(replace(plan, nodes=(plan.nodes[0], alone)))
+    watch.supervisor.deployer.free_hosts = lambda observed: ()  # type: ignore[method-assign]
     watch.world.broken = {"h1": BROKEN}
     failure = failed(at=watch.clock.time, host="h1", exit_code=7, ran=20.0)
     ended = replace(RUNNING.nodes[1], state="failed", launcher=None, failure=failure)
