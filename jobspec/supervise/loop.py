@@ -85,7 +85,7 @@ class Supervisor:
         self._steady = Steady()
         self._steps = LastSteps()
         self._settles = False  # whether it is clear in a moment what was first, or that a lost node cannot run any more
-        self._retry = Retry()
+        self._retry, self._following = Retry(), Retry()
         self._paused: object = None  # after whose failure it has paused, until all is well
         self._gathered: object = None  # what was known of the job when launchers' events were collected last
         self._held: str | None = None  # why nodes cannot be started, as last said
@@ -162,14 +162,22 @@ class Supervisor:
         return bool(moves) and superseded(generation, self._standing) is None
 
     def _follow(self) -> bool:
-        """Plan nodes where others have moved them; say whether that was possible."""
+        """Plan nodes where others have moved them; say whether the next decision has to wait for that.
+
+        By the old plan, nodes would be sent back to the hosts that they have left.
+        """
+        what = "follow"
+        if self._following.waits(what, self.clock.now()):
+            return False
         try:
             with self.deployer.lock("supervisor"):
                 self.actions.follow_moves(self.deployer.observe())
             return True
-        except Locked as locked:
-            self.recorder.once(str(locked), "waiting", f"cannot plan nodes where they are now: {locked}")
-        except (LockLost, PlanError, DeployError) as error:
+        except (Locked, LockLost, HostError) as error:
+            self.recorder.once(str(error), "waiting", f"cannot plan nodes where they are now: {error}")
+            return True
+        except (PlanError, DeployError) as error:  # which lasts: commands that want the lock go first
+            self._following.failed(what, self.clock.now())
             self.recorder.once(error.message, "waiting", f"cannot plan nodes where they are now: {error.message}")
         return False
 

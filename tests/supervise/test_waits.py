@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from jobctl.jobspec.deploy.model.control import Ledger
-from jobctl.jobspec.deploy.model.errors import HostError
+from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.model.inventory import Inventory
 from jobctl.jobspec.deploy.store import events
 from jobctl.jobspec.deploy.store.jobdir import JobDir
+from jobctl.jobspec.deploy.store.lock import Locked
 from jobctl.jobspec.launcher.restart_policy import LONGEST_DELAY
 from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.planner.context import PlanError
@@ -191,3 +192,25 @@ def test_a_restart_pauses_once_however_often_it_is_tried(watch: Watch) -> None:
     watch.look(30.0)
     assert (watch.ended, paused >= LONGEST_DELAY) == ([], True)
     assert watch.world.done.count("start node 1 on h1") > 5
+
+
+def test_nothing_is_decided_until_it_was_tried_to_plan_nodes_where_others_have_moved_them(
+    watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the old plan, they would be sent back. What another try does not change is tried after pauses that grow."""
+    supervisor, tried, decided = watch.supervisor, list[float](), list[float]()
+    why: list[Exception] = [Locked({}), HostError("h0", "lost", "no answer")]
+    wrong = DeployError("another version of jobctl brought it up")
+
+    def follow(now: object) -> None:
+        tried.append(watch.clock.time)
+        raise why.pop() if why else wrong
+
+    decide = supervisor._decide
+    monkeypatch.setattr(supervisor, "_has_to_follow", lambda generation: True)
+    monkeypatch.setattr(supervisor.actions, "follow_moves", follow)
+    monkeypatch.setattr(supervisor, "_decide", lambda *given: decided.append(watch.clock.time) or decide(*given))
+    watch.look(2 * LOOK)
+    assert (len(tried), decided) == (2, [])
+    watch.look(30.0)
+    assert (len(decided), len(tried) < 15) == (30.0 / LOOK, True)
