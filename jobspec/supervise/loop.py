@@ -190,7 +190,7 @@ class Supervisor:
         if generation is None or generation == feed.detector.generation:
             self._behind = None
             return False
-        self._behind = now if self._behind is None else self._behind
+        self._behind = now if self._behind is None else min(self._behind, now)  # the clock may have been set back
         if now - self._behind > BEHIND:
             feed.detector.begin_anew()  # somebody took the job down, and up again
         return True

@@ -126,3 +126,15 @@ def test_a_silent_host_keeps_no_supervisor_from_what_others_tell(watched: Watche
     assert begun[0] == since + 6.0
     detector.generation = observed.control.generation
     assert not watched.supervisor._is_behind(observed, feed)
+
+
+def test_a_clock_that_is_set_back_keeps_no_supervisor_from_what_others_tell(watched: Watched) -> None:
+    begun: list[float] = []
+    detector = SimpleNamespace(generation="a later one", begin_anew=lambda: begun.append(watched.clock.time))
+    feed: Any = SimpleNamespace(detector=detector)
+    watched.supervisor._is_behind(LOST, feed)
+    watched.clock.time -= 3600.0
+    for _ in range(8):
+        watched.supervisor._is_behind(LOST, feed)
+        watched.clock.time += 1.0
+    assert begun
