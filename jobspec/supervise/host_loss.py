@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from jobctl.jobspec.deploy.model.liveness import MARGIN
 from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode, takes_part
 from jobctl.jobspec.deploy.model.stragglers import Straggler
 from jobctl.jobspec.frameworks.failure_patterns import DEFAULT_RULES
@@ -28,7 +29,10 @@ def decide_loss(
     words = "; ".join(f"node {node.node}: {node.host} is not heard" for node in lost)
     open_ = [node for node in lost if node.node not in world.cleared]
     runs = bool(open_) and _runs_on(observed, lost)
-    if policy.wait_timeout is not None and world.waited > policy.wait_timeout and not runs:
+    moves, without = new_homes(lost, observed, policy.on_host_loss, world)
+    lease = generation.lease_limit if generation else timeout
+    patience = 0.0 if moves is None else lease + MARGIN  # a node that can move does so once its lease is over
+    if policy.wait_timeout is not None and world.waited > max(policy.wait_timeout, patience) and not runs:
         return GiveUp(f"{words}; waited for longer than `recovery.wait_timeout` ({policy.wait_timeout:g} s)", None)
     if open_ and world.too_few:
         why = "so is half of the job or more, so nobody can tell who is cut off: nothing is moved"
@@ -39,7 +43,6 @@ def decide_loss(
     failure = failure_of(min(lost, key=lambda node: node.node), observed, now, "host", reason)
     if policy.on_host_loss == "fail":
         return GiveUp(f"{words}; `recovery.on_host_loss` is `fail`", failure)
-    moves, without = new_homes(lost, observed, policy.on_host_loss, world)
     if moves is None:
         failed = f" ({', '.join(sorted(world.unfit))} could not take a node)" if world.unfit else ""
         return Wait(f"{words}; there is no other host for it{failed}")

@@ -140,6 +140,16 @@ def test_a_job_that_goes_on_does_not_end_because_its_supervisor_hears_a_host_no_
     assert isinstance(decide(paused, policy, NOW, around), GiveUp)
 
 
+def test_a_short_wait_keeps_no_node_from_a_spare() -> None:
+    """It moves once its lease is over, which is later than that."""
+    policy, broken = replace(POLICY, wait_timeout=10.0), node(0, state="failed", failure=failed(node=0, host="h0"))
+    seen, spare = job(broken, lost(1), node(2)), world(free_hosts=("s1",), waited=29.0)
+    assert isinstance(decide(seen, policy, NOW, spare), Wait)
+    assert isinstance(decide(seen, policy, NOW, replace(spare, cleared=frozenset({1}))), Restart)
+    assert isinstance(decide(seen, policy, NOW, replace(spare, waited=33.0)), GiveUp)
+    assert isinstance(decide(seen, policy, NOW, replace(spare, free_hosts=())), GiveUp)
+
+
 def test_it_fails_where_it_is_to_fail() -> None:
     policy = replace(POLICY, on_host_loss="fail")
     decision = decide(job(node(0), lost(1), node(2)), policy, NOW, world(cleared=frozenset({1}), free_hosts=("s1",)))
