@@ -51,9 +51,9 @@ def decide_loss(
 
 
 def _runs_on(observed: Observed, lost: Sequence[ObservedNode]) -> bool:
-    """Say whether all nodes that are heard run, and some are: those that are `lost` may be cut off from us alone."""
+    """Say whether all nodes that are heard run, if any are: those that are `lost` may be cut off from us alone."""
     heard = [node for node in observed.members if node not in lost]
-    return bool(heard) and not observed.control.ordered_to_end and all(takes_part(observed, node) for node in heard)
+    return not observed.control.ordered_to_end and all(takes_part(observed, node) for node in heard)
 
 
 def failure_of(first: ObservedNode | Straggler, observed: Observed, now: float, kind: str, reason: str) -> Failure:

@@ -25,7 +25,6 @@ from jobctl.jobspec.supervise.decisions import (
     Change,
     Continue,
     Decision,
-    GiveUp,
     Grow,
     Leave,
     Rejoin,
@@ -129,7 +128,7 @@ class Supervisor:
         decision = self._decide(observed, feed)
         if isinstance(decision, Leave):
             return decision if self._is_left(feed) else None
-        self._count(decision, observed)
+        self._waited.look(decision, observed, self.clock.now())
         if isinstance(decision, Wait):
             self._settles = not decision.lasting
             self._retry.done()
@@ -194,19 +193,6 @@ class Supervisor:
         if now - self._behind > BEHIND:
             feed.detector.begin_anew()  # somebody took the job down, and up again
         return True
-
-    def _count(self, decision: Decision, observed: Observed) -> None:
-        """Count for how long the job has waited for hosts.
-
-        A restart or a repair may fail, so it does not end the wait. Nor does the decision to give up, which is made again
-        with the lock held.
-        """
-        held = isinstance(decision, Restart | Repair) and decision.held is not None
-        waits = held or bool(lost_nodes(observed))
-        if waits and not (isinstance(decision, Wait) and decision.runs):
-            self._waited.wait(self.clock.now())
-        elif not isinstance(decision, Restart | Repair | GiveUp):
-            self._waited.done()
 
     def _wait(self, decision: Wait, observed: Observed) -> None:
         nodes = [node.node for node in lost_nodes(observed)]

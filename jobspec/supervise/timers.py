@@ -7,7 +7,8 @@ from dataclasses import field
 
 from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.records import dataclass
-from jobctl.jobspec.supervise.decisions import Decision
+from jobctl.jobspec.supervise.decisions import Decision, GiveUp, Repair, Restart, Wait
+from jobctl.jobspec.supervise.host_loss import lost_nodes
 
 UNFIT = 600.0  # seconds for which a host that could not take a node comes after all others
 AWAY_FOR = 10.0  # seconds for which it is left alone
@@ -47,6 +48,25 @@ class Waited:
 
     so_far: float = 0.0
     last: float | None = None  # when it was looked last
+    generation: str | None = None  # the id of its rendezvous: in the next one there is a host for each node
+
+    def look(self, decision: Decision, observed: Observed, now: float) -> None:
+        """Take note of a look, and of what was decided.
+
+        A restart or a repair may fail, so it does not end the wait. Nor does the decision to give up, which is made again
+        with the lock held.
+        """
+        generation = observed.control.generation
+        current = generation.rendezvous.id if generation is not None else None
+        if current != self.generation:
+            self.generation = current
+            self.done()
+        held = isinstance(decision, Restart | Repair) and decision.held is not None
+        waits = held or bool(lost_nodes(observed))
+        if waits and not (isinstance(decision, Wait) and decision.runs):
+            self.wait(now)
+        elif not isinstance(decision, Restart | Repair | GiveUp):
+            self.done()
 
     def wait(self, now: float) -> None:
         """Take note of a look that has found nothing else."""

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from jobctl.jobspec.deploy.model.control import Control, Ledger
+from jobctl.jobspec.supervise.decisions import GiveUp, Repair, Restart, Wait
 from jobctl.jobspec.supervise.timers import (
     AWAY_FOR,
     FIRST_PAUSE,
@@ -13,6 +17,8 @@ from jobctl.jobspec.supervise.timers import (
     Unfit,
     Waited,
 )
+
+from .test_loss import GENERATION, HOST_FAILURE, job, lost, node
 
 
 def test_what_fails_again_is_tried_after_pauses_that_grow() -> None:
@@ -80,6 +86,21 @@ def test_time_for_which_nobody_looked_is_not_waited() -> None:
     assert waited.so_far == 1.0 + STEP
     waited.done()
     waited.wait(300.0)
+    assert waited.so_far == 0.0
+
+
+def test_a_wait_ends_with_the_next_generation_and_not_with_what_is_tried() -> None:
+    """Also where a host has not received that one yet, so that it is sent again at each look."""
+    waited, lost_one = Waited(), job(node(0), lost(1), node(2))
+    wait, again = Wait("node 1: h1 is not heard"), Repair("h2 missed a generation")
+    waited.look(wait, lost_one, 100.0)
+    waited.look(Restart("h1 is lost", HOST_FAILURE, 0.0, {1: "s1"}), lost_one, 101.0)
+    waited.look(GiveUp("waited for long", None), job(node(0), node(1), node(2)), 102.0)
+    waited.look(again, lost_one, 103.0)
+    assert waited.so_far == 3.0
+    generation = replace(GENERATION, rendezvous=replace(GENERATION.rendezvous, id="job-5"))
+    following = replace(job(node(0), node(1), node(2)), control=Control(generation, Ledger(900.0)))
+    waited.look(again, following, 104.0)
     assert waited.so_far == 0.0
 
 

@@ -209,6 +209,9 @@ class Sim:
         self.agreed: dict[str, str] = {}
         self.heirs: dict[str, float] = {}  # machines where somebody waits to supervise, and until when
         self.numbers = self.restarts = 0
+        self.given_up: list[
+            tuple[str, bool]
+        ] = []  # why supervisors have ended the job, and whether all nodes trained then
         self.causes: dict[int, set[str]] = {}  # why generations began, by their numbers
         self.cuts: set[frozenset[str]] = set()
         self.late = 0.03  # how many of what is sent comes late
@@ -326,6 +329,10 @@ class Sim:
             if host.acts and not host.full:
                 host.ledger = newest([Control(None, host.ledger), Control(None, control.ledger)]).ledger
                 host.control = control.generation
+
+    def training(self) -> set[int]:
+        """The nodes that train."""
+        return {x.node for host in self.hosts.values() if host.acts for x in host.launchers if x.trains}
 
     def check(self) -> None:
         training = [(x.node, h.name) for h in self.hosts.values() if h.acts for x in h.launchers if x.trains]

@@ -19,7 +19,7 @@ from jobctl.jobspec.plan.recovery import Failure
 from jobctl.jobspec.supervise.decide import decide
 from jobctl.jobspec.supervise.decisions import Change, Decision, GiveUp, Grow, Leave, Repair, Restart, Succeed, World
 from jobctl.jobspec.supervise.loop import BEHIND
-from jobctl.jobspec.supervise.timers import UNFIT, Joining
+from jobctl.jobspec.supervise.timers import UNFIT, Joining, Waited
 from tests.tools.failures import dead_launcher
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class Supervisor:
         self.unfit: dict[str, float] = {}  # hosts that could not start a node, and when
         self.not_before: dict[str, float] = {}  # by the generation that failed
         self.began = sim.now
-        self.joining = Joining()
+        self.joining, self.waited = Joining(), Waited()
         self.behind: float | None = None  # since when hosts tell less than it knows
 
     @property
@@ -171,8 +171,10 @@ class Supervisor:
             patient=frozenset(self.plan),
         )
         observed = self.observe(generation)
-        world = replace(world, joining=self.joining.look(observed, self.sim.now))
-        self.act(decide(observed, self.sim.policy, self.sim.now, world), generation)
+        world = replace(world, joining=self.joining.look(observed, self.sim.now), waited=self.waited.so_far)
+        decision = decide(observed, self.sim.policy, self.sim.now, world)
+        self.waited.look(decision, observed, self.sim.now)
+        self.act(decision, generation)
 
     def empty(self, generation: Generation) -> list[OldPlace]:
         """Return the old places whose hosts answer, and have nothing of the node."""
@@ -216,6 +218,8 @@ class Supervisor:
         elif isinstance(decision, Repair):
             self.repair(self.observe(generation))
         elif isinstance(decision, GiveUp):
+            whole = self.sim.all_train() and self.sim.training() >= self.sim.wanted()
+            self.sim.given_up.append((decision.reason, whole))
             ledger = self.control.ledger
             ledger = ledger.with_failure(decision.failure) if decision.failure else ledger
             self.end_as(JobResult("failed", decision.reason, self.sim.now), ledger)
