@@ -112,7 +112,7 @@ def up(
     """Start a job, or change it to what its spec says, and wait until every node runs or the job has ended.
 
     A supervisor stays behind that restarts what dies, as after `jobctl up`. A job that failed at once is no error: its
-    state says so. Raises HostsFailed or PartlyDone if the job could not be started, NotYours if it belongs to somebody else.
+    state says so; if its hosts do not answer any more, its phase is `unknown`. Raises HostsFailed or PartlyDone if the job could not be started, NotYours if it belongs to somebody else.
     """
     from jobctl.jobspec.operations.errors import HostsFailed, PartlyDone
     from jobctl.jobspec.operations.lifecycle.base import Up, UpOptions
@@ -124,7 +124,7 @@ def up(
         if not done.ready or (done.code == 3 and not done.held):
             error = HostsFailed if done.code == 3 else PartlyDone
             raise error(f"job `{done.plan.job}` is not up: hosts did not do their part", failures=done.failed)
-        return Up(done, wait_until_up(planned.job.handle, reporter or SILENT))
+        return Up(done, wait_until_up(planned.job.handle, reporter or SILENT, done.failed))
 
 
 def status(job: Compiled | str | PathLike[str], *, reached: Reached | None = None) -> JobState:
@@ -140,12 +140,12 @@ def wait(
 ) -> JobState:
     """Wait until a job has ended, and return how. Raises TimedOut after `timeout` seconds."""
     from jobctl.jobspec.operations.errors import TimedOut
-    from jobctl.jobspec.operations.lifecycle.wait import wait_until_ended
+    from jobctl.jobspec.operations.lifecycle.wait import goes_on, wait_until_ended
 
     with _running(job, reached) as found:
         state = wait_until_ended(found.handle, timeout)
     if not state.over:
-        raise TimedOut(f"job `{state.name}` still {state.phase} after {timeout:g} s")
+        raise TimedOut(goes_on(state, f"{timeout:g} s"))
     return state
 
 
