@@ -23,7 +23,7 @@ from jobctl.options import (
 from jobctl.views.failure import attempt, command
 
 if TYPE_CHECKING:
-    from jobctl.jobspec.operations.lifecycle.base import JobRequest
+    from jobctl.jobspec.operations.lifecycle.base import JobOnTarget, JobRequest
     from jobctl.jobspec.operations.lifecycle.down import TakenDown
     from jobctl.jobspec.operations.resolve.job import Reached
 
@@ -70,15 +70,12 @@ def down(
 
 def _take_down(job: str | None, reached: Reached, request: JobRequest, output: Format) -> tuple[str, TakenDown]:
     """Take one job down; return its name and what came of it."""
-    from jobctl.jobspec.operations.lifecycle.applying import while_others_change
     from jobctl.jobspec.operations.lifecycle.down import take_down
-    from jobctl.jobspec.operations.resolve.ownership import refuse_other_folder
-    from jobctl.jobspec.operations.resolve.running import running_handle
+    from jobctl.jobspec.operations.lifecycle.open import change_job
     from jobctl.views.reporter import Terminal
 
-    def attempt() -> tuple[str, TakenDown]:
-        with closing(running_handle(job, reached)) as handle:
-            refuse_other_folder(handle.job, job, request.take_over)
+    def change(found: JobOnTarget) -> tuple[str, TakenDown]:
+        with closing(found.handle) as handle:
             return handle.job.name, take_down(handle, request, Terminal(output))
 
-    return while_others_change(attempt)
+    return change_job(job, reached, request, change)

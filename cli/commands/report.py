@@ -56,9 +56,9 @@ def report(
     name = name_of(job, reached)
     directory = job_of_name(name)
     gathered = gather_story(directory, reached)
+    story = story_of(directory, gathered)
     for host in gathered.silent:
         console.warning(f"{host} does not answer: what its launchers have kept is not in the report")
-    story = story_of(directory, runs=gathered.runs)
     content = page(story, time.time(), None).encode()
     if output == STDOUT:
         console.out_bytes(content)

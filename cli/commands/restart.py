@@ -21,7 +21,7 @@ from jobctl.views.failure import command
 
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.apply.deployer import Handle
-    from jobctl.jobspec.operations.lifecycle.base import Restarted
+    from jobctl.jobspec.operations.lifecycle.base import JobOnTarget, Restarted
 
 
 @command
@@ -43,18 +43,17 @@ def restart(
 
     Example: jobctl restart my-job --node 1
     """
-    from jobctl.jobspec.operations.lifecycle.applying import while_others_change
     from jobctl.jobspec.operations.lifecycle.base import JobRequest
-    from jobctl.jobspec.operations.lifecycle.open import running_job
+    from jobctl.jobspec.operations.lifecycle.open import change_job
     from jobctl.jobspec.operations.resolve.job import Reached
-    from jobctl.jobspec.operations.resolve.ownership import refuse_other_folder
     from jobctl.views.outcome import finish_restart, raise_code
     from jobctl.views.reporter import Terminal
 
-    def attempt() -> tuple[Handle, Restarted]:
-        found = running_job(job, Reached(hosts, ssh_config, accept_new, context, namespace))
-        refuse_other_folder(found.handle.job, job, take_over)
-        done = found.restart(node, JobRequest(None, break_lock, take_over), Terminal(output))
+    reached = Reached(hosts, ssh_config, accept_new, context, namespace)
+    request = JobRequest(None, break_lock, take_over)
+
+    def change(found: JobOnTarget) -> tuple[Handle, Restarted]:
+        done = found.restart(node, request, Terminal(output))
         return found.handle, done  # `restart` may have found nodes on other hosts, and the handle knows that
 
-    raise_code(finish_restart(*while_others_change(attempt), output))
+    raise_code(finish_restart(*change_job(job, reached, request, change), output))

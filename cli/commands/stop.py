@@ -22,7 +22,7 @@ from jobctl.views.failure import command
 
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.apply.deployer import Handle
-    from jobctl.jobspec.operations.lifecycle.base import Stopped
+    from jobctl.jobspec.operations.lifecycle.base import JobOnTarget, Stopped
 
 
 @command
@@ -44,17 +44,16 @@ def stop(
 
     Example: jobctl stop my-job
     """
-    from jobctl.jobspec.operations.lifecycle.applying import while_others_change
     from jobctl.jobspec.operations.lifecycle.base import JobRequest
-    from jobctl.jobspec.operations.lifecycle.open import running_job
+    from jobctl.jobspec.operations.lifecycle.open import change_job
     from jobctl.jobspec.operations.resolve.job import Reached
-    from jobctl.jobspec.operations.resolve.ownership import refuse_other_folder
     from jobctl.views.outcome import finish_stop, raise_code
     from jobctl.views.reporter import Terminal
 
-    def attempt() -> tuple[Handle, Stopped]:
-        found = running_job(job, Reached(hosts, ssh_config, accept_new, context, namespace))
-        refuse_other_folder(found.handle.job, job, take_over)
-        return found.handle, found.stop(JobRequest(grace(timeout), break_lock, take_over), Terminal(output))
+    reached = Reached(hosts, ssh_config, accept_new, context, namespace)
+    request = JobRequest(grace(timeout), break_lock, take_over)
 
-    raise_code(finish_stop(*while_others_change(attempt), output))
+    def change(found: JobOnTarget) -> tuple[Handle, Stopped]:
+        return found.handle, found.stop(request, Terminal(output))
+
+    raise_code(finish_stop(*change_job(job, reached, request, change), output))

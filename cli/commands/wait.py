@@ -31,7 +31,7 @@ def wait(
 
     Example: jobctl wait my-job --timeout 2h
     """
-    from jobctl.jobspec.operations.lifecycle.wait import wait_until_ended
+    from jobctl.jobspec.operations.lifecycle.wait import goes_on, wait_until_ended
     from jobctl.jobspec.operations.resolve.job import Reached
     from jobctl.jobspec.operations.resolve.running import running_handle
     from jobctl.views.status import show_result
@@ -41,7 +41,7 @@ def wait(
     name, now = handle.job.name, state.phase
     told = {"job": name, "phase": now, "reason": state.reason}
     if not state.over:
-        raise Failed(f"job `{name}` still {now} after {timeout}", 124, details=told)
+        raise Failed(goes_on(state, f"{timeout}"), 124, details=told)
     if output is Format.text:
         show_result(handle, state)
     elif now == "succeeded":

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from jobctl import console
-from jobctl.jobspec.deploy.model.errors import may_be_gone
+from jobctl.jobspec.deploy.model.errors import UnlistedHost, may_be_gone
 from jobctl.jobspec.operations.errors import OperationError
 from jobctl.options import Format
 from jobctl.views.failure import error_json
@@ -70,7 +70,8 @@ def say_down(name: str, done: TakenDown) -> None:
 def _again(name: str, failed: Failures) -> str:
     """Return the remedy where something is left on some hosts."""
     again = f"`jobctl down {name}` again cleans up there once that is fixed"
-    gone = [host for host, error in sorted(failed.items()) if may_be_gone(error)]
+    silent = [host for host, error in sorted(failed.items()) if may_be_gone(error)]
+    gone = [host for host in silent if not isinstance(failed[host], UnlistedHost)]  # these were not even asked
     return f"{again}; `--lost {gone[0]}` gives up what is there if that host is gone for good" if gone else again
 
 

@@ -62,7 +62,7 @@ def follow_job(handle: Handle, output: Format) -> int:
 
     name = handle.job.name
     try:
-        show_logs(handle, Choice(current=True), Form(follow=True, output=output))
+        _show_once_seen(handle, Choice(current=True), Form(follow=True, output=output))
         state = wait_until_ended(handle)
     except KeyboardInterrupt:
         console.say(
@@ -71,6 +71,23 @@ def follow_job(handle: Handle, output: Format) -> int:
         return 130
     show_result(handle, state)
     return 0 if state.phase == "succeeded" else 1
+
+
+def _show_once_seen(handle: Handle, choice: Choice, form: Form) -> None:
+    """Stream the logs of a job that was just started, as soon as a host answers."""
+    from jobctl.jobspec.deploy.apply.deployer import AllUnreachable
+
+    told = False
+    while True:
+        try:
+            show_logs(handle, choice, form)
+            return
+        except AllUnreachable as nothing:
+            if not told:
+                hosts = ", ".join(nothing.failures)
+                console.say(f"no answer from {hosts}: whether job `{handle.job.name}` runs is not known; still waiting")
+            told = True
+        pause(handle.interval)
 
 
 def _tell_problems(logs: Reader, missing: Failures, told: frozenset[str]) -> frozenset[str]:

@@ -124,6 +124,11 @@ def _say_partly(done: Applied) -> None:
     needed = "as many as are needed" if plan.elastic else "all of them"
     if failed == count:
         console.error(f"job `{plan.job}` is not up: no host could do its part")
+    elif not failed:
+        console.error(
+            f"job `{plan.job}` has not begun: too few of its nodes can take part",
+            f"`jobctl status {plan.job}` says how they are; `jobctl up {plan.job}` again does only what is missing",
+        )
     else:
         console.error(
             f"{count - failed} of {count} hosts are ready; training begins when {needed} are",
@@ -149,7 +154,7 @@ def _wait_until_up(handle: Handle, output: Format, failed: Failures) -> int:
     """Wait until every node runs, or the job has ended; report that, and return the exit code."""
     from jobctl.jobspec.operations.lifecycle.wait import wait_until_up
 
-    state = wait_until_up(handle, Terminal(output))
+    state = wait_until_up(handle, Terminal(output), failed)
     if output is Format.json:
         report(handle, failed)
     if state.phase in _GOES_WELL:
@@ -157,11 +162,17 @@ def _wait_until_up(handle: Handle, output: Format, failed: Failures) -> int:
             _say_outcome(handle, state)
         return 0
     name = handle.job.name
+    if state.phase == "unknown":
+        message = f"job `{name}` was started, and whether it runs is not known: {state.reason}"
+        console.error(message, f"`jobctl status {name}` shows it once they answer; what was started goes on")
+        return 4
     console.error(
         f"job `{name}` {state.phase}: {state.reason}", f"`jobctl logs {name}` shows what its processes printed"
     )
     show_tail(state.observed)
-    return 0 if state.phase == "degraded" and failed else 1  # where hosts did not do their part, the code says that
+    if state.phase == "degraded" and failed:
+        return 0  # where hosts did not do their part, the code says that
+    return 4 if state.phase == "degraded" and state.unreachable else 1
 
 
 _GOES_WELL = ("running", "pending", "succeeded")

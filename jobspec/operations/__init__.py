@@ -6,11 +6,11 @@ shows how. The command is built on the packages below, which have more of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from importlib import import_module
 from os import PathLike, fspath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from jobctl.jobspec.operations.errors import (
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from jobctl.jobspec.operations.lifecycle.down import TakenDown
     from jobctl.jobspec.operations.reporter import Reporter, Silent
     from jobctl.jobspec.operations.resolve.job import Compiled, Reached, Where
+
+R = TypeVar("R")
 
 __all__ = [
     "Applied",
@@ -112,7 +114,7 @@ def up(
     """Start a job, or change it to what its spec says, and wait until every node runs or the job has ended.
 
     A supervisor stays behind that restarts what dies, as after `jobctl up`. A job that failed at once is no error: its
-    state says so. Raises HostsFailed or PartlyDone if the job could not be started, NotYours if it belongs to somebody else.
+    state says so; if its hosts do not answer any more, its phase is `unknown`. Raises HostsFailed or PartlyDone if the job could not be started, NotYours if it belongs to somebody else.
     """
     from jobctl.jobspec.operations.errors import HostsFailed, PartlyDone
     from jobctl.jobspec.operations.lifecycle.base import Up, UpOptions
@@ -124,7 +126,7 @@ def up(
         if not done.ready or (done.code == 3 and not done.held):
             error = HostsFailed if done.code == 3 else PartlyDone
             raise error(f"job `{done.plan.job}` is not up: hosts did not do their part", failures=done.failed)
-        return Up(done, wait_until_up(planned.job.handle, reporter or SILENT))
+        return Up(done, wait_until_up(planned.job.handle, reporter or SILENT, done.failed))
 
 
 def status(job: Compiled | str | PathLike[str], *, reached: Reached | None = None) -> JobState:
@@ -140,12 +142,12 @@ def wait(
 ) -> JobState:
     """Wait until a job has ended, and return how. Raises TimedOut after `timeout` seconds."""
     from jobctl.jobspec.operations.errors import TimedOut
-    from jobctl.jobspec.operations.lifecycle.wait import wait_until_ended
+    from jobctl.jobspec.operations.lifecycle.wait import goes_on, wait_until_ended
 
     with _running(job, reached) as found:
         state = wait_until_ended(found.handle, timeout)
     if not state.over:
-        raise TimedOut(f"job `{state.name}` still {state.phase} after {timeout:g} s")
+        raise TimedOut(goes_on(state, f"{timeout:g} s"))
     return state
 
 
@@ -157,17 +159,11 @@ def stop(
     reporter: Reporter | None = None,
 ) -> Stopped:
     """End all processes of a job, and keep everything in place: `up` goes on from the last checkpoint."""
-    from jobctl.jobspec.operations.lifecycle.applying import while_others_change
     from jobctl.jobspec.operations.lifecycle.base import JobRequest
     from jobctl.jobspec.operations.reporter import SILENT
 
     request = request or JobRequest()
-
-    def attempt() -> Stopped:
-        with _running(job, reached, request) as found:
-            return found.stop(request, reporter or SILENT)
-
-    return while_others_change(attempt)
+    return _changed(job, reached, request, lambda found: found.stop(request, reporter or SILENT))
 
 
 def down(
@@ -181,18 +177,12 @@ def down(
 
     `failed` of the result has the hosts where something is left.
     """
-    from jobctl.jobspec.operations.lifecycle.applying import while_others_change
     from jobctl.jobspec.operations.lifecycle.base import JobRequest
     from jobctl.jobspec.operations.lifecycle.down import take_down
     from jobctl.jobspec.operations.reporter import SILENT
 
     request = request or JobRequest()
-
-    def attempt() -> TakenDown:
-        with _running(job, reached, request) as found:
-            return take_down(found.handle, request, reporter or SILENT)
-
-    return while_others_change(attempt)
+    return _changed(job, reached, request, lambda found: take_down(found.handle, request, reporter or SILENT))
 
 
 @contextmanager
@@ -209,17 +199,37 @@ def _planned(job: Compiled, reached: Reached | None) -> Iterator[Planned]:
 
 
 @contextmanager
-def _running(
-    job: Compiled | str | PathLike[str], reached: Reached | None, request: JobRequest | None = None
-) -> Iterator[JobOnTarget]:
-    """Find a job, and let go of its connections at the end; one that is changed has to come from its own folder."""
+def _running(job: Compiled | str | PathLike[str], reached: Reached | None) -> Iterator[JobOnTarget]:
+    """Find a job, and let go of its connections at the end."""
     from jobctl.jobspec.operations.lifecycle.open import running_job
-    from jobctl.jobspec.operations.resolve.job import AS_STARTED, Compiled
-    from jobctl.jobspec.operations.resolve.ownership import refuse_other_folder
+    from jobctl.jobspec.operations.resolve.job import AS_STARTED
 
-    file = fspath(job.path) if isinstance(job, Compiled) else fspath(job)
-    found = running_job(job.spec.name if isinstance(job, Compiled) else file, reached or AS_STARTED)
+    file, name = _named(job)
+    found = running_job(name or file, reached or AS_STARTED)
     with closing(found.handle):
-        if request is not None:
-            refuse_other_folder(found.handle.job, file, request.take_over)
         yield found
+
+
+def _changed(
+    job: Compiled | str | PathLike[str],
+    reached: Reached | None,
+    request: JobRequest,
+    change: Callable[[JobOnTarget], R],
+) -> R:
+    """Change a job, and let go of its connections at the end; it has to come from its own folder."""
+    from jobctl.jobspec.operations.lifecycle.open import change_job
+    from jobctl.jobspec.operations.resolve.job import AS_STARTED
+
+    def change_and_close(found: JobOnTarget) -> R:
+        with closing(found.handle):
+            return change(found)
+
+    file, name = _named(job)
+    return change_job(file, reached or AS_STARTED, request, change_and_close, name)
+
+
+def _named(job: Compiled | str | PathLike[str]) -> tuple[str, str | None]:
+    """Return what names a job, a file mostly, and the name of one that is compiled: only with its options that is certain."""
+    from jobctl.jobspec.operations.resolve.job import Compiled
+
+    return (fspath(job.path), job.spec.name) if isinstance(job, Compiled) else (fspath(job), None)

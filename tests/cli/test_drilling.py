@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,11 +11,12 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.deploy.apply.deployer import FaultTarget
+from jobctl.jobspec.deploy.apply.deployer import AllUnreachable, FaultTarget
 from jobctl.jobspec.deploy.model.control import Control, Ledger
-from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode, ObservedProcess
+from jobctl.jobspec.deploy.model.errors import HostError
+from jobctl.jobspec.deploy.model.observed import FULL, Observed, ObservedNode, ObservedProcess
 from jobctl.jobspec.deploy.store import events
-from jobctl.jobspec.operations.errors import Refused
+from jobctl.jobspec.operations.errors import JobFailed, Refused
 from jobctl.jobspec.operations.lifecycle import drill
 from jobctl.jobspec.operations.lifecycle.drill import Drill, Fault, Times, Witness, plan_drill, run_drill
 from jobctl.jobspec.plan.generation import Generation, Member, RendezvousPoint
@@ -84,6 +86,8 @@ class Told:
         assert self.looks < len(self.story) + 5, "it waits for what has happened"
         seen = self.story[min(self.looks, len(self.story) - 1)]
         self.looks += 1
+        if len(seen.unreachable) == len(self.where()):
+            raise AllUnreachable({host: HostError(host, "silent", "it is silent") for host in self.where()}, seen)
         return seen
 
     def inject_fault(self, node: int, what: str) -> None:
@@ -129,6 +133,43 @@ def test_a_job_that_ends_before_the_blow_harms_it(tmp_path: Path, monkeypatch: p
     told = Told([BEFORE, look(*done)], tmp_path)
     with pytest.raises(Refused, match="ended well before the drill could harm it"):
         drilled(told, monkeypatch)
+
+
+SILENT = replace(
+    look(*(node(i, 71, 500, state="lost", reachable=False) for i in (0, 1))),
+    unreachable=dict.fromkeys(("h0", "h1"), "it is silent"),
+)
+
+
+def test_a_cut_of_a_moment_does_not_end_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = Told([*GENERATION[:2], SILENT, *GENERATION[2:]], tmp_path)
+    monkeypatch.setattr(drill, "TOLD", 0.0)
+    assert (drilled(told, monkeypatch).after, told.looks) == (471, len(told.story))
+
+
+@pytest.mark.parametrize(
+    ("last", "words"),
+    [
+        (SILENT, "whether job `job` has recovered is not known: h0, h1 cannot be reached"),
+        (replace(GENERATION[1], obstacles={"h1": FULL}), f"has not recovered in time: node 1: failed; h1: {FULL}"),
+    ],
+)
+def test_it_says_what_it_saw_last_when_its_time_is_over(
+    last: Observed, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = iter([0.0, 0.0, 0.0, *[1.0] * 3, *[601.0] * 9])
+    monkeypatch.setattr(drill, "time", SimpleNamespace(monotonic=lambda: next(clock), time=time.time))
+    with pytest.raises(JobFailed) as failed:
+        drilled(Told([BEFORE, last], tmp_path), monkeypatch)
+    assert words in str(failed.value)
+
+
+def test_nothing_is_broken_where_nobody_can_mend_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full disk takes no new generation."""
+    told = Told([replace(BEFORE, obstacles={"h1": FULL})], tmp_path)
+    with pytest.raises(Refused, match=f"job `job` could not recover from a drill: h1: {FULL}"):
+        drilled(told, monkeypatch)
+    assert not told.struck
 
 
 def test_it_waits_for_a_process_to_kill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -66,3 +66,13 @@ def test_so_long_ago_counts_from_now() -> None:
     of = [{"time": NOON}, {"time": NOON + 60}]
     assert EventChoice(NOON + 1).of(of) == of[1:]
     assert EventChoice().of(of) == of
+
+
+@pytest.mark.parametrize("command", ["events", "report"])
+def test_nothing_is_known_of_a_job_whose_hosts_do_not_answer(jobctl: Any, command: str) -> None:
+    """That is no slip of the user's: the same command may do later."""
+    Path("hosts.txt").write_text("127.0.0.1:1\n")
+    ran = jobctl(command, "--hosts", "hosts.txt")
+    assert (ran.code, ran.out) == (3, "")
+    assert "error: no host answers, and no " in ran.err
+    assert "127.0.0.1: nothing listens at its SSH port" in ran.err

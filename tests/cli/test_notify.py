@@ -104,3 +104,15 @@ def test_a_job_that_is_up_tells_as_up_has_read_it_and_what_waits(jobctl: Any, we
     assert jobctl("notify", "small", "--test").code == 0
     assert len(webhook.messages) == 1
     assert events.read(job.events) == ([], 0)  # a test is no part of the job's story
+
+
+def test_a_job_that_is_up_and_tells_nobody_needs_no_spec_any_more(jobctl: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What `up` has read counts, and not what is set in this shell."""
+    told('env: {A: "${A:?no A}"}\n')
+    monkeypatch.setenv("A", "1")
+    assert jobctl("up", "--no-supervise").code == 0
+    monkeypatch.delenv("A")
+    shown = jobctl("notify", "small")
+    assert (shown.code, shown.out) == (0, "")
+    assert "notifies nobody" in shown.err
+    assert jobctl("down", "small").code == 0

@@ -8,11 +8,14 @@ from typing import Any
 
 import pytest
 
+from jobctl.jobspec.deploy.apply.deployer import AllUnreachable
+from jobctl.jobspec.deploy.model.control import NOTHING
 from jobctl.jobspec.deploy.model.errors import DeployError
+from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.operations.lifecycle import wait
 from jobctl.jobspec.operations.lifecycle.base import Applied
 from jobctl.options import Format
-from jobctl.views import outcome
+from jobctl.views import logs, outcome
 from tests.deploy.test_executor import TWO
 
 NO = DeployError("no")
@@ -26,6 +29,12 @@ def test_the_exit_code_says_whether_all_some_or_no_hosts_did_their_part(
     failed: tuple[str, ...], held: bool, code: int
 ) -> None:
     assert Applied(TWO, (), dict.fromkeys(failed, NO), ready=True, held=held).code == code
+
+
+def test_a_job_that_has_not_begun_is_no_success(capsys: pytest.CaptureFixture[str]) -> None:
+    done: Any = Applied(TWO, (SimpleNamespace(),), {}, ready=False)  # type: ignore[arg-type]
+    assert outcome.finish_up(SimpleNamespace(), done, follow=False, output=Format.text) == 4  # type: ignore[arg-type]
+    assert "has not begun: too few of its nodes can take part" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("output", list(Format))
@@ -52,8 +61,8 @@ def test_the_exit_code_of_up_and_restart_is_the_same_in_both_forms(
 ) -> None:
     generation = SimpleNamespace(number=3)
     observed = SimpleNamespace(members=(), control=SimpleNamespace(generation=generation))
-    state = SimpleNamespace(phase=phase, reason="why", observed=observed)
-    monkeypatch.setattr(wait, "wait_until_up", lambda handle, reporter: state)
+    state = SimpleNamespace(phase=phase, reason="why", observed=observed, unreachable={})
+    monkeypatch.setattr(wait, "wait_until_up", lambda handle, reporter, without: state)
     monkeypatch.setattr(outcome, "show_tail", lambda observed: None)
     monkeypatch.setattr(outcome, "status_json", lambda handle: {"job": "a"})
     handle: Any = SimpleNamespace(job=SimpleNamespace(name="a"))
@@ -69,6 +78,26 @@ def test_the_exit_code_of_up_and_restart_is_the_same_in_both_forms(
     )
 
 
+@pytest.mark.parametrize(
+    ("phase", "said"),
+    [
+        ("unknown", "error: job `a` was started, and whether it runs is not known: why"),
+        ("degraded", "error: job `a` degraded: why"),
+    ],
+)
+def test_a_job_that_was_started_on_hosts_that_are_silent_now_has_not_failed(
+    phase: str, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nor was nothing changed, which is what 3 says."""
+    state = SimpleNamespace(phase=phase, reason="why", observed=None, unreachable={"h1": NO})
+    monkeypatch.setattr(wait, "wait_until_up", lambda handle, reporter, without: state)
+    monkeypatch.setattr(outcome, "show_tail", lambda observed: None)
+    handle: Any = SimpleNamespace(job=SimpleNamespace(name="a"))
+    done: Any = Applied(TWO, (SimpleNamespace(),), {}, ready=True)  # type: ignore[arg-type]
+    assert outcome.finish_up(handle, done, follow=False, output=Format.text) == 4
+    assert capsys.readouterr().err.splitlines()[0] == said
+
+
 def test_a_restart_that_does_not_begin_is_told_as_json(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -77,3 +106,23 @@ def test_a_restart_that_does_not_begin_is_told_as_json(
     done: Any = SimpleNamespace(failed={"h1": NO}, begins=False)
     assert outcome.finish_restart(handle, done, Format.json) == 4
     assert [one["host"] for one in json.loads(capsys.readouterr().out)["failed_hosts"]] == ["h1"]
+
+
+def test_up_follow_waits_for_hosts_that_are_silent_once_the_job_was_started(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nothing = Observed(NOTHING, (), supervised=False)
+    answers = iter([AllUnreachable({"h0": NO, "h1": NO}, nothing)] * 2)
+
+    def show_logs(*_: Any) -> int:
+        for silent in answers:
+            raise silent
+        return 0
+
+    monkeypatch.setattr(logs, "show_logs", show_logs)
+    ended = SimpleNamespace(phase="succeeded")
+    monkeypatch.setattr(wait, "wait_until_ended", lambda handle: ended)
+    handle: Any = SimpleNamespace(job=SimpleNamespace(name="a"), interval=0.0)
+    assert logs.follow_job(handle, Format.text) == 0
+    said = "no answer from h0, h1: whether job `a` runs is not known; still waiting\n"
+    assert capsys.readouterr().err == f"{said}job `a` succeeded\n"

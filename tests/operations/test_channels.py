@@ -80,6 +80,17 @@ def test_several_items_for_one_channel_are_one(tmp_path: Path) -> None:
     ]
 
 
+def test_mail_through_another_server_is_another_channel(tmp_path: Path) -> None:
+    """The same people, whom one of the two may not reach."""
+    mail = "{{on: {on}, email: {{to: a@b, from: f@e, smtp: {{host: {host}}}}}}}"
+    items = [mail.format(on=on, host=host) for on, host in (("failed", "c"), ("hang", "d"), ("waiting", "d"))]
+    found = channels(tmp_path, f"notify: [{', '.join(items)}]")
+    assert [(key, on, how["smtp"]["host"]) for key, on, how in found] == [
+        ("mail to a@b", "failed", "c"),
+        ("mail to a@b from f@e through d", "hang,waiting", "d"),
+    ]
+
+
 def test_mail_and_commands(tmp_path: Path) -> None:
     text = (
         "notify:\n- {command: [page, --key, k1]}\n"

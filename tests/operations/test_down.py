@@ -15,7 +15,7 @@ import pytest
 
 from jobctl.jobspec.deploy.apply.deployer import AllUnreachable
 from jobctl.jobspec.deploy.model.control import NOTHING
-from jobctl.jobspec.deploy.model.errors import HostError
+from jobctl.jobspec.deploy.model.errors import HostError, UnlistedHost
 from jobctl.jobspec.deploy.model.inventory import Inventory, dump_inventory
 from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.store import lock
@@ -79,7 +79,9 @@ class Job:
         """See it, as Fleet does: hosts that the generation names and nobody here knows do not answer."""
         tell = self.has_files()
         unknown = {"h0", "h1"} - set(self.named) if tell else set()
-        self.failures = {host: HostError(host, "unreachable", "it runs there") for host in unknown} | self.away
+        self.failures = {
+            host: UnlistedHost(host, "it runs there", "`--hosts` names all") for host in unknown
+        } | self.away
         if self.named and set(self.named) <= set(self.away):
             raise AllUnreachable(
                 self.away, Observed(NOTHING, (), supervised=False, unreachable=dict.fromkeys(self.away, ""))
@@ -101,7 +103,10 @@ def test_a_host_that_down_does_not_know_is_named_until_it_is_reached(
     """The job was not brought up from here: only its hosts say where it is, and those that are down tell no more."""
     job = Job(tmp_path)
     done = job.down("h0", "s0")
-    assert (finish_down("demo", done, Format.text), "error: h1: it runs there" in capsys.readouterr().err) == (4, True)
+    assert finish_down("demo", done, Format.text) == 4
+    told = capsys.readouterr().err
+    assert "error: h1: it runs there\nhint: `--hosts` names all\n" in told
+    assert "--lost" not in told  # it was not even asked
     again = job.down("h0", "s0")
     assert (set(again.failed), finish_down("demo", again, Format.text)) == ({"h1"}, 4)
     assert "error: h1: " in capsys.readouterr().err

@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
+from jobctl.jobspec.deploy.apply.deployer import AllUnreachable
 from jobctl.jobspec.deploy.model.control import Ledger
+from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.store.jobdir import JobDir
-from jobctl.jobspec.operations.errors import ChangedMeanwhile, NotYours
+from jobctl.jobspec.operations.errors import ChangedMeanwhile, HostsFailed, NotYours, OperationError, PartlyDone
 from jobctl.jobspec.operations.lifecycle.applying import TRIES, while_others_change
 from jobctl.jobspec.operations.lifecycle.base import JobRequest
 from jobctl.jobspec.operations.lifecycle.down import take_down
@@ -76,6 +78,24 @@ def test_nobody_is_told_that_a_job_has_stopped_that_runs(tmp_path: Path, capsys:
     assert stop(Stopping(tmp_path, 1), capsys) == (4, said)
 
 
+@pytest.mark.parametrize("when", ["told", "seen"])
+def test_hosts_that_go_silent_once_they_know_are_no_job_that_was_not_changed(tmp_path: Path, when: str) -> None:
+    job: Any = Stopping(tmp_path)
+
+    def silent(*_: Any) -> Any:
+        raise HostError("h0", "lost", "the connection broke")
+
+    def stop_processes(grace: float) -> None:
+        job.observe = silent
+        if when == "told":
+            silent()
+
+    job.stop_processes = stop_processes
+    words = "job `demo` is to stop, and whether it has is not known: h0: the connection broke"
+    with pytest.raises(PartlyDone, match=words):
+        HostsJob(job).stop(JobRequest(None), SILENT)
+
+
 @pytest.mark.parametrize("command", ["stop", "restart", "down"])
 def test_a_command_that_waited_for_another_does_not_go_by_what_it_knew_before(command: str, tmp_path: Path) -> None:
     """An `up` may have brought the job to more hosts, which `down` would leave as they are."""
@@ -91,6 +111,27 @@ def test_a_command_that_waited_for_another_does_not_go_by_what_it_knew_before(co
     with pytest.raises(ChangedMeanwhile, match="another command has changed job `demo` meanwhile"):
         commands[command]()
     assert job.observed is RUNNING
+
+
+@pytest.mark.parametrize(("when", "error"), [("prepare", HostsFailed), ("stop_processes", PartlyDone)])
+def test_nothing_was_changed_only_until_processes_are_told_to_end(
+    when: str, error: type[OperationError], tmp_path: Path
+) -> None:
+    """A restart whose hosts go silent: each is named."""
+    job: Any = Stopping(tmp_path)
+    silent = AllUnreachable({"h0": HostError("h0", "lost", "gone")}, RUNNING)
+
+    def fail(*_: Any, **__: Any) -> Any:
+        raise silent
+
+    job.plan, job.inventory, job.image = TWO, None, None
+    job.preconnect = lambda: None
+    job.hashes = job.service_hashes = job.spare_hashes = lambda plan: dict.fromkeys((0, 1), "new")
+    job.engines = fail if when == "prepare" else lambda hosts, patience: {}
+    job.stop_processes = fail
+    with pytest.raises(error) as failed:
+        HostsJob(job).restart("1", JobRequest(), SILENT)
+    assert (type(failed.value), dict(failed.value.failures)) == (error, dict(silent.failures))
 
 
 def test_such_a_command_begins_anew_until_it_is_alone(tmp_path: Path) -> None:

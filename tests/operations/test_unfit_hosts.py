@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.deploy.apply.deployer import RuntimeInputs
+from jobctl.jobspec.deploy.apply.deployer import AllUnreachable, RuntimeInputs
 from jobctl.jobspec.deploy.apply.executor import Done
 from jobctl.jobspec.deploy.model.control import NOTHING, Control
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.finding import Finding
 from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.targets.hosts import Hosts
-from jobctl.jobspec.operations.errors import HostsFailed
+from jobctl.jobspec.operations.errors import HostsFailed, OperationError, PartlyDone
 from jobctl.jobspec.operations.lifecycle.base import UpOptions
 from jobctl.jobspec.operations.lifecycle.bring_up import BringUp
 from jobctl.jobspec.operations.reporter import Silent
@@ -113,6 +113,28 @@ def test_somebody_watches_a_job_unless_none_of_its_hosts_has_started(
     change = up.bring_up.change(Observed(NOTHING, (), supervised=False))
     up.bring_up._carry_out(change, RuntimeInputs({}, {}), {}, None)
     assert bool(started) is watched
+
+
+@pytest.mark.parametrize(("runs", "error"), [(False, HostsFailed), (True, PartlyDone)])
+def test_a_change_that_was_cut_off_is_not_called_no_change(
+    runs: bool, error: type[OperationError], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each host that went silent is named. Where nothing ran before, `up` again is all that there is to say."""
+    up = Up("3", HOSTS, [], monkeypatch)
+    silent = AllUnreachable({"b": HostError("b", "lost", "gone")}, Observed(NOTHING, (), supervised=False))
+    generation = first_generation(up.bring_up.plan) if runs else None
+
+    def execute(bring_up: BringUp, *_: Any) -> Done:
+        bring_up._begin()
+        raise silent
+
+    monkeypatch.setattr(Hosts, "prepare", lambda self, plan, start: {})
+    monkeypatch.setattr(BringUp, "_execute", execute)
+    up.bring_up.deployer.job.create()
+    change = up.bring_up.change(Observed(Control(generation), (), supervised=False))
+    with pytest.raises(error) as failed:
+        up.bring_up._carry_out(change, RuntimeInputs({}, {}), {}, None)
+    assert (type(failed.value), dict(failed.value.failures)) == (error, dict(silent.failures))
 
 
 def test_a_spare_that_is_not_fit_either_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from jobctl.jobspec.deploy.apply.deployer import AllUnreachable
 from jobctl.jobspec.deploy.model.control import Control, Ledger
+from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode
 from jobctl.jobspec.operations.lifecycle import wait
 from jobctl.jobspec.operations.reporter import SILENT
@@ -27,15 +30,18 @@ def waited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return how `up` finds a job, and after how many seconds; it looks once a second."""
     clock = [0.0]
 
-    def play(looks: list[Observed]) -> tuple[str, str | None, float]:
+    def play(looks: list[Observed], *without: str) -> tuple[str, str | None, float]:
         def observe() -> Observed:
             clock[0] += 1.0
             assert clock[0] < 100.0, "it waits for ever"
-            return looks.pop(0) if len(looks) > 1 else looks[0]
+            look = looks.pop(0) if len(looks) > 1 else looks[0]
+            if look.unreachable and not any(node.reachable for node in look.nodes):
+                raise AllUnreachable({"a": HostError("a", "unreachable", "it does not answer")}, look)
+            return look
 
         job = SimpleNamespace(name="demo", lock=tmp_path / "lock")
         handle: Any = SimpleNamespace(observe=observe, job=job, failures={})
-        state = wait.wait_until_up(handle, SILENT)
+        state = wait.wait_until_up(handle, SILENT, without)
         return state.phase, state.reason, clock[0]
 
     monkeypatch.setattr(wait, "time", SimpleNamespace(monotonic=lambda: clock[0]))
@@ -66,6 +72,46 @@ def test_who_goes_on_is_said_of_a_launcher_that_is_gone(waited: Any) -> None:
 def test_where_launchers_may_not_nobody_goes_on(waited: Any) -> None:
     words = "node 0: it broke; no supervisor runs: `jobctl up` or `jobctl supervise` goes on"
     assert waited([seen(FAILED, RUNS)]) == ("degraded", words, 1.0)
+
+
+GONE = replace(RUNNING, state="lost", reachable=False, reason="it does not answer")
+CUT_OFF = replace(seen(GONE, RUNS), supervised=True, unreachable={"a": "it does not answer"})
+ELSEWHERE = replace(RUNNING, node=1, host="b")
+
+
+def test_a_cut_of_a_moment_is_waited_for(waited: Any) -> None:
+    """The job was started already: that no host answers now is no reason to call it failed, or not changed."""
+    assert waited([CUT_OFF, CUT_OFF, seen(RUNNING, RUNS)]) == ("running", None, 3.0)
+    assert waited([CUT_OFF]) == ("unknown", "a cannot be reached", 3.0 + wait.UNHEARD + 1.0)
+
+
+def test_one_host_is_waited_for_unless_it_is_known_to_be_away(waited: Any) -> None:
+    both = replace(RUNS, members=(*RUNS.members, replace(RUNS.members[0], node=1)))
+    cut = Observed(Control(both, Ledger(0.0)), (GONE, ELSEWHERE), supervised=True, unreachable={"a": "silent"})
+    well = replace(cut, nodes=(RUNNING, ELSEWHERE), unreachable={})
+    assert waited([cut, cut, well]) == ("running", None, 3.0)
+    assert waited([cut], "a") == ("degraded", "node 0: it does not answer", 4.0)
+
+
+def test_a_look_does_not_outlast_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host that says nothing would keep it for a minute; without a single look nothing is known."""
+    asked, answers = threading.Event(), threading.Event()
+
+    def observe() -> Observed:
+        asked.set()
+        answers.wait(10.0)
+        raise AssertionError("nobody listens any more")
+
+    handle: Any = SimpleNamespace(observe=observe, where=lambda: ("a", "b"), job=SimpleNamespace(name="demo"))
+    handle.interval = 1.0
+    monkeypatch.setattr(wait, "LEAST", 0.05)
+    try:
+        state = wait.wait_until_ended(handle, 0.0)
+    finally:
+        answers.set()
+    assert (asked.wait(60.0), state.over, state.phase) == (True, False, "unknown")
+    words = "whether job `demo` has ended is not known after 3s: no answer from a, b yet"
+    assert wait.goes_on(state, "3s") == words
 
 
 def test_a_wait_says_for_whom_it_waits_if_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,3 +51,10 @@ class HostError(DeployError):
     def __init__(self, host: str, code: str, message: str, hint: str | None = None) -> None:
         super().__init__(f"{host}: {message}", hint)
         self.host, self.code, self.cause = host, code, message
+
+
+class UnlistedHost(HostError):
+    """A host that a job is on, and that nobody asked: it is not among those that this command knows."""
+
+    def __init__(self, host: str, message: str, hint: str) -> None:
+        super().__init__(host, "unreachable", message, hint)

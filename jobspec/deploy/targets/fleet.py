@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Generic
 
 from jobctl.jobspec.deploy.apply.deployer import AllUnreachable, Failures, Feed
 from jobctl.jobspec.deploy.model.control import Control, kept_control, newest
-from jobctl.jobspec.deploy.model.errors import UNHEARD, DeployError, HostError
+from jobctl.jobspec.deploy.model.errors import UNHEARD, DeployError, UnlistedHost
 from jobctl.jobspec.deploy.model.host_state import HostState, control_of, merge, unreadable
 from jobctl.jobspec.deploy.model.inventory import Inventory
 from jobctl.jobspec.deploy.model.liveness import FailureDetector
@@ -137,7 +137,7 @@ class Fleet(Generic[J]):
             f"job `{self.job.name}` runs there, and it is not among the hosts that are known here",
             "`--hosts` names all",
         )
-        found = {host: HostError(host, "unreachable", words, hint) for host in sorted(homes)}
+        found = {host: UnlistedHost(host, words, hint) for host in sorted(homes)}
         self.down = {**self.down, **found}
         return found
 

@@ -63,9 +63,10 @@ def recipients_of(job: str | None, reporter: Reporter) -> Recipients:
     if job is not None and not is_spec_file(job):
         from jobctl.jobspec.operations.lifecycle.telling import teller_of
 
-        teller = teller_of(job_of_name(job))
+        directory = job_of_name(job)
+        teller = teller_of(directory)
         _, channels = teller.channels()
-        if channels:
+        if channels or directory.about() is not None:
             return Recipients(job, "up", channels, teller.outbox())
     if job is None and not Path(DEFAULT_SPEC).exists():
         return Recipients(None, "config", channels_in_config(os.environ, reporter))

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
-from jobctl.jobspec.operations.errors import Refused
+from jobctl.jobspec.operations.errors import HostsFailed, Refused
 from jobctl.jobspec.operations.unsupported import refuse_unsupported
 from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.spec.targets import traits_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
+    from jobctl.jobspec.deploy.apply.deployer import Failures
     from jobctl.jobspec.deploy.store.jobdir import JobDir
     from jobctl.jobspec.operations.resolve.job import Reached
     from jobctl.jobspec.report.fitness import FitnessStory
@@ -23,9 +22,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """What came of collecting a story: the hosts that do not answer, and whether the job runs where nobody watches it."""
+    """What came of collecting a story: why hosts do not answer, and whether the job runs where nobody watches it.
 
-    silent: Collection[str] = ()
+    `all_silent`: not one of them does.
+    """
+
+    silent: Failures = field(default_factory=dict)
+    all_silent: bool = False
     runs: bool = False
 
 
@@ -50,26 +53,32 @@ def gather_story(directory: JobDir, reached: Reached) -> Gathered:
             with suppress(AllUnreachable):
                 runs = phase(handle.observe())[0] not in SETTLED
         handle.events().gather()
-        return Gathered(tuple(handle.failures), runs)
+        silent = handle.failures
+        return Gathered(silent, bool(silent) and set(silent) >= set(handle.where()), runs)
     finally:
         handle.close()
 
 
-def story_of(directory: JobDir, *, runs: bool = False) -> Story:
+def story_of(directory: JobDir, gathered: Gathered | None = None) -> Story:
     """Return the story of the job's last run. Raises Refused if there is no history of it here.
 
-    `runs`: it does, though nobody watches who would go on writing.
+    Raises HostsFailed if nothing was `gathered` because no host answers.
     """
     from jobctl.jobspec.deploy.store import events
     from jobctl.jobspec.deploy.store.history import read_progress
     from jobctl.jobspec.report.report import tell
 
-    now = time.time() if runs or _is_written(directory) else None
+    gathered = gathered or Gathered()
+    now = time.time() if gathered.runs or _is_written(directory) else None
     lines, _ = events.read(directory.events)
     plan = directory.plan()
     refuse_unsupported(plan.target if plan else None, "report")
     known = (plan.framework, plan.target) if plan else (None, None)
     story = tell(directory.name, lines, read_progress(directory.progress), now, *known)
+    if story is None and gathered.all_silent:
+        raise HostsFailed(
+            f"no host answers, and no history of job `{directory.name}` is known here", failures=gathered.silent
+        )
     if story is None:
         raise Refused(
             f"there is no history of job `{directory.name}` in {directory.root.parent.parent}",

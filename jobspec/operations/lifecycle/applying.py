@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, TypeVar
 
-from jobctl.jobspec.operations.errors import ChangedMeanwhile, NotYours
+from jobctl.jobspec.operations.errors import ChangedMeanwhile, HostsFailed, NotYours, OperationError, PartlyDone
 
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.apply.deployer import Handle
     from jobctl.jobspec.deploy.apply.reconcile import Step
+    from jobctl.jobspec.deploy.model.errors import DeployError
     from jobctl.jobspec.operations.reporter import Reporter
 
 
@@ -51,6 +52,15 @@ def while_others_change(attempt: Callable[[], R]) -> R:
 def locked_by(deployer: Handle, taken: Exception) -> NotYours:
     """Return the error of an operation that did not get the lock."""
     return NotYours(f"job `{deployer.job.name}` is {taken}", "wait for it, or `--break-lock` if it hangs")
+
+
+def cut_off(error: DeployError, *, begun: bool) -> OperationError:
+    """Return the error of an operation that `error` has ended; `begun`: something of what runs may be another already."""
+    failures = getattr(error, "failures", {})
+    if not begun:
+        return HostsFailed(error.message, error.hint, failures=failures)
+    hint = error.hint or "`jobctl up` again does what is missing"
+    return PartlyDone(f"{error.message}; the change has begun, and was not completed", hint, failures=failures)
 
 
 def step_teller(deployer: Handle, reporter: Reporter) -> Callable[[Step], None]:

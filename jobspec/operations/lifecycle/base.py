@@ -89,9 +89,9 @@ class Applied:
 
     @property
     def code(self) -> int:
-        """0 if all hosts did their part, 3 if none did, 4 if some did."""
+        """0 if all hosts did their part, 3 if none did, 4 if some did, or something is left to do before training begins."""
         if not self.failed:
-            return 4 if self.held else 0
+            return 4 if self.held or not self.ready else 0
         return 3 if self.homes <= set(self.failed) else 4
 
 

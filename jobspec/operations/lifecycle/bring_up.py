@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from jobctl.jobspec.deploy.store.webhooks import tells
 from jobctl.jobspec.operations.errors import HostsFailed, Refused, failures_json
-from jobctl.jobspec.operations.lifecycle.applying import locked, step_teller
+from jobctl.jobspec.operations.lifecycle.applying import cut_off, locked, step_teller
 from jobctl.jobspec.operations.lifecycle.base import Applied, UpOptions
 from jobctl.jobspec.operations.lifecycle.records import (
     about,
@@ -106,6 +106,7 @@ class BringUp:
         self.channels: tuple[Channel, ...] | None = None  # None: this command does not know them
         self.unfit: Failures = {}  # hosts that were measured, and found unfit
         self.measured: list[Finding] = []  # what was measured, if something was
+        self._begun = False  # whether the plan is the job's by now
 
     def change(self, observed: Observed) -> HostsChange:
         """Return what there is to do, from what was observed."""
@@ -283,7 +284,7 @@ class BringUp:
             self.deployer.leave_secrets(None)
 
     def _carry_out(self, change: HostsChange, start: RuntimeInputs, failed: Failures, before: Plan | None) -> Applied:
-        """Prepare the hosts and apply the steps; leave a supervisor behind. Raises HostsFailed."""
+        """Prepare the hosts and apply the steps; leave a supervisor behind. Raises HostsFailed or PartlyDone."""
         from jobctl.jobspec.deploy.apply.executor import fresh_run, runs
         from jobctl.jobspec.deploy.model.errors import DeployError
 
@@ -313,7 +314,7 @@ class BringUp:
             if not done.held:
                 self._leave_webhooks(before)
         except DeployError as error:
-            raise HostsFailed(error.message, error.hint) from error
+            raise cut_off(error, begun=self._begun and runs(change.observed)) from error
         hosts = {node.host.name for node in plan.nodes}
         if any(step.kind == "supervise" for step in change.steps) and not hosts <= set(done.failed):
             start_supervisor(deployer.job)
@@ -370,10 +371,15 @@ class BringUp:
             done = self._execute(self.change(deployer.observe()), fresh, deployer.prepare(moved, start))
         return done
 
+    def _begin(self) -> None:
+        """Go by the new plan from here on."""
+        self._begun = True
+        self.deployer.job.adopt()
+
     def _execute(self, change: HostsChange, fresh: Fresh | None, failed: Failures) -> Done:
         from jobctl.jobspec.deploy.apply.clock import SystemClock
         from jobctl.jobspec.deploy.apply.executor import Execution, execute
 
         deployer, note = self.deployer, step_teller(self.deployer, self.reporter)
-        how = Execution(None, fresh, failed, PATIENCE, ENGINES, deployer.job.adopt)
+        how = Execution(None, fresh, failed, PATIENCE, ENGINES, self._begin)
         return execute(deployer, change.transition, SystemClock(), note, how)

@@ -133,7 +133,7 @@ def _elsewhere(handle: Handle) -> dict[str, DeployError]:
     That is where it was brought up from here, where its hosts said that it runs when they were last observed, and what the
     last `down` left as it was.
     """
-    from jobctl.jobspec.deploy.model.errors import HostError
+    from jobctl.jobspec.deploy.model.errors import UnlistedHost
     from jobctl.jobspec.deploy.store.past import left_elsewhere
 
     job, there = handle.job, handle.where()
@@ -141,7 +141,7 @@ def _elsewhere(handle: Handle) -> dict[str, DeployError]:
     hints = dict.fromkeys(left_elsewhere(job), "`--hosts hosts.txt` names all hosts of the job")
     hints |= dict.fromkeys(_homes(job), f"`jobctl down {job.name}` without `--hosts` goes there")
     words = f"job `{job.name}` was brought up there, and it is not among the hosts of this command"
-    known = {host: HostError(host, "unreachable", words, hint) for host, hint in hints.items() if host not in there}
+    known = {host: UnlistedHost(host, words, hint) for host, hint in hints.items() if host not in there}
     return {**told, **known}
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from jobctl.jobspec.deploy.apply.clock import pause
 from jobctl.jobspec.operations.errors import JobFailed, Refused
+from jobctl.jobspec.operations.inspect.status import observe
 from jobctl.jobspec.operations.resolve.names import node_number
 from jobctl.jobspec.records import dataclass
 
@@ -153,6 +154,9 @@ def _fit(deployer: Breakable) -> Observed:
         raise Refused(f"job `{name}` is {now}: a drill needs one that runs", reason)
     if observed.supervised is False:
         raise Refused(f"job `{name}` has no supervisor, who would recover it", f"`jobctl up {name}` starts one")
+    if observed.obstacles:
+        why = "; ".join(f"{host}: {words}" for host, words in sorted(observed.obstacles.items()))
+        raise Refused(f"job `{name}` could not recover from a drill: {why}", "make room there first")
     return observed
 
 
@@ -202,7 +206,7 @@ def _recovery(deployer: Breakable, was: _Before, deadline: float) -> _Back:
     """
     from jobctl.jobspec.deploy.model.observed import phase
 
-    name, running, last, stale = deployer.job.name, None, time.time(), None
+    name, running, last, stale, observed = deployer.job.name, None, time.time(), None, None
     for observed in _looks(deployer, deadline):
         current = observed.control.generation
         number = current.number if current else 0
@@ -220,7 +224,18 @@ def _recovery(deployer: Breakable, was: _Before, deadline: float) -> _Back:
         if not was.counts or (step is not None and step != stale):
             return _Back(number, running, time.time(), time.time() - last, step)
         last = time.time()
-    raise JobFailed(f"job `{name}` has not recovered in time", f"`jobctl status {name}`, `jobctl events {name}`")
+    raise _not_recovered(name, observed)
+
+
+def _not_recovered(name: str, observed: Observed | None) -> JobFailed:
+    """Return the error of a drill whose time is over, with what the last look says of the job."""
+    from jobctl.jobspec.deploy.model.observed import phase
+
+    now, reason = phase(observed) if observed is not None else (None, None)
+    message = f"job `{name}` has not recovered in time"
+    if now == "unknown":
+        message = f"whether job `{name}` has recovered is not known"
+    return JobFailed(f"{message}: {reason}" if reason else message, f"`jobctl status {name}`, `jobctl events {name}`")
 
 
 def _life(observed: Observed, number: int) -> object:
@@ -238,12 +253,12 @@ def _lives_again(observed: Observed, was: _Before) -> bool:
 
 
 def _looks(deployer: Breakable, deadline: float) -> Iterator[Observed]:
-    """Look again and again until the deadline. Raises DrillFailed if the job ends badly."""
+    """Look again and again until the deadline, also where no host answers. Raises DrillFailed if the job ends badly."""
     from jobctl.jobspec.deploy.model.observed import SETTLED, phase
 
     name = deployer.job.name
     while time.monotonic() < deadline:
-        observed = deployer.observe()
+        observed = observe(deployer)
         now, reason = phase(observed)
         if now in SETTLED and now != "succeeded":
             raise DrillFailed(observed, f"job `{name}` {now}: {reason}", "it did not survive the drill")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from threading import Event
 from typing import TYPE_CHECKING
 
-from jobctl.jobspec.operations.errors import HostsFailed, Refused
-from jobctl.jobspec.operations.lifecycle.applying import grace_of, locked, step_teller
+from jobctl.jobspec.operations.errors import PartlyDone, Refused
+from jobctl.jobspec.operations.lifecycle.applying import cut_off, grace_of, locked, step_teller
 from jobctl.jobspec.operations.lifecycle.base import Applied, JobRequest, Restarted, ScaleRequest, Stopped, UpOptions
 from jobctl.jobspec.operations.lifecycle.bring_up import (
     ENGINES,
@@ -27,6 +28,7 @@ from jobctl.jobspec.operations.resolve.planning import plan_in_place
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.apply.deployer import Breakable, Deployer, Enterable
     from jobctl.jobspec.deploy.apply.executor import Done
+    from jobctl.jobspec.deploy.model.errors import HostError
     from jobctl.jobspec.deploy.model.observed import Observed
     from jobctl.jobspec.deploy.store.jobdir import JobDir
     from jobctl.jobspec.operations.reporter import Reporter
@@ -95,6 +97,7 @@ class HostsJob:
     def stop(self, request: JobRequest, reporter: Reporter) -> Stopped:
         """End all processes, and keep everything in place."""
         from jobctl.jobspec.deploy.model.control import JobResult
+        from jobctl.jobspec.deploy.model.errors import HostError
         from jobctl.jobspec.deploy.model.observed import SETTLED, phase
         from jobctl.jobspec.deploy.store import events
 
@@ -111,11 +114,14 @@ class HostsJob:
             deployer.keep(
                 replace(observed.control.ledger, result=JobResult("stopped", "stopped by the user", time.time()))
             )
-            with reporter.waiting() as waiting:
-                deployer.tell = waiting.show
-                deployer.stop_processes(grace_of(deployer, request.grace))
+            try:
+                with reporter.waiting() as waiting:
+                    deployer.tell = waiting.show
+                    deployer.stop_processes(grace_of(deployer, request.grace))
+                observed = deployer.observe()
+            except HostError as error:
+                raise _unseen_to_stop(deployer.job.name, error) from error
             events.record(deployer.job.events, time.time(), "stopped", "job stopped by the user")
-            observed = deployer.observe()
         tell_now(deployer.job, reporter)
         busy = [node for node in observed.nodes if node.alive and node.state in ("starting", "running")]
         left = tuple(f"node {node.node} on {node.host}" for node in busy)
@@ -147,7 +153,7 @@ class HostsJob:
 
     def _restart(self, plan: Plan, again: frozenset[int], request: JobRequest, reporter: Reporter) -> Done:
         from jobctl.jobspec.deploy.apply.clock import SystemClock
-        from jobctl.jobspec.deploy.apply.executor import Execution, Transition, execute, wanted
+        from jobctl.jobspec.deploy.apply.executor import Execution, Transition, execute, runs, wanted
         from jobctl.jobspec.deploy.apply.reconcile import reconcile
         from jobctl.jobspec.deploy.model.errors import DeployError
 
@@ -157,19 +163,25 @@ class HostsJob:
         refuse_superseded(deployer, observed, request.take_over)
         plan = self._where_nodes_are(plan, observed)
         want = wanted(deployer, plan, anew="`jobctl restart`", replace=again)
-        steps = reconcile(want, observed)
+        steps, begun = reconcile(want, observed), Event()
         try:
             note = step_teller(deployer, reporter)
             # Where a change waits, its files are on the hosts already: what runs is started again from its own.
             starts = {step.host for step in steps if step.kind in ("start", "replace") and step.node is not None}
             failed = deployer.provision(plan, starts) if deployer.job.is_changing() and starts else {}
-            how = Execution(failed=failed, patience=PATIENCE, engines=ENGINES)
+            how = Execution(failed=failed, patience=PATIENCE, engines=ENGINES, adopt=begun.set)
             done = execute(deployer, Transition(want, observed, steps), SystemClock(), note, how)
         except DeployError as error:
-            raise HostsFailed(error.message, error.hint) from error
+            raise cut_off(error, begun=begun.is_set() and runs(observed)) from error
         if any(step.kind == "supervise" for step in steps):
             start_supervisor(deployer.job)
         return done
+
+
+def _unseen_to_stop(name: str, error: HostError) -> PartlyDone:
+    """Return the error of a `stop` whose hosts went silent once they knew of it."""
+    message = f"job `{name}` is to stop, and whether it has is not known: {error.message}"
+    return PartlyDone(message, f"`jobctl status {name}` shows it once hosts answer; then `jobctl stop {name}` again")
 
 
 def _compiled_now(directory: JobDir, job: str | None) -> Compiled:

@@ -94,12 +94,29 @@ def withheld_variables(spec: Spec, environ: Mapping[str, str]) -> set[str]:
 
 
 def _joined(channels: Iterable[Channel]) -> tuple[Channel, ...]:
-    """Return the channels, each once: several items may tell the same people of different events."""
+    """Return the channels, each once: several items may tell the same people of different events.
+
+    Mail that goes another way is another channel, though it goes to the same people.
+    """
     found: dict[str, Channel] = {}
     for channel in channels:
         known = found.get(channel.key, channel)
+        if channel.kind == "email" and channel.how != known.how:
+            channel = replace(channel, key=f"{channel.key} {_way(channel.how)}")
+            known = found.get(channel.key, channel)
         found[channel.key] = replace(channel, on=channel.on | known.on, how={**known.how, **channel.how})
     return tuple(found.values())
+
+
+def _way(how: Mapping[str, Any]) -> str:
+    """Return in words which way mail goes."""
+    smtp = how["smtp"]
+    return f"from {how['sender']}{f' through {_server(smtp)}' if smtp else ''}"
+
+
+def _server(smtp: Mapping[str, Any]) -> str:
+    user, port = smtp["user"], smtp["port"]
+    return f"{f'{user} at ' if user else ''}{smtp['host']}{f':{port}' if port else ''}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -258,6 +258,8 @@ def _restart(name: str, job: JobOnTarget, listener: _Listener) -> str:
         raise PartlyDone(f"no new generation of job `{name}` begins: {_told(done.failed)}")
     _raise_failures(name, done.failed)
     state = wait_until_up(job.handle, listener)
+    if state.phase == "unknown":
+        raise PartlyDone(f"job `{name}` was told to begin again, and whether it runs is not known: {state.reason}")
     if state.phase in ("failed", "degraded"):
         raise JobFailed(f"job `{name}` {state.phase}: {state.reason}", "its logs show what its processes printed")
     return f"job `{name}` is {state.phase}, generation {state.generation}"
