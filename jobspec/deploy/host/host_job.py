@@ -184,9 +184,15 @@ class HostJob:
     def send_secrets(self, secrets: Mapping[str, str]) -> None:
         """Put the values of secrets into a 0600 file on the host's own storage."""
         if secrets:
-            path = self.own / "secrets" / "secrets.json"
-            put(self.transport, str(path), json.dumps(dict(secrets)).encode(), 0o600)
-            checked(self.transport, SCRIPTS.argv("link_secrets", str(self.own), str(self.work)), f"write {path}")
+            self.put_secret("secrets.json", json.dumps(dict(secrets)).encode())
+
+    def put_secret(self, name: str, content: bytes) -> None:
+        """Put a 0600 file among the secrets. Raises HostError, also where somebody else could get at it."""
+        own, path = str(self.own), str(self.own / "secrets" / name)
+        if self.own != self.work:  # a command that takes no lock may be the first one there
+            checked(self.transport, SCRIPTS.argv("claim", own), f"write {path}")
+        put(self.transport, path, content, 0o600)
+        checked(self.transport, SCRIPTS.argv("link_secrets", own, str(self.work)), f"write {path}")
 
     def leave_secrets(self, secrets: Mapping[str, str]) -> None:
         """Leave no other secrets there than these."""
