@@ -22,7 +22,7 @@ from jobctl.jobspec.deploy.host.containers import Containers
 from jobctl.jobspec.deploy.host.engine import Engine
 from jobctl.jobspec.deploy.host.scripts import SCRIPTS, python
 from jobctl.jobspec.deploy.host.work_reader import SUPERVISED, WorkReader, files_in
-from jobctl.jobspec.deploy.model.container import SeenContainer
+from jobctl.jobspec.deploy.model.container import Interpreter, SeenContainer
 from jobctl.jobspec.deploy.model.control import NOTHING, Control, Unreadable, parse_control
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.host_state import HostState
@@ -287,25 +287,26 @@ class HostJob:
         path = self.work / (f"node-{name}" if isinstance(name, int) else name)
         self.remove([str(path), f"{path}.sh"])
 
-    def erase(self, images: Sequence[str] = ()) -> None:
+    def erase(self, interpreters: Sequence[Interpreter] = ()) -> None:
         """Remove the work directory, and the folders above it that are empty then; who follows the job leaves first.
 
-        Containers write into it, as root often: where the user may not remove that, a container of one of `images` does.
+        Containers write into it, as root often: where the user may not remove that, a container with one of `interpreters`
+        does.
         """
         folders = [str(self.work), str(self.own)]
-        self._remove(SCRIPTS.argv("erase", *folders), folders, images)
+        self._remove(SCRIPTS.argv("erase", *folders), folders, interpreters)
 
     def remove(self, paths: Sequence[str]) -> None:
         """Remove files and folders."""
         self._remove(["rm", "-rf", "--", *paths], paths, ())
 
-    def _remove(self, argv: Sequence[str], paths: Sequence[str], images: Sequence[str]) -> None:
+    def _remove(self, argv: Sequence[str], paths: Sequence[str], interpreters: Sequence[Interpreter]) -> None:
         result = self.transport.run(argv)
         if result.code == 0:
             return
-        for image in dict.fromkeys(images):
+        for interpreter in dict.fromkeys(interpreters):
             folders = [path for path in dict.fromkeys(paths) if self.transport.run(["test", "-d", path]).code == 0]
-            if self.containers.as_root(python("empty"), folders, image, "python3"):
+            if self.containers.as_root(python("empty"), folders, *interpreter):
                 result = self.transport.run(argv)
                 if result.code == 0:
                     return
