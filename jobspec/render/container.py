@@ -28,6 +28,7 @@ LOG_OPTIONS = (("max-file", "3"), ("max-size", "10m"))
 _RESTART = re.compile(r"""^( +(?:restart: "|--restart ))unless-stopped""", re.MULTILINE)
 # The user who logs in, as scripts say it, and as those of earlier versions did.
 _SELF = ("${JOBCTL_USER:-$(id -u):$(id -g)}", "$(id -u):$(id -g)")
+LAUNCHER = "/jobctl/launcher.py"
 _USERS = {"root": "0:0"}  # by number, because an image need not know the name
 
 
@@ -46,7 +47,7 @@ def command(container: Container, secrets: bool, spare: bool = False) -> tuple[s
     """Return the argv of a container: the launcher with its files; on a `spare` it finds the node's folder once it has one."""
     files = ("--control", "/jobctl/run/control.json", "--dir", f"/jobctl/work/{SPARE}" if spare else "/jobctl/node")
     secret = ("--secrets", "/jobctl/secrets/secrets.json") if secrets else ()
-    return (container.python, "/jobctl/launcher.py", *files, *secret)
+    return (container.python, LAUNCHER, *files, *secret)
 
 
 def node_mounts(node: Node) -> tuple[Mount, ...]:
@@ -74,7 +75,7 @@ def service_mount(service: Service) -> Mount:
 def job_mounts(sent: Sent, secrets: bool) -> tuple[Mount, ...]:
     """Return the mounts that the job's nodes on a host share; their sources are relative to the work directory."""
     return (
-        Mount("bind", "launcher.py", "/jobctl/launcher.py", read_only=True),
+        Mount("bind", "launcher.py", LAUNCHER, read_only=True),
         Mount("bind", "run", "/jobctl/run", read_only=True),
         *((Mount("bind", "secrets", "/jobctl/secrets", read_only=True),) if secrets else ()),
         *((Mount("bind", code_directory(sent.code), sent.code.target),) if sent.code else ()),

@@ -53,18 +53,18 @@ class EngineWithImage:
 def fleet_of(
     monkeypatch: pytest.MonkeyPatch, having: set[str], *, local: bool = False, processor: str = "x86_64"
 ) -> Any:
-    sources = SimpleNamespace(have=lambda image: sorted(having))
-    monkeypatch.setattr(building, "ImageSources", lambda jobs: sources)
     here = building.LocalTransport("localhost")
     jobs = {
         name: SimpleNamespace(engine=EngineWithImage(name, processor), transport=here if name == "localhost" else None)
         for name in ("h1", "h2", *(["localhost"] if local else []))
     }
+    sources = SimpleNamespace(have=lambda image: sorted(having), engine_of=lambda name: jobs[name].engine)
+    monkeypatch.setattr(building, "ImageSources", lambda jobs: sources)
     return SimpleNamespace(host_jobs=jobs, down={})
 
 
 def plan_with(folder: Path, **changes: Any) -> Any:
-    nodes = (SimpleNamespace(host=SimpleNamespace(name="h1")),)
+    nodes = tuple(SimpleNamespace(host=SimpleNamespace(name=name)) for name in ("h1", "h2"))
     return SimpleNamespace(build=build_of(folder, **changes), job="demo", nodes=nodes)
 
 
@@ -98,6 +98,27 @@ def test_an_image_for_another_processor(
     with pytest.raises(HostError, match="is for amd64, and this host has arm64"):
         building.build(fleet, plan_with(folder, on="h2"), lambda line: None)
     assert fleet.host_jobs["h2"].engine.removed == ["demo:1"]
+
+
+def test_an_image_that_was_built_for_other_hosts_is_built_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, built: list[str]
+) -> None:
+    """It has the same name, and what begins with it says `exec format error`."""
+    fleet = fleet_of(monkeypatch, {"localhost"}, local=True, processor="aarch64")
+    fleet.host_jobs["h2"].engine.inspect_image = lambda image: {"Architecture": "arm64"}
+    building.build(fleet, plan_with(folder, on="h2"), lambda line: None)
+    assert built == ["h2"]
+    assert [job.engine.removed for job in fleet.host_jobs.values()] == [[], [], ["demo:1"]]
+
+
+def test_an_image_that_only_some_hosts_can_use_keeps_its_name(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, built: list[str]
+) -> None:
+    fleet = fleet_of(monkeypatch, {"h1"})
+    fleet.host_jobs["h2"].engine.info = lambda: {"Architecture": "aarch64"}
+    with pytest.raises(HostError, match="is for amd64, and this host has arm64"):
+        building.build(fleet, plan_with(folder), lambda line: None)
+    assert (built, fleet.host_jobs["h1"].engine.removed) == ([], [])
 
 
 def test_a_builder_that_does_not_answer(folder: Path, monkeypatch: pytest.MonkeyPatch, built: list[str]) -> None:

@@ -124,14 +124,15 @@ def test_a_container_makes_readable_what_only_containers_could_read(
         asked.append(image)
         if image == "no-python":
             return False
-        assert (folders, python, args) == ([str(work)], "python3", ())
+        assert (folders, python, args) == ([str(work)], "python3.12", ())
         return subprocess.run([sys.executable, "-c", code.replace("/at/0", str(work))]).returncode == 0
 
     monkeypatch.setattr(Containers, "as_root", as_root)
     write(work, "outputs/runs/model.safetensors", "code/v1/result.txt")
     (work / ".results").write_bytes(b"./result.txt\0")
     ended = [
-        SeenContainer(0, "trainer", "c", False, None, None, image) for image in ("no-python", "no-python", "a", "b")
+        SeenContainer(0, "trainer", "c", False, None, None, image, python="python3.12")
+        for image in ("no-python", "no-python", "a", "b")
     ]
     assert collect(host_job, tmp_path / "into", ended) == 3
     assert asked == []  # there is nothing that cannot be read

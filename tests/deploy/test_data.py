@@ -82,12 +82,19 @@ def test_a_file_that_got_no_second_name_is_an_error(source: Path, host: Any, mon
         made.send(host)
 
 
-def test_a_file_that_differs_on_arrival_is_an_error_and_no_version_is_kept(source: Path, host: Any) -> None:
-    made = package(source)
-    assert made.source.known
-    (source / "a.bin").write_bytes(b"c" * 300_000)
-    with pytest.raises(HostError, match=r"what has arrived of .*images differs from what was sent: a.bin"):
-        made.send(host)
+def test_a_file_that_differs_on_arrival_is_an_error_and_no_version_is_kept(
+    source: Path, host: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, run = package(source), host.transport.run
+
+    def spoil(argv: Sequence[str], stdin: Any = b"", **how: Any) -> Result:
+        data = b"".join([stdin] if isinstance(stdin, bytes) else stdin)
+        return run(argv, data.replace(b"a" * 300_000, b"c" * 300_000), **how)  # type: ignore[no-any-return]
+
+    with monkeypatch.context() as on_the_way:
+        on_the_way.setattr(host.transport, "run", spoil)
+        with pytest.raises(HostError, match=r"what has arrived of .*images differs from what was sent: a.bin"):
+            made.send(host)
     assert versions(host) == ["incomplete"]
     again = package(source)
     again.send(host)

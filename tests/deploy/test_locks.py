@@ -308,6 +308,8 @@ def test_a_folder_of_somebody_else_gets_neither_lock_nor_secrets(
             with hostlock.hold_on([host_job], "lock", "up", 0.0):
                 assert (top.stat().st_mode & 0o777, (top / "h0" / "job" / "lock").exists()) == (0o700, True)
             return
+        with pytest.raises(HostError, match=r"belongs to somebody else$"):
+            host_job.send_secrets({"KEY": "value"})
         with pytest.raises(HostError) as caught, hostlock.hold_on([host_job], "lock", "up", 0.0):
             pass
         assert caught.value.message.endswith(f"{top} belongs to somebody else")

@@ -226,3 +226,16 @@ def test_a_service_is_no_node() -> None:
     seen = _seen({"Id": "c", "State": "running", "Labels": {**LABELS, "jobctl.node": "etcd-0"}})
     assert (seen.node, seen.service) == (-1, "etcd-0")
     assert _seen({"Id": "c", "Labels": {**LABELS, "jobctl.node": "../etc"}}).service is None
+
+
+@pytest.mark.parametrize(
+    ("command", "python"),
+    [
+        ("/opt/conda/bin/python /jobctl/launcher.py --control /jobctl/run/control.json", "/opt/conda/bin/python"),
+        ("etcd --name etcd-0", "python3"),
+        (None, "python3"),
+    ],
+)
+def test_a_container_tells_what_python_is_called_in_its_image(command: str | None, python: str) -> None:
+    seen = _seen({"Id": "c", "Labels": LABELS, "Image": "app:1", "Command": command})
+    assert seen.interpreter == ("app:1", python)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
+import subprocess
+import threading
 from pathlib import Path
 
 import pytest
 
 from jobctl.jobspec.deploy.host.handing_on import HandingOn
 from jobctl.jobspec.deploy.host.scripts import hand_on
-from jobctl.jobspec.deploy.host.scripts.frames import PIECE, Unmarked, Window, feed, fill, same, sealed
+from jobctl.jobspec.deploy.host.scripts.frames import PIECE, Frame, Unmarked, Window, feed, fill, same, sealed
 from jobctl.jobspec.deploy.host.scripts.kept import KeptArchive
+from jobctl.jobspec.deploy.store.processes import start_ticks
+from tests.tools.waiting import PROMPT, promptly
 
 from .handing import Gated, Played
 
@@ -143,3 +148,55 @@ def test_a_program_waits_for_one_that_was_cut_off(tmp_path: Path, monkeypatch: p
     found = hand_on.kept(order)
     assert found is not None
     assert found.size == 3
+
+
+class FullDisk(KeptArchive):
+    """The file of an archive, on a disk that holds six pieces."""
+
+    def write(self, at: int, body: bytes) -> None:
+        if at >= 6 * PIECE:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        super().write(at, body)
+
+
+def test_what_was_kept_makes_room_on_a_disk_that_has_become_full(tmp_path: Path) -> None:
+    store = FullDisk(str(tmp_path / "kept"), "image")
+    window = Window(ahead=PIECE, store=store)
+    slow = window.join(0)
+    assert slow is not None
+    filling = threading.Thread(target=fill, args=(window, KEY, [bytes(8 * PIECE)]), daemon=True)
+    filling.start()
+    promptly(lambda: os.fstat(store._file).st_size == 0 and not (tmp_path / "kept").exists())
+    frame = window.next(slow, 0.0)
+    assert frame is not None
+    assert frame.kind == "X"
+
+
+def test_a_host_that_cannot_give_its_engine_all_says_so_and_ends_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else all would wait for that engine for an hour, and what a shell has started would go on."""
+    pid = tmp_path / "pid"
+    load = ["sh", "-c", 'sleep 90 > /dev/null 2>&1 & echo $! > "$0"; exec cat', str(pid)]
+    relay, said = hand_on.Relay({"key": KEY.hex(), "addr": "", "load": load}), list[dict[str, object]]()
+
+    told = iter("XE")
+
+    def gone(taker: int, wait: float) -> Frame:
+        promptly(lambda: pid.exists() and pid.read_text() != "")
+        return Frame(next(told), 0, b"", b"")
+
+    monkeypatch.setattr(relay, "tell", lambda **words: said.append(words))
+    monkeypatch.setattr(relay.window, "next", gone)
+    relay._load()
+    assert said == [{"loaded": False, "said": "no room for what comes before its engine takes it"}]
+    promptly(lambda: start_ticks(int(pid.read_text())) is None)
+
+
+def test_what_a_command_prints_is_read_while_it_runs() -> None:
+    """It may warn of each file: one that waits for a reader would read no more of the image."""
+    much = "head -c 300000 /dev/zero | tr '\\0' x; echo; echo last"
+    with subprocess.Popen(["sh", "-c", much], stdout=subprocess.PIPE) as run:
+        words = hand_on.Words(run.stdout)
+        assert run.wait(PROMPT) == 0
+        assert words.last().splitlines()[-1] == "last"

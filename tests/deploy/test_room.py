@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.deploy.host.room import bytes_missing, check_room
+from jobctl.jobspec.deploy.host.room import EMPTY, bytes_missing, check_room
 from jobctl.jobspec.deploy.model.engine_kind import EngineKind, engine_kind
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.transport.local import LocalTransport
@@ -53,6 +53,18 @@ class PlayedEngine:
 def test_only_layers_that_are_missing_need_room(shared: tuple[str, ...], steps: list[Any] | None, missing: int) -> None:
     engine: Any = PlayedEngine(steps=steps)
     assert bytes_missing(engine, "app:1", LAYERS, frozenset(shared)) == missing
+
+
+def test_empty_layers_do_not_hide_what_the_others_need() -> None:
+    """Most Dockerfiles have a step that changes no file, or makes a directory only."""
+    engine: Any = PlayedEngine(steps=STEPS)
+    layers = ("sha256:aa", EMPTY, "sha256:bb", EMPTY, "sha256:cc")
+    assert bytes_missing(engine, "app:1", layers, frozenset({"sha256:aa"})) == 23
+    engine = PlayedEngine(steps=[{"Size": 3}, {"Size": 20}, {"Size": 0}, {"Size": 100}])
+    assert (
+        bytes_missing(engine, "app:1", ("sha256:aa", "sha256:dir", "sha256:bb", "sha256:cc"), frozenset({"sha256:aa"}))
+        == 23
+    )
 
 
 def job(info: dict[str, Any]) -> Any:

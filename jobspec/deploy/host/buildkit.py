@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from jobctl.jobspec.deploy.host.engine import Engine
-from jobctl.jobspec.deploy.model.errors import HostError
+from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.transport.descriptors import for_child
 from jobctl.jobspec.deploy.transport.relay import relay
 from jobctl.jobspec.plan.sent import Build
@@ -105,7 +105,7 @@ def _printed(argv: Sequence[str], environ: Mapping[str, str], context: Iterable[
 def _feed(process: subprocess.Popen[bytes], context: Iterable[bytes]) -> None:
     """Write the context to the client's input, for as long as it reads."""
     assert process.stdin is not None
-    with suppress(OSError), process.stdin:
+    with suppress(OSError, DeployError), process.stdin:  # the client misses the rest of a file that has changed
         for piece in context:
             process.stdin.write(piece)
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from jobctl.jobspec.deploy.host.container_starter import STARTING
 from jobctl.jobspec.deploy.host.scripts import SCRIPTS, python
-from jobctl.jobspec.deploy.model.container import SeenContainer
+from jobctl.jobspec.deploy.model.container import Interpreter, SeenContainer
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.store.files import told_of
 from jobctl.jobspec.deploy.transport.base import FIRST_ANSWER
@@ -38,7 +38,7 @@ def collect(host_job: HostJob, into: Path, ended: Sequence[SeenContainer] = ()) 
     Raises HostError unless everything has arrived whole, and is written here.
     """
     if ended:
-        _make_readable(host_job, [container.image for container in ended])
+        _make_readable(host_job, [container.interpreter for container in ended])
     reader = _Reader(host_job)
     try:
         count = _unpack(reader, folder(host_job.host.name), into)
@@ -54,18 +54,18 @@ def collect(host_job: HostJob, into: Path, ended: Sequence[SeenContainer] = ()) 
     return count
 
 
-def _make_readable(host_job: HostJob, images: Iterable[str]) -> None:
-    """Let the user read what containers have written for themselves alone, by a container of one of `images`.
+def _make_readable(host_job: HostJob, interpreters: Iterable[Interpreter]) -> None:
+    """Let the user read what containers have written for themselves alone, by a container with one of `interpreters`.
 
     Raises HostError if none can do that: what will not be whole need not be fetched, by each `down` once more.
     """
     look = SCRIPTS.argv("unreadable", str(host_job.work))
-    left = iter(dict.fromkeys(images))
+    left = iter(dict.fromkeys(interpreters))
     while found := host_job.transport.run(look, timeout=STARTING).out.decode("utf-8", "replace").strip():
-        image = next(left, None)
-        if image is None:
+        interpreter = next(left, None)
+        if interpreter is None:
             raise _unread(host_job, [f"{found}: Permission denied"])
-        host_job.containers.as_root(python("readable"), [str(host_job.work)], image, "python3")
+        host_job.containers.as_root(python("readable"), [str(host_job.work)], *interpreter)
 
 
 def _unread(host_job: HostJob, words: Sequence[str]) -> HostError:

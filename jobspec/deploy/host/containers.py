@@ -13,6 +13,7 @@ from jobctl.jobspec.deploy.model.container import SeenContainer
 from jobctl.jobspec.deploy.model.untrusted import number_in
 from jobctl.jobspec.deploy.model.usage import NodeUsage, parse_stats
 from jobctl.jobspec.deploy.transport.fanout import fan_out
+from jobctl.jobspec.render.container import LAUNCHER
 
 
 class Containers:
@@ -133,6 +134,7 @@ def _seen(container: dict[str, Any]) -> SeenContainer:
     labels = labels_of(container)
     name = labels.get("jobctl.node")
     node = number_in(name)
+    python, _, rest = str(container.get("Command") or "").partition(" ")
     return SeenContainer(
         node=-1 if node is None else node,
         role=labels.get("jobctl.role", "trainer"),
@@ -143,4 +145,5 @@ def _seen(container: dict[str, Any]) -> SeenContainer:
         image=container.get("ImageID") or container.get("Image") or "",
         service=name if name is not None and _SERVICE.fullmatch(name) else None,
         restarting=container.get("State") == "restarting",
+        python=python if rest.startswith(LAUNCHER) else "python3",
     )

@@ -13,7 +13,7 @@ from jobctl.jobspec.deploy.host.scripts import SCRIPTS
 from jobctl.jobspec.deploy.host.tar import Tar, known_of, pieces_of
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.store.code import kind_of
-from jobctl.jobspec.deploy.store.data import DataFile, described, files_of, version_from
+from jobctl.jobspec.deploy.store.data import DataFile, described, files_to_send, version_from
 from jobctl.jobspec.deploy.transport.base import TIMEOUT, Result, Transport
 from jobctl.jobspec.deploy.transport.streaming import streamed
 from jobctl.jobspec.plan.sent import Dataset
@@ -61,7 +61,7 @@ class FolderHere:
     host: str | None = None
 
     def __init__(self, data: Dataset) -> None:
-        self._folder, self._files = data.source, files_of(data)
+        self._folder, self._files = data.source, files_to_send(data)
         self.files = described(self._files)
         self._known: dict[bytes, tuple[int, str]] | None = None
         self._lock = Lock()

@@ -22,7 +22,7 @@ from jobctl.jobspec.deploy.host.containers import Containers
 from jobctl.jobspec.deploy.host.engine import Engine
 from jobctl.jobspec.deploy.host.scripts import SCRIPTS, python
 from jobctl.jobspec.deploy.host.work_reader import SUPERVISED, WorkReader, files_in
-from jobctl.jobspec.deploy.model.container import SeenContainer
+from jobctl.jobspec.deploy.model.container import Interpreter, SeenContainer
 from jobctl.jobspec.deploy.model.control import NOTHING, Control, Unreadable, parse_control
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.host_state import HostState
@@ -184,9 +184,15 @@ class HostJob:
     def send_secrets(self, secrets: Mapping[str, str]) -> None:
         """Put the values of secrets into a 0600 file on the host's own storage."""
         if secrets:
-            path = self.own / "secrets" / "secrets.json"
-            put(self.transport, str(path), json.dumps(dict(secrets)).encode(), 0o600)
-            checked(self.transport, SCRIPTS.argv("link_secrets", str(self.own), str(self.work)), f"write {path}")
+            self.put_secret("secrets.json", json.dumps(dict(secrets)).encode())
+
+    def put_secret(self, name: str, content: bytes) -> None:
+        """Put a 0600 file among the secrets. Raises HostError, also where somebody else could get at it."""
+        own, path = str(self.own), str(self.own / "secrets" / name)
+        if self.own != self.work:  # a command that takes no lock may be the first one there
+            checked(self.transport, SCRIPTS.argv("claim", own), f"write {path}")
+        put(self.transport, path, content, 0o600)
+        checked(self.transport, SCRIPTS.argv("link_secrets", own, str(self.work)), f"write {path}")
 
     def leave_secrets(self, secrets: Mapping[str, str]) -> None:
         """Leave no other secrets there than these."""
@@ -281,25 +287,26 @@ class HostJob:
         path = self.work / (f"node-{name}" if isinstance(name, int) else name)
         self.remove([str(path), f"{path}.sh"])
 
-    def erase(self, images: Sequence[str] = ()) -> None:
+    def erase(self, interpreters: Sequence[Interpreter] = ()) -> None:
         """Remove the work directory, and the folders above it that are empty then; who follows the job leaves first.
 
-        Containers write into it, as root often: where the user may not remove that, a container of one of `images` does.
+        Containers write into it, as root often: where the user may not remove that, a container with one of `interpreters`
+        does.
         """
         folders = [str(self.work), str(self.own)]
-        self._remove(SCRIPTS.argv("erase", *folders), folders, images)
+        self._remove(SCRIPTS.argv("erase", *folders), folders, interpreters)
 
     def remove(self, paths: Sequence[str]) -> None:
         """Remove files and folders."""
         self._remove(["rm", "-rf", "--", *paths], paths, ())
 
-    def _remove(self, argv: Sequence[str], paths: Sequence[str], images: Sequence[str]) -> None:
+    def _remove(self, argv: Sequence[str], paths: Sequence[str], interpreters: Sequence[Interpreter]) -> None:
         result = self.transport.run(argv)
         if result.code == 0:
             return
-        for image in dict.fromkeys(images):
+        for interpreter in dict.fromkeys(interpreters):
             folders = [path for path in dict.fromkeys(paths) if self.transport.run(["test", "-d", path]).code == 0]
-            if self.containers.as_root(python("empty"), folders, image, "python3"):
+            if self.containers.as_root(python("empty"), folders, *interpreter):
                 result = self.transport.run(argv)
                 if result.code == 0:
                     return

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from jobctl.jobspec.deploy.host.scripts import SCRIPTS
 from jobctl.jobspec.deploy.host.tar import SLOW, Tar, known_of, parse_listing
-from jobctl.jobspec.deploy.store.code import File, code_of
+from jobctl.jobspec.deploy.store.code import File, files_to_send
 from jobctl.jobspec.deploy.transport.base import TIMEOUT, checked
 from jobctl.jobspec.plan.sent import Code
 from jobctl.jobspec.plan.types import Plan
@@ -141,7 +141,7 @@ def _sum(name: bytes, digest: str) -> bytes:
 
 def pack_code(plan: Plan) -> Package | None:
     """Return the code that `plan` sends, None if it sends none."""
-    return None if plan.code is None else Package(plan.code, code_of(plan, plan.code).files)
+    return None if plan.code is None else Package(plan.code, files_to_send(plan, plan.code))
 
 
 def archive_of(plan: Plan) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tarfile
 from collections.abc import Iterable, Iterator, Sequence
+from hashlib import sha256
 from pathlib import Path
 
 from jobctl.jobspec.deploy.model.errors import DeployError
@@ -35,7 +36,7 @@ class Tar:
         for file, header in self._members:
             yield header
             if file.size:
-                yield from pieces_of(file.path, 0, file.size)
+                yield from _as_listed(file)
                 yield bytes(_padded(file.size) - file.size)
         yield _END
 
@@ -60,6 +61,16 @@ def _header(file: File, timeless: bool, plain: bool) -> bytes | None:
     except OSError:
         return None
     return member.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape")
+
+
+def _as_listed(file: File) -> Iterator[bytes]:
+    """Yield the content of a file. Raises DeployError at its end if it is not what was listed, which makes the version."""
+    digest = sha256()
+    for piece in pieces_of(file.path, 0, file.size):
+        digest.update(piece)
+        yield piece
+    if digest.hexdigest() != digest_of(file):
+        raise DeployError(f"{file.path} was changed before all of it was sent", "`jobctl up` again sends it")
 
 
 def pieces_of(path: Path, start: int, size: int) -> Iterator[bytes]:

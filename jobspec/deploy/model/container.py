@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from jobctl.jobspec.records import dataclass
 
+Interpreter = tuple[str, str]  # an image, and what Python is called in it
+
 
 @dataclass(frozen=True, slots=True)
 class SeenContainer:
     """A container of the job, as its host's engine tells. `artefact` is the hash of what it was started from.
 
-    That of a service has no node, but a name. A process of this machine has a `pid`, and an empty `id`; where
+    `python` is what Python is called in its image, as its command tells. That of a service has no node, but a name. A process of this machine has a `pid`, and an empty `id`; where
     only a generation knows its role, that is empty too.
     """
 
@@ -23,3 +25,9 @@ class SeenContainer:
     service: str | None = None
     restarting: bool = False  # it has ended, and its engine is about to start it again
     pid: int | None = None
+    python: str = "python3"
+
+    @property
+    def interpreter(self) -> Interpreter:
+        """Its image with the Python there."""
+        return self.image, self.python

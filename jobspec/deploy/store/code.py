@@ -11,7 +11,8 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import field
 from functools import lru_cache
-from hashlib import file_digest, sha256
+from hashlib import sha256
+from io import FileIO
 from pathlib import Path
 from stat import S_IMODE, S_ISDIR, S_ISLNK, S_ISREG
 
@@ -123,6 +124,25 @@ class CodeSelection:
         return sum(file.size for file in self.files)
 
 
+class Listings:
+    """Which files the last version of each folder was made of: these are sent under its name, whatever has changed since."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, tuple[str, tuple[File, ...]]] = {}
+
+    def note(self, folder: str, version: str, files: tuple[File, ...]) -> None:
+        """Take note of a version that was just made."""
+        self._last[folder] = version, files
+
+    def files(self, folder: str, version: str | None) -> tuple[File, ...] | None:
+        """Return the files of a version, None if it is not the last one that this process has made."""
+        last, files = self._last.get(folder, ("", ()))
+        return files if last == version else None
+
+
+_LISTINGS = Listings()
+
+
 def code_hash(plan: Plan) -> str | None:
     """Return what identifies the code of `plan` (or, without `code`, the script beside the spec).
 
@@ -133,11 +153,19 @@ def code_hash(plan: Plan) -> str | None:
     if plan.code is not None:
         files = code_of(plan, plan.code).files
         notes = not traits.is_stream  # there they are part of an object
-        return hash_of((file for file in files if not (notes and file.is_note)), read=traits.sends_code)
+        version = hash_of((file for file in files if not (notes and file.is_note)), read=traits.sends_code)
+        _LISTINGS.note(plan.code.source, version, files)
+        return version
     if plan.script is not None and os.path.isfile(plan.script):
         script = Path(plan.script)
         return hash_of([File(script, script.name, script.stat())], read=traits.sends_code)
     return None
+
+
+def files_to_send(plan: Plan, code: Code) -> tuple[File, ...]:
+    """Return the files of the version that a plan names, as they were listed for it."""
+    listed = _LISTINGS.files(code.source, code.version)
+    return code_of(plan, code).files if listed is None else listed
 
 
 def code_of(plan: Plan, code: Code) -> CodeSelection:
@@ -305,15 +333,23 @@ def _nature(file: File) -> str | None:
     return _looked_at(str(file.path), info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns)[1]
 
 
+def _digest_of_first(opened: FileIO, size: int) -> str:
+    """Return the SHA-256 of as many bytes as a file had when it was listed, and as are sent: a log may have grown since."""
+    digest = sha256()
+    while size and (piece := opened.read(min(size, _WHOLE))):
+        digest.update(piece)
+        size -= len(piece)
+    return digest.hexdigest()
+
+
 @lru_cache(maxsize=100_000)
 def _looked_at(path: str, inode: int, size: int, mtime: int, ctime: int) -> tuple[str | None, str | None]:
     """Return the digest and the nature of a plain file; it is read once by a command, however often it plans."""
     try:
         with open(path, "rb", buffering=0) as opened:
             if size > _WHOLE:
-                return file_digest(opened, "sha256").hexdigest(), None
-            # A file of /proc has no size, and its end may never come.
-            content = opened.read(_WHOLE + 1) if size else b""
+                return _digest_of_first(opened, size), None
+            content = opened.read(size)  # a file of /proc has no size, and its end may never come
     except OSError:
         return None, None
     key = "a private key" if _KEY.search(content) else None

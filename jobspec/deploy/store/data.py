@@ -9,7 +9,7 @@ from pathlib import Path
 from stat import S_ISLNK, S_ISREG
 
 from jobctl.jobspec.deploy.model.errors import DeployError
-from jobctl.jobspec.deploy.store.code import File
+from jobctl.jobspec.deploy.store.code import File, Listings
 from jobctl.jobspec.plan.sent import Dataset
 from jobctl.jobspec.records import dataclass
 
@@ -23,6 +23,9 @@ class DataFile:
     kind: int
     time_ns: int
     is_link: bool
+
+
+_LISTINGS = Listings()
 
 
 def files_of(data: Dataset) -> tuple[File, ...]:
@@ -39,7 +42,18 @@ def described(files: Iterable[File]) -> tuple[DataFile, ...]:
 
 def version_of(data: Dataset) -> str | None:
     """Return what identifies the files of data, None where there is no such folder on this machine."""
-    return version_from(described(files_of(data))) if os.path.isdir(data.source) else None
+    if not os.path.isdir(data.source):
+        return None
+    files = files_of(data)
+    version = version_from(described(files))
+    _LISTINGS.note(data.source, version, files)
+    return version
+
+
+def files_to_send(data: Dataset) -> tuple[File, ...]:
+    """Return the files of the version that data names, as they were listed for it. Raises DeployError."""
+    listed = _LISTINGS.files(data.source, data.version)
+    return files_of(data) if listed is None else listed
 
 
 def version_from(files: Iterable[DataFile]) -> str:

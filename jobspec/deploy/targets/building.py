@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from jobctl.jobspec.deploy.host.engine import Engine
 from jobctl.jobspec.deploy.host.image_build import build_image, remove_name
@@ -16,33 +16,50 @@ from jobctl.jobspec.plan.types import Plan
 
 
 def build(fleet: HostFleet, plan: Plan, say: Callable[[str], None]) -> None:
-    """Have the image of a plan built, unless a host of the job or the builder has it. Raises DeployError."""
+    """Have the image of a plan built, unless a host of the job or this machine has it for the hosts. Raises DeployError."""
     made = plan.build
     if made is None:
         return
     sources = ImageSources(job for name, job in fleet.host_jobs.items() if name not in fleet.down)
-    if not sources.have(made.image):
+    processors = _processors(fleet, plan)
+    is_there = False
+    for name in sources.have(made.image):
+        other = _for_another(processors, sources.engine_of(name), made.image)
+        if other is None:
+            is_there = True
+        elif len(set(processors.values())) > 1:  # some need what others cannot use
+            raise other
+        else:  # built for other hosts: these would get it from there
+            say(f"{name} has {made.image} for another processor: it loses that name")
+            remove_name(sources.engine_of(name), made.image)
+    if not is_there:
         engine = _builder(fleet, made)
         build_image(engine, made, plan.job, say)
-        _refuse_other_processor(fleet, plan, engine, made.image)
+        if (other := _for_another(processors, engine, made.image)) is not None:
+            remove_name(engine, made.image)
+            raise other
 
 
 # What `docker info` calls a processor, as images call it.
 _PROCESSORS = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm", "i686": "386"}
 
 
-def _refuse_other_processor(fleet: HostFleet, plan: Plan, engine: Engine, image: str) -> None:
-    """Take an image's name away again, and raise HostError, if a host of a node has another processor than it is for."""
+def _for_another(processors: Mapping[str, str], engine: Engine, image: str) -> HostError | None:
+    """Return the error of a host that has another processor than an engine's image is for, None if there is none."""
     with engine.asked() as client:
         made_for = engine.answer(client.inspect_image(image), dict).get("Architecture")
-    homes = {node.host.name for node in plan.nodes} - set(fleet.down)
-    processors = fan_out(homes, lambda name: _processor(fleet, name)).done
     for name, found in sorted(processors.items()):
-        if made_for and found and found != made_for:
-            remove_name(engine, image)
-            message = f"the image that {engine.transport.host} builds is for {made_for}, and this host has {found}"
+        if made_for and found != made_for:
+            message = f"the image that {engine.transport.host} has is for {made_for}, and this host has {found}"
             hint = f"`build: {{on: {name}}}` builds on such a host, or name the platform after FROM"
-            raise HostError(name, "build-processor", message, hint)
+            return HostError(name, "build-processor", message, hint)
+    return None
+
+
+def _processors(fleet: HostFleet, plan: Plan) -> dict[str, str]:
+    """Return the processors of the hosts of nodes, as far as they tell."""
+    homes = {node.host.name for node in plan.nodes} - set(fleet.down)
+    return {name: found for name, found in fan_out(homes, lambda name: _processor(fleet, name)).done.items() if found}
 
 
 def _processor(fleet: HostFleet, name: str) -> str:

@@ -271,7 +271,7 @@ class Hosts:
             count = collect(host_job, into, containers)
             self.tell(f"removing what is left on {host_job.host.name}")
             host_job.containers.remove(containers)
-            host_job.erase([container.image for container in containers])
+            host_job.erase([container.interpreter for container in containers])
             return count > 0
 
         return ending.take_down(self.fleet, lambda: self.finish(grace), erase, self.events().gather)

@@ -129,7 +129,7 @@ class Window:
         try:
             store.write(frame.at, frame.body)
         except OSError:
-            store.remove()
+            store.empty()
             with self._changed:
                 self._store, self._stored = None, []
 
@@ -179,7 +179,8 @@ class Window:
             self._changed.notify_all()
             store = self._store
         if frame.size and not frame.body and store is not None:
-            return frame._replace(body=store.read(frame.at, frame.size))
+            body = store.read(frame.at, frame.size)
+            return frame._replace(body=body) if len(body) == frame.size else Frame("X", at, b"", b"")
         return frame
 
     def _frame(self, at: int) -> Frame | None:

@@ -19,6 +19,7 @@ import hmac
 import json
 import os
 import select
+import signal
 import socket
 import subprocess
 import sys
@@ -84,9 +85,17 @@ class Relay:
 
     def end(self) -> NoReturn:
         """End at once, with what this has started."""
-        if self._child is not None:
-            self._child.kill()
+        self._kill()
         os._exit(0)
+
+    def _kill(self) -> bool:
+        """End what this has started, with all that it has started: a shell's `tar` would go on. False: it may not, as with sudo."""
+        try:
+            if self._child is not None and self._child.poll() is None:
+                os.killpg(self._child.pid, signal.SIGKILL)
+        except OSError:
+            return False
+        return True
 
     def run(self) -> None:
         """Take part to the end."""
@@ -106,11 +115,8 @@ class Relay:
                 self.end()
             if not self.window.is_stuck(self._loads):
                 self._took = time.monotonic()
-            elif (
-                time.monotonic() - self._took > (HANGS if self.kept is None else HANGS_ALONE)
-                and self._child is not None
-            ):
-                self._child.kill()
+            elif time.monotonic() - self._took > (HANGS if self.kept is None else HANGS_ALONE) and not self._kill():
+                self.end()
         self.end()
 
     def _speak(self) -> None:
@@ -143,16 +149,14 @@ class Relay:
         with tempfile.TemporaryFile() as given:
             given.write(bytes.fromhex(self.order.get("given", "")))
             given.seek(0)
-            child = subprocess.Popen(self.order["save"], stdin=given, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        self._child = child
-        out, err = child.stdout, child.stderr
-        assert out is not None
-        assert err is not None
+            child = self._begin(self.order["save"], given, subprocess.PIPE)
+        assert child.stdout is not None
+        said = Words(child.stderr)
         try:
-            self._fill(out, lambda: child.wait() == 0)
+            self._fill(child.stdout, lambda: child.wait() == 0)
         except (tarfile.TarError, EOFError) as error:
-            child.kill()
-            raise OSError(err.read().decode("utf-8", "replace").strip() or str(error)) from error
+            self._kill()
+            raise OSError(said.last() or str(error)) from error
 
     def _read(self) -> None:
         """Read the archive from the input."""
@@ -172,17 +176,17 @@ class Relay:
         """Give the archive to the engine. Where that takes no more, this one still hands it on."""
         self._loads = taker = self.window.join(0)
         assert taker is not None
-        child = subprocess.Popen(
-            self.order["load"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-        )
-        self._child = child
+        child = self._begin(self.order["load"], subprocess.PIPE, subprocess.STDOUT)
         assert child.stdin is not None
-        assert child.stdout is not None
+        words, gone = Words(child.stdout), False
         try:
             child.stdin.write(bytes.fromhex(self.order.get("before", "")))
             while True:
                 frame = self.window.next(taker, BEAT)
-                if frame is not None and frame.kind == "E":
+                gone = frame is not None and frame.kind == "X"
+                if gone:
+                    self._kill()
+                if gone or (frame is not None and frame.kind == "E"):
                     break
                 if frame is not None:
                     child.stdin.write(frame.body)
@@ -193,11 +197,16 @@ class Relay:
             self.window.leave(taker)
         with contextlib.suppress(BrokenPipeError):
             child.stdin.close()
-        said = child.stdout.read().decode("utf-8", "replace").strip()
-        code = child.wait()
+        said, code = words.last(), child.wait()
         if self.kept is not None and (code == 0 or "no space" in said):
             self.kept.remove()
-        self.tell(loaded=code == 0, said=said[-1000:] if code >= 0 else "its engine takes nothing")
+        why = "no room for what comes before its engine takes it" if gone else "its engine takes nothing"
+        self.tell(loaded=code == 0 and not gone, said=said if code >= 0 and not gone else why)
+
+    def _begin(self, argv: list[str], stdin: Any, stderr: int) -> subprocess.Popen[bytes]:
+        """Start a command, as the first of a group of its own."""
+        self._child = subprocess.Popen(argv, stdin=stdin, stdout=subprocess.PIPE, stderr=stderr, start_new_session=True)
+        return self._child
 
     # Where it comes from.
 
@@ -314,6 +323,26 @@ class Relay:
             while select.select([link], [], [], STALL)[0] and link.recv(4096):
                 pass
             link.shutdown(socket.SHUT_RDWR)
+
+
+class Words(threading.Thread):
+    """Reads what a command prints: one that nobody reads waits as soon as a pipe is full."""
+
+    def __init__(self, stream: IO[bytes] | None) -> None:
+        super().__init__(daemon=True)
+        assert stream is not None
+        self._stream, self._last = stream, b""
+        self.start()
+
+    def run(self) -> None:
+        """Read to the end."""
+        while piece := os.read(self._stream.fileno(), PIECE):
+            self._last = (self._last + piece)[-1000:]
+
+    def last(self) -> str:
+        """Return what it printed last, once it prints no more."""
+        self.join()
+        return self._last.decode("utf-8", "replace").strip()
 
 
 def whole(stream: IO[bytes], is_whole: Callable[[], bool]) -> Iterator[bytes]:

@@ -59,3 +59,9 @@ class KeptArchive:
         with contextlib.suppress(OSError):
             os.unlink(self._path)
             os.rmdir(self._folder)
+
+    def empty(self) -> None:
+        """Remove the file with what is in it: the disk has the room again."""
+        self.remove()
+        with contextlib.suppress(OSError):
+            os.ftruncate(self._file, 0)

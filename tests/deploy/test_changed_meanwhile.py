@@ -1,0 +1,89 @@
+"""Code and data that change between the look that names their version and the end of sending them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from jobctl.jobspec.deploy.host.send_code import pack_code
+from jobctl.jobspec.deploy.host.send_data import pack_data
+from jobctl.jobspec.deploy.model.errors import DeployError
+from jobctl.jobspec.deploy.store.code import code_hash
+from jobctl.jobspec.deploy.store.data import version_of
+from jobctl.jobspec.deploy.transport.local import LocalTransport
+from jobctl.jobspec.plan.sent import Code, Dataset
+from tests.render.plans import plan as made_plan
+
+from .sent_data import host_of_data, nobody, there
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    folder = tmp_path / "src"
+    folder.mkdir()
+    (folder / "train.py").write_text("print(1)\n")
+    return folder
+
+
+def plan_of(root: Path) -> Any:
+    """Return a plan that names the version of what is in the folder now."""
+    plan = replace(made_plan(), target="compose", code=Code(str(root), "/workspace", ()))
+    assert plan.code is not None
+    return replace(plan, code=replace(plan.code, version=code_hash(plan)))
+
+
+def host(tmp_path: Path) -> Any:
+    return SimpleNamespace(work=tmp_path / "host", transport=LocalTransport())
+
+
+def test_code_that_is_edited_meanwhile_gets_no_old_name(root: Path, tmp_path: Path) -> None:
+    plan = plan_of(root)
+    (root / "train.py").write_text("print(2)\n")
+    package = pack_code(plan)
+    assert package is not None
+    with pytest.raises(DeployError, match=r"train.py was changed before all of it was sent"):
+        package.send(host(tmp_path))
+    assert list((tmp_path / "host" / "code").iterdir()) == []
+    package = pack_code(plan_of(root))
+    assert package is not None
+    package.send(host(tmp_path))
+    assert (tmp_path / "host" / "code" / str(package.code.version) / "train.py").read_text() == "print(2)\n"
+
+
+def test_a_log_that_grows_and_a_file_that_comes_keep_no_code_from_hosts(root: Path, tmp_path: Path) -> None:
+    """As with `jobctl up > up.log` in the folder of the code."""
+    logs = {root / "up.log": "begins\n", root / "large.log": "x" * 2_000_000}
+    for path, text in logs.items():
+        path.write_text(text)
+    plan = plan_of(root)
+    for path in logs:
+        with path.open("a") as log:
+            log.write("goes on\n")
+    (root / "new.py").write_text("print(3)\n")
+    package = pack_code(plan)
+    assert package is not None
+    package.send(host(tmp_path))
+    sent = tmp_path / "host" / "code" / plan.code.version
+    assert {path.name: path.stat().st_size for path in sent.iterdir()} == {
+        "large.log": 2_000_000,
+        "train.py": 9,
+        "up.log": 7,
+    }
+
+
+def test_a_version_of_data_has_the_files_that_named_it(tmp_path: Path) -> None:
+    folder, taker = tmp_path / "images", host_of_data(tmp_path)
+    folder.mkdir()
+    (folder / "a.bin").write_bytes(b"a" * 10)
+    data = Dataset(str(folder), "/data", "images-1")
+    data = replace(data, version=version_of(data))
+    (folder / "b.bin").write_bytes(b"b")
+    with (folder / "a.bin").open("ab") as grows:
+        grows.write(b"a")
+    (package,) = pack_data((data,), nobody)
+    package.send(taker)
+    assert {path.name: path.stat().st_size for path in there(taker, package).iterdir()} == {"a.bin": 10}
