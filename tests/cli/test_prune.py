@@ -70,6 +70,15 @@ def test_prune_removes_what_is_down_for_certain_and_nothing_else(histories: Any)
     assert (Path("state/jobs/is-up/history")).exists()
 
 
+def test_who_lost_the_lock_on_the_way_removes_nothing(histories: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was stopped by Ctrl-Z, say, and another command is about to bring the job up."""
+    monkeypatch.setattr(
+        "jobctl.jobspec.operations.lifecycle.prune._is_still_down", lambda past: lock.break_lock(past.job.lock) is None
+    )
+    ran = histories("prune", "--yes", "ended")
+    assert ("the lock on this machine was lost" in ran.err, ran.code, left()) == (True, 3, EVERY)
+
+
 @pytest.mark.parametrize(
     ("options", "removed"),
     [

@@ -17,6 +17,7 @@ import pytest
 
 from jobctl.jobspec.deploy.host import lock as hostlock
 from jobctl.jobspec.deploy.host.host_job import HostJob
+from jobctl.jobspec.deploy.model import liveness
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.liveness import EXPIRY
 from jobctl.jobspec.deploy.store import lock
@@ -129,6 +130,22 @@ def test_the_lock_of_a_holder_that_is_stopped_expires(tmp_path: Path, holder: su
         assert go_on(holder) == "lost\n"
         assert (mine.is_lost(), lock.read_holder(path)["command"]) == (False, "down")
     assert [path.name for path in tmp_path.iterdir()] == ["lock"]
+
+
+def test_the_lock_of_a_job_expires_and_says_so_to_who_had_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, holder: subprocess.Popen[str]
+) -> None:
+    monkeypatch.setattr(liveness, "EXPIRY", 0.0)  # however long that takes
+    mine = lock.JobLock(tmp_path / "lock")
+    mine.check()  # one that was never held is not lost
+    suspend(holder)
+    with mine.hold("down") as held:
+        held.check()
+        lock.break_lock(tmp_path / "lock")
+        with lock.JobLock(tmp_path / "lock").hold("stop", 0.0), pytest.raises(lock.LockLost, match="on this machine"):
+            mine.check()
+    mine.check()
+    assert go_on(holder) == "lost\n"
 
 
 def test_a_lock_at_which_no_holder_looks_again_does_not_expire(tmp_path: Path, holder: subprocess.Popen[str]) -> None:

@@ -47,6 +47,8 @@ class Job:
         self.away: dict[str, HostError] = {}
         self.unreadable: tuple[str, ...] = ()
         self.job.create()
+        self._lock = lock.JobLock(self.job.lock)
+        self.check_here = self._lock.check
 
     def remembered(self, plan: Plan = ON_HOSTS, reach: Inventory | None = FILE) -> Job:
         """Have it known on this machine, from where it was brought up."""
@@ -73,7 +75,7 @@ class Job:
         return SimpleNamespace(gather=lambda: None)
 
     def lock(self, what: str, *, break_it: bool) -> Any:
-        return lock.hold(self.job.lock, what)
+        return self._lock.hold(what, break_it=break_it)
 
     def observe(self) -> Observed:
         """See it, as Fleet does: hosts that the generation names and nobody here knows do not answer."""
@@ -155,8 +157,8 @@ def test_what_the_next_command_writes_stays(tmp_path: Path, monkeypatch: pytest.
     with contextlib.ExitStack() as up:
 
         @contextlib.contextmanager
-        def hold(path: Path, command: str) -> Iterator[lock.Hold]:
-            with first(path, command) as held:
+        def hold(path: Path, command: str, wait: float | None, *, expires: bool) -> Iterator[lock.Hold]:
+            with first(path, command, wait, expires=expires) as held:
                 yield held
             up.enter_context(first(path, "up", 0.0))
             job.job.channels.write_text('{"channels": []}')
@@ -164,6 +166,24 @@ def test_what_the_next_command_writes_stays(tmp_path: Path, monkeypatch: pytest.
         monkeypatch.setattr(lock, "hold", hold)
         assert job.down("h0", "h1", "s0").anything is is_up
         assert (job.job.channels.exists(), lock.read_holder(job.job.lock).get("command")) == (True, "up")
+
+
+@pytest.mark.parametrize("lost", ["events", "take_down"])
+def test_who_lost_the_lock_on_the_way_forgets_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: str
+) -> None:
+    """It was stopped by Ctrl-Z, say, as it collected; what is known now is what another command has brought up since."""
+    job = Job(tmp_path).remembered()
+    as_ever = getattr(job, lost)
+
+    def lose(*of: Any) -> Any:
+        lock.break_lock(job.job.lock)
+        return as_ever(*of)
+
+    monkeypatch.setattr(job, lost, lose)
+    with pytest.raises(lock.LockLost):
+        job.down(*ALL)
+    assert (job.job.about() is None, job.homes == set()) == (False, lost == "take_down")
 
 
 @pytest.mark.parametrize("is_up", [True, False])

@@ -55,11 +55,9 @@ class PlayedJob(SlurmJob):
         self.kept = json.loads(content)
 
     def send(self, *_: Any, **__: Any) -> None:
-        """Play that files, or secrets, are sent."""
+        """Play that files are sent."""
         if self.sending:
             raise HostError("login", "unreachable", self.sending)
-
-    send_secrets = send
 
     def look_anew(self) -> SlurmLook:
         return self.looks.pop(0) if self.looks else SlurmLook("7", 0.0)

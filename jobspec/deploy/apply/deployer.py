@@ -132,7 +132,13 @@ class Handle(Protocol):
         """Read what runs now. Raises AllUnreachable if not a single host can tell."""
 
     def lock(self, command: str, *, break_it: bool = False) -> AbstractContextManager[object]:
-        """Hold the job's lock while steps are applied. Raises Locked if someone else keeps it for 30 s."""
+        """Hold the job's lock while steps are applied. Raises Locked if someone else keeps it for 30 s.
+
+        A command that is stopped, as by Ctrl-Z, may lose it: it then changes nothing more of the job, see `check_here`.
+        """
+
+    def check_here(self) -> None:
+        """Raise LockLost if we have lost the lock on this machine: someone else may be at work now."""
 
     def take_down(self, grace: float) -> tuple[Path | None, Failures]:
         """End and remove everything but logs, outputs and checkpoints; return where the logs went."""

@@ -46,13 +46,22 @@ class _Request:
         """The path and query of its URL."""
         return f"{self.call.path}{'?' + urlencode(self.query) if self.query else ''}"
 
+    @property
+    def changes(self) -> bool:
+        """Whether it changes an object of the cluster."""
+        return self.method in ("PATCH", "DELETE") and "dryRun" not in self.query
+
 
 class Api:
-    """One API server with the user's credentials, known by its `context` in the kubeconfig (None: that of our own pod)."""
+    """One API server with the user's credentials, known by its `context` in the kubeconfig (None: that of our own pod).
+
+    `guard` is called before each request that changes something; what it raises keeps that from being made.
+    """
 
     def __init__(self, client: Any, context: str | None, namespace: str) -> None:
         self.client, self.context, self.namespace = client, context, namespace
         self.name = context or client.configuration.host
+        self.guard: Callable[[], None] = lambda: None
 
     # Requests.
 
@@ -219,6 +228,8 @@ class Api:
         """Make a request until it is answered; return what is taken of the answer. Raises ApiError, Unreachable."""
         waited, broken = 0.0, list(AGAIN)
         while True:
+            if request.changes:
+                self.guard()
             try:
                 answer = self._once(request, silence)
                 if answer.status < 300:

@@ -53,7 +53,7 @@ from jobctl.jobspec.deploy.model.observed import Observed, phase
 from jobctl.jobspec.deploy.store.archive import free_folder
 from jobctl.jobspec.deploy.store.events import Events
 from jobctl.jobspec.deploy.store.jobdir import JobDir
-from jobctl.jobspec.deploy.store.lock import break_lock, hold
+from jobctl.jobspec.deploy.store.lock import JobLock
 from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.render.marks import JOB, OWNER, annotation_of, label_of
@@ -81,6 +81,8 @@ class Cluster:
 
     def __init__(self, job: JobDir, api: Api, plan: Plan | None = None, kinds: Sequence[Kind] | None = None) -> None:
         self.job, self.api, self.kinds = job, api, kinds
+        self._lock = JobLock(job.lock)
+        api.guard = self.check_here
         self.plan = plan or job.plan()
         self.tell: Callable[[str], None] = lambda text: None
         self.unchanged = (
@@ -107,9 +109,11 @@ class Cluster:
 
     def lock(self, command: str, *, break_it: bool = False) -> AbstractContextManager[object]:
         """Hold the job's lock while steps are applied: on this machine; others have another owner, and are refused."""
-        if break_it:
-            break_lock(self.job.lock)
-        return hold(self.job.lock, command)
+        return self._lock.hold(command, break_it=break_it)
+
+    def check_here(self) -> None:
+        """Raise LockLost if we have lost the lock."""
+        self._lock.check()
 
     # Looking.
 

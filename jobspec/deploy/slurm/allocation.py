@@ -35,7 +35,7 @@ from jobctl.jobspec.deploy.slurm.queue import QueuePlace, SlurmLook
 from jobctl.jobspec.deploy.store.archive import free_folder
 from jobctl.jobspec.deploy.store.events import Events
 from jobctl.jobspec.deploy.store.jobdir import JobDir
-from jobctl.jobspec.deploy.store.lock import break_lock, hold
+from jobctl.jobspec.deploy.store.lock import JobLock
 from jobctl.jobspec.deploy.targets.background import end_supervisor
 from jobctl.jobspec.plan.types import Plan
 
@@ -52,7 +52,8 @@ class SlurmAllocation:
         self.job = job
         self.plan = plan or job.plan()
         self.tell: Callable[[str], None] = lambda text: None
-        self.login = LoginNode(inventory, job.name, work)
+        self._lock = JobLock(job.lock)
+        self.login = LoginNode(inventory, job.name, work, guard=self.check_here)
         self.inventory = inventory
         self.interval = 0.5
         self._failures: dict[str, DeployError] = {}
@@ -76,9 +77,11 @@ class SlurmAllocation:
 
     def lock(self, command: str, *, break_it: bool = False) -> AbstractContextManager[object]:
         """Hold the job's lock while steps are applied: on this machine. Submitting has a lock of its own there."""
-        if break_it:
-            break_lock(self.job.lock)
-        return hold(self.job.lock, command)
+        return self._lock.hold(command, break_it=break_it)
+
+    def check_here(self) -> None:
+        """Raise LockLost if we have lost the lock on this machine."""
+        self._lock.check()
 
     # Looking.
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from jobctl.jobspec.deploy.host.collecting import collect
 from jobctl.jobspec.deploy.host.host_job import HostJob
+from jobctl.jobspec.deploy.host.send_code import Package
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.inventory import Inventory
 from jobctl.jobspec.deploy.model.untrusted import Json, parse_object
@@ -17,20 +18,31 @@ from jobctl.jobspec.deploy.slurm.scripts import SCRIPTS
 from jobctl.jobspec.deploy.targets.gathering import LARGEST
 from jobctl.jobspec.deploy.targets.host_fleet import transport_to
 from jobctl.jobspec.deploy.transport.base import Result, Transport, checked, put
+from jobctl.jobspec.render.artefact import Artefact
 from jobctl.jobspec.render.slurm import mark
 
 NOT_TOLD = 75  # what submit.sh ends with where Slurm does not say whether it has the job
 
 
 class LoginNode:
-    """The login node of one job. Every method raises HostError, and says what could not be done."""
+    """The login node of one job. Every method raises HostError, and says what could not be done.
 
-    def __init__(self, inventory: Inventory, job: str, work: str, transport: Transport | None = None) -> None:
+    `guard` is called before anything is changed there; what it raises keeps that from being done.
+    """
+
+    def __init__(
+        self,
+        inventory: Inventory,
+        job: str,
+        work: str,
+        transport: Transport | None = None,
+        guard: Callable[[], None] = lambda: None,
+    ) -> None:
         host = inventory.hosts[0]
         self.job, self.work, self.mark = job, work, mark(work)
         self.files = HostJob(host, transport or transport_to(host, inventory.ssh), job, "ssh")
         self.files.found(work, work)  # there is one directory, and all nodes see it
-        self.transport = self.files.transport
+        self.transport, self._guard = self.files.transport, guard
 
     @property
     def name(self) -> str:
@@ -53,6 +65,7 @@ class LoginNode:
         `hidden` are variables that are not for Slurm: it keeps the environment of a job where others may read it. `sent` is
         what `run/sent.json` says of a new one; nothing: what it says already.
         """
+        self._guard()
         argv = SCRIPTS.argv("submit", self.work, self.job, self.mark, *hidden)
         result = self.transport.run(argv, sent, timeout=120.0)
         words = result.out.decode("utf-8", "replace").split()
@@ -69,6 +82,7 @@ class LoginNode:
 
     def order(self, job_id: str, identity: str, command: str, **more: object) -> None:
         """Have the batch script of a running job do something. Raises a HostError with code `slurm-ended` if it has ended by now."""
+        self._guard()
         order = {"id": identity, "command": command, **more}
         result = self.transport.run(SCRIPTS.argv("order", self.work, job_id), json.dumps(order).encode())
         if has_ended(result):
@@ -79,24 +93,39 @@ class LoginNode:
 
     def cancel(self, job_id: str) -> None:
         """Have Slurm end a job, unless it has ended."""
+        self._guard()
         result = self.transport.run(["scancel", job_id])
         if result.code != 0 and not has_ended(result):
             raise slurm_error(self.name, f"cancel job {job_id}", result)
 
     def write(self, path: str, content: bytes) -> None:
         """Replace a file below the job's directory."""
+        self._guard()
         put(self.transport, f"{self.work}/{path}", content, 0o644)
 
-    def send_secrets(self, values: dict[str, str]) -> None:
+    def send(
+        self, artefacts: Iterable[Artefact], folders: Sequence[str], package: Package | None, secrets: Mapping[str, str]
+    ) -> None:
+        """Put files below the job's directory, with the code and the values of secrets, and make folders there."""
+        self._guard()
+        self.files.send(artefacts, folders, secrets=bool(secrets))
+        if package is not None:
+            self._guard()
+            package.send(self.files)
+        self._send_secrets(secrets)
+
+    def _send_secrets(self, values: Mapping[str, str]) -> None:
         """Put the values of secrets into a file that only the user reads, on the storage that the nodes see."""
+        self._guard()
         if values:
             self._do(["mkdir", "-p", "-m", "700", f"{self.work}/secrets"], "make a directory")
-            put(self.transport, f"{self.work}/secrets/secrets.json", json.dumps(values).encode(), 0o600)
+            put(self.transport, f"{self.work}/secrets/secrets.json", json.dumps(dict(values)).encode(), 0o600)
         else:
             self._do(["rm", "-rf", "--", f"{self.work}/secrets"], "remove secrets")
 
     def erase(self) -> None:
         """Remove the job's directory."""
+        self._guard()
         self._do(SCRIPTS.argv("erase", self.work), f"remove {self.work}")
 
     def events(self, offset: int) -> bytes:

@@ -61,8 +61,4 @@ def _try_out(login: LoginNode, options: Sequence[str]) -> None:
 
 def _send(login: LoginNode, plan: Plan, secrets: Mapping[str, str]) -> None:
     files = [Artefact(file.path, file.content, file.mode) for file in look_files(plan)]
-    login.files.send(files, [], secrets=bool(secrets))
-    package = pack_code(plan)
-    if package is not None:
-        package.send(login.files)
-    login.send_secrets(dict(secrets))
+    login.send(files, [], pack_code(plan), secrets)

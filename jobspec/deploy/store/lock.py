@@ -1,6 +1,7 @@
 """Locks between commands on this machine: held by the kernel, so a killed holder leaves none behind.
 
-One that is stopped, as by Ctrl-Z, keeps its lock for no longer than EXPIRY. It finds out when it goes on: see `Hold`.
+One that is stopped, as by Ctrl-Z, keeps the lock of a job for no longer than EXPIRY. It finds out when it goes on: see
+`JobLock`.
 """
 
 from __future__ import annotations
@@ -63,6 +64,30 @@ class Hold:
         if self.is_lost():
             hint = "another command took it, as it may while this one is stopped (Ctrl-Z); repeat this command to go on"
             raise LockLost("the lock on this machine was lost", hint)
+
+
+class JobLock:
+    """The lock of a job on this machine, at `path`. It expires: its holder looks by `check` before it changes anything."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._hold: Hold | None = None
+
+    @contextlib.contextmanager
+    def hold(self, command: str, wait: float | None = None, *, break_it: bool = False) -> Iterator[JobLock]:
+        """Hold it for the length of the `with` block; `break_it` takes it away from its holder. Raises Locked, see `hold`."""
+        if break_it:
+            break_lock(self._path)
+        with hold(self._path, command, wait, expires=True) as self._hold:
+            try:
+                yield self
+            finally:
+                self._hold = None
+
+    def check(self) -> None:
+        """Raise LockLost if others can have it by now. Do nothing where it is not held here."""
+        if self._hold is not None:
+            self._hold.check()
 
 
 class _Watch:

@@ -23,7 +23,7 @@ from jobctl.jobspec.deploy.model.liveness import FailureDetector
 from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.model.spare_state import SpareState, idle_spare
 from jobctl.jobspec.deploy.store.jobdir import JobDir
-from jobctl.jobspec.deploy.store.lock import Locked, break_lock, hold, read_holder
+from jobctl.jobspec.deploy.store.lock import JobLock, Locked, break_lock, hold, read_holder
 from jobctl.jobspec.deploy.targets.job_on_host import Followed, J, Together
 from jobctl.jobspec.deploy.transport.fanout import AT_ONCE, Outcome, T
 from jobctl.jobspec.deploy.transport.live_fanout import LiveFanOut
@@ -32,7 +32,6 @@ from jobctl.jobspec.plan.types import Plan
 
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.host.lock import Held
-    from jobctl.jobspec.deploy.store.lock import Hold
 
 STEPS_ASIDE = 60.0  # seconds within which another supervisor leaves a job that was changed from here
 
@@ -52,7 +51,7 @@ class Fleet(Generic[J]):
         self.known: Control | None = None
         self._began: dict[str, float] = {}  # when the job was brought up that hosts were last seen to have
         self._held: Held | None = None
-        self._hold: Hold | None = None  # the same, on this machine
+        self._here = JobLock(job.lock)
         self._turn = contextlib.ExitStack()  # the locks that are held
         self._following: Followed | None = None
         self._silent: dict[str, DeployError] = {}  # hosts that do not answer, and are not asked again
@@ -169,6 +168,11 @@ class Fleet(Generic[J]):
         """Return the hosts whose launchers get orders, those of spares too, as last observed."""
         return [host for host, seen in self.seen.items() if seen.directories or seen.spare is not None]
 
+    def planned_hosts(self) -> list[str]:
+        """Return the hosts of the plan (all, where it is not known) that answered when last observed."""
+        homes = {node.host.name for node in self.plan.nodes} if self.plan else set(self.host_jobs)
+        return [host for host in self.host_jobs if host in homes and host not in self.down]
+
     # Whose turn it is.
 
     @contextlib.contextmanager
@@ -192,21 +196,20 @@ class Fleet(Generic[J]):
     def _lock(self, command: str, *, break_it: bool = False, stay: bool = False) -> Iterator[None]:
         heard = [host_job for host, host_job in self.host_jobs.items() if host not in self._silent]
         with (
-            hold(self.job.lock, command, expires=True) as here,
+            self._here.hold(command),
             self._together.lock(heard, command, break_it=break_it, stay=stay) as held,
         ):
-            self._hold, self._held = here, held
+            self._held = held
             if held is not None:
                 held.failed |= self._silent
             try:
                 yield
             finally:
-                self._held = self._hold = None
+                self._held = None
 
     def check_here(self) -> None:
         """Raise LockLost if we have lost the lock on this machine, whatever is with hosts."""
-        if self._hold is not None:
-            self._hold.check()
+        self._here.check()
 
     def check_lock(self) -> None:
         """Raise DeployError if we have lost the lock: then somebody else may change the job by now."""

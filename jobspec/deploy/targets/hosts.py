@@ -175,6 +175,10 @@ class Hosts:
         """Hold the job's lock, here and on all hosts that can be reached, while steps are applied."""
         return self.fleet.lock(command, break_it=break_it)
 
+    def check_here(self) -> None:
+        """Raise LockLost if we have lost the lock on this machine."""
+        self.fleet.check_here()
+
     def let_in(self, command: str) -> AbstractContextManager[None]:
         """Let others have the lock for the length of the block."""
         return self.fleet.let_in(command)
@@ -280,17 +284,13 @@ class Hosts:
 
     def exists(self, path: str) -> bool:
         """Say whether there is `path` on any host of the job that answers: each may have a disk of its own."""
-        outcome = self.fleet.on(self._reachable(), lambda one: one.transport.run(["test", "-e", path]).code == 0)
+        homes = self.fleet.planned_hosts()
+        outcome = self.fleet.on(homes, lambda one: one.transport.run(["test", "-e", path]).code == 0)
         return any(outcome.done.values())
 
     def make_directory(self, path: str) -> None:
         """Make a directory on all hosts of the job."""
-        self.fleet.on(self._reachable(), lambda host_job: provision.make_directory(host_job, path))
-
-    def _reachable(self) -> list[str]:
-        """Return the hosts of the plan (all, where it is not known) that answered when last observed."""
-        homes = {node.host.name for node in self.plan.nodes} if self.plan else set(self.host_jobs)
-        return [host for host in self.host_jobs if host in homes and host not in self.fleet.down]
+        self.fleet.on(self.fleet.planned_hosts(), lambda host_job: provision.make_directory(host_job, path))
 
     def events(self) -> HostEvents:
         """Return what reads this machine's history, and collects what launchers have kept."""

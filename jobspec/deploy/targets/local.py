@@ -134,6 +134,10 @@ class Local:
         """Hold the job's lock while steps are applied."""
         return self.fleet.lock(command, break_it=break_it)
 
+    def check_here(self) -> None:
+        """Raise LockLost if we have lost the lock on this machine."""
+        self.fleet.check_here()
+
     def let_in(self, command: str) -> AbstractContextManager[None]:
         """Let others have the lock for the length of the block."""
         return self.fleet.let_in(command)

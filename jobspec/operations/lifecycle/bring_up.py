@@ -258,6 +258,7 @@ class BringUp:
         warn_of_another_spec(deployer, self.compiled, self.reporter)
         if left and change.transition.is_held(failed):  # a person has to mend that first
             return Applied(plan, steps, failed, ready=True, held=True, supervised=False, changed=self.changed)
+        deployer.check_here()
         job.create()
         generation = observed.control.generation
         self._keep_channels(plan.run_id if generation is None else generation.run_id)

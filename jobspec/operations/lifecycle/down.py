@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from jobctl.jobspec.deploy.model.errors import DeployError
     from jobctl.jobspec.deploy.model.observed import Observed
     from jobctl.jobspec.deploy.store.jobdir import JobDir
-    from jobctl.jobspec.deploy.store.lock import Hold
+    from jobctl.jobspec.deploy.store.lock import JobLock
     from jobctl.jobspec.operations.lifecycle.base import JobRequest
     from jobctl.jobspec.operations.reporter import Reporter
 
@@ -58,7 +58,9 @@ def take_down(handle: Handle, request: JobRequest, reporter: Reporter) -> TakenD
         with reporter.waiting(aloud=True) as waiting:
             handle.tell = waiting.show
             handle.events().gather()
+            handle.check_here()
             logs, failed = handle.take_down(grace)
+        handle.check_here()
         done = _taken_down(handle, request, logs, failed)
         _note(handle, observed, done, reporter)
     if done.failed:
@@ -189,14 +191,12 @@ def _is_gone(handle: Handle, request: JobRequest, reporter: Reporter) -> bool:
 
 
 @contextmanager
-def _locked_here(handle: Handle, request: JobRequest) -> Iterator[Hold]:
+def _locked_here(handle: Handle, request: JobRequest) -> Iterator[JobLock]:
     """Hold the job's lock on this machine alone. Raises NotYours if another command keeps it."""
-    from jobctl.jobspec.deploy.store.lock import Locked, break_lock, hold
+    from jobctl.jobspec.deploy.store.lock import JobLock, Locked
 
-    if request.break_lock:
-        break_lock(handle.job.lock)
     try:
-        with hold(handle.job.lock, "down") as here:
+        with JobLock(handle.job.lock).hold("down", break_it=request.break_lock) as here:
             yield here
     except Locked as taken:
         raise locked_by(handle, taken) from taken

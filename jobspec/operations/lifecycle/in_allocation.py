@@ -157,6 +157,7 @@ class SlurmJob:
         channels = channels_of(compiled, os.environ, reporter)
         warn_of_another_spec(allocation, compiled, reporter)
         allocation.events().gather()  # before something of the job is removed
+        allocation.check_here()
         allocation.job.create()
         keep_channels(allocation.job, plan.run_id, channels)
         source = source_of(compiled, plan, secrets)
@@ -203,11 +204,7 @@ class SlurmJob:
 
         login = self.handle.login
         self.handle.tell(f"sending files to {login.work}")
-        login.files.send(render(plan, first_generation(plan)), ["run"], secrets=bool(secrets))
-        package = pack_code(plan)
-        if package is not None:
-            package.send(login.files)
-        login.send_secrets(dict(secrets))
+        login.send(render(plan, first_generation(plan)), ["run"], pack_code(plan), secrets)
 
     def _await_end(self) -> None:
         """Wait until Slurm has let go of a job that has ended: it would take the next one for that. Raises HostError."""

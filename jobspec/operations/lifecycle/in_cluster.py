@@ -203,6 +203,7 @@ class ClusterJob:
         change = self._up_change(compiled, options)
         secrets = secrets_of(compiled) if change.steps else {}
         warn_of_another_spec(cluster, compiled, reporter)
+        cluster.check_here()
         cluster.job.create()
         cluster.job.remember(about(compiled, plan, None, dump_cluster(cluster)), plan, source_of(compiled, plan, {}))
         if change.steps:

@@ -81,15 +81,17 @@ def _reason_to_keep(past: PastJob, request: PruneRequest, now: float) -> str | N
 
 def prune(found: Prunable) -> Prunable:
     """Remove the history of the jobs found, except of those that somebody has brought up since; return what was done."""
-    from jobctl.jobspec.deploy.store.lock import Locked, hold
+    from jobctl.jobspec.deploy.store.lock import JobLock, Locked
     from jobctl.jobspec.deploy.store.past import remove
 
     done = Prunable(kept=list(found.kept))
     for past in found.jobs:
         name = past.job.name
         try:
-            with hold(past.job.lock, "prune", 0.0):
-                others = remove(past.job) if _is_still_down(past) else None
+            with JobLock(past.job.lock).hold("prune", 0.0) as here:
+                is_still_down = _is_still_down(past)
+                here.check()
+                others = remove(past.job) if is_still_down else None
         except Locked as locked:
             done.kept.append(Kept(name, f"it is {locked}"))
             continue
