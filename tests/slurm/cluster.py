@@ -23,7 +23,7 @@ PROGRAMS = ("slurmctld", "slurmd", "squeue", "munged", "ip", "unshare", "nsenter
 COMMANDS = ("sbatch", "squeue", "scontrol", "scancel", "srun", "sinfo", "sacct")
 READY = 240.0  # seconds within which daemons answer; a busy machine takes tens of them to submit a job
 
-# A daemon or a process that stands still for a while is waited for, and neither given up, called down nor killed.
+# A daemon or a process that stands still for a while is waited for, and neither given up nor called down.
 _CONF = """\
 ClusterName=test
 SlurmctldHost=ctl
@@ -49,7 +49,7 @@ SlurmdTimeout=240
 MessageTimeout=20
 SlurmdParameters=config_overrides
 InactiveLimit=0
-KillWait=60
+KillWait=10
 MinJobAge={min_job_age}
 MailProg=/bin/true
 NodeName=s[1-{size}] CPUs=8 RealMemory=1000 State=UNKNOWN
