@@ -18,7 +18,7 @@ from typing import ClassVar
 from . import engine
 from .machine import compose_plugin, engine_root, sh
 
-ENGINE_START = 180.0  # seconds
+ENGINE_START = 180.0  # seconds, also for its end
 USER, UID = "ml", 4242  # who is not root, but in the group docker
 
 
@@ -258,7 +258,7 @@ class Host:
         """Tell the engine to end, as systemd does: it answers nobody any more, and ends its containers first."""
         process = self.processes.pop("dockerd")
         process.terminate()
-        process.wait(60)
+        process.wait(ENGINE_START)
 
     def kill_sshd(self) -> None:
         """SIGKILL sshd and all its sessions."""

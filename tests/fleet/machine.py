@@ -153,7 +153,7 @@ def _fill_engine(folder: Path) -> None:
             env={**os.environ, "PATH": os.environ.get("PATH", "") + ":/usr/sbin:/sbin"},
         )
     try:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 180
         while not (folder / "docker.sock").exists() or "Server" not in sh("docker", "-H", host, "version", check=False):
             if engine.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"dockerd said:\n{(folder / 'log').read_text()}")
@@ -162,7 +162,7 @@ def _fill_engine(folder: Path) -> None:
             sh("docker", "-H", host, "import", str(archive), name)
     finally:
         engine.terminate()
-        engine.wait(60)
+        engine.wait(180)
 
 
 def compose_plugin() -> Path:

@@ -10,8 +10,8 @@ from tests.tools.waiting import eventually
 
 from .jobs import Jobs
 
-COMMAND = re.compile(r"framework: torch\n((?:.*\n)*)command: \[python3, counter.py, (.*)\]\nper: node\n")
-SCRIPT = r"framework: jax\n\1script: counter.py\nargs: [\2]\nenv: {PYTHONPATH: PACKAGES}\n"
+COMMAND = re.compile(r"framework: torch\n((?:.*\n)*)command: \[python3, counter.py\]\nper: node\n")
+SCRIPT = r"framework: jax\n\1script: counter.py\nenv: {PYTHONPATH: PACKAGES}\n"
 
 
 def as_script(jobs: Jobs) -> None:

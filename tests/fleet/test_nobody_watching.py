@@ -18,7 +18,7 @@ from tests.tools.webhook import Webhook, served
 
 from .fleet import Fleet
 from .jobs import SPEC, Jobs
-from .test_recovery import Run, trainer
+from .test_recovery import LONG, Run, trainer
 
 
 @pytest.fixture
@@ -26,8 +26,8 @@ def run(tmp_path: Path, hosts_of: Callable[[int], Fleet]) -> Iterator[Callable[.
     made: list[Run] = []
     fleet = hosts_of(2)
 
-    def make(**how: Any) -> Run:
-        made.append(Run(tmp_path, fleet, spare=False, **how))
+    def make(change: tuple[str, str] = LONG) -> Run:
+        made.append(Run(tmp_path, fleet, spare=False, change=change))
         (made[-1].checkpoints / "hold").touch()
         up = made[-1].up("--no-supervise")
         assert up.returncode == 0, up.stderr
@@ -118,10 +118,10 @@ def test_another_controller_sees_the_whole_story(run: Callable[..., Run]) -> Non
 )
 def test_launchers_end_a_job_that_is_beyond_help(run: Callable[..., Run]) -> None:
     """A rule says so. What engines start after that stays idle, and every controller says why."""
-    job = run(change=("max_restarts: 9", "max_restarts: 9, rules: [{{exit: 9, do: fail}}]"))
+    job = run((LONG[0], LONG[1] + ", rules: [{{exit: 9, do: fail}}]"))
     job.runs(1)
     (job.checkpoints / "fail-1").touch()
-    wait = job.run("wait", "--timeout", "120s")
+    wait = job.run("wait", "--timeout", "300s")
     reason = "node 1: rank 1 exited with code 9; a rule says not to retry here"
     assert (wait.returncode, reason in wait.stderr) == (1, True), wait.stderr
     job.fleet[1].power_off()

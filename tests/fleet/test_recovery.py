@@ -23,11 +23,13 @@ from .machine import IMAGE
 from .ranks import as_script, how_begun
 from .training import undisturbed
 
-EVERY, TIMEOUT = 10, 10  # steps between checkpoints, host_timeout in seconds: nothing may stand still that long
+STEPS, EVERY = 240, 10  # steps that each node makes at least, and between checkpoints
+TIMEOUT = 10  # host_timeout in seconds: nothing may stand still that long
+LONG = (f"host_timeout: {TIMEOUT}s", "host_timeout: 300s")  # change of a job that loses no host for good: anything may
 
 # Its state depends on nothing but the step. A lock in the checkpoint directory, which all hosts share here, tells of
-# two that train one node at the same time. A file `hold` keeps it before its last checkpoint, where whatever a test does
-# still happens to a job that trains, however slow whoever looks on is; `end-0` lets node 0 end all the same.
+# two that train one node at the same time. It trains until there is no file `hold`, so whatever a test does happens to a
+# job that makes progress, however slow whoever looks on is; `end-0` lets node 0 end all the same.
 TRAIN = f"""\
 import fcntl, math, os, sys, time
 node, kept = os.environ["JOBCTL_NODE"], os.environ["JOBCTL_CHECKPOINT_DIR"]
@@ -41,13 +43,16 @@ path, step, loss = os.path.join(kept, "checkpoint-" + node), 0, 1.0
 if os.path.exists(path):
     step, loss = int(open(path).read().split()[0]), float.fromhex(open(path).read().split()[1])
 print("generation", os.environ["JOBCTL_GENERATION"], "of", os.environ["JOBCTL_NODES"], "from step", step, flush=True)
-while step < int(sys.argv[1]):
-    if os.path.exists(os.path.join(kept, "fail-" + node)):
+def there(name):
+    return os.path.exists(os.path.join(kept, name))
+def goes_on():
+    return there("stop-" + node) or there("fail-" + node) or (there("hold") and not there("end-" + node)) or step < {STEPS}
+while goes_on():
+    if there("fail-" + node):
         os.unlink(os.path.join(kept, "fail-" + node))
         sys.exit(9)
     time.sleep(0.04)
-    held = os.path.exists(os.path.join(kept, "hold")) and not os.path.exists(os.path.join(kept, "end-" + node))
-    if (held and step == int(sys.argv[1]) - {EVERY} // 2) or os.path.exists(os.path.join(kept, "stop-" + node)):
+    if there("stop-" + node):
         continue
     step, loss = step + 1, math.sin(loss * 1.7 + step)
     with open(os.environ["JOBCTL_PROGRESS_FILE"], "w") as file:
@@ -69,7 +74,7 @@ name: counter
 framework: torch
 image: {IMAGE}
 pull: never
-command: [python3, counter.py, "STEPS"]
+command: [python3, counter.py]
 per: node
 code: .
 nodes: 2
@@ -83,16 +88,9 @@ class Run(Jobs):
     """A job that runs on two hosts, with or without a third one to spare."""
 
     def __init__(
-        self,
-        directory: Path,
-        made: Fleet,
-        *,
-        steps: int = 240,
-        spare: bool = True,
-        change: tuple[str, str] = ("\0", ""),
+        self, directory: Path, made: Fleet, *, spare: bool = True, change: tuple[str, str] = ("\0", "")
     ) -> None:
-        self.length = steps
-        super().__init__(directory, made, SPEC.replace("STEPS", str(steps)).replace(*change))
+        super().__init__(directory, made, SPEC.replace(*change))
         (self.code / "counter.py").write_text(TRAIN)
         lines = (self.code / "hosts.txt").read_text().splitlines()
         kept = [*lines[:2], *([lines[2] + " spare"] if spare else [])]
@@ -126,7 +124,9 @@ class Run(Jobs):
         (self.checkpoints / "hold").unlink(missing_ok=True)
         done = self.run("wait", "--timeout", f"{seconds:.0f}s", timeout=seconds + 30)
         assert done.returncode == 0, f"{done.stderr}\n{self.run('events').stdout}"
-        assert [(self.checkpoints / f"final-{node}").read_text() for node in (0, 1)] == [undisturbed(self.length)] * 2
+        for text in [(self.checkpoints / f"final-{node}").read_text() for node in (0, 1)]:
+            steps = int(text.split()[0])
+            assert (text, steps >= STEPS) == (undisturbed(steps), True)
         assert not (self.checkpoints / "TWICE").exists()
         return self.status()
 
@@ -177,8 +177,7 @@ def made_and_removed(kind: type[R], directory: Path, hosts: Fleet) -> Iterator[C
     for one in made:
         print(one.run("events").stdout)  # pytest shows it where the test has failed
         down = one.run("down", *one.where)
-        nothing: list[list[str]] = [[] for _ in hosts.hosts]
-        assert (down.returncode, one.containers(), one.files()) == (0, nothing, []), down.stderr
+        assert (down.returncode, one.containers(), one.files()) == (0, [[]] * len(hosts.hosts), []), down.stderr
 
 
 @pytest.fixture
@@ -198,7 +197,7 @@ def test_what_dies_on_a_host_is_started_again_there(run: Callable[..., Run]) -> 
 
     Before that, its cable is out for less than the timeout, which changes nothing.
     """
-    job = run(change=(f"host_timeout: {TIMEOUT}s", "host_timeout: 60s"))
+    job = run(change=LONG)
     job.begin()
     job.fleet[1].pull_cable()
     job.tells("node 1 on h2 is not heard")
@@ -261,7 +260,7 @@ def test_a_host_is_cut_off_for_good_and_its_node_does_not_train_twice(run: Calla
 @pytest.mark.release("tests/fleet/test_getting_in.py::test_a_forwarded_port_follows_its_node")
 def test_a_broken_host_is_left(run: Callable[..., Run]) -> None:
     """It can be reached: what runs there ends before the node begins elsewhere."""
-    job = run(change=("max_restarts: 9", "max_restarts: 9, rules: [{{exit: 9, do: exclude_host}}]"))
+    job = run(change=(LONG[0], LONG[1] + ", rules: [{{exit: 9, do: exclude_host}}]"))
     job.begin()
     (job.checkpoints / "fail-1").touch()
     state = job.ends_well()
@@ -312,7 +311,7 @@ def test_the_controller_is_not_there_for_a_while(run: Callable[..., Run]) -> Non
     then.
     """
     cut = float(os.environ.get("JOBCTL_TEST_CUT", TIMEOUT + 4))
-    job = run(steps=max(240, int(30 * cut)))  # more than it can make meanwhile
+    job = run()
     job.begin()
     uplink = job.fleet.bridge
     address = subprocess.run(["ip", "-o", "-4", "addr", "show", uplink], capture_output=True, text=True, check=True)
@@ -342,7 +341,7 @@ def test_the_controller_is_not_there_for_a_while(run: Callable[..., Run]) -> Non
 
 
 def test_a_drill_of_a_lost_host(run: Callable[..., Run]) -> None:
-    job = run(steps=100_000)  # a drill waits for a step beyond those before
+    job = run()
     job.begin()
     done = job.run("drill", "--host", "--yes", "--node", "1", "-o", "json")
     report = json.loads(done.stdout)
@@ -366,7 +365,6 @@ def test_the_disk_of_the_checkpoints_is_full_for_a_while(small: Path, run: Calla
     with contextlib.suppress(OSError), (small / "filler").open("wb", buffering=0) as file:
         while True:
             file.write(b"\0" * 512)
-    (job.checkpoints / "hold").unlink()  # before its last checkpoint it would not save
     eventually(lambda: len(job.happened("failure")) >= 2)
     (small / "filler").unlink()
     assert job.ends_well()["generation"] >= 3
@@ -376,7 +374,6 @@ def test_a_rank_stands_still(run: Callable[..., Run]) -> None:
     job = run(change=("host_timeout", "hang_timeout: 3s, host_timeout"))
     job.begin()
     (job.checkpoints / "stop-1").touch()
-    (job.checkpoints / "hold").unlink()  # who stands still at the end stands still too
     job.tells("no progress for 3 s")
     (job.checkpoints / "stop-1").unlink()
     job.ends_well()
@@ -385,7 +382,7 @@ def test_a_rank_stands_still(run: Callable[..., Run]) -> None:
 @pytest.mark.release("tests/fleet/test_nobody_watching.py::test_another_controller_sees_the_whole_story")
 def test_containers_and_hosts_come_back_with_nobody_watching(run: Callable[..., Run]) -> None:
     """A container is killed, then a host loses power: the engine starts what ran there, and the launchers go on."""
-    job = run(spare=False)
+    job = run(spare=False, change=LONG)
     (job.checkpoints / "hold").touch()
     assert job.up("--no-supervise").returncode == 0
     eventually(lambda: job.step() > 2 * EVERY)

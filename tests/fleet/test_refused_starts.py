@@ -11,7 +11,7 @@ import pytest
 from tests.tools.waiting import eventually
 
 from .fleet import Fleet
-from .test_recovery import Run
+from .test_recovery import LONG, Run
 
 
 @pytest.fixture
@@ -28,7 +28,9 @@ def scratch(hosts_of: Callable[[int], Fleet]) -> Iterator[list[Path]]:
 @pytest.fixture
 def job(tmp_path: Path, hosts_of: Callable[[int], Fleet], scratch: list[Path]) -> Iterator[Run]:
     """A job on two hosts, with a third one to spare."""
-    made = Run(tmp_path, hosts_of(3), change=("code: .", "code: .\nvolumes: ['/root/scratch:/scratch']"))
+    made = Run(tmp_path, hosts_of(3), change=LONG)
+    with (made.code / "job.yaml").open("a") as spec:
+        spec.write("volumes: ['/root/scratch:/scratch']\n")
     yield made
     print(made.run("events").stdout)
     down = made.run("down", *made.where)

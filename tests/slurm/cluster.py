@@ -23,6 +23,7 @@ PROGRAMS = ("slurmctld", "slurmd", "squeue", "munged", "ip", "unshare", "nsenter
 COMMANDS = ("sbatch", "squeue", "scontrol", "scancel", "srun", "sinfo", "sacct")
 READY = 240.0  # seconds within which daemons answer; a busy machine takes tens of them to submit a job
 
+# A daemon or a process that stands still for a while is waited for, and neither given up nor called down.
 _CONF = """\
 ClusterName=test
 SlurmctldHost=ctl
@@ -44,7 +45,8 @@ SchedulerParameters=batch_sched_delay=0,sched_interval=1,bf_interval=1,defer_bat
 SelectType=select/cons_tres
 ReturnToService=2
 MpiDefault=none
-SlurmdTimeout={slurmd_timeout}
+SlurmdTimeout=240
+MessageTimeout=20
 SlurmdParameters=config_overrides
 InactiveLimit=0
 KillWait=10
@@ -163,7 +165,7 @@ class Machine:
         subprocess.run(["ip", "netns", "delete", self.space], check=False, capture_output=True)
 
     def lose(self) -> None:
-        """Switch the machine off for good: Slurm calls it down at once, and not only after a minute of silence."""
+        """Switch the machine off for good: Slurm calls it down at once, and not only after minutes of silence."""
         self.kill()
         self.cluster.run("scontrol", "update", f"NodeName={self.name}", "State=DOWN", "Reason=test")
 
@@ -199,7 +201,6 @@ class Slurm:
         min_job_age: int = 300,
         root: Path | None = None,
         lent: Sequence[Path] = (),
-        slurmd_timeout: int = 6,
     ) -> None:
         self.dir, self.root, self.lent = directory, root, tuple(lent)
         self.id = f"sl{os.getpid()}n{next(_numbers)}"
@@ -211,7 +212,7 @@ class Slurm:
         self.environ = {**os.environ, "SLURM_CONF": str(self.conf)}
         self.munged: subprocess.Popen[bytes] | None = None
         self.controller: subprocess.Popen[bytes] | None = None
-        self.seconds = {"min_job_age": min_job_age, "slurmd_timeout": slurmd_timeout}
+        self.min_job_age = min_job_age
 
     def start(self) -> None:
         """Start all of it, and return once a node is idle."""
@@ -220,7 +221,7 @@ class Slurm:
         machines = [self.ctl, *self.nodes]
         for node in self.nodes:
             (self.dir / "spool" / node.name).mkdir()
-        self.conf.write_text(_CONF.format(dir=self.dir, size=len(self.nodes), **self.seconds))
+        self.conf.write_text(_CONF.format(dir=self.dir, size=len(self.nodes), min_job_age=self.min_job_age))
         if self.root is not None:
             (self.dir / "cgroup.conf").write_text("CgroupPlugin=disabled\n")  # as before, processes have none
         lines = ["127.0.0.1 localhost", *(f"{machine.address} {machine.name}" for machine in machines)]
@@ -283,7 +284,7 @@ class Slurm:
             capture_output=True,
             text=True,
             check=False,
-            timeout=60,
+            timeout=READY,
         )
         assert done.returncode == 0 or not check, done.stderr
         return done.stdout

@@ -77,7 +77,8 @@ def loss_at(step: int) -> str:
     return loss.hex()
 
 
-HOST_TIMEOUT = "6s"  # no process stands still for longer, however busy the machine
+HOST_TIMEOUT = "6s"  # of a job that loses a machine: no process stands still for longer, however busy the machine
+LONG = "5m"  # the same of one that loses none: any may
 PATIENCE = 300.0  # seconds for a command, which Slurm's daemons may keep waiting
 
 
@@ -97,16 +98,13 @@ def newer_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
 
 @pytest.fixture(scope="session")
 def fuller_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
-    """The same of Slurm 24.11 with podman, and with the Pythons of the tests.
-
-    Slurm waits for a machine without a cable for as long as it takes to start a framework without that machine.
-    """
-    yield from _newer(tmp_path_factory, MORE, slurmd_timeout=120)
+    """The same of Slurm 24.11 with podman, and with the Pythons of the tests."""
+    yield from _newer(tmp_path_factory, MORE)
 
 
-def _newer(folders: pytest.TempPathFactory, programs: Programs, **more: Any) -> Iterator[Slurm]:
+def _newer(folders: pytest.TempPathFactory, programs: Programs) -> Iterator[Slurm]:
     need(missing() or programs.missing())
-    with slurm(folders.mktemp("slurm") / "newer", root=newer_root(programs), lent=lent(), **more) as made:
+    with slurm(folders.mktemp("slurm") / "newer", root=newer_root(programs), lent=lent()) as made:
         yield made
 
 
@@ -158,8 +156,8 @@ class SlurmJobs:
             "per": "node",
             "nodes": 2,
             "checkpoint": str(self.directory / "checkpoints"),
-            "recovery": {"host_timeout": HOST_TIMEOUT},
-            "stop_grace_period": "3s",
+            "recovery": {"host_timeout": LONG},
+            "stop_grace_period": "60s",
             "slurm": {"exclusive": False, **slurm},
             **(spec or {}),
         }

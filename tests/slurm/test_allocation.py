@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from .cluster import wait_for
-from .conftest import BOTH, SlurmJobs, versions
+from .conftest import BOTH, HOST_TIMEOUT, SlurmJobs, versions
 from .lies import SILENT, lying
 
 
@@ -71,7 +71,7 @@ def check_rendered(jobs: SlurmJobs, folder: Path) -> None:
 @BOTH
 def test_ranks_launchers_and_machines_that_fail_are_replaced_in_the_same_allocation(jobs: SlurmJobs) -> None:
     s2 = jobs.cluster.nodes[1]
-    jobs.write(spares=1)
+    jobs.write(spec={"recovery": {"host_timeout": HOST_TIMEOUT}}, spares=1)
     jobs.ok("up", "--target", "slurm")
     job = jobs.running()["slurm"]["job_id"]
     wait_for(lambda: len(jobs.begun()) == 2, "ranks")

@@ -10,7 +10,7 @@ import pytest
 from jobctl.jobspec.deploy.store.processes import start_ticks
 
 from .cluster import wait_for
-from .conftest import HOST_TIMEOUT, SlurmJobs, versions
+from .conftest import LONG, SlurmJobs, versions
 
 
 def launchers(jobs: SlurmJobs) -> set[tuple[int, int | None]]:
@@ -20,7 +20,7 @@ def launchers(jobs: SlurmJobs) -> set[tuple[int, int | None]]:
 
 def test_a_restart_begins_one_generation_with_new_launchers(jobs: SlurmJobs) -> None:
     """Of the job's restarts after failures, here none, it takes none."""
-    jobs.write(spec={"recovery": {"host_timeout": HOST_TIMEOUT, "max_restarts": 0}})
+    jobs.write(spec={"recovery": {"host_timeout": LONG, "max_restarts": 0}})
     jobs.ok("up", "--target", "slurm")
     job = jobs.running()["slurm"]["job_id"]
     wait_for(lambda: len(jobs.begun()) == 2, "ranks")

@@ -17,7 +17,7 @@ import pytest
 
 from . import images
 from .cluster import READY, Machine, Slurm, wait_for
-from .conftest import ENDLESS, FULLER, SlurmJobs, need, versions
+from .conftest import ENDLESS, FULLER, HOST_TIMEOUT, SlurmJobs, need, versions
 
 # What podman needs to know where control groups and overlays are not to be had, as in containers of a test machine.
 _ENGINE = """\
@@ -109,6 +109,7 @@ def write(jobs: SlurmJobs, image: str, spares: int = 1) -> None:
         "volumes": list(images.VOLUMES),
         "code": {"source": ".", "exclude": ["store", "image.tar"]},
         "command": [images.PYTHON, "rank.py", str(ENDLESS)],
+        "recovery": {"host_timeout": HOST_TIMEOUT},
     }
     jobs.write(spec=inside, container="podman", requeue="chain", spares=spares)
 
@@ -184,8 +185,9 @@ def test_a_job_in_containers_recovers_moves_and_goes_on_and_leaves_none(
     assert said.strip() == "yes 1 10.9.0.1 /workspace"
     assert jobs.run("exec", "--node", "1", "--", "no-such-command").returncode == 127
 
+    wait_for(lambda: len(jobs.begun()) == 2, "ranks")
     os.kill(s2.processes("rank.py")[-1], signal.SIGKILL)
-    wait_for(lambda: jobs.begun()[2:] and max(jobs.begun())[1] == 2, "generation 2")
+    wait_for(lambda: len(jobs.begun()) == 4, "generation 2")
     jobs.goes_on()
     # The whole container, and then the node runner that keeps it alive.
     podman.on(s2, "kill", f"jobctl-tiny-{first}-0")

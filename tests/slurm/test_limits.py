@@ -8,7 +8,7 @@ import re
 import pytest
 
 from .cluster import wait_for
-from .conftest import BOTH, SlurmJobs, versions
+from .conftest import BOTH, HOST_TIMEOUT, SlurmJobs, versions
 
 
 def again(jobs: SlurmJobs, how: str, begun: int) -> str:
@@ -87,7 +87,7 @@ def test_five_limits_of_slurms_own_in_a_row_leave_loss_and_logs_as_they_would_be
 )
 def test_a_job_without_a_machine_that_slurm_has_taken_away_goes_on_in_another_allocation(jobs: SlurmJobs) -> None:
     s2 = jobs.cluster.nodes[1]
-    jobs.write(requeue="chain")
+    jobs.write(spec={"recovery": {"host_timeout": HOST_TIMEOUT}}, requeue="chain")
     jobs.ok("up", "--target", "slurm")
     wait_for(lambda: len(jobs.begun()) == 2, "ranks")
     first = jobs.jobs()[0]
@@ -149,7 +149,7 @@ def test_a_job_goes_on_after_another_one_has_pushed_it_out(jobs: SlurmJobs) -> N
 )
 def test_a_job_whose_batch_script_has_lost_its_machine_goes_on_in_another_allocation(jobs: SlurmJobs) -> None:
     s1 = jobs.cluster.nodes[0]
-    jobs.write(requeue="requeue", spares=1)
+    jobs.write(spec={"recovery": {"host_timeout": HOST_TIMEOUT}}, requeue="requeue", spares=1)
     jobs.ok("up", "--target", "slurm")
     wait_for(lambda: len(jobs.begun()) == 2, "ranks")
     (job,) = jobs.jobs()

@@ -17,7 +17,7 @@ from tests.tools.contents import holding
 from tests.tools.webhook import Webhook, served
 
 from .cluster import wait_for
-from .conftest import HOST_TIMEOUT, SlurmJobs, versions
+from .conftest import HOST_TIMEOUT, LONG, SlurmJobs, versions
 
 EVERY = ["failed", "recovered", "host-lost", "hang", "waiting", "straggler", "succeeded"]
 
@@ -29,11 +29,11 @@ def hook() -> Iterator[Webhook]:
         yield server
 
 
-def write(jobs: SlurmJobs, hook: Webhook, **slurm: Any) -> None:
+def write(jobs: SlurmJobs, hook: Webhook, timeout: str = LONG, **slurm: Any) -> None:
     """Write the spec of a job that tells of everything."""
     jobs.environ["HOOK"] = hook.url
     told = [{"on": EVERY, "webhook": "HOOK"}]
-    recovery = {"host_timeout": HOST_TIMEOUT, "max_restarts": 20}
+    recovery = {"host_timeout": timeout, "max_restarts": 20}
     jobs.write(spec={"notify": told, "recovery": recovery}, requeue="chain", **slurm)
 
 
@@ -64,7 +64,7 @@ def kill_a_rank(jobs: SlurmJobs) -> None:
 def test_each_failure_is_told_while_nobody_watches(jobs: SlurmJobs, hook: Webhook) -> None:
     """Also in another allocation, and once nobody in it can say how the job has ended."""
     s2 = jobs.cluster.nodes[1]
-    write(jobs, hook, spares=1)
+    write(jobs, hook, HOST_TIMEOUT, spares=1)
     jobs.ok("up", "--target", "slurm")
     begun(jobs, 1)
     kill_a_rank(jobs)
@@ -113,7 +113,7 @@ def test_what_nobody_could_tell_the_next_command_tells(jobs: SlurmJobs, hook: We
 
 
 def test_slurm_and_the_job_do_not_get_the_url(jobs: SlurmJobs, hook: Webhook) -> None:
-    write(jobs, hook)
+    write(jobs, hook, HOST_TIMEOUT)
     jobs.ok("up", "--target", "slurm")
     begun(jobs, 1)
     rank = jobs.cluster.nodes[0].processes("rank.py")[-1]

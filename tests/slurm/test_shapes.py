@@ -10,7 +10,7 @@ import signal
 import pytest
 
 from .cluster import wait_for
-from .conftest import SlurmJobs, versions
+from .conftest import HOST_TIMEOUT, SlurmJobs, versions
 
 # A server answers with its number until it is told to end; a trainer asks all of them until there is a file `enough`.
 _PARTS = """\
@@ -80,7 +80,7 @@ def test_an_elastic_job_takes_the_machines_there_are_and_goes_on_with_fewer(jobs
     s3 = jobs.cluster.nodes[2]
     jobs.cluster.run("scontrol", "update", "NodeName=s4", "State=DRAIN", "Reason=test")
     try:
-        jobs.write(spec={"nodes": "2:4"})
+        jobs.write(spec={"nodes": "2:4", "recovery": {"host_timeout": HOST_TIMEOUT}})
         jobs.ok("up", "--target", "slurm")
         # It begins with two where the third machine has not answered within 20 seconds.
         state = jobs.until(lambda state: (state["phase"], state["replicas"]) == ("running", "3[2:4]"), "three nodes")
