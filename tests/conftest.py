@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 import shutil
 import sys
@@ -79,6 +80,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     out = {item for item in items if _is_left_out(item, config)}
     config.hook.pytest_deselected(items=[*out])
     items[:] = [item for item in items if item not in out]
+
+
+def pytest_collection_finish() -> None:
+    """Have no look for garbage pass over what was collected, and what that has imported: it stays to the end."""
+    gc.freeze()
 
 
 def _is_left_out(item: pytest.Item, config: pytest.Config) -> bool:

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 JOBS = {
     "two nodes": Forgetful(),
-    "two nodes, one launcher after another": Forgetful(losses=2, options=("-O1",)),
+    # Four million states: -O2 takes 0.7 seconds more than -O1 to compile, and 7 less to search.
+    "two nodes, one launcher after another": Forgetful(losses=2, options=("-O2",)),
 }
 LARGE_JOBS = {
     "three nodes": Forgetful(3, generations=1, options=("-O1",)),

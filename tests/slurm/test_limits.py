@@ -28,7 +28,7 @@ def again(jobs: SlurmJobs, how: str, begun: int) -> str:
 
 
 @BOTH
-@pytest.mark.parametrize(("how", "times"), [("requeue", 1), ("chain", 5)])
+@pytest.mark.parametrize(("how", "times"), [("requeue", 1), ("chain", 2)])
 def test_time_limits_in_a_row_leave_loss_and_logs_as_they_would_be_without(
     jobs: SlurmJobs, how: str, times: int
 ) -> None:

@@ -145,16 +145,14 @@ def stands_by(jobs: SlurmJobs, state: dict[str, Any]) -> bool:
     return {node["standby"]["state"] for node in state["nodes"]} == {"ready"}
 
 
-@pytest.mark.long
-@versions(
-    pytest.mark.release(
-        "tests/slurm/test_recovery.py::test_torch_trains_on_after_a_rank_and_a_machine_have_gone[22.05]"
-    ),
-    FULLER,
+@pytest.mark.release(
+    "tests/slurm/test_allocation.py::test_ranks_launchers_and_machines_that_fail_are_replaced_in_the_same_allocation",
+    "tests/slurm/test_frameworks.py::test_torch",
 )
+@versions(cluster=FULLER)
 def test_torch_trains_on_after_a_rank_and_a_machine_have_gone(jobs: SlurmJobs) -> None:
-    s2 = jobs.cluster.nodes[1]
     """Launchers are killed in test_allocation.py, of ranks that start at once."""
+    s2 = jobs.cluster.nodes[1]
     training = torch_job(jobs, nodes=2, slurm={"exclusive": False, "spares": 1})
     training.after(lambda: kill(s2, "train.py"))
     training.after(s2.kill)
@@ -163,7 +161,10 @@ def test_torch_trains_on_after_a_rank_and_a_machine_have_gone(jobs: SlurmJobs) -
     torch_ends(jobs)
 
 
-@pytest.mark.release("tests/slurm/test_recovery.py::test_torch_trains_on_after_a_rank_and_a_machine_have_gone")
+@pytest.mark.release(
+    "tests/slurm/test_allocation.py::test_ranks_launchers_and_machines_that_fail_are_replaced_in_the_same_allocation",
+    "tests/slurm/test_frameworks.py::test_torch",
+)
 @versions(cluster=FULLER)
 def test_torch_that_stands_by_trains_again_without_another_start(jobs: SlurmJobs) -> None:
     """That a process was killed is known at once, and what begins has imported PyTorch already."""
@@ -181,7 +182,7 @@ def test_torch_that_stands_by_trains_again_without_another_start(jobs: SlurmJobs
 
 
 @pytest.mark.release(
-    "tests/slurm/test_recovery.py::test_torch_trains_on_after_a_rank_and_a_machine_have_gone",
+    "tests/slurm/test_frameworks.py::test_torch",
     "tests/slurm/test_shapes.py::test_an_elastic_job_takes_the_machines_there_are_and_goes_on_with_fewer",
 )
 @versions(cluster=FULLER)
@@ -199,7 +200,7 @@ def test_elastic_torch_goes_on_with_fewer_machines_and_grows_again(jobs: SlurmJo
 
 
 @pytest.mark.release(
-    "tests/slurm/test_recovery.py::test_torch_trains_on_after_a_rank_and_a_machine_have_gone",
+    "tests/slurm/test_allocation.py::test_ranks_launchers_and_machines_that_fail_are_replaced_in_the_same_allocation",
     "tests/slurm/test_frameworks.py::test_mindspore_has_one_scheduler_which_shares_a_machine_with_a_worker",
 )
 @versions(cluster=FULLER)
