@@ -244,7 +244,7 @@ class Run:
 
     def start_way(self) -> Optional[StartWay]:
         """Say whether all processes were started from standby, and if not, why; None before all have been started."""
-        begun = bool(self.processes) and all(process.state != "pending" for process in self.processes)
+        begun = bool(self.processes) and all(process.pid is not None for process in self.processes)
         if self.way is None and begun:  # one that is started again later does not change it
             whys = [process.guard_cold for process in self.processes if not process.guard_standby]
             because = next(filter(None, whys), self.cold_because or OWN_WAY) if whys else None

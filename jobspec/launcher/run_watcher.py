@@ -33,6 +33,7 @@ class RunWatcher:
         try:
             run.go_on()
             changed = run.look()
+            self.tell_start(run)
             if self.is_called_hung(run):
                 return self.hang(run, time.time())
             if run.until and run.until <= self.launcher.links.done.nodes:
@@ -53,12 +54,18 @@ class RunWatcher:
             self.launcher.say(process_restarts=run.restarts(), restart_reason=run.verdict.restart_reason())
         standby = self.launcher.standby
         standby.look(run, run.trains())
-        waits, waiting, way = run.waits(), standby.state(), run.start_way()
+        waits, waiting = run.waits(), standby.state()
         told = self.launcher.report.fields
-        if changed or (told.reason, told.standby, told.start) != (waits, waiting, way):
+        if changed or (told.reason, told.standby) != (waits, waiting):
             found = run.progress_fields()
-            self.launcher.say(processes=run.processes, reason=waits, standby=waiting, start=way, **found)
+            self.launcher.say(processes=run.processes, reason=waits, standby=waiting, **found)
         return None
+
+    def tell_start(self, run: Run) -> None:
+        """Report how the processes were started, before what has become of them: they may have ended since the last look."""
+        way = run.start_way()
+        if way is not None and self.launcher.report.fields.start != way:
+            self.launcher.say(start=way)
 
     def is_called_hung(self, run: Run) -> bool:
         """Return whether another node has called the generation hung and this one ends with it; if not, write its stacks."""

@@ -117,7 +117,7 @@ def test_a_job_that_was_taken_down_elsewhere_stays_down(node: EtcdNode, has: str
         put(node, GENERATION, json.dumps({**order, "command": "finish"}))
     again(node)
     there = {} if has == "nothing" else {GENERATION: "finish"}
-    promptly(lambda: {key: value["command"] for key, value in node.cluster.keys(f"{PREFIX}/").items()} == there)
+    promptly(lambda: {key: value.get("command") for key, value in node.cluster.keys(f"{PREFIX}/").items()} == there)
     node.until("failed" if has == "nothing" else "waiting")  # a supervisor may begin again
     node.begin(2, began=2.0)  # of the next `up`
     node.until("running", 2)

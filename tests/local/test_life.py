@@ -115,6 +115,7 @@ def test_code_that_is_not_there_changes_nothing(slow: Any) -> None:
     spec = slow.directory / "job.yaml"
     spec.write_text(spec.read_text() + "code: code\n")
     slow.ok("up")
+    slow.running()
     folder.rename(slow.directory / "elsewhere")
     for command in (("up",), ("up", "--dry-run"), ("scale", "2")):
         done = slow.run(*command)
