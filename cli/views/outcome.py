@@ -172,7 +172,8 @@ def _wait_until_up(handle: Handle, output: Format, failed: Failures) -> int:
     show_tail(state.observed)
     if state.phase == "degraded" and failed:
         return 0  # where hosts did not do their part, the code says that
-    return 4 if state.phase == "degraded" and state.unreachable else 1
+    silent = any(not node.reachable for node in state.observed.members)
+    return 4 if state.phase == "degraded" and silent else 1
 
 
 _GOES_WELL = ("running", "pending", "succeeded")

@@ -172,6 +172,12 @@ def test_nothing_is_broken_where_nobody_can_mend_it(tmp_path: Path, monkeypatch:
     assert not told.struck
 
 
+def test_a_full_disk_of_a_host_without_a_node_stops_no_drill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = Told([replace(seen, obstacles={"s0": FULL}) for seen in GENERATION], tmp_path)
+    monkeypatch.setattr(drill, "TOLD", 0.0)
+    assert drilled(told, monkeypatch).after == 471
+
+
 def test_it_waits_for_a_process_to_kill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A node that has just begun runs, and has reported no process yet."""
     told = Told([look(node(0, 71, 500), node(1, 71, 500, processes=())), *GENERATION], tmp_path)

@@ -79,22 +79,24 @@ def test_the_exit_code_of_up_and_restart_is_the_same_in_both_forms(
 
 
 @pytest.mark.parametrize(
-    ("phase", "said"),
+    ("phase", "silent", "said", "code"),
     [
-        ("unknown", "error: job `a` was started, and whether it runs is not known: why"),
-        ("degraded", "error: job `a` degraded: why"),
+        ("unknown", True, "error: job `a` was started, and whether it runs is not known: why", 4),
+        ("degraded", True, "error: job `a` degraded: why", 4),
+        ("degraded", False, "error: job `a` degraded: why", 1),  # a spare is silent, and no node is on that
     ],
 )
 def test_a_job_that_was_started_on_hosts_that_are_silent_now_has_not_failed(
-    phase: str, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    phase: str, silent: bool, said: str, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Nor was nothing changed, which is what 3 says."""
-    state = SimpleNamespace(phase=phase, reason="why", observed=None, unreachable={"h1": NO})
+    observed = SimpleNamespace(members=[SimpleNamespace(reachable=not silent)])
+    state = SimpleNamespace(phase=phase, reason="why", observed=observed, unreachable={"h1": NO})
     monkeypatch.setattr(wait, "wait_until_up", lambda handle, reporter, without: state)
     monkeypatch.setattr(outcome, "show_tail", lambda observed: None)
     handle: Any = SimpleNamespace(job=SimpleNamespace(name="a"))
     done: Any = Applied(TWO, (SimpleNamespace(),), {}, ready=True)  # type: ignore[arg-type]
-    assert outcome.finish_up(handle, done, follow=False, output=Format.text) == 4
+    assert outcome.finish_up(handle, done, follow=False, output=Format.text) == code
     assert capsys.readouterr().err.splitlines()[0] == said
 
 

@@ -7,6 +7,7 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +15,8 @@ import pytest
 from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.host.ports import used_ports
 from jobctl.jobspec.deploy.model.errors import HostError
+from jobctl.jobspec.deploy.model.inventory import SshOptions
+from jobctl.jobspec.deploy.transport import ssh
 from jobctl.jobspec.deploy.transport.base import _SCRIPTS, Input, Result, checked, problem, put, quote
 from jobctl.jobspec.deploy.transport.local import LocalTransport
 from jobctl.jobspec.deploy.transport.streamlocal import STREAMLOCAL, wire
@@ -159,3 +162,28 @@ def test_paramiko_sends_where_a_channel_to_a_socket_leads() -> None:
     (said,) = sent
     assert said.startswith(b"\x5a\0\0\0\x1e" + STREAMLOCAL.encode())
     assert said.endswith(b"\0\0\0\x10/run/docker.sock" + 8 * b"\0")
+
+
+def test_nobody_waits_to_close_a_connection_that_is_being_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command whose time is over goes, though a host is silent; the connection is closed once it is there."""
+    begun, goes_on, closed = threading.Event(), threading.Event(), threading.Event()
+
+    def connect(*_: object) -> Any:
+        begun.set()
+        assert goes_on.wait(60)
+        return SimpleNamespace(is_connected=True)
+
+    monkeypatch.setattr(ssh, "connect", connect)
+    monkeypatch.setattr(ssh, "close", lambda connection: closed.set())
+    transport = ssh.Ssh(Host("gpu01"), SshOptions())
+    threading.Thread(target=transport._open, daemon=True).start()
+    assert begun.wait(60)
+    transport.close()
+    assert not closed.is_set()
+    goes_on.set()
+    assert closed.wait(60)
+    monkeypatch.setattr(ssh, "connect", lambda *_: SimpleNamespace(is_connected=True))
+    closed.clear()
+    transport._open()
+    transport.close()
+    assert closed.is_set()

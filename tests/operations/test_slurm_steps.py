@@ -6,14 +6,20 @@ import json
 from pathlib import PurePosixPath
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
+from jobctl.jobspec.deploy.apply.reconcile import Step
 from jobctl.jobspec.deploy.model.control import NOTHING
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.observed import Observed, Phase
 from jobctl.jobspec.deploy.slurm import allocation
 from jobctl.jobspec.deploy.slurm.queue import QueueEntry, SlurmLook
+from jobctl.jobspec.deploy.targets import background
+from jobctl.jobspec.notify import channels as kept_channels
+from jobctl.jobspec.operations.errors import HostsFailed, PartlyDone
+from jobctl.jobspec.operations.lifecycle import in_allocation
 from jobctl.jobspec.operations.lifecycle.base import UpOptions
 from jobctl.jobspec.operations.lifecycle.in_allocation import SlurmJob, hashes_of
 from jobctl.jobspec.plan.types import Plan
@@ -175,3 +181,33 @@ def test_a_fresh_run_brings_changed_files() -> None:
 @pytest.mark.parametrize("phase", ["running", "pending", "succeeded"])
 def test_without_a_change_there_is_nothing_to_do(phase: str) -> None:
     assert steps(phase, UpOptions()) == []
+
+
+def test_an_order_that_is_not_followed_in_time_is_no_job_that_was_not_changed() -> None:
+    """The allocation has it, and follows it as soon as it can."""
+
+    def order(job_id: str, command: str) -> None:
+        raise HostError("login", "slurm-order" if command == "restart" else "slurm-silent", f"{command} of {job_id}")
+
+    entry = SimpleNamespace(runs=True, job_id="7")
+    handle: Any = SimpleNamespace(look_anew=lambda: SimpleNamespace(entry=entry), order=order)
+    with pytest.raises(PartlyDone, match="restart of 7"):
+        SlurmJob(handle)._order("restart")
+    with pytest.raises(HostError, match="scale of 7"):
+        SlurmJob(handle)._order("scale")
+
+
+@pytest.mark.parametrize(("kind", "error"), [("replace", PartlyDone), ("create", HostsFailed)])
+def test_an_up_that_is_cut_off_has_changed_a_job_whose_allocation_it_has_ended(
+    kind: Any, error: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("secrets_of", "channels_of", "warn_of_another_spec", "source_of", "about", "tell_up", "step_teller"):
+        monkeypatch.setattr(in_allocation, name, MagicMock())
+    for module in (background, kept_channels):
+        monkeypatch.setattr(module, "end_supervisor" if module is background else "keep_channels", MagicMock())
+    job = SlurmJob(MagicMock())
+    change = SimpleNamespace(steps=(Step(kind, "allocation", "why"),), changed=())
+    monkeypatch.setattr(SlurmJob, "change", lambda *_: change)
+    monkeypatch.setattr(SlurmJob, "_do", MagicMock(side_effect=HostError("login", "slurm-silent", "no answer")))
+    with pytest.raises(error, match="no answer"):
+        job._apply(MagicMock(), UpOptions(), MagicMock())

@@ -181,7 +181,14 @@ class Ssh:
             return ChannelCommand(channel)
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connection. Nobody waits for one that is being made just now, perhaps to a host that is silent."""
+        if self._lock.acquire(blocking=False):
+            self._lock.release()
+            self._close()
+        else:
+            threading.Thread(target=self._close, daemon=True, name="close").start()
+
+    def _close(self) -> None:
         with self._lock:
             connection, self._connection = self._connection, None
             early, self._early = self._early, None

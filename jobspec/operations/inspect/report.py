@@ -83,6 +83,7 @@ def story_of(directory: JobDir, gathered: Gathered | None = None) -> Story:
         raise Refused(
             f"there is no history of job `{directory.name}` in {directory.root.parent.parent}",
             "`jobctl up` writes it where it is called; `jobctl list` shows the jobs that are up",
+            failures=gathered.silent,
         )
     return replace(story, fitness=_with_history(story.fitness, directory))
 

@@ -63,6 +63,19 @@ def cut_off(error: DeployError, *, begun: bool) -> OperationError:
     return PartlyDone(f"{error.message}; the change has begun, and was not completed", hint, failures=failures)
 
 
+@contextmanager
+def ordering() -> Iterator[None]:
+    """Give an allocation an order. Raises PartlyDone if it has the order, and has not followed it in time."""
+    from jobctl.jobspec.deploy.model.errors import HostError
+
+    try:
+        yield
+    except HostError as error:
+        if error.code != "slurm-order":
+            raise
+        raise PartlyDone(error.message, error.hint) from error
+
+
 def step_teller(deployer: Handle, reporter: Reporter) -> Callable[[Step], None]:
     """Return what records each step as an event of the job, and tells the reporter of it."""
     from jobctl.jobspec.deploy.store import events

@@ -154,8 +154,10 @@ def _fit(deployer: Breakable) -> Observed:
         raise Refused(f"job `{name}` is {now}: a drill needs one that runs", reason)
     if observed.supervised is False:
         raise Refused(f"job `{name}` has no supervisor, who would recover it", f"`jobctl up {name}` starts one")
-    if observed.obstacles:
-        why = "; ".join(f"{host}: {words}" for host, words in sorted(observed.obstacles.items()))
+    homes = {node.host for node in observed.members}  # a full spare, or a host that the job has left, stops nothing
+    full = {host: words for host, words in observed.obstacles.items() if host in homes}
+    if full:
+        why = "; ".join(f"{host}: {words}" for host, words in sorted(full.items()))
         raise Refused(f"job `{name}` could not recover from a drill: {why}", "make room there first")
     return observed
 

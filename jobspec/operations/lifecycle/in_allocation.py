@@ -9,7 +9,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, NoReturn
 
 from jobctl.jobspec.operations.errors import HostsFailed, PartlyDone, Refused, UnsupportedOnTarget, failures_json
-from jobctl.jobspec.operations.lifecycle.applying import grace_of, locked, step_teller
+from jobctl.jobspec.operations.lifecycle.applying import cut_off, grace_of, locked, ordering, step_teller
 from jobctl.jobspec.operations.lifecycle.base import Applied, JobRequest, Restarted, ScaleRequest, Stopped, UpOptions
 from jobctl.jobspec.operations.lifecycle.records import about, secret_names, secrets_of, source_of, tell_up
 from jobctl.jobspec.operations.lifecycle.telling import leave_teller, tell_now
@@ -165,15 +165,17 @@ class SlurmJob:
         if change.steps:
             end_supervisor(allocation.job)  # which would take what is replaced for ended
             tell_up(allocation, plan, fresh=options.fresh)
+        begun = False
         try:
             with reporter.waiting() as waiting:
                 allocation.tell = waiting.show
                 tell = step_teller(allocation, reporter)
                 for step in change.steps:
                     tell(step)
+                    begun = begun or step.kind == "replace"  # which ends the allocation
                     self._do(step, secrets, fresh=options.fresh)
         except DeployError as error:
-            raise HostsFailed(error.message, error.hint) from error
+            raise cut_off(error, begun=begun) from error
         return Applied(plan, change.steps, {}, True, changed=change.changed)
 
     def _do(self, step: Step, secrets: Mapping[str, str], *, fresh: bool) -> None:
@@ -252,7 +254,8 @@ class SlurmJob:
         entry = self.handle.look_anew().entry
         if entry is None or not entry.runs:
             raise Refused(f"job `{self.handle.job.name}` has no allocation now", "`jobctl status` says how it is")
-        self.handle.order(entry.job_id, command, **more)
+        with ordering():
+            self.handle.order(entry.job_id, command, **more)
 
     def scale(self, request: ScaleRequest, reporter: Reporter) -> Applied:
         """Have an elastic job go on with `count` nodes on the machines that it has. Raises Refused for what it cannot."""
