@@ -221,20 +221,18 @@ def test_a_code_that_is_larger_than_any_signals(node: Any) -> None:
 
 
 ASLEEP = """\
-import json, os, signal, subprocess, sys
-launcher = json.load(open(sys.argv[1]))["launcher"]["pid"]
+import os, signal, subprocess, sys
+launcher = os.getppid()
 os.kill(launcher, signal.SIGSTOP)
-code = subprocess.call(sys.argv[2:])
+code = subprocess.call(sys.argv[1:])
 os.kill(launcher, signal.SIGCONT)
 sys.exit(code)
 """
 
 
 def test_how_a_generation_was_started_is_told_where_it_has_failed_by_the_first_look(node: Any) -> None:
-    """The launcher may stand still for as long as the processes take: here what starts them stops it."""
-    report = failure(
-        node, start=[*node.script(ASLEEP), str(node.dir / "report.json"), {"slot": "process"}], command=["false"]
-    )
+    """The launcher may stand still for as long as the processes take: here what it starts stops it."""
+    report = failure(node, start=[*node.script(ASLEEP), {"slot": "process"}], command=["false"])
     assert (report["reason"], report["start"]["standby"]) == ("rank 0 exited with code 1", False)
     told = json.loads((node.dir / "events.json").read_text())["events"]
     assert [event["event"] for event in told] == ["generation", "node", "generation-begun", "node"]
