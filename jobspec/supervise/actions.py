@@ -189,13 +189,21 @@ class Actions:
         return {node.index: moved.get(node.index, node.host.name) for node in pending.plan.nodes}
 
     def _rejoin(self, decision: Rejoin, now: Observed) -> ActionOutcome:
-        """Start a node again. Its failure is noted after that: a start that is tried again is judged by earlier ones only."""
+        """Start a node again. Its failure is noted after that: a start that is tried again is judged by earlier ones only.
+
+        A start may fail after it has written the node's report again. Then it is noted at once: no later look shows it.
+        """
         if not self.repeats:
             self._tell_rejoin(decision, now)
         outcome = self._execute(now, decision)
-        if decision.counts and now.control.placement.get(decision.failure.node) not in outcome.failed:
+        started = now.control.placement.get(decision.failure.node) not in outcome.failed
+        if decision.counts and (started or not self._tells_failure(decision.failure.node)):
             self.deployer.keep(now.control.ledger.with_failure(decision.failure))
         return outcome
+
+    def _tells_failure(self, node: int) -> bool:
+        seen = self.deployer.observe().node(node)
+        return seen is not None and seen.broken
 
     def _tell_rejoin(self, decision: Rejoin, now: Observed) -> None:
         message = f"{decision.cause}; it is started again while the others go on"

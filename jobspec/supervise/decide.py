@@ -60,7 +60,7 @@ def decide(observed: Observed, policy: Recovery, now: float, world: World = NOTH
         return refused
     if failure is not None:
         verdict = judge_alone(failure, observed.control.ledger.failures, policy, now)
-        return not_before(verdict, world.rejoining[failure.node], now)
+        return hold(not_before(verdict, world.rejoining[failure.node], now), observed, policy, world)
     repair = _repair(observed, generation, stale)
     return hold(repair, observed, policy, world) if repair else _go_on(observed, policy, now, world)
 

@@ -91,13 +91,14 @@ class Restart:
 class Rejoin:
     """Start the launcher of a node again, which ended because of `failure`, after `delay` seconds; all others go on.
 
-    `counts`: whether it is for `recovery.max_restarts`.
+    `counts`: whether it is for `recovery.max_restarts`. `held`: why it could not be started so far.
     """
 
     cause: str
     failure: Failure
     delay: float
     counts: bool = True
+    held: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode, takes_p
 from jobctl.jobspec.deploy.model.stragglers import Straggler
 from jobctl.jobspec.frameworks.failure_patterns import DEFAULT_RULES
 from jobctl.jobspec.plan.recovery import Failure, Recovery
-from jobctl.jobspec.supervise.decisions import Decision, GiveUp, Repair, Restart, Wait, World
+from jobctl.jobspec.supervise.decisions import Decision, GiveUp, Rejoin, Repair, Restart, Wait, World
 from jobctl.jobspec.supervise.failures import SAME_HOST, fails_again, has_run, judge, matching_rule, newest_step
 
 
@@ -31,8 +31,11 @@ def decide_loss(
     runs = bool(open_) and _runs_on(observed, lost)
     moves, without = new_homes(lost, observed, policy.on_host_loss, world)
     lease = generation.lease_limit if generation else timeout
-    patience = 0.0 if moves is None else lease + MARGIN  # a node that can move does so once its lease is over
-    if policy.wait_timeout is not None and world.waited > max(policy.wait_timeout, patience) and not runs:
+    # A node that can move does so once its lease is over, also if hosts that refused it took longer: they are unfit now.
+    patience = 0.0 if moves is None else lease + MARGIN
+    moves_now = moves is not None and not open_ and world.unfit.isdisjoint(moves.values())
+    limit = None if policy.wait_timeout is None or runs or moves_now else max(policy.wait_timeout, patience)
+    if limit is not None and world.waited > limit:
         return GiveUp(f"{words}; waited for longer than `recovery.wait_timeout` ({policy.wait_timeout:g} s)", None)
     if open_ and world.too_few:
         why = "so is half of the job or more, so nobody can tell who is cut off: nothing is moved"
@@ -196,7 +199,7 @@ def hold(verdict: Decision, observed: Observed, policy: Recovery, world: World) 
     What keeps a container from starting may pass: a full disk, an engine, an image that is being repaired.
     """
     refused = refused_nodes(observed, world)
-    if not refused or not isinstance(verdict, Restart | Repair):
+    if not refused or not isinstance(verdict, Restart | Repair | Rejoin):
         return verdict
     if isinstance(verdict, Restart) and (verdict.moves or verdict.without):
         return verdict

@@ -200,7 +200,7 @@ class Supervisor:
 
     def _hold(self, decision: Decision, observed: Observed) -> None:
         """Tell, once, of nodes that are tried again where they could not be started; the job waits for them."""
-        held = decision.held if isinstance(decision, Restart | Repair) else None
+        held = decision.held if isinstance(decision, Restart | Repair | Rejoin) else None
         if held is not None and held != self._held:
             nodes = [node.node for node in observed.members if not node.alive]
             self.recorder.record("waiting", held, lasting=True, nodes=nodes)

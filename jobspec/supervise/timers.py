@@ -7,7 +7,7 @@ from dataclasses import field
 
 from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.records import dataclass
-from jobctl.jobspec.supervise.decisions import Decision, GiveUp, Repair, Restart, Wait
+from jobctl.jobspec.supervise.decisions import Decision, GiveUp, Rejoin, Repair, Restart, Wait
 from jobctl.jobspec.supervise.host_loss import lost_nodes
 
 UNFIT = 600.0  # seconds for which a host that could not take a node comes after all others
@@ -61,7 +61,7 @@ class Waited:
         if current != self.generation:
             self.generation = current
             self.done()
-        held = isinstance(decision, Restart | Repair) and decision.held is not None
+        held = isinstance(decision, Restart | Repair | Rejoin) and decision.held is not None
         waits = held or bool(lost_nodes(observed))
         if waits and not (isinstance(decision, Wait) and decision.runs):
             self.wait(now)

@@ -147,6 +147,13 @@ def test_a_short_wait_keeps_no_node_from_a_spare() -> None:
     assert isinstance(decide(seen, policy, NOW, spare), Wait)
     assert isinstance(decide(seen, policy, NOW, replace(spare, cleared=frozenset({1}))), Restart)
     assert isinstance(decide(seen, policy, NOW, replace(spare, waited=33.0)), GiveUp)
+    # It was tried on s1, slowly and in vain: hosts that are not fit come last.
+    late = replace(spare, cleared=frozenset({1}), free_hosts=("s2", "s1"), waited=99.0)
+    decision = decide(seen, policy, NOW, replace(late, unfit=frozenset({"s1"})))
+    assert isinstance(decision, Restart)
+    assert decision.moves == {1: "s2"}
+    unfit = replace(late, free_hosts=("s1",), unfit=frozenset({"s1"}))
+    assert isinstance(decide(seen, policy, NOW, unfit), GiveUp)
     assert isinstance(decide(seen, policy, NOW, replace(spare, free_hosts=())), GiveUp)
 
 

@@ -159,17 +159,22 @@ def test_a_host_that_only_the_supervisor_does_not_hear_is_waited_for_once_the_ot
     assert len(watch.told("waiting")) == 1
 
 
-def test_a_node_that_begins_again_alone_has_failed_once_however_often_it_is_started(watch: Watch) -> None:
-    """Else its failure would look like one that happens again, which is a bug, and use up `max_restarts`."""
+def alone(watch: Watch) -> None:
+    """Have node 1 fail, which can begin again alone, and whose host does not start it; there is no other one."""
     plan = watch.supervisor.deployer.plan
     assert plan is not None
-    alone = replace(plan.nodes[1], launch=replace(plan.nodes[1].launch, rejoin=3))
-    watch.supervisor.deployer.job.keep_plan(replace(plan, nodes=(plan.nodes[0], alone)))
+    rejoins = replace(plan.nodes[1], launch=replace(plan.nodes[1].launch, rejoin=3))
+    watch.supervisor.deployer.job.keep_plan(replace(plan, nodes=(plan.nodes[0], rejoins)))
     watch.supervisor.deployer.free_hosts = lambda observed: ()  # type: ignore[method-assign]
     watch.world.broken = {"h1": BROKEN}
     failure = failed(at=watch.clock.time, host="h1", exit_code=7, ran=20.0)
     ended = replace(RUNNING.nodes[1], state="failed", launcher=None, failure=failure)
     watch.seen = replace(RUNNING, nodes=(RUNNING.nodes[0], ended))
+
+
+def test_a_node_that_begins_again_alone_has_failed_once_however_often_it_is_started(watch: Watch) -> None:
+    """Else its failure would look like one that happens again, which is a bug, and use up `max_restarts`."""
+    alone(watch)
     watch.look(20.0)
     assert watch.world.done.count("start node 1 on h1") > 2
     watch.world.broken = {}
@@ -178,6 +183,28 @@ def test_a_node_that_begins_again_alone_has_failed_once_however_often_it_is_star
     assert watch.ended == []
     assert [(one.exit_code, one.alone) for one in watch.seen.control.ledger.failures] == [(7, True)]
     assert len(watch.told("failure")) == 1
+
+
+def test_a_node_that_begins_again_alone_is_not_tried_for_ever(watch: Watch) -> None:
+    alone(watch)
+    assert TIMEOUT <= give_up(watch, "h1: no") <= TIMEOUT + 10.0
+    assert len(watch.told("waiting")) == 1
+
+
+def test_a_failure_that_a_start_in_vain_has_hidden_counts(watch: Watch) -> None:
+    """The start has written the report anew: nobody would ever count that failure."""
+    alone(watch)
+    observe, pending = watch.supervisor.deployer.observe, replace(RUNNING.nodes[1], state="pending", launcher=None)
+
+    def seen() -> Any:
+        found = observe()
+        begun = "start node 1 on h1" in watch.world.done
+        return replace(found, nodes=(found.nodes[0], pending)) if begun else found
+
+    watch.supervisor.deployer.observe = watch.feed.observe = seen  # type: ignore[method-assign]
+    watch.look(20.0)
+    assert watch.world.done.count("start node 1 on h1") > 2
+    assert [one.exit_code for one in watch.seen.control.ledger.failures] == [7]
 
 
 def test_a_restart_pauses_once_however_often_it_is_tried(watch: Watch) -> None:
