@@ -17,7 +17,7 @@ from jobctl.jobspec.allocation.orders import UserOrders
 from jobctl.jobspec.allocation.places import Places
 from jobctl.jobspec.allocation.record import Record
 from jobctl.jobspec.allocation.refusals import Refusals
-from jobctl.jobspec.allocation.scheduler import HAND_OVER, Scheduler, SlurmSilent
+from jobctl.jobspec.allocation.scheduler import Scheduler, SlurmSilent, wait_for_end
 from jobctl.jobspec.allocation.size import JobSize
 from jobctl.jobspec.launcher.files import read_json
 from jobctl.jobspec.launcher.processes import boot_time
@@ -301,15 +301,8 @@ class Coordinator:
         self.record.note_job(following)
         if following == self.job_id:  # Slurm ends this script: a code of its own would be the job's
             self.say_farewell()
-            self.wait_for_end()
+            wait_for_end(self.signals)
         return 0
-
-    def wait_for_end(self) -> None:
-        """Wait until Slurm tells this script to end, as it does once it has requeued the job."""
-        self.signals.clear()
-        deadline = time.monotonic() + HAND_OVER
-        while not self.signals and time.monotonic() < deadline:
-            time.sleep(POLL)
 
     def say_farewell(self) -> None:
         """Have all runners leave, each with the answer to its next tick; one that does not hear it ends with its step."""

@@ -20,15 +20,16 @@ HAND_OVER = (
     120.0  # seconds within which Slurm answers that the job goes on, and then within which it ends one that it requeued
 )
 AGAIN = 5.0  # seconds between two tries
+POLL = 0.1
 # Words of Slurm's commands, as the libraries of 22.05 and 24.11 have them, and of Python's, if nobody knows whether a request has
 # reached its controller.
-SILENT = (
+UNANSWERED = (
     *("Unable to contact slurm controller", "timed out", "Zero Bytes were transmitted or received", "in standby mode"),
     *("Communication connection failure", "Communication shutdown failure", "Message send failure"),
     *("Message receive failure", "Connection refused", "Connection reset", "No route to host"),
 )
 # States of a job that waits for its allocation.
-WAITING = ("PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD")
+IN_QUEUE = ("PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD")
 
 
 class SlurmSilent(Exception):
@@ -154,14 +155,14 @@ class Scheduler:
                 continue
             if number == self.job_id and state == "COMPLETING":
                 raise SlurmSilent("Slurm ends job %s, and has not said whether it goes on" % number)
-            if state in WAITING or (number != self.job_id and state != "COMPLETING"):
+            if state in IN_QUEUE or (number != self.job_id and state != "COMPLETING"):
                 return number
         return None
 
     def ask_surely(self, argv: List[str], environ: Optional[dict[str, str]] = None) -> Tuple[str, str]:
         """Run a command of Slurm's, and return the same as `ask`. Raises SlurmSilent if it may have gone well all the same."""
         said, words = self.ask(argv, environ)
-        if any(sign in words for sign in SILENT):
+        if any(sign in words for sign in UNANSWERED):
             raise SlurmSilent(words)
         return said, words
 
@@ -186,3 +187,11 @@ class Scheduler:
             return said, ""
         say("%s: %s" % (" ".join(argv), wrong))
         return said, wrong.splitlines()[-1] if wrong else "%s ended with %d" % (argv[0], done.returncode)
+
+
+def wait_for_end(signals: List[int]) -> None:
+    """Wait until Slurm tells the batch script to end, as it does once it has requeued the job. `signals`: those that come."""
+    signals.clear()
+    deadline = time.monotonic() + HAND_OVER
+    while not signals and time.monotonic() < deadline:
+        time.sleep(POLL)

@@ -252,8 +252,8 @@ def test_a_job_that_slurm_ends_is_not_said_to_go_on(state: str) -> None:
     """Whether somebody has cancelled it or Slurm has requeued it, nobody can tell yet."""
     ends, told = (RUNNING.replace("RUNNING", "COMPLETING"), 0), {"job_id": "7", "reason": "Slurm ends the job"}
     words = "Slurm ends job 7; whether it goes on shows once that is done"
-    assert verdict(look(ends, age=1, state=state, **told)) == ("degraded", words)
-    assert verdict(look(ends, age=1, state="handed-over", **told))[0] == "restarting"
+    assert verdict(look(ends, age=1, state=state, **told)) == ("restarting", words)
+    assert verdict(look(ends, age=1, state="handed-over", **told)) == ("restarting", "Slurm ends the job")
     result = {"phase": "succeeded", "reason": "all ranks have ended well"}
     assert verdict(look(ends, age=1, state="ended", result=result, **told))[0] == "succeeded"
 
