@@ -17,7 +17,7 @@ from jobctl.jobspec.allocation.orders import UserOrders
 from jobctl.jobspec.allocation.places import Places
 from jobctl.jobspec.allocation.record import Record
 from jobctl.jobspec.allocation.refusals import Refusals
-from jobctl.jobspec.allocation.scheduler import Scheduler
+from jobctl.jobspec.allocation.scheduler import Scheduler, SlurmSilent, wait_for_end
 from jobctl.jobspec.allocation.size import JobSize
 from jobctl.jobspec.launcher.files import read_json
 from jobctl.jobspec.launcher.processes import boot_time
@@ -33,7 +33,6 @@ LINGER = 10.0  # seconds that launchers get to hear of the end from each other
 BRIEF = 5.0  # seconds in which an allocation gets nowhere
 IN_VAIN = 3  # such allocations in a row, after which the job has failed
 LEFT = 4 * TICK  # seconds without a tick after which all runners have left that can hear
-HAND_OVER = 120.0  # seconds within which Slurm ends a job that it has requeued
 
 
 class Coordinator:
@@ -285,7 +284,14 @@ class Coordinator:
             words = "%d allocations in a row were over within %g s" % (brief, BRIEF)
             self.record.result("failed", "%s: %s; is `slurm.time` long enough?" % (why["reason"], words), None)
             return 1
-        following, words = self.scheduler.go_on_later()
+        # While Slurm is silent, nobody shall take this script for one that does not answer.
+        self.record.write(state="interrupted", reason=why["reason"])
+        try:
+            following, words = self.scheduler.go_on_later(lambda: signal.SIGTERM in self.signals)
+        except SlurmSilent as error:
+            if signal.SIGTERM in self.signals:
+                return 143  # it ends the job: it may have requeued it
+            following, words = None, str(error)
         if following is None:
             reason = "%s, and the job cannot go on in another allocation: %s" % (why["reason"], words)
             self.record.result("failed", reason, None)
@@ -295,15 +301,8 @@ class Coordinator:
         self.record.note_job(following)
         if following == self.job_id:  # Slurm ends this script: a code of its own would be the job's
             self.say_farewell()
-            self.wait_for_end()
+            wait_for_end(self.signals)
         return 0
-
-    def wait_for_end(self) -> None:
-        """Wait until Slurm tells this script to end, as it does once it has requeued the job."""
-        self.signals.clear()
-        deadline = time.monotonic() + HAND_OVER
-        while not self.signals and time.monotonic() < deadline:
-            time.sleep(POLL)
 
     def say_farewell(self) -> None:
         """Have all runners leave, each with the answer to its next tick; one that does not hear it ends with its step."""

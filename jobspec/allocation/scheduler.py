@@ -5,16 +5,35 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import time
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.allocation.messages import TOKEN, say
 from jobctl.jobspec.allocation.nodelist import expand
 
 if TYPE_CHECKING:
-    from typing import List, Optional, Tuple
+    from typing import Callable, List, Optional, Tuple
 
     from jobctl.jobspec.launcher.files import Json
 ASKED = 30.0  # seconds that Slurm's commands get
+HAND_OVER = (
+    120.0  # seconds within which Slurm answers that the job goes on, and then within which it ends one that it requeued
+)
+AGAIN = 5.0  # seconds between two tries
+POLL = 0.1
+# Words of Slurm's commands, as the libraries of 22.05 and 24.11 have them, and of Python's, if nobody knows whether a request has
+# reached its controller.
+UNANSWERED = (
+    *("Unable to contact slurm controller", "timed out", "Zero Bytes were transmitted or received", "in standby mode"),
+    *("Communication connection failure", "Communication shutdown failure", "Message send failure"),
+    *("Message receive failure", "Connection refused", "Connection reset", "No route to host"),
+)
+# States of a job that waits for its allocation.
+IN_QUEUE = ("PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD")
+
+
+class SlurmSilent(Exception):
+    """Slurm does not say what has become of a request: it may have heard it."""
 
 
 class Scheduler:
@@ -78,23 +97,74 @@ class Scheduler:
         """Return the command that lists the machines of the allocation."""
         return ["squeue", "--noheader", "--jobs=%s" % self.job_id, "--format=%N"]
 
-    def go_on_later(self) -> Tuple[Optional[str], str]:
-        """Have the job go on in another allocation. Return the number of its job, None if it cannot, and what was done."""
+    def go_on_later(self, is_ended: Callable[[], bool] = lambda: False) -> Tuple[Optional[str], str]:
+        """Have the job go on in another allocation. Return the number of its job, None if it cannot, and what was done.
+
+        Raises SlurmSilent if Slurm does not answer within HAND_OVER, or until `is_ended`.
+        """
+        deadline = time.monotonic() + HAND_OVER
+        while True:
+            try:
+                return self.try_to_go_on()
+            except SlurmSilent:
+                if is_ended() or time.monotonic() > deadline:
+                    raise
+            time.sleep(AGAIN)
+
+    def try_to_go_on(self) -> Tuple[Optional[str], str]:
+        """Do the same once. Raises SlurmSilent if Slurm does not answer.
+
+        A request may have arrived though its answer has not: two jobs in the queue would train one after the other.
+        """
         how, words = self.settings["requeue"], "`requeue: off`"
         if how in ("auto", "requeue"):
-            words = self.ask(["scontrol", "requeue", self.job_id])[1]
-            if not words:
-                return self.job_id, "requeued"
+            following = self.following()
+            if following is None:
+                words = self.ask_surely(["scontrol", "requeue", self.job_id])[1]
+                following = None if words else self.job_id
+            if following is not None:
+                return self.done(following)
         if how in ("auto", "chain"):
-            # The job that is submitted has an allocation of its own, of which this one's variables know nothing.
-            kept = [name for name in os.environ if not name.startswith("SLURM_") or name == "SLURM_CONF"]
-            environ = {name: os.environ[name] for name in kept}
-            batch = os.path.join(self.work, "job.sbatch")
-            said, words = self.ask(["sbatch", "--parsable", "--dependency=afterany:%s" % self.job_id, batch], environ)
-            if not words:
-                following = said.partition(";")[0].strip()
-                return following, "submitted again as job %s" % following
+            following = self.following()
+            if following is None:
+                # The job that is submitted has an allocation of its own, of which this one's variables know nothing.
+                kept = [name for name in os.environ if not name.startswith("SLURM_") or name == "SLURM_CONF"]
+                environ = {name: os.environ[name] for name in kept}
+                batch = os.path.join(self.work, "job.sbatch")
+                argv = ["sbatch", "--parsable", "--dependency=afterany:%s" % self.job_id, batch]
+                said, words = self.ask_surely(argv, environ)
+                following = None if words else said.partition(";")[0].strip()
+            if following is not None:
+                return self.done(following)
         return None, words
+
+    def done(self, following: str) -> Tuple[str, str]:
+        """Return the job that goes on, and how that came about."""
+        return following, "requeued" if following == self.job_id else "submitted again as job %s" % following
+
+    def following(self) -> Optional[str]:
+        """Return the job in the queue that goes on after this one, None if there is none. Raises SlurmSilent."""
+        argv = ["squeue", "--noheader", "--user=%d" % os.getuid(), "--name=%s" % self.settings["job"]]
+        said, words = self.ask_surely([*argv, "--format=%i|%T|%k"])
+        if words:
+            raise SlurmSilent(words)  # without the queue, nobody may submit anything
+        for line in said.splitlines():
+            number, _, rest = line.strip().partition("|")
+            state, _, comment = rest.partition("|")
+            if comment != "jobctl %s" % self.work:
+                continue
+            if number == self.job_id and state == "COMPLETING":
+                raise SlurmSilent("Slurm ends job %s, and has not said whether it goes on" % number)
+            if state in IN_QUEUE or (number != self.job_id and state != "COMPLETING"):
+                return number
+        return None
+
+    def ask_surely(self, argv: List[str], environ: Optional[dict[str, str]] = None) -> Tuple[str, str]:
+        """Run a command of Slurm's, and return the same as `ask`. Raises SlurmSilent if it may have gone well all the same."""
+        said, words = self.ask(argv, environ)
+        if any(sign in words for sign in UNANSWERED):
+            raise SlurmSilent(words)
+        return said, words
 
     def ask(self, argv: List[str], environ: Optional[dict[str, str]] = None) -> Tuple[str, str]:
         """Run a command of Slurm's. Return what it said, and what went wrong, nothing if nothing did."""
@@ -110,9 +180,18 @@ class Scheduler:
                 preexec_fn=lambda: signal.signal(signal.SIGTERM, signal.SIG_IGN),
             )
         except (OSError, subprocess.TimeoutExpired) as error:
+            say("%s: %s" % (argv[0], error))
             return "", "%s: %s" % (argv[0], error)
         said, wrong = done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace").strip()
         if done.returncode == 0:
             return said, ""
         say("%s: %s" % (" ".join(argv), wrong))
         return said, wrong.splitlines()[-1] if wrong else "%s ended with %d" % (argv[0], done.returncode)
+
+
+def wait_for_end(signals: List[int]) -> None:
+    """Wait until Slurm tells the batch script to end, as it does once it has requeued the job. `signals`: those that come."""
+    signals.clear()
+    deadline = time.monotonic() + HAND_OVER
+    while not signals and time.monotonic() < deadline:
+        time.sleep(POLL)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from jobctl.jobspec.allocation.messages import MARGIN, say
 from jobctl.jobspec.allocation.record import Record
-from jobctl.jobspec.allocation.scheduler import Scheduler
+from jobctl.jobspec.allocation.scheduler import ASKED, HAND_OVER, Scheduler, SlurmSilent
 from jobctl.jobspec.launcher.files import read_json
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from jobctl.jobspec.launcher.files import Json
 PATIENCE = 3.0  # seconds beyond the end of leases before Slurm is asked
 ASK_AGAIN = 5.0  # seconds between two questions
-TAKEN = 60.0  # seconds that another node runner gets for what it has begun
+TAKEN = HAND_OVER + 5 * ASKED  # seconds that another node runner gets for what it has begun
 
 
 class Succession:
@@ -68,7 +68,11 @@ class Succession:
             return
         record.fields.update(told, by=record.me)
         lost = "%s, the machine of the batch script, is lost" % self.home
-        following, words = self.scheduler.go_on_later()
+        try:
+            following, words = self.scheduler.go_on_later()
+        except SlurmSilent as error:
+            say("%s, and Slurm does not say whether the job goes on: %s" % (lost, error))
+            return  # the next turn asks again
         if following is None:
             record.result("failed", "%s, and the job cannot go on in another allocation: %s" % (lost, words), None)
         else:

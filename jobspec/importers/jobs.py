@@ -82,8 +82,9 @@ def import_command(argv: Sequence[str], context: ImportContext) -> Found:
 
 def import_text(text: str, context: ImportContext) -> Found:
     """Return the job that a script, a list of variables, or a manifest starts. Raises ImportProblem."""
-    _refuse_other_files(text)
-    if match := _MANIFEST.search(text):
+    yaml = _is_yaml(text)
+    _refuse_other_files(text, yaml=yaml)
+    if yaml and (match := _MANIFEST.search(text)):
         return _by_manifest(manifest.read(text, text.count("\n", 0, match.end()) + 1), context)
     listed = read_list(text)
     if listed is not None:
@@ -120,15 +121,23 @@ def _by_manifest(found: manifest.ManifestJob, context: ImportContext) -> Found:
 _MANIFEST = re.compile(r"^\s*[\"']?apiVersion[\"']?\s*:", re.MULTILINE)
 _SPEC = re.compile(r"^framework\s*:", re.MULTILINE)
 _COMPOSE = re.compile(r"^services\s*:", re.MULTILINE)
+_NO_CONTENT = re.compile(r"\s*(#.*)?")
+_BEGINS_YAML = re.compile(r"\s*([{%-]|[\"']?[\w./-]+[\"']?\s*:(\s|$))")
 
 
-def _refuse_other_files(text: str) -> None:
+def _is_yaml(text: str) -> bool:
+    """Say whether a text can be YAML, by its first line with content; a script may have a manifest in a heredoc."""
+    first = next((line for line in text.splitlines() if not _NO_CONTENT.fullmatch(line)), "")
+    return not text.startswith("#!") and _BEGINS_YAML.match(first) is not None
+
+
+def _refuse_other_files(text: str, *, yaml: bool) -> None:
     if not text.strip():
         raise ImportProblem("there is nothing in it", "a launch command, a script or a list of variables is imported")
-    if match := _SPEC.search(text):
+    if yaml and (match := _SPEC.search(text)):
         line = text.count("\n", 0, match.start()) + 1
         raise ImportProblem("this is a job spec already", "`jobctl validate` checks it", line)
-    if match := _COMPOSE.search(text):
+    if yaml and (match := _COMPOSE.search(text)):
         line = text.count("\n", 0, match.start()) + 1
         hint = "import the command of its service: jobctl import -- COMMAND"
         raise ImportProblem("a compose file cannot be imported", hint, line)

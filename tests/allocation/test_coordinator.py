@@ -62,7 +62,7 @@ class PlayedAllocation:
         self.started.append(",".join(hosts))
         return SimpleNamespace(poll=lambda: 0, terminate=lambda: None)
 
-    def go_on(self) -> tuple[str, str]:
+    def go_on(self, is_ended: object = None) -> tuple[str, str]:
         return "8", "submitted again as job 8"
 
     def hear(self, *hosts: str, address: str = "127.0.0.1", port: int = 9) -> None:

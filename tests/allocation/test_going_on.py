@@ -31,7 +31,10 @@ def allocation(work: Path, seconds: float, step: int | None = None, following: s
         started=100.0,
         generations=Generations(str(work), "7"),
         record=Record(str(work), {"SLURM_JOB_ID": "7"}),
-        scheduler=SimpleNamespace(go_on_later=lambda: (following, "submitted" if following else "`requeue: off`")),
+        scheduler=SimpleNamespace(
+            go_on_later=lambda is_ended: (following, "submitted" if following else "`requeue: off`")
+        ),
+        signals=[],
     )
     Coordinator.go_on_later(coordinator, {"reason": WHY, "since": 100.0 + seconds})
     written: dict[str, Any] = json.loads((work / "run" / "allocation.json").read_text())

@@ -29,11 +29,11 @@ class PlayedAllocation(SlurmAllocation):
 
     def answer(self, *, ask: bool) -> SlurmLook:
         self.asked.append(ask)
-        running = {"at": 100.0, "state": "running", "job_id": "7"} if self.entry and self.entry.runs else {}
-        found = SlurmLook("7", 101.0, files={ALLOCATION: running}, there=True)
+        running = {"state": "running", "job_id": "7"} if self.entry and self.entry.runs else {}
+        found = SlurmLook("7", 101.0, files={ALLOCATION: running}, there=True, age=1.0)
         if not ask:
             return found
-        return SlurmLook("7", 101.0, self.entry, self.problem, asked=True, files=found.files, there=True)
+        return SlurmLook("7", 101.0, self.entry, self.problem, asked=True, files=found.files, there=True, age=1.0)
 
     def place(self, job_id: str) -> QueuePlace:
         self.placed.append(job_id)
@@ -88,3 +88,21 @@ def test_where_a_job_stands_in_the_queue_is_asked_seldom_and_may_stay_unknown(
     allocation.entry = QueueEntry("7", "RUNNING")
     now[0] += 16.0
     assert (position(), len(allocation.placed)) == (None, 2)
+
+
+@pytest.mark.parametrize(("age", "cancelled"), [(1.0, []), (3600.0, ["7"])])
+def test_a_batch_script_that_ends_with_a_result_is_not_cancelled(
+    age: float, cancelled: list[str], tmp_path: Path
+) -> None:
+    """Whatever the clock of its machine says: cancelled, the job would count as such."""
+    files = {ALLOCATION: {"state": "ended", "job_id": "7", "result": {"phase": "succeeded", "at": 9e9 - age}}}
+    looks = [
+        SlurmLook("7", 101.0, QueueEntry("7", state), asked=True, files=files, there=True, age=age)
+        for state in ("RUNNING", "RUNNING", "COMPLETED")
+    ]
+    allocation = PlayedAllocation(tmp_path, None)
+    asked = list[str]()
+    told: Any = SimpleNamespace(look=lambda ask: looks.pop(0), cancel=asked.append, name="login")
+    allocation.login = told
+    allocation.cancel(5.0)
+    assert asked == cancelled

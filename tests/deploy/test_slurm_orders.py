@@ -42,9 +42,9 @@ class OrderedAllocation(SlurmAllocation):
 
     def answer(self, *, ask: bool) -> SlurmLook:
         start = {"began": 1.0, "followed": self.left if self.notes else "restart-0"}
-        allocation = {"at": 100.0, "state": self.state, "job_id": "7"}
+        allocation = {"state": self.state, "job_id": "7"}
         files = {PurePosixPath("run/allocation.json"): allocation, PurePosixPath("run/start.json"): start}
-        return SlurmLook("7", 101.0, QueueEntry("7", "RUNNING"), asked=True, files=files, there=True)
+        return SlurmLook("7", 101.0, QueueEntry("7", "RUNNING"), asked=True, files=files, there=True, age=1.0)
 
 
 @pytest.fixture

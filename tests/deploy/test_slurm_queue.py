@@ -35,10 +35,11 @@ def look(
     scontrol: tuple[str, int] | None = None,
     sacct: tuple[str, int] | None = None,
     known: str = "7",
+    age: int | None = None,
     **allocation: Any,
 ) -> Any:
     """A job as it looks after Slurm's commands have said this, and a coordinator has written that."""
-    text = f"== known\n{NOW} {known}\n== 0\n"
+    text = f"== known\n{NOW} {known}\n== 0\n== age\n{'' if age is None else age}\n== 0\n"
     for name, said in (("squeue", squeue), ("scontrol", scontrol), ("sacct", sacct)):
         if said is not None:
             text += f"== {name}\n{said[0]}\n\n== {said[1]}\n"
@@ -139,7 +140,7 @@ def test_where_slurm_does_not_answer_nothing_is_known() -> None:
 
 def test_a_job_that_slurm_has_forgotten_ended_as_its_coordinator_says() -> None:
     result = {"phase": "failed", "reason": "rank 1 exited with code 3", "at": NOW, "exit_code": 3}
-    gone = look(("", 0), (UNKNOWN, 1), job_id="7", state="ended", at=NOW - 9000, result=result)
+    gone = look(("", 0), (UNKNOWN, 1), job_id="7", state="ended", age=9000, result=result)
     assert verdict(gone) == ("failed", "rank 1 exited with code 3")
     assert verdict(look(("", 0), (UNKNOWN, 1), ("7|TIMEOUT|0:0", 0)))[0] == "failed"
     assert verdict(look(("", 0), (UNKNOWN, 1))) == (
@@ -151,7 +152,7 @@ def test_a_job_that_slurm_has_forgotten_ended_as_its_coordinator_says() -> None:
 
 def test_a_coordinator_that_writes_proves_that_the_job_runs() -> None:
     nodes = {"0": {"host": "s1", "heard": True, "runs": True}}
-    alive = look(("", 0), (UNKNOWN, 1), job_id="7", state="running", at=NOW - 1, nodes=nodes, result=None)
+    alive = look(("", 0), (UNKNOWN, 1), job_id="7", state="running", age=1, nodes=nodes, result=None)
     assert verdict(alive)[0] == "starting"
 
 
@@ -213,14 +214,14 @@ def test_texts_of_slurm_24_11() -> None:
 
 def test_while_the_controller_is_down_nodes_are_as_the_coordinator_says() -> None:
     nodes = {"0": {"host": "s1", "heard": False, "runs": True, "ended": None}}
-    seen = look((SILENT, 1), job_id="7", state="running", at=NOW - 1, nodes=nodes, result=None)
+    seen = look((SILENT, 1), job_id="7", state="running", age=1, nodes=nodes, result=None)
     (node,) = observed_job(seen, None).nodes
     assert (seen.problem, node.state, node.host) == (SILENT, "lost", "s1")
 
 
 def test_a_node_that_its_machine_cannot_start_waits_and_says_why() -> None:
     nodes = {"0": {"host": "s1", "heard": True, "runs": False, "ended": None, "refused": "Error: no such device"}}
-    seen = look((RUNNING, 0), job_id="7", state="running", at=NOW - 1, nodes=nodes, result=None)
+    seen = look((RUNNING, 0), job_id="7", state="running", age=1, nodes=nodes, result=None)
     (node,) = observed_job(seen, None).nodes
     words = "s1 cannot start it: Error: no such device"
     assert (node.state, node.reason, verdict(seen)) == ("pending", words, ("starting", f"node 0: {words}"))
@@ -228,7 +229,7 @@ def test_a_node_that_its_machine_cannot_start_waits_and_says_why() -> None:
 
 def test_what_has_ended_before_a_generation_begins_is_no_running_node() -> None:
     nodes = {"0": {"host": "s1", "heard": True, "runs": True, "ended": None}}
-    seen = look((RUNNING, 0), job_id="7", state="running", at=NOW - 1, nodes=nodes, result=None)
+    seen = look((RUNNING, 0), job_id="7", state="running", age=1, nodes=nodes, result=None)
     first = first_generation(planned(SPEC, "slurm"))
     for number, expected in ((1, "running"), (2, "restarting")):
         control = json.loads(control_json(replace(first, number=number)))
@@ -239,11 +240,22 @@ def test_what_has_ended_before_a_generation_begins_is_no_running_node() -> None:
 
 def test_a_batch_script_that_writes_no_more_is_not_believed() -> None:
     nodes = {"0": {"host": "s1", "heard": True, "runs": True, "ended": None}}
-    seen = look((RUNNING, 0), job_id="7", state="running", at=NOW - 40, nodes=nodes, result=None)
+    seen = look((RUNNING, 0), job_id="7", state="running", age=40, nodes=nodes, result=None)
     assert verdict(seen)[0] == "degraded"
     assert [node.state for node in observed_job(seen, None).nodes] == ["lost"]
-    suspended = look((RUNNING.replace("RUNNING", "SUSPENDED"), 0), job_id="7", state="running", at=NOW - 40)
+    suspended = look((RUNNING.replace("RUNNING", "SUSPENDED"), 0), job_id="7", state="running", age=40)
     assert verdict(suspended) == ("degraded", "job 7 is suspended in Slurm: `scontrol resume` lets it go on")
+
+
+@pytest.mark.parametrize("state", ["running", "interrupted", "starting"])
+def test_a_job_that_slurm_ends_is_not_said_to_go_on(state: str) -> None:
+    """Whether somebody has cancelled it or Slurm has requeued it, nobody can tell yet."""
+    ends, told = (RUNNING.replace("RUNNING", "COMPLETING"), 0), {"job_id": "7", "reason": "Slurm ends the job"}
+    words = "Slurm ends job 7; whether it goes on shows once that is done"
+    assert verdict(look(ends, age=1, state=state, **told)) == ("restarting", words)
+    assert verdict(look(ends, age=1, state="handed-over", **told)) == ("restarting", "Slurm ends the job")
+    result = {"phase": "succeeded", "reason": "all ranks have ended well"}
+    assert verdict(look(ends, age=1, state="ended", result=result, **told))[0] == "succeeded"
 
 
 @pytest.mark.parametrize(

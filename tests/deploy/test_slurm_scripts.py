@@ -38,6 +38,32 @@ def test_files_that_change_while_they_are_read_are_no_error(tmp_path: Path) -> N
     assert (look.known_id, look.allocation, look.there, look.asked) == ("7", {"job_id": "7"}, True, False)
 
 
+@pytest.mark.parametrize("skew", [-3600.0, 3600.0])
+def test_how_old_a_record_is_does_not_hang_on_the_clock_of_this_machine(skew: float, tmp_path: Path) -> None:
+    """That of the batch script's machine may differ: `touch` and `date` here are those of another one."""
+    work, tools = tmp_path / "work", tmp_path / "bin"
+    (work / "run").mkdir(parents=True)
+    tools.mkdir()
+    now = time.time() + skew  # by the clock of the file system
+    record = work / "run" / "allocation.json"
+    record.write_text('{"job_id": "7", "state": "running"}')
+    (tools / "touch").write_text(f'#!/bin/sh\n/usr/bin/touch -d @{now:.0f} "$1"\n')
+    (tools / "touch").chmod(0o755)
+    environ = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"}
+
+    def looked() -> tuple[bool, bool]:
+        argv = SCRIPTS.argv("look", str(work), "tiny", "files")
+        look = read_look(subprocess.run(argv, env=environ, capture_output=True, check=True).stdout, "")
+        return look.is_fresh, look.is_stale
+
+    os.utime(record, (now - 2.0, now - 2.0))
+    assert looked() == (True, False)
+    os.utime(record, (now - 60.0, now - 60.0))
+    assert looked() == (False, True)
+    record.unlink()
+    assert looked() == (False, False)
+
+
 def test_erasing_leaves_the_folder_that_is_not_ours(tmp_path: Path) -> None:
     work = tmp_path / "shared" / ".jobctl" / "tiny"
     (work / "run").mkdir(parents=True)

@@ -226,8 +226,8 @@ class SlurmAllocation:
 
     def _ends_itself(self) -> bool:
         """Say whether the batch script is about to end with a result: cancelled, it would count as cancelled."""
-        result = self._look.allocation.get("result") if self._look else None
-        return isinstance(result, dict) and self._look is not None and self._look.now - result.get("at", 0.0) < KILL
+        look = self._look
+        return look is not None and look.result is not None and look.age is not None and look.age < KILL
 
     def _wait(self, holds: Callable[[SlurmLook], bool], seconds: float) -> None:
         deadline = time.monotonic() + seconds

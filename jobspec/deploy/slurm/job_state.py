@@ -200,6 +200,9 @@ def _running(look: SlurmLook, nodes: Sequence[ObservedNode], number: int) -> tup
     allocation = look.allocation
     if look.entry is not None and look.entry.state == "SUSPENDED":
         return "degraded", f"job {look.entry.job_id} is suspended in Slurm: `scontrol resume` lets it go on"
+    if look.entry is not None and look.entry.state == "COMPLETING" and allocation.get("state") != "handed-over":
+        # `scancel` and a requeue by Slurm look alike until that is over.
+        return "restarting", f"Slurm ends job {look.entry.job_id}; whether it goes on shows once that is done"
     if look.known_id != as_text(allocation.get("job_id")) or allocation.get("state") == "starting":
         return "starting", as_text(allocation.get("reason")) or "its batch script begins"
     if allocation.get("state") in ("handed-over", "interrupted"):

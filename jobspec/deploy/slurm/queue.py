@@ -68,7 +68,8 @@ class SlurmLook:
     """What one look at a job has found.
 
     `entry` is the job in Slurm, None if Slurm knows none. `problem` is why nobody can tell whether it does. `asked` is whether
-    Slurm was asked at all. `now` is the time there. `files` are those of the job's directory, `there` whether there is one.
+    Slurm was asked at all. `now` is the time there, `age` how many seconds ago a coordinator has written, by one clock, None if
+    nobody can tell. `files` are those of the job's directory, `there` whether there is one.
     """
 
     known_id: str | None
@@ -78,6 +79,7 @@ class SlurmLook:
     asked: bool = False
     files: Mapping[PurePosixPath, Json] = field(default_factory=dict)
     there: bool = False
+    age: float | None = None
 
     @property
     def allocation(self) -> Json:
@@ -100,19 +102,17 @@ class SlurmLook:
     @property
     def is_fresh(self) -> bool:
         """Whether a coordinator has written that just now: then the job runs, whatever Slurm says."""
-        at = self.allocation.get("at")
         ended = self.allocation.get("state") in ("ended", "handed-over", "interrupted")
-        return isinstance(at, int | float) and not ended and self.now - at < FRESH
+        return bool(self.allocation) and self.age is not None and not ended and self.age < FRESH
 
     @property
     def is_stale(self) -> bool:
         """Whether a coordinator that ran has not written for so long that its machine must be lost, or hangs."""
-        at = self.allocation.get("at")
-        return self.allocation.get("state") == "running" and isinstance(at, int | float) and self.now - at > STALE
+        return self.allocation.get("state") == "running" and self.age is not None and self.age > STALE
 
 
 FRESH = 10.0  # seconds
-STALE = 30.0  # seconds: the clocks of a login node and of the nodes may differ
+STALE = 30.0  # seconds
 
 
 def read_look(said: bytes, mark: str) -> SlurmLook:
@@ -120,8 +120,10 @@ def read_look(said: bytes, mark: str) -> SlurmLook:
     head, _, packed = said.partition(b"== files\n")
     parts = _parts(head.decode("utf-8", "replace"))
     now, _, known = parts.get("known", ("0", 1))[0].partition(" ")
+    age = parts.get("age", ("", 1))[0]
     files, there = _unpacked(packed)
-    look = SlurmLook(known.strip() or None, float(now), files=files, there=there)
+    written = float(age) if age else None
+    look = SlurmLook(known.strip() or None, float(now), files=files, there=there, age=written)
     if "squeue" not in parts:
         return look
     entry, problem = _entry(parts, mark)

@@ -10,10 +10,18 @@ part() {
   printf '\n== %s\n' "$code"
   return "$code"
 }
-# Whether the job's own program has written down how it is just now. Commands need half a minute to give up on a controller.
-fresh() { [ -n "$(find "$work/run/allocation.json" -newermt '-10 seconds' 2>/dev/null)" ]; }
+# How many seconds ago the job's own program has written down how it is, by the one clock of the file system: that of this
+# machine and that of the program may differ. A file that is opened is the newest one also where names are cached (NFS).
+age() (
+  cd -- "$work/run" && touch clock || exit
+  now=$(stat -Lc %Y /dev/stdin <clock) && written=$(stat -Lc %Y /dev/stdin <allocation.json) && echo $((now - written))
+)
+old=$(age 2>/dev/null)
+# Whether that was just now. Commands need half a minute to give up on a controller.
+fresh() { [ -n "$old" ] && [ "$old" -lt 10 ]; }
 id=$(cat -- "$work/run/job_id" 2>/dev/null)
 echo "== known"; printf '%s %s\n' "$(date +%s)" "$id"; echo "== 0"
+echo "== age"; echo "$old"; echo "== 0"
 if [ "$3" = all ]; then
   if ! part squeue squeue --noheader --user "$(id -un)" --name "$name" --format '%i|%T|%r|%S|%L|%N|%k' && fresh; then
     :

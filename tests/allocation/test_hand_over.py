@@ -1,0 +1,136 @@
+"""How a job gets into another allocation while Slurm's controller is away, or slow: once, and as soon as it is back."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from jobctl.jobspec.allocation import scheduler as module
+from jobctl.jobspec.allocation.coordinator import Coordinator
+from jobctl.jobspec.allocation.generation import Generations
+from jobctl.jobspec.allocation.record import Record
+from jobctl.jobspec.allocation.scheduler import Scheduler, SlurmSilent
+from jobctl.jobspec.allocation.succession import Succession
+
+AWAY = "sbatch: error: Batch job submission failed: Unable to contact slurm controller (connect failure)"
+SLOW = "scontrol: Command '['scontrol', 'requeue', '7']' timed out after 30.0 seconds"
+REFUSED = "Requested operation is presently disabled for job 7"
+
+
+class PlayedSlurm(Scheduler):
+    """Slurm with a queue. `troubles` are what commands say in turn, and whether they do what they are told all the same."""
+
+    def __init__(self, requeue: str = "auto", **troubles: list[tuple[str, bool]]) -> None:
+        super().__init__("/w", {"requeue": requeue, "job": "tiny"}, "7")
+        self.queue = {"7": "RUNNING", "5": "RUNNING"}
+        self.troubles, self.asked = troubles, list[str]()
+
+    def ask(self, argv: list[str], environ: dict[str, str] | None = None) -> tuple[str, str]:
+        command = argv[0]
+        self.asked.append(command)
+        trouble = self.troubles.get(command)
+        words, arrives = trouble.pop(0) if trouble else ("", True)
+        if arrives and command in ("scontrol", "sbatch"):
+            self.queue["7" if command == "scontrol" else f"{len(self.queue) + 6}"] = "PENDING"
+        if words:
+            return "", words
+        if command == "squeue":
+            comments = {number: "jobctl /other" if number == "5" else "jobctl /w" for number in self.queue}
+            return "".join(f"{number}|{self.queue[number]}|{comments[number]}\n" for number in self.queue), ""
+        return f"{max(self.queue)};cluster\n", ""
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "AGAIN", 0.0)
+
+
+def test_a_job_goes_on_once_the_controller_is_back() -> None:
+    slurm = PlayedSlurm(squeue=[(AWAY, False), ("", True)], scontrol=[(AWAY, False)] * 2)
+    assert slurm.go_on_later() == ("7", "requeued")
+    assert slurm.asked == ["squeue", *["squeue", "scontrol"] * 3]
+    slurm = PlayedSlurm("chain", sbatch=[(AWAY, False)] * 3)
+    assert slurm.go_on_later() == ("8", "submitted again as job 8")
+
+
+@pytest.mark.parametrize("how", ["auto", "chain"])
+def test_what_slurm_has_heard_is_not_asked_for_again(how: str) -> None:
+    """The job would train a second time after its end."""
+    command = "scontrol" if how == "auto" else "sbatch"
+    slurm = PlayedSlurm(how, **{command: [(SLOW, True)]})
+    following = "7" if how == "auto" else "8"
+    assert slurm.go_on_later()[0] == following
+    assert slurm.asked == ["squeue", command, "squeue"]
+
+
+def test_a_requeue_that_arrives_late_is_not_followed_by_a_submission() -> None:
+    """The second one is refused, as the job waits already."""
+    slurm = PlayedSlurm(scontrol=[(SLOW, False), ("Job is pending execution for job 7", True)])
+    assert slurm.go_on_later() == ("7", "requeued")
+    assert "sbatch" not in slurm.asked
+
+
+def test_a_refusal_is_final() -> None:
+    slurm = PlayedSlurm(scontrol=[(REFUSED, False)], sbatch=[("Invalid account", False)])
+    assert slurm.go_on_later() == (None, "Invalid account")
+    assert slurm.asked == ["squeue", "scontrol", "squeue", "sbatch"]
+    assert PlayedSlurm("off").go_on_later() == (None, "`requeue: off`")
+
+
+def test_a_job_that_slurm_ends_already_is_not_submitted() -> None:
+    slurm = PlayedSlurm()
+    slurm.queue["7"] = "COMPLETING"
+    with pytest.raises(SlurmSilent, match="Slurm ends job 7"):
+        slurm.go_on_later(lambda: True)
+    assert slurm.asked == ["squeue"]
+
+
+def test_a_command_without_an_answer_may_have_arrived(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    os.mkfifo(tmp_path / "gate")
+    monkeypatch.setattr(module, "ASKED", 0.1)
+    with pytest.raises(SlurmSilent, match="timed out"):
+        Scheduler("/w", {}, "7").ask_surely(["sh", "-c", f'exec cat "{tmp_path}/gate"'])
+
+
+def handed_over(work: Path, signals: list[int]) -> tuple[int, dict[str, Any]]:
+    """Have a coordinator whose Slurm stays silent hand its job over; return its exit code, and what it has written."""
+    (work / "run").mkdir()
+    coordinator: Any = SimpleNamespace(
+        job_id="7",
+        started=100.0,
+        signals=signals,
+        generations=Generations(str(work), "7"),
+        record=Record(str(work), {"SLURM_JOB_ID": "7"}),
+        scheduler=PlayedSlurm(squeue=[(AWAY, False)] * 2),
+    )
+    code = Coordinator.go_on_later(coordinator, {"reason": "the time limit is near", "since": 3700.0})
+    return code, json.loads((work / "run" / "allocation.json").read_text())
+
+
+def test_a_coordinator_gives_up_at_its_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "HAND_OVER", -1.0)
+    code, told = handed_over(tmp_path, [])
+    assert (code, told["result"]["phase"]) == (1, "failed")
+    assert told["result"]["reason"].endswith(f"cannot go on in another allocation: {AWAY}")
+
+
+def test_a_coordinator_that_slurm_ends_meanwhile_leaves_it_to_slurm(tmp_path: Path) -> None:
+    """Its request to requeue the job may have arrived."""
+    code, told = handed_over(tmp_path, [signal.SIGTERM])
+    assert (code, told["state"], told["result"]) == (143, "interrupted", None)
+
+
+def test_a_node_runner_that_slurm_does_not_answer_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next turn asks again: the allocation is there until its time limit."""
+    monkeypatch.setattr(module, "HAND_OVER", -1.0)
+    left: Any = Succession(str(tmp_path), {"host_timeout": 6.0}, {"SLURM_JOB_ID": "7"})
+    left.scheduler, left.home = PlayedSlurm(squeue=[(AWAY, False)]), "s1"
+    left.go_on()
+    assert left.scheduler.asked == ["squeue"]
+    assert not (tmp_path / "run" / "allocation.json").exists()
