@@ -16,9 +16,8 @@ if TYPE_CHECKING:
 
     from jobctl.jobspec.launcher.files import Json
 ASKED = 30.0  # seconds that Slurm's commands get
-HAND_OVER = (
-    120.0  # seconds within which Slurm answers that the job goes on, and then within which it ends one that it requeued
-)
+# Seconds within which Slurm answers that the job goes on, and then within which it ends one that it requeued.
+HAND_OVER = 120.0
 AGAIN = 5.0  # seconds between two tries
 POLL = 0.1
 # Words of Slurm's commands, as the libraries of 22.05 and 24.11 have them, and of Python's, if nobody knows whether a request has
