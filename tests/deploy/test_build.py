@@ -19,7 +19,7 @@ import pytest
 
 from jobctl.jobspec.deploy.host import image_build
 from jobctl.jobspec.deploy.host.image_build import build_image, registries
-from jobctl.jobspec.deploy.model.errors import HostError
+from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.store.build_context import context_of
 from jobctl.jobspec.deploy.store.dockerfile import needs_buildkit
 from jobctl.jobspec.plan.sent import Build
@@ -278,4 +278,20 @@ def test_a_build_with_buildkit_fails(folder: Path, tmp_path: Path, monkeypatch: 
     client(tmp_path, monkeypatch, "20.10.24", code=3)
     engine: Any = EngineOfSockets([])
     with pytest.raises(HostError, match="#1 built"):
+        build_image(engine, named(folder), "demo", lambda line: None)
+
+
+def test_a_file_that_changes_while_a_build_with_buildkit_gets_it_is_named(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "Dockerfile").write_text("FROM base:1\nRUN --mount=type=cache,target=/c make\n")
+    client(tmp_path, monkeypatch, "20.10.24", code=3)
+
+    def breaks(context: Any) -> Iterator[bytes]:
+        yield b"begin"
+        raise DeployError("run.sh was changed")
+
+    monkeypatch.setattr(image_build, "packed", breaks)
+    engine: Any = EngineOfSockets([])
+    with pytest.raises(DeployError, match=r"^run.sh was changed$"):
         build_image(engine, named(folder), "demo", lambda line: None)

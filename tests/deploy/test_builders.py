@@ -111,6 +111,22 @@ def test_an_image_that_was_built_for_other_hosts_is_built_again(
     assert [job.engine.removed for job in fleet.host_jobs.values()] == [[], [], ["demo:1"]]
 
 
+@pytest.mark.parametrize(("code", "shown"), [("engine-refused", "build-processor"), ("docker-down", "docker-down")])
+def test_an_image_for_another_processor_that_containers_use(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, built: list[str], code: str, shown: str
+) -> None:
+    fleet = fleet_of(monkeypatch, {"localhost"}, local=True, processor="aarch64")
+
+    def refuse(image: str, noprune: bool) -> None:
+        raise HostError("localhost", code, "its engine refuses: container 1 uses it")
+
+    fleet.host_jobs["localhost"].engine.remove_image = refuse
+    with pytest.raises(HostError, match="container 1 uses it") as failed:
+        building.build(fleet, plan_with(folder), lambda line: None)
+    assert (failed.value.code, "`jobctl down demo`" in str(failed.value.hint)) == (shown, shown == "build-processor")
+    assert built == []
+
+
 def test_an_image_that_only_some_hosts_can_use_keeps_its_name(
     folder: Path, monkeypatch: pytest.MonkeyPatch, built: list[str]
 ) -> None:

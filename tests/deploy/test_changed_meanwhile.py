@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +13,7 @@ import pytest
 from jobctl.jobspec.deploy.host.send_code import pack_code
 from jobctl.jobspec.deploy.host.send_data import pack_data
 from jobctl.jobspec.deploy.model.errors import DeployError
-from jobctl.jobspec.deploy.store.code import code_hash
+from jobctl.jobspec.deploy.store.code import _looked_at, code_hash
 from jobctl.jobspec.deploy.store.data import version_of
 from jobctl.jobspec.deploy.transport.local import LocalTransport
 from jobctl.jobspec.plan.sent import Code, Dataset
@@ -54,6 +55,27 @@ def test_code_that_is_edited_meanwhile_gets_no_old_name(root: Path, tmp_path: Pa
     assert (tmp_path / "host" / "code" / str(package.code.version) / "train.py").read_text() == "print(2)\n"
 
 
+def test_another_version_of_the_code_hides_no_edit(root: Path, tmp_path: Path) -> None:
+    """As where a key of `code` has changed: its old value is planned, too."""
+    plan = plan_of(root)
+    assert code_hash(replace(plan, code=replace(plan.code, exclude=("train.py",)))) != plan.code.version
+    (root / "train.py").write_text("print(2)\n")
+    package = pack_code(plan)
+    assert package is not None
+    with pytest.raises(DeployError, match=r"train.py was changed before all of it was sent"):
+        package.send(host(tmp_path))
+
+
+def test_an_edit_is_seen_among_more_files_than_digests_are_kept_of(root: Path, tmp_path: Path) -> None:
+    plan = plan_of(root)
+    (root / "train.py").write_text("print(2)\n")
+    _looked_at.cache_clear()
+    package = pack_code(plan)
+    assert package is not None
+    with pytest.raises(DeployError, match=r"train.py was changed before all of it was sent"):
+        package.send(host(tmp_path))
+
+
 def test_a_log_that_grows_and_a_file_that_comes_keep_no_code_from_hosts(root: Path, tmp_path: Path) -> None:
     """As with `jobctl up > up.log` in the folder of the code."""
     logs = {root / "up.log": "begins\n", root / "large.log": "x" * 2_000_000}
@@ -82,8 +104,40 @@ def test_a_version_of_data_has_the_files_that_named_it(tmp_path: Path) -> None:
     data = Dataset(str(folder), "/data", "images-1")
     data = replace(data, version=version_of(data))
     (folder / "b.bin").write_bytes(b"b")
-    with (folder / "a.bin").open("ab") as grows:
-        grows.write(b"a")
     (package,) = pack_data((data,), nobody)
     package.send(taker)
     assert {path.name: path.stat().st_size for path in there(taker, package).iterdir()} == {"a.bin": 10}
+
+
+@pytest.mark.parametrize("content", [b"b" * 20, b"a" * 11, b"b" * 10, b"a", None])
+def test_data_that_is_rewritten_meanwhile_gets_no_old_name(tmp_path: Path, content: bytes | None) -> None:
+    """Also data that only grew: it cannot be told from a rewrite, since nobody has read what it was."""
+    folder, taker = tmp_path / "images", host_of_data(tmp_path)
+    folder.mkdir()
+    (folder / "a.bin").write_bytes(b"a" * 10)
+    data = Dataset(str(folder), "/data", "images-1")
+    data = replace(data, version=version_of(data))
+    if content is None:
+        (folder / "a.bin").unlink()
+    else:
+        (folder / "a.bin").write_bytes(content)
+        os.utime(folder / "a.bin", (1, 1))
+    (package,) = pack_data((data,), nobody)
+    with pytest.raises(DeployError, match=r"a.bin was changed before all of it was sent"):
+        package.send(taker)
+    assert not there(taker, package).exists()
+
+
+def test_data_that_is_rewritten_while_it_is_sent_gets_no_old_name(tmp_path: Path) -> None:
+    """Even if so many files are looked at that their digests are forgotten."""
+    folder, taker = tmp_path / "images", host_of_data(tmp_path)
+    folder.mkdir()
+    (folder / "a.bin").write_bytes(b"a" * 10)
+    data = Dataset(str(folder), "/data", "images-1")
+    (package,) = pack_data((replace(data, version=version_of(data)),), nobody)
+    assert b"a.bin" in package.known
+    (folder / "a.bin").write_bytes(b"b" * 10)
+    _looked_at.cache_clear()
+    with pytest.raises(DeployError, match=r"a.bin was changed before all of it was sent"):
+        package.send(taker)
+    assert not there(taker, package).exists()

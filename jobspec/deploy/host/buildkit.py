@@ -84,10 +84,14 @@ def _environ(url: str) -> dict[str, str]:
 
 
 def _printed(argv: Sequence[str], environ: Mapping[str, str], context: Iterable[bytes]) -> Iterator[str]:
-    """Run the client with the context as its input, and yield its lines. Raises subprocess.CalledProcessError."""
+    """Run the client with the context as its input, and yield its lines. Raises subprocess.CalledProcessError.
+
+    If that failed because the context broke off, it raises the context's DeployError.
+    """
     streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     with subprocess.Popen(argv, env=environ, preexec_fn=for_child(), **streams) as process:  # type: ignore[call-overload]
-        feeding = threading.Thread(target=_feed, args=(process, context), daemon=True)
+        broken: list[DeployError] = []
+        feeding = threading.Thread(target=_feed, args=(process, context, broken), daemon=True)
         feeding.start()
         try:
             for line in process.stdout:
@@ -98,16 +102,21 @@ def _printed(argv: Sequence[str], environ: Mapping[str, str], context: Iterable[
             process.terminate()
             raise
         feeding.join()
+    if process.returncode and broken:
+        raise broken[0]
     if process.returncode:
         raise subprocess.CalledProcessError(process.returncode, argv[:2])
 
 
-def _feed(process: subprocess.Popen[bytes], context: Iterable[bytes]) -> None:
-    """Write the context to the client's input, for as long as it reads."""
+def _feed(process: subprocess.Popen[bytes], context: Iterable[bytes], broken: list[DeployError]) -> None:
+    """Write the context to the client's input, for as long as it reads; why the context broke off goes into `broken`."""
     assert process.stdin is not None
-    with suppress(OSError, DeployError), process.stdin:  # the client misses the rest of a file that has changed
-        for piece in context:
-            process.stdin.write(piece)
+    with suppress(OSError), process.stdin:
+        try:
+            for piece in context:
+                process.stdin.write(piece)
+        except DeployError as error:  # the client misses the rest
+            broken.append(error)
 
 
 @contextmanager

@@ -10,9 +10,9 @@ from threading import Lock
 from typing import Protocol
 
 from jobctl.jobspec.deploy.host.scripts import SCRIPTS
-from jobctl.jobspec.deploy.host.tar import Tar, known_of, pieces_of
+from jobctl.jobspec.deploy.host.tar import Tar, changed, known_of, pieces_of
 from jobctl.jobspec.deploy.model.errors import HostError
-from jobctl.jobspec.deploy.store.code import kind_of
+from jobctl.jobspec.deploy.store.code import File, kind_of
 from jobctl.jobspec.deploy.store.data import DataFile, described, files_to_send, version_from
 from jobctl.jobspec.deploy.transport.base import TIMEOUT, Result, Transport
 from jobctl.jobspec.deploy.transport.streaming import streamed
@@ -68,10 +68,14 @@ class FolderHere:
 
     @property
     def known(self) -> dict[bytes, tuple[int, str]]:
-        """Kind and SHA-256 of each plain file, by its name."""
+        """Kind and SHA-256 of each plain file, by its name. Raises DeployError if one was changed since it was listed."""
         with self._lock:
             if self._known is None:
-                self._known = known_of(self._files)
+                known = known_of(self._files)
+                # Only now: what was read before is that of the version, and what is read later is compared with it.
+                for file in self._files:
+                    _refuse_changed(file)
+                self._known = known
             return self._known
 
     def digest_of_first(self, name: bytes, size: int) -> str:
@@ -89,6 +93,19 @@ class FolderHere:
 
     def _path(self, name: bytes) -> Path:
         return Path(self._folder, os.fsdecode(name))
+
+
+def _refuse_changed(file: File) -> None:
+    """Raise DeployError if a file is another than when it was listed: its size and time are what named the version."""
+    if file.is_link:
+        return
+    listed = file.info
+    try:
+        now = os.lstat(file.path)
+    except OSError as error:
+        raise changed(file) from error
+    if (now.st_ino, now.st_size, now.st_mtime_ns) != (listed.st_ino, listed.st_size, listed.st_mtime_ns):
+        raise changed(file)
 
 
 class FolderOnHost:

@@ -70,7 +70,12 @@ def _as_listed(file: File) -> Iterator[bytes]:
         digest.update(piece)
         yield piece
     if digest.hexdigest() != digest_of(file):
-        raise DeployError(f"{file.path} was changed before all of it was sent", "`jobctl up` again sends it")
+        raise changed(file)
+
+
+def changed(file: File) -> DeployError:
+    """Return the error of a file that is no longer what was listed."""
+    return DeployError(f"{file.path} was changed before all of it was sent", "`jobctl up` again sends it")
 
 
 def pieces_of(path: Path, start: int, size: int) -> Iterator[bytes]:

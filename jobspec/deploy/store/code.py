@@ -65,6 +65,8 @@ class File:
     path: Path
     name: str
     info: os.stat_result = field(compare=False)
+    # The digest of its content, once that was read: what is sent is compared with it, however many files there are.
+    digests: list[str | None] = field(default_factory=list, compare=False, repr=False)
 
     @property
     def is_link(self) -> bool:
@@ -125,19 +127,18 @@ class CodeSelection:
 
 
 class Listings:
-    """Which files the last version of each folder was made of: these are sent under its name, whatever has changed since."""
+    """Which files the versions of each folder were made of: these are sent under that name, whatever has changed since."""
 
     def __init__(self) -> None:
-        self._last: dict[str, tuple[str, tuple[File, ...]]] = {}
+        self._known: dict[tuple[str, str | None], tuple[File, ...]] = {}
 
     def note(self, folder: str, version: str, files: tuple[File, ...]) -> None:
         """Take note of a version that was just made."""
-        self._last[folder] = version, files
+        self._known[folder, version] = files
 
     def files(self, folder: str, version: str | None) -> tuple[File, ...] | None:
-        """Return the files of a version, None if it is not the last one that this process has made."""
-        last, files = self._last.get(folder, ("", ()))
-        return files if last == version else None
+        """Return the files of a version, None if it is not one that this process has made."""
+        return self._known.get((folder, version))
 
 
 _LISTINGS = Listings()
@@ -322,7 +323,11 @@ def digest_of(file: File, *, read: bool = True) -> str | None:
             return None
     if info.st_size > _WHOLE and not read:
         return f"{info.st_size} {info.st_mtime_ns}"
-    return _looked_at(str(file.path), info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns)[0]
+    if not file.digests:
+        file.digests.append(
+            _looked_at(str(file.path), info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns)[0]
+        )
+    return file.digests[0]
 
 
 def _nature(file: File) -> str | None:

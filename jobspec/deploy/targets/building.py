@@ -31,13 +31,27 @@ def build(fleet: HostFleet, plan: Plan, say: Callable[[str], None]) -> None:
             raise other
         else:  # built for other hosts: these would get it from there
             say(f"{name} has {made.image} for another processor: it loses that name")
-            remove_name(sources.engine_of(name), made.image)
+            _free_name(sources.engine_of(name), plan, made.image)
     if not is_there:
         engine = _builder(fleet, made)
         build_image(engine, made, plan.job, say)
         if (other := _for_another(processors, engine, made.image)) is not None:
             remove_name(engine, made.image)
             raise other
+
+
+def _free_name(engine: Engine, plan: Plan, image: str) -> None:
+    """Take its name away from an image that is for another processor. Raises HostError, also if containers use it."""
+    try:
+        remove_name(engine, image)
+    except HostError as error:
+        if error.code != "engine-refused":
+            raise
+        message = (
+            f"its {image} is for another processor than the hosts have, and containers there use it: {error.cause}"
+        )
+        hint = f"`jobctl down {plan.job}` first, or remove those containers"
+        raise HostError(error.host, "build-processor", message, hint) from error
 
 
 # What `docker info` calls a processor, as images call it.
