@@ -239,8 +239,14 @@ class HostJob:
             put(self.transport, str(path), json.dumps(launching(report or {}, reason)).encode(), 0o644)
 
     def renew_results(self, version: str) -> None:
-        """Give a version of the code that is about to run what others have written into output files since it was sent."""
-        self.transport.run(SCRIPTS.argv("renew_results", str(self.work), version), timeout=STARTING)
+        """Give a version of the code that is about to run what others have written into output files since it was sent.
+
+        Tell of what cannot be copied: it stays in the version that has it.
+        """
+        argv = SCRIPTS.argv("renew_results", str(self.work), version)
+        result = self.transport.run(argv, timeout=STARTING)
+        if result.err:
+            self.tell(f"{self.host.name} goes on with older output files: {result.words}")
 
     def start(self, node: int, image: str | None = None) -> None:
         """Start the container of `node` as its artefact says; one that runs from the same artefact stays.

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Copies files of `outputs` in the work directory $1 into version $2 of the code where another version has a newer one: that has
-# run since version $2 was sent. In a folder that `give` shares, the containers' group may write them. Prints nothing.
+# run since version $2 was sent. In a folder that `give` shares, the containers' group may write them. Prints on
+# stderr what cannot be copied.
 cd -- "$1" 2>/dev/null && [ -d "code/$2" ] || exit 0
 # shellcheck source=leaves.sh
 . ./leaves.sh

@@ -2,7 +2,8 @@
 # Makes version $2 below $1 from files of version $3, named by the first $4 bytes of stdin, and the tar behind them of $5
 # bytes; or, after $6 bytes of digests that sha256sum checks, more tars of any size. It has its name when it is whole. Older
 # versions than $3 are removed, but for those that may run: an artefact or the ledger names them. Of the other arguments $7
-# are folders to make, the rest files that version $3 may have written, and this one keeps. Prints nothing.
+# are folders to make, the rest files that version $3 may have written, and this one keeps: it fails if it cannot copy one,
+# and an older version goes on that has one which the user cannot read. Prints nothing.
 set -eu; umask 022
 top=$1 version=$2 base=$3 names=$4 size=$5 sums=$6 folders=$7; shift 7
 mkdir -p -- "$top"; cd -- "$top"
@@ -24,7 +25,12 @@ while [ "$folders" -gt 0 ]; do mkdir -p -- "$new/files/$1"; shift; folders=$((fo
 for path do
   printf '%s\0' "$path" >> "$new/results"
   if [ -n "$base" ] && [ -f "$base/$path" ] && mkdir -p -- "$(dirname -- "$new/files/$path")"; then
-    if cp -p -- "$base/$path" "$new/result"; then mv -f -- "$new/result" "$new/files/$path"; fi # half a copy would be the newest
+    if cp -p -- "$base/$path" "$new/result"; then # half a copy would be the newest
+      mv -f -- "$new/result" "$new/files/$path"
+    elif [ -f "$base/$path" ]; then # else it was removed meanwhile
+      [ -r "$base/$path" ] || echo "\`sudo chmod a+r '$top/$base/$path'\` there makes it readable" >&2
+      exit 1
+    fi
   fi
 done
 mv -f -- "$new/results" "$top/../.results"
@@ -33,5 +39,6 @@ for old in *; do
   case $old in "$version"|"$base") continue ;; esac
   grep -qs -- "code/$old" ../compose.yaml ../*.sh && continue
   grep -qs -- "\"code\": \"$old\"" ../run/ledger.json && continue
+  for path do [ ! -f "$old/$path" ] || [ -r "$old/$path" ] || continue 2; done # no other version may have it
   rm -rf -- "$old" 2>/dev/null || :
 done
