@@ -104,7 +104,7 @@ def _refuse_changed(file: File) -> None:
         now = os.lstat(file.path)
     except OSError as error:
         raise changed(file) from error
-    if (now.st_ino, now.st_size, now.st_mtime_ns) != (listed.st_ino, listed.st_size, listed.st_mtime_ns):
+    if (now.st_size, now.st_mtime_ns) != (listed.st_size, listed.st_mtime_ns):
         raise changed(file)
 
 
