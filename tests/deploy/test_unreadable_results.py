@@ -53,8 +53,8 @@ def test_a_version_with_an_output_file_that_cannot_be_read_is_not_removed(top: P
 def test_a_node_that_goes_on_with_an_older_output_file_tells_so(tmp_path: Path) -> None:
     told: list[str] = []
     answers = [
-        Result(0, b"", b"cp: cannot open 'code/v1/model.pt' for reading: Permission denied\n"),
-        Result(0, b"", b""),
+        Result(123, b"", b"cp: cannot open 'code/v1/model.pt' for reading: Permission denied\n"),
+        Result(0, b"", b"sh: warning: setlocale: LC_ALL: cannot change locale\n"),
     ]
     transport = SimpleNamespace(run=lambda argv, **how: answers.pop(0))
     job: Any = SimpleNamespace(transport=transport, work=tmp_path, host=SimpleNamespace(name="h0"), tell=told.append)
