@@ -14,7 +14,7 @@ import pytest
 from jobctl.jobspec.deploy.store.processes import start_ticks
 from tests.tools.etcd import etcd
 from tests.tools.frameworks import Name, python_of
-from tests.tools.paddlescripts import COLLECTIVE, ENDING, REGROUPING, SERVED
+from tests.tools.paddlescripts import COLLECTIVE, ENDING, SERVED
 
 SPEC = """\
 name: {name}
@@ -200,16 +200,15 @@ for step in range(100000):
 def test_elastic_processes_and_nodes_join_again(start: Any, eventually: Any, tmp_path: Path) -> None:
     """Paddle's launchers regroup by themselves through etcd; one that dies is started again, and joins them.
 
-    The ranks are light ones. Those of the real Paddle regroup in tests/fleet.
     Another job in that etcd, whose name begins with this one's, does not notice; nor do proxies.
     """
     with etcd(tmp_path / "etcd") as cluster:
         more = f"etcd: {{endpoints: {cluster.endpoints}}}\nrecovery: {{max_restarts: 9}}\n"
-        jobs = start("paddle", REGROUPING, more, steps=100000, delay=0.05, name="p10")
+        jobs = start("paddle", COLLECTIVE, more, steps=100000, delay=0.05, name="p10")
         jobs.set(http_proxy="http://10.9.9.9:1")
         (jobs.directory / "count.py").write_text(COUNT)
         jobs.ok("up", UNCHECKED, "--set", "nodes=1", "--set", "devices=cpu", "--set", "script=count.py")
-        start("paddle", REGROUPING, f"{more}paddle: {{elastic_timeout: 10s}}\n", steps=100000, delay=0.05, name="p1")
+        start("paddle", COLLECTIVE, f"{more}paddle: {{elastic_timeout: 10s}}\n", steps=100000, delay=0.05, name="p1")
         jobs.ok("up", "--set", "nodes=1:2", "--set", "devices=cpu", "--take-over")  # p10 writes no checkpoint
         state = eventually(lambda: goes_on(jobs, 0), 240)
         assert state["replicas"] == "2[1:2]"

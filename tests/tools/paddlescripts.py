@@ -30,39 +30,6 @@ while step < int(os.environ["STEPS"]):
     open(os.environ["JOBCTL_PROGRESS_FILE"], "w").write(str(step))
 os.write(1, ("final %d %d %d %s %s\\n" % (rank, world, step, loss.hex(), os.environ["JOBCTL_ROLE_RANK"])).encode())
 """
-# Does what ranks of an elastic job do with the variables that they go by: none makes a step without all others, and each goes
-# on from what rank 0 has saved. In a world of one it trains alone.
-REGROUPING = """\
-import os, socket, time
-me, path = int(os.environ["PADDLE_TRAINER_ID"]), os.environ["JOBCTL_CHECKPOINT_DIR"] + "/state"
-ends = [one.rsplit(":", 1) for one in os.environ["PADDLE_TRAINER_ENDPOINTS"].split(",")]
-assert len(ends) == int(os.environ["PADDLE_TRAINERS_NUM"])
-host, port = ends[me]
-listening, links = socket.create_server((host, int(port))), []
-if me == 0:
-    links = [listening.accept()[0] for _ in ends[1:]]
-while me and not links:
-    try:
-        links = [socket.create_connection((ends[0][0], int(ends[0][1])))]
-    except ConnectionRefusedError:
-        time.sleep(0.05)
-step = int(open(path).read()) if os.path.exists(path) else 0
-while True:
-    time.sleep(float(os.environ["DELAY"]))
-    for link in links:
-        link.sendall(b"%16d" % step)
-    said = [int(link.recv(16, socket.MSG_WAITALL) or b"-1") for link in links]
-    assert set(said) <= {step}, said
-    step += 1
-    if me == 0:
-        with open(path + ".new", "w") as file:
-            file.write(str(step))
-        os.replace(path + ".new", path)
-    for link in links:
-        link.sendall(b".")
-    assert all(link.recv(1) for link in links), "another one has gone"
-    open(os.environ["JOBCTL_PROGRESS_FILE"], "w").write(str(step))
-"""
 # Rank 1 ends while rank 0 does: what C runs at the very end of rank 0, behind all of Paddle's own, removes the file `here`,
 # for which rank 1 waits, and reads until rank 1's end of a pipe is closed. That end has the last number, so it is closed last. (What is registered first runs last.)
 ENDING = """\
