@@ -29,7 +29,7 @@ LONG = (f"host_timeout: {TIMEOUT}s", "host_timeout: 300s")  # change of a job th
 
 # Its state depends on nothing but the step. A lock in the checkpoint directory, which all hosts share here, tells of
 # two that train one node at the same time. It trains until there is no file `hold`, so whatever a test does happens to a
-# job that makes progress, however slow whoever looks on is; `end-0` lets node 0 end all the same.
+# job that makes progress, however slow the test is; `end-0` lets node 0 end all the same.
 TRAIN = f"""\
 import fcntl, math, os, sys, time
 node, kept = os.environ["JOBCTL_NODE"], os.environ["JOBCTL_CHECKPOINT_DIR"]

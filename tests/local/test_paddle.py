@@ -58,7 +58,7 @@ def progress(jobs: Any, generation: int, step: int, role: str = "trainer") -> di
 
 
 def add_hold(jobs: Any, step: int) -> None:
-    """Have all wait at a step until there is a file `go` beside the checkpoint, however slow whoever looks on is."""
+    """Have all wait at a step until there is a file `go` beside the checkpoint, however slow the test is."""
     path = jobs.directory / "job.yaml"
     path.write_text(path.read_text().replace("env: {", f'env: {{HOLD: "{step}", '))
 

@@ -192,7 +192,7 @@ def test_a_node_that_begins_again_alone_is_not_tried_for_ever(watch: Watch) -> N
 
 
 def test_a_failure_that_a_start_in_vain_has_hidden_counts(watch: Watch) -> None:
-    """The start has written the report anew: nobody would ever count that failure."""
+    """The start has overwritten the report, so no later look shows that failure."""
     alone(watch)
     observe, pending = watch.supervisor.deployer.observe, replace(RUNNING.nodes[1], state="pending", launcher=None)
 

@@ -208,7 +208,7 @@ class Fleet(Generic[J]):
                 self._held = None
 
     def check_here(self) -> None:
-        """Raise LockLost if we have lost the lock on this machine, whatever is with hosts."""
+        """Raise LockLost if we have lost the lock on this machine. Hosts are not asked."""
         self._here.check()
 
     def check_lock(self) -> None:
