@@ -7,6 +7,7 @@ import json
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +21,7 @@ import pytest
 from jobctl.jobspec.deploy.check.fitness import probe
 from jobctl.jobspec.deploy.check.fitness.host_values import DIGEST
 from jobctl.jobspec.deploy.check.fitness.measure import FitnessCheck
+from jobctl.jobspec.deploy.check.fitness.network_probe import TcpState, of_tcp, usual_rate
 from jobctl.jobspec.deploy.check.fitness.samples import device_values, sample_of
 from jobctl.jobspec.deploy.check.fitness.session import ProbeSession, probe_source
 from jobctl.jobspec.deploy.check.survey import CheckedHost
@@ -47,6 +49,35 @@ def test_processor_and_memory(session: ProbeSession) -> None:
     assert sample.work * 1e6 >= probe.ROUNDS * sample.workers  # each process did a step at least
     assert sample_of(session.ask("memory", 60, seconds=0.02)["sample"]).work >= probe.BUFFER / 1e9
     assert session.ask("inventory", 60, kind="cpu")["items"]["cores"] == sample.cores
+
+
+def test_what_arrives_after_a_moment_without_data_says_nothing_of_a_link() -> None:
+    """Recorded on a link of 50 Mbit/s whose sender waited for a core between its blocks: Mbit/s, below 0 where it was idle."""
+    recorded = (0, 55, 49, -817, 48, *[-163] * 10, 49, 48, 48)
+    told = [TcpState(0, 0, abs(rate), rate < 0) for rate in recorded]
+    assert usual_rate(told) == 48
+    assert usual_rate([one for one in told if one.idle] + told[1:4]) == 0  # too few
+
+
+def test_the_kernel_tells_whether_a_connection_was_idle() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        sender = socket.create_connection(listener.getsockname())
+        receiver, _ = listener.accept()
+    with sender, receiver:
+        for _ in range(5):  # each comes back before the next is sent
+            sender.sendall(b"x")
+            receiver.sendall(receiver.recv(1))
+            sender.recv(1)
+        assert of_tcp(sender).idle
+        sent, got = threading.Thread(target=sender.sendall, args=(bytes(1 << 26),)), 0
+        sent.start()
+        while got < 1 << 25:
+            got += len(receiver.recv(1 << 16))
+        state = of_tcp(sender)
+        while got < 1 << 26:
+            got += len(receiver.recv(1 << 16))
+        sent.join()
+    assert (state.idle, state.rate > 0, state.sent > 100) == (False, True, True)
 
 
 def test_storage_is_written_read_and_left_as_it_was(session: ProbeSession, tmp_path: Path) -> None:

@@ -13,13 +13,14 @@ import socket
 import struct
 import threading
 import time
-from typing import Any, Callable, Dict, List
+from typing import Any, Callable, Dict, List, NamedTuple
 
 Json = Dict[str, Any]
 PORTS = (20000, 29999)  # that have to be open between hosts of jobs
 BLOCK = 1 << 18  # bytes that are received at once
 CONNECT = 20.0  # seconds in which the other host has to come
 TCP_INFO = 11  # of Linux
+FEW = 4  # rates, with fewer of which a transfer says little of a link
 PATIENCE = 4  # times its seconds that a transfer may take until enough has come
 LISTENERS: Dict[str, socket.socket] = {}
 FACTOR, WORDS = 2654435761, 1024  # of the vectors that hosts add up: FACTOR * (k + 1) * (host + 1), for k < WORDS
@@ -140,12 +141,12 @@ def receive(task: Json) -> Json:
 def send(task: Json) -> Json:
     """Send over several connections until the other host has had enough; return what the kernel tells of it.
 
-    That is how many segments were sent, and how many of them again, and the median of the rates at which data arrived,
-    where there is one connection.
+    That is how many segments were sent, and how many of them again; where there is one connection, the rate at which data
+    arrived (see `usual_rate`), and whether the kernel knows rates at all.
     """
     block, begin = os.urandom(task["block"]), time.monotonic()
     links = [connect(task) for _ in range(task["streams"])]
-    told, rates = [[0, 0, 0] for _ in links], [[0] for _ in links]
+    told: List[List[TcpState]] = [[TcpState(0, 0, 0, True)] for _ in links]  # after each block
     waits, works = [0.0] * len(links), [0.0] * len(links)
 
     def give(number: int) -> None:
@@ -154,30 +155,49 @@ def send(task: Json) -> Json:
         with contextlib.suppress(ConnectionError):  # the other host has had enough
             while time.monotonic() - begin < PATIENCE * task["seconds"] + CONNECT:
                 link.sendall(block)
-                told[number] = of_tcp(link)
-                rates[number].append(told[number][2])
+                told[number].append(of_tcp(link))
         waits[number], works[number] = waited() - still, time.thread_time() - worked
         link.close()
 
     in_threads(len(links), give)
-    again, sent = sum(one[0] for one in told), sum(one[1] for one in told)
-    known = sorted(rate for rate in rates[0] if rate)
-    rate = known[len(known) // 2] if known and len(links) == 1 else 0
-    return {"again": again, "sent": sent, "rate": rate, "waited": max(waits), "worked": max(works)}
+    again, sent = sum(one[-1].again for one in told), sum(one[-1].sent for one in told)
+    rate, tells = usual_rate(told[0]) if len(links) == 1 else 0, any(one.rate for one in told[0])
+    return {"again": again, "sent": sent, "rate": rate, "tells": tells, "waited": max(waits), "worked": max(works)}
 
 
-def of_tcp(link: socket.socket) -> List[int]:
-    """Return how many segments of a connection were lost, how many sent, and at how many bytes a second they arrive now.
+class TcpState(NamedTuple):
+    """What the kernel tells of a connection: zeros where it does not.
 
-    Zeros where the kernel does not tell. What the other host had got already was sent again, but not lost.
+    `again` is how many segments were lost, `sent` how many were sent, `rate` at how many bytes a second they arrived last.
+    `idle` says that the connection had nothing to send meanwhile.
     """
-    found = []
+
+    again: int
+    sent: int
+    rate: int
+    idle: bool
+
+
+def of_tcp(link: socket.socket) -> TcpState:
+    """Return the state of a connection. What the other host had got already was sent again, but not lost."""
+    found, idle = [], True
     with contextlib.suppress(OSError, struct.error):
         info = link.getsockopt(socket.IPPROTO_TCP, TCP_INFO, 256)
+        idle = bool(info[7] & 1)  # tcpi_delivery_rate_app_limited
         for kind, offset in (("=I", 100), ("=I", 136), ("=Q", 160), ("=I", 216)):
             found.append(struct.unpack_from(kind, info, offset)[0])
     again, sent, rate, twice = (*found, 0, 0, 0, 0)[:4]
-    return [max(0, again - twice), sent, rate]
+    return TcpState(max(0, again - twice), sent, rate, idle)
+
+
+def usual_rate(told: List[TcpState]) -> int:
+    """Return the median of the rates at which data arrived while there always was some to send; 0 if they are too few.
+
+    Where a sender waits for a core, its connection is idle. What it sends then arrives at once, as in a first moment any
+    link takes a little. The kernel keeps that rate until there is another one, or a higher one.
+    """
+    known = sorted(one.rate for one in told if one.rate and not one.idle)
+    return known[(len(known) - 1) // 2] if len(known) >= FEW else 0
 
 
 # Adding up over all hosts.

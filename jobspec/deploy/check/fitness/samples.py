@@ -150,11 +150,13 @@ def storage_speed(said: Json, what: str, *, shared: bool) -> float:
 def transfer_speed(receiver: Json, sender: Json, *, shared: bool) -> float:
     """Return at how many Mbit/s data went from one host to another.
 
-    Where cores are shared, TCP knows best: it measures how fast data arrives while there is any on its way, whether or
-    not the two processes have a core. An old kernel does not tell.
+    Where cores are shared, TCP knows best: it measures how fast data arrives while there is any to send, whether or not
+    the two processes have a core. Where the sender had no core so often that TCP does not know either, the clock on the
+    wall counts: the link is that fast at least. An old kernel never tells.
     """
     if shared and float(sender["rate"]) > 0:
         return 8e-6 * float(sender["rate"])
+    shared = shared and not sender["tells"]
     return 8e-6 * float(receiver["bytes"]) / max(transfer_seconds(receiver, sender, shared=shared), 1e-6)
 
 
