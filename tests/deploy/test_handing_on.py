@@ -240,6 +240,14 @@ def test_a_host_without_python_does_not_hold_up_the_others(played: Played, monke
     assert played.loaded() == {"h2": True, "h4": True}
 
 
+@pytest.mark.parametrize(("code", "unable"), [(os.EX_TEMPFAIL, set[str]()), (1, {"h2"})])
+def test_a_host_that_can_take_it_later_is_asked_again(played: Played, code: int, unable: set[str]) -> None:
+    """As a folder of data is for a moment, where a program of an earlier transfer has not ended yet."""
+    played.jobs["h2"].docker = ("sh", "-c", f"exit {code}")
+    transfer = HandingOn("app:1", played.source(), played.jobs)
+    assert (list(transfer.run()), transfer.unable) == (["h2"], unable)
+
+
 def test_a_full_engine_hands_on_all_the_same(played: Played) -> None:
     played.jobs["h2"].docker = ("sh", "-c", "echo no space left on device; exit 1")
     lost = HandingOn("app:1", played.source(), played.jobs).run()

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 INCOMPLETE = "incomplete"  # where the files of a version are until all of them are there
 _WAITING = 300.0  # seconds, more than a command waits for another one that comes no further
-_QUICKER = 75  # exit code: another command has sent something meanwhile
+_QUICKER = os.EX_TEMPFAIL  # 75, exit code: another command has sent something meanwhile
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import queue
 import secrets
 import threading
@@ -257,7 +258,8 @@ class HandingOn:
         if isinstance(loaded := told.get("loaded"), bool):
             host.loaded = loaded
             if not loaded:
-                self.unable.add(host.name)
+                if told.get("code") != os.EX_TEMPFAIL:  # as where a program of an earlier transfer has not ended yet
+                    self.unable.add(host.name)
                 self.lost[host.name] = str(told.get("said") or "its engine refuses it")
         if "lost" in told:
             self._cuts[host.name] = f"{told.get('source') or self.source.name}: {told['lost']}"

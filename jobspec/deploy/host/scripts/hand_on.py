@@ -201,7 +201,7 @@ class Relay:
         if self.kept is not None and (code == 0 or "no space" in said):
             self.kept.remove()
         why = "no room for what comes before its engine takes it" if gone else "its engine takes nothing"
-        self.tell(loaded=code == 0 and not gone, said=said if code >= 0 and not gone else why)
+        self.tell(loaded=code == 0 and not gone, code=code, said=said if code >= 0 and not gone else why)
 
     def _begin(self, argv: list[str], stdin: Any, stderr: int) -> subprocess.Popen[bytes]:
         """Start a command, as the first of a group of its own."""
