@@ -189,7 +189,9 @@ def test_a_host_that_cannot_give_its_engine_all_says_so_and_ends_it(
     monkeypatch.setattr(relay, "tell", lambda **words: said.append(words))
     monkeypatch.setattr(relay.window, "next", gone)
     relay._load()
-    assert said == [{"loaded": False, "said": "no room for what comes before its engine takes it"}]
+    assert said == [
+        {"loaded": False, "code": -signal.SIGKILL, "said": "no room for what comes before its engine takes it"}
+    ]
     promptly(lambda: start_ticks(int(pid.read_text())) is None)
 
 

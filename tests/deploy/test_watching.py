@@ -71,8 +71,8 @@ def followed(host_job: HostJob, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fol
 
 
 def say(host_job: HostJob, **line: Any) -> None:
-    """Write a launcher's line into the pipe, as launchers do."""
-    (feed,) = Path(host_job.work, "run", "feeds").iterdir()
+    """Write a launcher's line into the pipe, as launchers do. The host answers a moment before it has made the pipe."""
+    (feed,) = promptly(lambda: list(Path(host_job.work, "run").glob("feeds/*")))
     text = {"node": 0, "tick": "t1", "generation": FIRST.rendezvous.id, "report": "1.1", "progress": 5, **line}
     handle = os.open(feed, os.O_WRONLY)
     os.write(handle, json.dumps(text).encode() + b"\n")
