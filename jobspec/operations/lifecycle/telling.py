@@ -63,7 +63,7 @@ def tell_now(job: JobDir, reporter: Reporter) -> None:
 
 
 def tell_last(job: JobDir, reporter: Reporter) -> None:
-    """Send what waits before the job is gone, and forget its channels with their secrets."""
+    """Send what waits before the job is gone, and its channels are removed."""
     from jobctl.jobspec.deploy.store.lock import end_holder
 
     if not job.channels.exists():
@@ -74,8 +74,6 @@ def tell_last(job: JobDir, reporter: Reporter) -> None:
     left = _send(job, BRIEF)
     if left:
         reporter.warn(f"{left} could not be delivered, and will not be; `jobctl events` says why")
-    for path in (job.channels, job.outbox, job.outbox_lock):
-        path.unlink(missing_ok=True)
 
 
 def _send(job: JobDir, seconds: float) -> str:
