@@ -7,6 +7,8 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from jobctl.jobspec.operations.errors import PartlyDone
+
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.store.jobdir import JobDir
     from jobctl.jobspec.notify.teller import Teller
@@ -23,14 +25,15 @@ def teller_of(job: JobDir) -> Teller:
 
 
 def start_supervisor(job: JobDir) -> None:
-    """Leave a supervisor behind that outlives this process and its terminal."""
+    """Leave a supervisor behind that outlives this process and its terminal. Raises PartlyDone: the rest is done by then."""
+    from jobctl.jobspec.deploy.model.errors import DeployError
     from jobctl.jobspec.deploy.targets import background
 
-    background.start_supervisor(
-        job,
-        [sys.executable, "-m", "jobctl", "supervise", job.name, "--background"],
-        {**os.environ, "JOBCTL_STATE_DIR": str(job.state)},
-    )
+    argv = [sys.executable, "-m", "jobctl", "supervise", job.name, "--background"]
+    try:
+        background.start_supervisor(job, argv, {**os.environ, "JOBCTL_STATE_DIR": str(job.state)})
+    except DeployError as error:
+        raise PartlyDone(f"job `{job.name}` is as asked, but {error.message}", error.hint) from error
 
 
 def leave_teller(job: JobDir) -> None:
