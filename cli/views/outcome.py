@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from jobctl import console
 from jobctl.jobspec.operations.errors import failures_json
 from jobctl.jobspec.operations.inspect.as_json import status_json
+from jobctl.jobspec.operations.inspect.status import observe
 from jobctl.options import Format
 from jobctl.views.failure import Failed
 from jobctl.views.reporter import Terminal
@@ -139,8 +140,12 @@ def _say_partly(done: Applied) -> None:
 def _nothing_to_do(handle: Handle, *, follow: bool, output: Format) -> int:
     from jobctl.jobspec.deploy.model.observed import phase
 
-    now, _ = phase(handle.observe())
-    console.say(f"job `{handle.job.name}` is {now} as the spec says; nothing to do")
+    observed, name = observe(handle), handle.job.name
+    now, reason = phase(observed)
+    if now == "unknown" or any(not node.reachable for node in observed.members):  # since `up` has looked
+        console.say(f"job `{name}` was as the spec says; nothing to do. By now it is {now}: {reason}")
+    else:
+        console.say(f"job `{name}` is {now} as the spec says; nothing to do")
     if output is Format.json:
         report(handle)
     if follow and now != "succeeded":

@@ -42,6 +42,7 @@ class Scheduler:
         self.work, self.settings, self.job_id = work, settings, job_id
         self.asking: Optional[subprocess.Popen[bytes]] = None  # the command that lists the machines
         self.asked = 0.0  # when it was started
+        self.may_follow = False  # whether anyone may have asked for another allocation already
 
     def start_runners(self, hosts: List[str], each: int, port: int, token: str) -> subprocess.Popen[bytes]:
         """Start `each` node runners on each of `hosts`, in one step that goes on without those that fail."""
@@ -113,13 +114,14 @@ class Scheduler:
     def try_to_go_on(self) -> Tuple[Optional[str], str]:
         """Do the same once. Raises SlurmSilent if Slurm does not answer.
 
-        A request may have arrived though its answer has not: two jobs in the queue would train one after the other.
+        A request may have arrived though its answer has not: two jobs in the queue would train one after the other. So
+        without a look into the queue, only one is sent.
         """
         how, words = self.settings["requeue"], "`requeue: off`"
         if how in ("auto", "requeue"):
             following = self.following()
             if following is None:
-                words = self.ask_surely(["scontrol", "requeue", self.job_id])[1]
+                words = self.request(["scontrol", "requeue", self.job_id])[1]
                 following = None if words else self.job_id
             if following is not None:
                 return self.done(following)
@@ -131,7 +133,7 @@ class Scheduler:
                 environ = {name: os.environ[name] for name in kept}
                 batch = os.path.join(self.work, "job.sbatch")
                 argv = ["sbatch", "--parsable", "--dependency=afterany:%s" % self.job_id, batch]
-                said, words = self.ask_surely(argv, environ)
+                said, words = self.request(argv, environ)
                 following = None if words else said.partition(";")[0].strip()
             if following is not None:
                 return self.done(following)
@@ -142,11 +144,14 @@ class Scheduler:
         return following, "requeued" if following == self.job_id else "submitted again as job %s" % following
 
     def following(self) -> Optional[str]:
-        """Return the job in the queue that goes on after this one, None if there is none. Raises SlurmSilent."""
+        """Return the job in the queue that goes on after this one, None if there is none. Raises SlurmSilent.
+
+        Where nobody may look into the queue, none can be there as long as nobody has asked for one.
+        """
         argv = ["squeue", "--noheader", "--user=%d" % os.getuid(), "--name=%s" % self.settings["job"]]
         said, words = self.ask_surely([*argv, "--format=%i|%T|%k"])
-        if words:
-            raise SlurmSilent(words)  # without the queue, nobody may submit anything
+        if words and self.may_follow:
+            raise SlurmSilent(words)
         for line in said.splitlines():
             number, _, rest = line.strip().partition("|")
             state, _, comment = rest.partition("|")
@@ -157,6 +162,11 @@ class Scheduler:
             if state in IN_QUEUE or (number != self.job_id and state != "COMPLETING"):
                 return number
         return None
+
+    def request(self, argv: List[str], environ: Optional[dict[str, str]] = None) -> Tuple[str, str]:
+        """Ask Slurm for another allocation, and return the same as `ask`. Raises SlurmSilent if it may have gone well all the same."""
+        self.may_follow = True
+        return self.ask_surely(argv, environ)
 
     def ask_surely(self, argv: List[str], environ: Optional[dict[str, str]] = None) -> Tuple[str, str]:
         """Run a command of Slurm's, and return the same as `ask`. Raises SlurmSilent if it may have gone well all the same."""

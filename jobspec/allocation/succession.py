@@ -27,6 +27,7 @@ class Succession:
         self.work, self.settings, self.environ = work, settings, environ
         self.job_id = environ.get("SLURM_JOB_ID", "")
         self.scheduler = Scheduler(work, settings, self.job_id)
+        self.scheduler.may_follow = True  # the batch script may have asked, or another node runner
         self.after = float(settings["host_timeout"]) + MARGIN + PATIENCE
         self.home: Optional[str] = None  # the machine of the batch script
         self.next = 0.0

@@ -20,6 +20,7 @@ from jobctl.jobspec.allocation.succession import Succession
 
 AWAY = "sbatch: error: Batch job submission failed: Unable to contact slurm controller (connect failure)"
 SLOW = "scontrol: Command '['scontrol', 'requeue', '7']' timed out after 30.0 seconds"
+BLIND = "squeue: [Errno 2] No such file or directory: 'squeue'"
 REFUSED = "Requested operation is presently disabled for job 7"
 
 
@@ -83,6 +84,24 @@ def test_a_refusal_is_final() -> None:
     assert PlayedSlurm("off").go_on_later() == (None, "`requeue: off`")
 
 
+@pytest.mark.parametrize(("how", "following"), [("auto", "7"), ("chain", "8")])
+def test_where_nobody_may_look_into_the_queue_a_job_goes_on_at_once(how: str, following: str) -> None:
+    slurm = PlayedSlurm(how, squeue=[(BLIND, False)])
+    assert slurm.go_on_later(lambda: True)[0] == following
+    assert len(slurm.asked) == 2
+
+
+@pytest.mark.parametrize("trouble", [(SLOW, True), (AWAY, False), (REFUSED, False)])
+def test_where_nobody_may_look_into_the_queue_slurm_is_asked_once(trouble: tuple[str, bool]) -> None:
+    """Two jobs would be in the queue if it has done what was asked, or does so later."""
+    ends = iter([False, False, True])
+    slurm = PlayedSlurm(squeue=[(BLIND, False)] * 4, scontrol=[trouble])
+    with pytest.raises(SlurmSilent, match="No such file"):
+        slurm.go_on_later(lambda: next(ends))
+    assert set(slurm.asked) == {"squeue", "scontrol"}
+    assert slurm.asked.count("scontrol") == 1
+
+
 def test_a_job_that_slurm_ends_already_is_not_submitted() -> None:
     slurm = PlayedSlurm()
     slurm.queue["7"] = "COMPLETING"
@@ -134,3 +153,16 @@ def test_a_node_runner_that_slurm_does_not_answer_ends_nothing(tmp_path: Path, m
     left.go_on()
     assert left.scheduler.asked == ["squeue"]
     assert not (tmp_path / "run" / "allocation.json").exists()
+
+
+def test_a_node_runner_submits_nothing_without_a_look_into_the_queue(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The batch script, whose machine is lost, may have done that."""
+    monkeypatch.setattr(module, "HAND_OVER", -1.0)
+    slurm = PlayedSlurm(squeue=[(BLIND, False)])
+    monkeypatch.setattr(Scheduler, "ask", lambda self, argv, environ: slurm.ask(argv))
+    left = Succession(str(tmp_path), {"host_timeout": 6.0, "requeue": "auto", "job": "tiny"}, {"SLURM_JOB_ID": "7"})
+    left.home = "s1"
+    left.go_on()
+    assert slurm.asked == ["squeue"]

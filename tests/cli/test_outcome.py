@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,7 +17,7 @@ from jobctl.jobspec.operations.lifecycle import wait
 from jobctl.jobspec.operations.lifecycle.base import Applied
 from jobctl.options import Format
 from jobctl.views import logs, outcome
-from tests.deploy.test_executor import TWO
+from tests.deploy.test_executor import RUNNING, TWO
 
 NO = DeployError("no")
 
@@ -98,6 +99,38 @@ def test_a_job_that_was_started_on_hosts_that_are_silent_now_has_not_failed(
     done: Any = Applied(TWO, (SimpleNamespace(),), {}, ready=True)  # type: ignore[arg-type]
     assert outcome.finish_up(handle, done, follow=False, output=Format.text) == code
     assert capsys.readouterr().err.splitlines()[0] == said
+
+
+@pytest.mark.parametrize("output", list(Format))
+@pytest.mark.parametrize(
+    ("away", "said"),
+    [
+        ((), "job `a` is running as the spec says; nothing to do"),
+        (("h1",), "job `a` was as the spec says; nothing to do. By now it is degraded: "),
+        (("h0", "h1"), "job `a` was as the spec says; nothing to do. By now it is unknown: h0, h1 cannot be reached"),
+    ],
+)
+def test_hosts_that_go_silent_after_up_has_looked_do_not_make_it_fail(
+    away: tuple[str, ...],
+    said: str,
+    output: Format,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    silent = dict.fromkeys(away, "no answer")
+    nodes = tuple(replace(node, reachable=node.host not in away) for node in RUNNING.nodes)
+    seen = replace(RUNNING, nodes=nodes, unreachable=silent)
+
+    def look() -> Observed:
+        if len(away) == 2:
+            raise AllUnreachable(dict.fromkeys(away, NO), Observed(NOTHING, (), supervised=False, unreachable=silent))
+        return seen
+
+    monkeypatch.setattr(outcome, "status_json", lambda handle: {"job": "a"})
+    handle: Any = SimpleNamespace(job=SimpleNamespace(name="a"), observe=look)
+    done = Applied(TWO, (), {}, ready=True)
+    assert outcome.finish_up(handle, done, follow=False, output=output) == 0
+    assert capsys.readouterr().err.startswith(said)
 
 
 def test_a_restart_that_does_not_begin_is_told_as_json(

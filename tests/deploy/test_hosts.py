@@ -13,6 +13,7 @@ from typing import NoReturn
 
 import pytest
 
+from jobctl.jobspec.deploy.apply.deployer import RuntimeInputs
 from jobctl.jobspec.deploy.apply.reconcile import Step
 from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.model.control import Control, Image, Ledger
@@ -23,6 +24,7 @@ from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.store import lock
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.deploy.store.lock import Locked, LockLost, read_holder
+from jobctl.jobspec.deploy.targets import provision
 from jobctl.jobspec.deploy.targets.hosts import Hosts
 from jobctl.jobspec.deploy.targets.launcher_containers import LauncherContainers
 from jobctl.jobspec.deploy.targets.launchers import Launchers
@@ -189,6 +191,31 @@ def test_secrets_are_taken_from_a_host_that_has_them(hosts: Hosts) -> None:
     assert found.secrets == {"TOKEN": "s3cr3t"}
     hosts.leave_secrets({})
     assert hosts.started_with() is None
+
+
+def test_who_loses_the_lock_as_files_are_sent_does_not_count_as_prepared(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`up` would note it of what another command has proposed meanwhile."""
+
+    def prepare(*_: object) -> tuple[None, dict[str, HostError]]:
+        lock.break_lock(hosts.job.lock)
+        return None, {}
+
+    monkeypatch.setattr(provision, "prepare", prepare)
+    with hosts.lock("up"), pytest.raises(LockLost, match="on this machine"):
+        hosts.prepare(TWO, RuntimeInputs({}, {}))
+
+
+def test_who_has_lost_the_lock_leaves_secrets_as_they_are(hosts: Hosts) -> None:
+    """Another command has brought its own."""
+    look(hosts)
+    hosts.host_jobs["h1"].send_secrets({"TOKEN": "s3cr3t"})
+    with hosts.lock("up"):
+        lock.break_lock(hosts.job.lock)
+        with pytest.raises(LockLost, match="on this machine"):
+            hosts.leave_secrets({})
+    assert hosts.host_jobs["h1"].secrets() == {"TOKEN": "s3cr3t"}
 
 
 def test_the_ledger_is_kept_on_hosts_that_have_a_part(hosts: Hosts) -> None:

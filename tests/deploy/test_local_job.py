@@ -15,6 +15,7 @@ from jobctl.jobspec.deploy.apply.reconcile import Step
 from jobctl.jobspec.deploy.model.control import Control, Ledger, ledger_json
 from jobctl.jobspec.deploy.model.errors import DeployError
 from jobctl.jobspec.deploy.store.jobdir import JobDir
+from jobctl.jobspec.deploy.store.lock import LockLost, break_lock
 from jobctl.jobspec.deploy.store.processes import ARTEFACT_MARK, kill_marked, start_ticks
 from jobctl.jobspec.deploy.targets import local_launchers
 from jobctl.jobspec.deploy.targets.local import Local
@@ -179,3 +180,15 @@ def test_a_launcher_that_is_killed_as_it_starts_is_started_again(local: Local, m
     begun[-1].wait()
     with pytest.raises(DeployError, match="the launcher of node 0 ended with code -9"):
         launchers.check(0)
+
+
+def test_who_has_lost_the_lock_leaves_secrets_as_they_are(local: Local) -> None:
+    """Another command has brought its own."""
+    local.leave_secrets({"TOKEN": "s3cr3t"})
+    with local.lock("up"):
+        break_lock(local.job.lock)
+        with pytest.raises(LockLost, match="on this machine"):
+            local.leave_secrets({})
+    kept = local.started_with()
+    assert kept is not None
+    assert kept.secrets == {"TOKEN": "s3cr3t"}

@@ -62,6 +62,23 @@ def test_a_job_that_starts_has_followed_an_order_once_it_is_noted(tmp_path: Path
     assert clock == [1000.0]
 
 
+def test_an_order_is_followed_though_the_login_node_was_silent_for_a_moment(
+    tmp_path: Path, clock: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To be told that nothing was changed, a person would give it again."""
+    allocation = OrderedAllocation(tmp_path, "starting", notes=True)
+    answers = iter([HostError("login", "unreachable", "no route to host")])
+
+    def look(*, ask: bool) -> SlurmLook:
+        for silent in answers:
+            raise silent
+        return allocation.answer(ask=ask)
+
+    monkeypatch.setattr(allocation.login, "look", look)
+    allocation.order("7", "restart")
+    assert clock[0] > 1000.0
+
+
 @pytest.mark.parametrize(("state", "notes"), [("starting", False), ("running", False), ("running", True)])
 def test_an_order_that_begins_no_generation_is_an_error(
     state: str, notes: bool, tmp_path: Path, clock: list[float]

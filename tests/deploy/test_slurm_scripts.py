@@ -38,6 +38,13 @@ def test_files_that_change_while_they_are_read_are_no_error(tmp_path: Path) -> N
     assert (look.known_id, look.allocation, look.there, look.asked) == ("7", {"job_id": "7"}, True, False)
 
 
+def looked(work: Path, environ: dict[str, str]) -> tuple[bool, bool]:
+    """Look at a job, and say whether its record is fresh, and whether it is stale."""
+    argv = SCRIPTS.argv("look", str(work), "tiny", "files")
+    look = read_look(subprocess.run(argv, env=environ, capture_output=True, check=True).stdout, "")
+    return look.is_fresh, look.is_stale
+
+
 @pytest.mark.parametrize("skew", [-3600.0, 3600.0])
 def test_how_old_a_record_is_does_not_hang_on_the_clock_of_this_machine(skew: float, tmp_path: Path) -> None:
     """That of the batch script's machine may differ: `touch` and `date` here are those of another one."""
@@ -51,17 +58,27 @@ def test_how_old_a_record_is_does_not_hang_on_the_clock_of_this_machine(skew: fl
     (tools / "touch").chmod(0o755)
     environ = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"}
 
-    def looked() -> tuple[bool, bool]:
-        argv = SCRIPTS.argv("look", str(work), "tiny", "files")
-        look = read_look(subprocess.run(argv, env=environ, capture_output=True, check=True).stdout, "")
-        return look.is_fresh, look.is_stale
-
     os.utime(record, (now - 2.0, now - 2.0))
-    assert looked() == (True, False)
+    assert looked(work, environ) == (True, False)
     os.utime(record, (now - 60.0, now - 60.0))
-    assert looked() == (False, True)
+    assert looked(work, environ) == (False, True)
     record.unlink()
-    assert looked() == (False, False)
+    assert looked(work, environ) == (False, False)
+
+
+def test_where_nothing_may_be_written_a_record_is_aged_by_the_clock_of_this_machine(tmp_path: Path) -> None:
+    """As in the directory of another user's job, or of a file system that is mounted read-only."""
+    work, tools = tmp_path / "work", tmp_path / "bin"
+    (work / "run").mkdir(parents=True)
+    tools.mkdir()
+    record = work / "run" / "allocation.json"
+    record.write_text('{"job_id": "7", "state": "running"}')
+    (tools / "touch").write_text('#!/bin/sh\necho "touch: Read-only file system" >&2\nexit 1\n')
+    (tools / "touch").chmod(0o755)
+    environ = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"}
+    assert looked(work, environ) == (True, False)
+    os.utime(record, (time.time() - 60.0,) * 2)
+    assert looked(work, environ) == (False, True)
 
 
 def test_erasing_leaves_the_folder_that_is_not_ours(tmp_path: Path) -> None:

@@ -21,6 +21,8 @@ from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.store import lock
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.deploy.store.past import left_elsewhere
+from jobctl.jobspec.operations.errors import PartlyDone
+from jobctl.jobspec.operations.lifecycle import down
 from jobctl.jobspec.operations.lifecycle.base import JobRequest
 from jobctl.jobspec.operations.lifecycle.down import TakenDown, take_down
 from jobctl.jobspec.operations.reporter import SILENT
@@ -168,9 +170,9 @@ def test_what_the_next_command_writes_stays(tmp_path: Path, monkeypatch: pytest.
         assert (job.job.channels.exists(), lock.read_holder(job.job.lock).get("command")) == (True, "up")
 
 
-@pytest.mark.parametrize("lost", ["events", "take_down"])
+@pytest.mark.parametrize(("lost", "error"), [("events", lock.LockLost), ("take_down", PartlyDone)])
 def test_who_lost_the_lock_on_the_way_forgets_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: str, error: type[Exception]
 ) -> None:
     """It was stopped by Ctrl-Z, say, as it collected; what is known now is what another command has brought up since."""
     job = Job(tmp_path).remembered()
@@ -181,9 +183,30 @@ def test_who_lost_the_lock_on_the_way_forgets_nothing(
         return as_ever(*of)
 
     monkeypatch.setattr(job, lost, lose)
-    with pytest.raises(lock.LockLost):
+    with pytest.raises(error, match="the lock on this machine was lost"):
         job.down(*ALL)
     assert (job.job.about() is None, job.homes == set()) == (False, lost == "take_down")
+
+
+@pytest.mark.parametrize("where", ["hosts", "nowhere", "given up"])
+def test_who_loses_the_lock_as_it_sends_messages_removes_nothing(
+    where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is there then is of the command that has taken it: without its channels, nobody would tell of the job."""
+    job = Job(tmp_path)
+    job.homes = job.homes if where == "hosts" else set()
+    lost = ALL if where == "given up" else ()
+    job.without("silent", *lost)
+
+    def send(directory: JobDir, reporter: object) -> None:
+        lock.break_lock(directory.lock)
+        for path in (directory.lock, directory.channels):
+            path.write_text("of another command")
+
+    monkeypatch.setattr(down, "tell_last", send)
+    with pytest.raises(PartlyDone, match="the lock on this machine was lost"):
+        job.down(*ALL, lost=lost)
+    assert [path.read_text() for path in (job.job.lock, job.job.channels)] == ["of another command"] * 2
 
 
 @pytest.mark.parametrize("is_up", [True, False])

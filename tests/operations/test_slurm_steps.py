@@ -197,17 +197,38 @@ def test_an_order_that_is_not_followed_in_time_is_no_job_that_was_not_changed() 
         SlurmJob(handle)._order("scale")
 
 
-@pytest.mark.parametrize(("kind", "error"), [("replace", PartlyDone), ("create", HostsFailed)])
-def test_an_up_that_is_cut_off_has_changed_a_job_whose_allocation_it_has_ended(
-    kind: Any, error: type[Exception], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def prepared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let `up` begin with its steps at once."""
     for name in ("secrets_of", "channels_of", "warn_of_another_spec", "source_of", "about", "tell_up", "step_teller"):
         monkeypatch.setattr(in_allocation, name, MagicMock())
     for module in (background, kept_channels):
         monkeypatch.setattr(module, "end_supervisor" if module is background else "keep_channels", MagicMock())
+
+
+@pytest.mark.usefixtures("prepared")
+@pytest.mark.parametrize(("kind", "error"), [("replace", PartlyDone), ("create", HostsFailed)])
+def test_an_up_that_is_cut_off_has_changed_a_job_whose_allocation_it_has_ended(
+    kind: Any, error: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
     job = SlurmJob(MagicMock())
     change = SimpleNamespace(steps=(Step(kind, "allocation", "why"),), changed=())
     monkeypatch.setattr(SlurmJob, "change", lambda *_: change)
     monkeypatch.setattr(SlurmJob, "_do", MagicMock(side_effect=HostError("login", "slurm-silent", "no answer")))
+    with pytest.raises(error, match="no answer"):
+        job._apply(MagicMock(), UpOptions(), MagicMock())
+
+
+@pytest.mark.usefixtures("prepared")
+@pytest.mark.parametrize(("cut_off", "error"), [("_order", HostsFailed), ("_note_sent", PartlyDone)])
+def test_an_up_that_is_cut_off_has_changed_a_job_that_has_got_its_order(
+    cut_off: str, error: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = SlurmJob(MagicMock())
+    change = SimpleNamespace(steps=(Step("generation", "2", "why"),), changed=())
+    monkeypatch.setattr(SlurmJob, "change", lambda *_: change)
+    monkeypatch.setattr(in_allocation, "hashes_of", MagicMock())
+    monkeypatch.setattr(SlurmJob, "_order", MagicMock())
+    monkeypatch.setattr(SlurmJob, cut_off, MagicMock(side_effect=HostError("login", "lost", "no answer")))
     with pytest.raises(error, match="no answer"):
         job._apply(MagicMock(), UpOptions(), MagicMock())

@@ -15,6 +15,7 @@ from jobctl.jobspec.deploy.model.control import Ledger
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.store.jobdir import JobDir
+from jobctl.jobspec.deploy.store.lock import LockLost
 from jobctl.jobspec.operations.errors import ChangedMeanwhile, HostsFailed, NotYours, OperationError, PartlyDone
 from jobctl.jobspec.operations.lifecycle.applying import TRIES, while_others_change
 from jobctl.jobspec.operations.lifecycle.base import JobRequest
@@ -36,6 +37,7 @@ class Stopping:
         self.job.create()
         self.others = 0  # commands that change the job before this one gets the lock
         self.failures: dict[str, Any] = {}
+        self.check_here = lambda: None
 
     @contextlib.contextmanager
     def lock(self, what: str, *, break_it: bool) -> Iterator[None]:
@@ -94,6 +96,20 @@ def test_hosts_that_go_silent_once_they_know_are_no_job_that_was_not_changed(tmp
     words = "job `demo` is to stop, and whether it has is not known: h0: the connection broke"
     with pytest.raises(PartlyDone, match=words):
         HostsJob(job).stop(JobRequest(None), SILENT)
+
+
+@pytest.mark.parametrize("when", ["told", "seen"])
+def test_who_loses_the_lock_once_hosts_know_of_the_end_has_changed_the_job(tmp_path: Path, when: str) -> None:
+    """Another command may have begun it again by now: it is not written down that the job has stopped."""
+    job: Any = Stopping(tmp_path)
+
+    def lost(*_: Any) -> Any:
+        raise LockLost("the lock on this machine was lost")
+
+    setattr(job, "stop_processes" if when == "told" else "check_here", lost)
+    with pytest.raises(PartlyDone, match="whether it has is not known: the lock on this machine was lost"):
+        HostsJob(job).stop(JobRequest(None), SILENT)
+    assert not job.job.events.exists()
 
 
 @pytest.mark.parametrize("command", ["stop", "restart", "down"])

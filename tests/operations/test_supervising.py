@@ -11,12 +11,14 @@ import pytest
 
 from jobctl.jobspec.deploy.apply.deployer import AllUnreachable
 from jobctl.jobspec.deploy.model.control import NOTHING
-from jobctl.jobspec.deploy.model.errors import HostError
+from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.deploy.store.lock import hold
-from jobctl.jobspec.operations.errors import NotYours
+from jobctl.jobspec.deploy.targets import background
+from jobctl.jobspec.operations.errors import NotYours, PartlyDone
 from jobctl.jobspec.operations.lifecycle import supervise as supervising
+from jobctl.jobspec.operations.lifecycle.telling import start_supervisor
 
 NOBODY = Observed(NOTHING, (), None)
 SILENT = AllUnreachable({"login": HostError("login", "slurm-silent", "Slurm does not answer")}, NOBODY, "")
@@ -86,3 +88,14 @@ def test_one_process_is_left_behind_which_is_in_no_hurry(tmp_path: Path, monkeyp
         with pytest.raises(NotYours, match="another process tells of `demo`"):
             said(PlayedJob(tmp_path, ("succeeded", None)), monkeypatch, background=True)
         assert said(PlayedJob(tmp_path, ("succeeded", None)), monkeypatch)[-1].endswith("the job has succeeded")
+
+
+def test_a_supervisor_that_does_not_start_is_no_job_that_was_not_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise DeployError("`supervise` ended with code 1", "see the log")
+
+    monkeypatch.setattr(background, "start_supervisor", fail)
+    with pytest.raises(PartlyDone, match="job `demo` is as asked, but `supervise` ended with code 1"):
+        start_supervisor(JobDir(tmp_path / "jobs" / "demo"))

@@ -15,6 +15,7 @@ from jobctl.jobspec.deploy.model.control import NOTHING, Control
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.finding import Finding
 from jobctl.jobspec.deploy.model.observed import Observed
+from jobctl.jobspec.deploy.store.lock import LockLost
 from jobctl.jobspec.deploy.targets.hosts import Hosts
 from jobctl.jobspec.operations.errors import HostsFailed, OperationError, PartlyDone
 from jobctl.jobspec.operations.lifecycle.base import UpOptions
@@ -115,18 +116,24 @@ def test_somebody_watches_a_job_unless_none_of_its_hosts_has_started(
     assert bool(started) is watched
 
 
-@pytest.mark.parametrize(("runs", "error"), [(False, HostsFailed), (True, PartlyDone)])
+@pytest.mark.parametrize(
+    ("runs", "lost", "error"),
+    [(False, False, HostsFailed), (True, False, PartlyDone), (False, True, PartlyDone), (True, True, PartlyDone)],
+)
 def test_a_change_that_was_cut_off_is_not_called_no_change(
-    runs: bool, error: type[OperationError], monkeypatch: pytest.MonkeyPatch
+    runs: bool, lost: bool, error: type[OperationError], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each host that went silent is named. Where nothing ran before, `up` again is all that there is to say."""
+    """Each host that went silent is named. Where nothing ran before, `up` again is all that there is to say.
+
+    Where the lock was `lost`, hosts have answered, and nodes may have begun.
+    """
     up = Up("3", HOSTS, [], monkeypatch)
     silent = AllUnreachable({"b": HostError("b", "lost", "gone")}, Observed(NOTHING, (), supervised=False))
     generation = first_generation(up.bring_up.plan) if runs else None
 
     def execute(bring_up: BringUp, *_: Any) -> Done:
         bring_up._begin()
-        raise silent
+        raise LockLost("the lock on this machine was lost") if lost else silent
 
     monkeypatch.setattr(Hosts, "prepare", lambda self, plan, start: {})
     monkeypatch.setattr(BringUp, "_execute", execute)
@@ -134,7 +141,7 @@ def test_a_change_that_was_cut_off_is_not_called_no_change(
     change = up.bring_up.change(Observed(Control(generation), (), supervised=False))
     with pytest.raises(error) as failed:
         up.bring_up._carry_out(change, RuntimeInputs({}, {}), {}, None)
-    assert (type(failed.value), dict(failed.value.failures)) == (error, dict(silent.failures))
+    assert (type(failed.value), dict(failed.value.failures)) == (error, {} if lost else dict(silent.failures))
 
 
 def test_a_spare_that_is_not_fit_either_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:

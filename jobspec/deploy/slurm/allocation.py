@@ -186,10 +186,11 @@ class SlurmAllocation:
         limit = HEARD + (self.plan.stop_grace if self.plan else 0.0)
         deadline = time.monotonic() + limit
         while time.monotonic() < deadline:
-            look = self.look()
-            noted = self.seen("run/start.json").get("followed") == identity
-            if (self._number() or 0) > before or (noted and look.allocation.get("state") == "starting"):
-                return
+            with suppress(HostError):  # the coordinator has the order, whether the login node answers now or not
+                look = self.look()
+                noted = self.seen("run/start.json").get("followed") == identity
+                if (self._number() or 0) > before or (noted and look.allocation.get("state") == "starting"):
+                    return
             self.tell("waiting until the allocation has begun the next generation")
             pause(self.interval)
         message = f"the allocation of job `{self.job.name}` has not begun the next generation within {limit:g} s"

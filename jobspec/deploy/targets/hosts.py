@@ -198,6 +198,7 @@ class Hosts:
         self.fleet.check_lock()
         self.plan = plan
         self.image, failures = provision.prepare(self.fleet, plan, start)
+        self.fleet.check_here()  # to send takes minutes, and what was proposed may be another command's by now
         return failures
 
     def stage(self, plan: Plan, hosts: Iterable[str]) -> Failures:
@@ -207,6 +208,7 @@ class Hosts:
 
     def leave_secrets(self, secrets: Mapping[str, str] | None) -> None:
         """Leave these secrets on the hosts of the job, None for those that are there, and the webhooks of now."""
+        self.fleet.check_here()
         provision.leave_secrets(self.fleet, self.plan, secrets)
 
     def started_with(self) -> RuntimeInputs | None:

@@ -171,6 +171,7 @@ class Local:
 
     def leave_secrets(self, secrets: Mapping[str, str] | None) -> None:
         """Leave these secrets in the work directory, None for those that are there, and the webhooks of now."""
+        self.fleet.check_here()
         if secrets is not None:
             self._here.leave_secrets(secrets)
         self._here.leave_webhooks(webhooks_for_hosts(self.job, self.plan) if self.plan is not None else None)

@@ -54,13 +54,29 @@ def locked_by(deployer: Handle, taken: Exception) -> NotYours:
     return NotYours(f"job `{deployer.job.name}` is {taken}", "wait for it, or `--break-lock` if it hangs")
 
 
-def cut_off(error: DeployError, *, begun: bool) -> OperationError:
-    """Return the error of an operation that `error` has ended; `begun`: something of what runs may be another already."""
+def cut_off(error: DeployError, *, begun: bool, ran: bool = True) -> OperationError:
+    """Return the error of an operation that `error` has ended; `begun`: something may be another already.
+
+    Of a job of which nothing `ran` before, that is so only where the lock was lost: on some hosts all may be done.
+    """
+    from jobctl.jobspec.deploy.store.lock import LockLost
+
     failures = getattr(error, "failures", {})
-    if not begun:
+    if not (begun and (ran or isinstance(error, LockLost))):
         return HostsFailed(error.message, error.hint, failures=failures)
     hint = error.hint or "`jobctl up` again does what is missing"
     return PartlyDone(f"{error.message}; the change has begun, and was not completed", hint, failures=failures)
+
+
+@contextmanager
+def completing() -> Iterator[None]:
+    """Go on with a change that has begun. Raises PartlyDone if the lock is lost meanwhile."""
+    from jobctl.jobspec.deploy.store.lock import LockLost
+
+    try:
+        yield
+    except LockLost as lost:
+        raise cut_off(lost, begun=True) from lost
 
 
 @contextmanager

@@ -315,7 +315,7 @@ class BringUp:
             if not done.held:
                 self._leave_webhooks(before)
         except DeployError as error:
-            raise cut_off(error, begun=self._begun and runs(change.observed)) from error
+            raise cut_off(error, begun=self._begun, ran=runs(change.observed)) from error
         hosts = {node.host.name for node in plan.nodes}
         if any(step.kind == "supervise" for step in change.steps) and not hosts <= set(done.failed):
             start_supervisor(deployer.job)

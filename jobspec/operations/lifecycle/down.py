@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import field
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from jobctl.jobspec.launcher.event_log import key_of
 from jobctl.jobspec.launcher.words import id_of
 from jobctl.jobspec.operations.inspect.status import state_of
-from jobctl.jobspec.operations.lifecycle.applying import grace_of, locked, locked_by
+from jobctl.jobspec.operations.lifecycle.applying import completing, grace_of, locked, locked_by
 from jobctl.jobspec.operations.lifecycle.telling import tell_last, tell_now
 from jobctl.jobspec.operations.resolve.ownership import refuse_owner
 from jobctl.jobspec.records import dataclass
@@ -59,10 +59,11 @@ def take_down(handle: Handle, request: JobRequest, reporter: Reporter) -> TakenD
             handle.tell = waiting.show
             handle.events().gather()
             handle.check_here()
-            logs, failed = handle.take_down(grace)
-        handle.check_here()
+            with completing():
+                logs, failed = handle.take_down(grace)
+                handle.check_here()
         done = _taken_down(handle, request, logs, failed)
-        _note(handle, observed, done, reporter)
+        _note(handle, observed, done, reporter, handle.check_here)
     if done.failed:
         tell_now(handle.job, reporter)
     return done
@@ -75,8 +76,9 @@ def _give_up(handle: Handle, request: JobRequest, observed: Observed, reporter: 
     with _locked_here(handle, request) as here:
         end_supervisor(handle.job)
         done = _taken_down(handle, request, None, handle.failures)
-        here.check()
-        _note(handle, observed, done, reporter)
+        with completing():
+            here.check()
+        _note(handle, observed, done, reporter, here.check)
     return done
 
 
@@ -87,8 +89,8 @@ def _taken_down(handle: Handle, request: JobRequest, logs: Path | None, failed: 
     return TakenDown((*handle.where(), *elsewhere), logs=logs, failed=failed, lost=lost)
 
 
-def _note(handle: Handle, observed: Observed, done: TakenDown, reporter: Reporter) -> None:
-    """Write down what came of `down`, and forget the job unless something is left. Only with the lock held."""
+def _note(handle: Handle, observed: Observed, done: TakenDown, reporter: Reporter, check: Callable[[], None]) -> None:
+    """Write down what came of `down`, and forget the job unless something is left. Only with the lock held: see `_clear`."""
     from jobctl.jobspec.deploy.store import events
 
     elsewhere = sorted(done.failed.keys() - set(handle.where()))
@@ -97,7 +99,7 @@ def _note(handle: Handle, observed: Observed, done: TakenDown, reporter: Reporte
     told = {"failed": sorted(done.failed), "elsewhere": elsewhere, "lost": sorted(done.lost)}
     events.record(handle.job.events, time.time(), "down", "job taken down", **told, **_ending(handle, observed))
     if not done.failed:
-        _clear(handle.job, reporter)
+        _clear(handle.job, reporter, check)
 
 
 def _observed(handle: Handle, request: JobRequest) -> Observed:
@@ -186,7 +188,7 @@ def _is_gone(handle: Handle, request: JobRequest, reporter: Reporter) -> bool:
             return False
         here.check()
         job.forget()
-        _clear(job, reporter)
+        _clear(job, reporter, here.check)
         return True
 
 
@@ -202,7 +204,13 @@ def _locked_here(handle: Handle, request: JobRequest) -> Iterator[JobLock]:
         raise locked_by(handle, taken) from taken
 
 
-def _clear(job: JobDir, reporter: Reporter) -> None:
-    """Send what waits, and remove channels and lock. Only with the lock held: the next command may bring the job up."""
+def _clear(job: JobDir, reporter: Reporter, check: Callable[[], None]) -> None:
+    """Send what waits, and remove channels and lock. Only with the lock held: the next command may bring the job up.
+
+    To send takes seconds, in which this process may be stopped: it removes nothing unless `check` says that it has the lock.
+    """
     tell_last(job, reporter)
-    job.lock.unlink(missing_ok=True)
+    with completing():
+        check()
+    for path in (job.channels, job.outbox, job.outbox_lock, job.lock):
+        path.unlink(missing_ok=True)

@@ -165,17 +165,17 @@ class SlurmJob:
         if change.steps:
             end_supervisor(allocation.job)  # which would take what is replaced for ended
             tell_up(allocation, plan, fresh=options.fresh)
-        begun = False
+        self._begun = False
         try:
             with reporter.waiting() as waiting:
                 allocation.tell = waiting.show
                 tell = step_teller(allocation, reporter)
                 for step in change.steps:
                     tell(step)
-                    begun = begun or step.kind == "replace"  # which ends the allocation
+                    self._begun = self._begun or step.kind == "replace"  # which ends the allocation
                     self._do(step, secrets, fresh=options.fresh)
         except DeployError as error:
-            raise cut_off(error, begun=begun) from error
+            raise cut_off(error, begun=self._begun) from error
         return Applied(plan, change.steps, {}, True, changed=change.changed)
 
     def _do(self, step: Step, secrets: Mapping[str, str], *, fresh: bool) -> None:
@@ -192,6 +192,7 @@ class SlurmJob:
             self._submit(plan, fresh=fresh, sent=hashes_of(plan))
         if step.kind == "generation":
             self._order("restart", fresh=fresh)
+            self._begun = True
             self._note_sent(hashes_of(plan))
 
     def _note_sent(self, sent: Mapping[str, object]) -> None:
@@ -318,11 +319,10 @@ class SlurmJob:
             refuse_owner(allocation, observed, request.take_over)
             if node is not None:
                 node_number(plan, node, [one.node for one in observed.nodes])
-            now = phase(observed)[0]
+            now, why = phase(observed)[0], "`jobctl restart`"
             if now == "pending":
                 raise Refused(f"job `{allocation.job.name}` waits in Slurm's queue: there is nothing to restart")
             over = now in SETTLED
-            why = "`jobctl restart`"
             step = Step("create", "allocation", why) if over else Step("generation", _next(observed), why)
             allocation.events().gather()
             step_teller(allocation, reporter)(step)

@@ -28,7 +28,7 @@ from jobctl.jobspec.operations.resolve.planning import plan_in_place
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.apply.deployer import Breakable, Deployer, Enterable
     from jobctl.jobspec.deploy.apply.executor import Done
-    from jobctl.jobspec.deploy.model.errors import HostError
+    from jobctl.jobspec.deploy.model.errors import DeployError
     from jobctl.jobspec.deploy.model.observed import Observed
     from jobctl.jobspec.deploy.store.jobdir import JobDir
     from jobctl.jobspec.operations.reporter import Reporter
@@ -97,7 +97,7 @@ class HostsJob:
     def stop(self, request: JobRequest, reporter: Reporter) -> Stopped:
         """End all processes, and keep everything in place."""
         from jobctl.jobspec.deploy.model.control import JobResult
-        from jobctl.jobspec.deploy.model.errors import HostError
+        from jobctl.jobspec.deploy.model.errors import DeployError
         from jobctl.jobspec.deploy.model.observed import SETTLED, phase
         from jobctl.jobspec.deploy.store import events
 
@@ -119,7 +119,8 @@ class HostsJob:
                     deployer.tell = waiting.show
                     deployer.stop_processes(grace_of(deployer, request.grace))
                 observed = deployer.observe()
-            except HostError as error:
+                deployer.check_here()  # otherwise what was seen is what another command has begun
+            except DeployError as error:
                 raise _unseen_to_stop(deployer.job.name, error) from error
             events.record(deployer.job.events, time.time(), "stopped", "job stopped by the user")
         tell_now(deployer.job, reporter)
@@ -172,14 +173,14 @@ class HostsJob:
             how = Execution(failed=failed, patience=PATIENCE, engines=ENGINES, adopt=begun.set)
             done = execute(deployer, Transition(want, observed, steps), SystemClock(), note, how)
         except DeployError as error:
-            raise cut_off(error, begun=begun.is_set() and runs(observed)) from error
+            raise cut_off(error, begun=begun.is_set(), ran=runs(observed)) from error
         if any(step.kind == "supervise" for step in steps):
             start_supervisor(deployer.job)
         return done
 
 
-def _unseen_to_stop(name: str, error: HostError) -> PartlyDone:
-    """Return the error of a `stop` whose hosts went silent once they knew of it."""
+def _unseen_to_stop(name: str, error: DeployError) -> PartlyDone:
+    """Return the error of a `stop` whose hosts went silent once they knew of it, or that lost the lock then."""
     message = f"job `{name}` is to stop, and whether it has is not known: {error.message}"
     return PartlyDone(message, f"`jobctl status {name}` shows it once hosts answer; then `jobctl stop {name}` again")
 

@@ -7,6 +7,8 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from jobctl.jobspec.operations.errors import PartlyDone
+
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.store.jobdir import JobDir
     from jobctl.jobspec.notify.teller import Teller
@@ -23,14 +25,15 @@ def teller_of(job: JobDir) -> Teller:
 
 
 def start_supervisor(job: JobDir) -> None:
-    """Leave a supervisor behind that outlives this process and its terminal."""
+    """Leave a supervisor behind that outlives this process and its terminal. Raises PartlyDone: the rest is done by then."""
+    from jobctl.jobspec.deploy.model.errors import DeployError
     from jobctl.jobspec.deploy.targets import background
 
-    background.start_supervisor(
-        job,
-        [sys.executable, "-m", "jobctl", "supervise", job.name, "--background"],
-        {**os.environ, "JOBCTL_STATE_DIR": str(job.state)},
-    )
+    argv = [sys.executable, "-m", "jobctl", "supervise", job.name, "--background"]
+    try:
+        background.start_supervisor(job, argv, {**os.environ, "JOBCTL_STATE_DIR": str(job.state)})
+    except DeployError as error:
+        raise PartlyDone(f"job `{job.name}` is as asked, but {error.message}", error.hint) from error
 
 
 def leave_teller(job: JobDir) -> None:
@@ -63,7 +66,7 @@ def tell_now(job: JobDir, reporter: Reporter) -> None:
 
 
 def tell_last(job: JobDir, reporter: Reporter) -> None:
-    """Send what waits before the job is gone, and forget its channels with their secrets."""
+    """Send what waits before the job is gone, and its channels are removed."""
     from jobctl.jobspec.deploy.store.lock import end_holder
 
     if not job.channels.exists():
@@ -74,8 +77,6 @@ def tell_last(job: JobDir, reporter: Reporter) -> None:
     left = _send(job, BRIEF)
     if left:
         reporter.warn(f"{left} could not be delivered, and will not be; `jobctl events` says why")
-    for path in (job.channels, job.outbox, job.outbox_lock):
-        path.unlink(missing_ok=True)
 
 
 def _send(job: JobDir, seconds: float) -> str:

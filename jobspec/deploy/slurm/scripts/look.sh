@@ -12,9 +12,10 @@ part() {
 }
 # How many seconds ago the job's own program has written down how it is, by the one clock of the file system: that of this
 # machine and that of the program may differ. A file that is opened is the newest one also where names are cached (NFS).
+# Where nothing may be written there, the clock of this machine has to do.
 age() (
-  cd -- "$work/run" && touch clock || exit
-  now=$(stat -Lc %Y /dev/stdin <clock) && written=$(stat -Lc %Y /dev/stdin <allocation.json) && echo $((now - written))
+  cd -- "$work/run" && written=$(stat -Lc %Y /dev/stdin <allocation.json) || exit
+  now=$(touch clock && stat -Lc %Y /dev/stdin <clock || date +%s) && echo $((now - written))
 )
 old=$(age 2>/dev/null)
 # Whether that was just now. Commands need half a minute to give up on a controller.
