@@ -160,3 +160,15 @@ def test_data_of_a_host_that_is_rewritten_meanwhile_gets_no_old_name(tmp_path: P
     with pytest.raises(HostError, match=r"h2: .*/a.bin was changed before all of it was sent"):
         package.send(taker)
     assert not there(taker, package).exists()
+
+
+def test_data_of_a_host_that_did_not_answer_at_first_gets_no_old_name(tmp_path: Path) -> None:
+    """The version of the running job counts then, and the host has another one by now."""
+    folder, taker = tmp_path / "images", host_of_data(tmp_path)
+    folder.mkdir()
+    (folder / "a.bin").write_bytes(b"a" * 10)
+    package = package_from(LocalTransport("h2"), folder)
+    running = replace(package, data=replace(package.data, version="of-before"))
+    with pytest.raises(HostError, match=r"h2: .*images has changed since the job was started with it"):
+        running.send(taker)
+    assert not there(taker, running).exists()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from jobctl.jobspec.deploy.host import data_source, send_data
-from jobctl.jobspec.deploy.host.data_source import FolderOnHost, version_on_host
+from jobctl.jobspec.deploy.host.data_source import FolderOnHost
 from jobctl.jobspec.deploy.host.scripts import SCRIPTS
 from jobctl.jobspec.deploy.host.transfer_progress import TransferProgress
 from jobctl.jobspec.deploy.model.errors import HostError
@@ -80,7 +80,7 @@ def test_a_file_that_goes_away_on_its_host_is_told(source: Path, host: Any) -> N
 
 def test_a_folder_that_is_not_on_its_host_is_told(tmp_path: Path) -> None:
     gone = FolderOnHost(LocalTransport("h2"), str(tmp_path / "gone"))
-    assert version_on_host(gone) is None
+    assert gone.version is None
     with pytest.raises(HostError, match=r"h2: there is no directory .*/gone") as caught:
         assert gone.files
     assert caught.value.code == "data-missing"

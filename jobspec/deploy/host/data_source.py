@@ -116,6 +116,7 @@ class FolderOnHost:
         self.host: str | None = transport.host
         self._lock = RLock()
         self._files: tuple[DataFile, ...] | None = None
+        self._version: str | None = None
         self._known: dict[bytes, tuple[int, str]] | None = None
 
     @property
@@ -133,6 +134,15 @@ class FolderOnHost:
             if self._files is None:
                 self._files = self._listed()
             return self._files
+
+    @property
+    def version(self) -> str | None:
+        """What identifies all files and links, None if there is no such folder."""
+        with self._lock:
+            files = self.look()
+            if self._version is None and files is not None:
+                self._version = version_from(files)
+            return self._version
 
     def _listed(self) -> tuple[DataFile, ...] | None:
         told = self._told(self.transport.run(SCRIPTS.argv("list_files", self.folder), timeout=_LISTING))
@@ -197,12 +207,6 @@ class FolderOnHost:
             return result.out
         message = f"cannot read {self.folder}: {result.words}"
         raise HostError(str(self.host), "data-not-read", message, "the user that logs in there has to read all of it")
-
-
-def version_on_host(source: FolderOnHost) -> str | None:
-    """Return what identifies the files of a folder, None if there is none."""
-    files = source.look()
-    return None if files is None else version_from(files)
 
 
 def _file(line: bytes) -> DataFile:

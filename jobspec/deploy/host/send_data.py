@@ -187,9 +187,14 @@ class DataPackage:
 
     @property
     def known(self) -> Known:
-        """Return kind and digest of each file that is no link. Raises DeployError if one cannot be read."""
-        known = self.source.known
-        for file in self.source.files:
+        """Return kind and digest of each file that is no link. Raises DeployError if one cannot be read, or is another."""
+        source = self.source
+        if isinstance(source, FolderOnHost) and source.version != self.version:
+            # It did not answer when the version was asked for, so that of the running job counts.
+            message = f"{source.folder} has changed since the job was started with it"
+            raise HostError(str(source.host), "data-differs", message, "`jobctl up` again sends what is there now")
+        known = source.known
+        for file in source.files:
             if not file.is_link and not known.get(file.name, (0, ""))[1]:
                 hint = "make it readable, or move it away; `jobctl up` again sends it"
                 raise DeployError(f"cannot read {self.data.place}/{os.fsdecode(file.name)}", hint)

@@ -13,7 +13,6 @@ from typing import TypeVar
 from jobctl.jobspec.deploy.apply.deployer import Failures, RuntimeInputs
 from jobctl.jobspec.deploy.host import images
 from jobctl.jobspec.deploy.host.code_spread import spread_code
-from jobctl.jobspec.deploy.host.data_source import version_on_host
 from jobctl.jobspec.deploy.host.data_spread import DataSpread
 from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.host.image_copy import ImageSources
@@ -162,7 +161,7 @@ def transfer_of(fleet: HostFleet, plan: Plan) -> Transfer:
 def data_versions(fleet: HostFleet, data: Iterable[Dataset]) -> tuple[dict[str, str | None], Failures]:
     """Return the version of each data that is on a host, by its name, and which hosts could not be asked."""
     there = [one for one in data if one.host is not None]
-    outcome = fan_out(there, lambda one: version_on_host(fleet.folder_of(one)))
+    outcome = fan_out(there, lambda one: fleet.folder_of(one).version)
     versions = {one.name: version for one, version in outcome.done.items()}
     return versions, {str(one.host): error for one, error in outcome.failed.items()}
 
