@@ -80,6 +80,11 @@ class DataFolder:
         argv = SCRIPTS.argv("list_data", self.top, "again" if again else "")
         return parse_there(checked(self.transport, argv, f"look for data in {self.top}", timeout=timeout))
 
+    def shares_blocks_with(self, path: str) -> bool:
+        """Say whether a copy of a file of the host takes no room there."""
+        argv = SCRIPTS.argv("shares_blocks", path, self.top)
+        return bool(checked(self.transport, argv, f"copy {path} into {self.top}"))
+
     def receive(self, version: str, there: DataThere, shipment: Shipment, timeout: float) -> str | None:
         """Send files; return the stamp of what is there then. None, and nothing is sent, if another command was quicker."""
         argv, first = self.command(version, there, shipment)

@@ -132,7 +132,7 @@ class DataPackage:
         if rest is not None:
             del missing[rest.name]
         size = archived(missing.values()) + (rest.size if rest else 0)
-        if there.free is not None and size > there.free:
+        if there.free is not None and size > there.free and not (own and self._shares_blocks(folder, own, missing)):
             message = (
                 f"there is no room for {size / 1e6:.0f} MB of data in {folder.top}: {there.free / 1e6:.0f} MB are free"
             )
@@ -147,6 +147,11 @@ class DataPackage:
             Shipment(linked, stale, None, own, [lines(first)], sum(first.values())),
             *(Shipment((), (), None, own, [lines(batch)], sum(batch.values())) for batch in others),
         ]
+
+    def _shares_blocks(self, folder: DataFolder, own: str, missing: Mapping[bytes, DataFile]) -> bool:
+        """Say whether copies of a host's own files take no room, as far as the largest one tells."""
+        largest = max((file for file in missing.values() if not file.is_link), key=lambda file: file.size, default=None)
+        return largest is not None and folder.shares_blocks_with(f"{own}/{os.fsdecode(largest.name)}")
 
     def rest(self, there: Sequence[DataThere], missing: Mapping[bytes, DataFile]) -> Rest | None:
         """Return what is missing of the largest file that has begun to arrive on all of these, if that is how the file begins."""
