@@ -45,6 +45,12 @@ class DataThere:
     kept: Mapping[bytes, DataFileThere] = field(default_factory=dict)
     incomplete: Mapping[bytes, DataFileThere] = field(default_factory=dict)
 
+    def room_without(self, stale: Iterable[bytes]) -> int | None:
+        """Return how many bytes are free once `stale` files of that transfer are removed, None if the host does not say."""
+        going = (self.incomplete[name] for name in stale)
+        freed = sum(file.size for file in going if file.digest is not None)  # the others are second names
+        return None if self.free is None else self.free + freed
+
 
 @dataclass(frozen=True, slots=True)
 class Shipment:

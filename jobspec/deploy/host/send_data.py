@@ -132,13 +132,12 @@ class DataPackage:
         if rest is not None:
             del missing[rest.name]
         size = archived(missing.values()) + (rest.size if rest else 0)
-        if there.free is not None and size > there.free and not (own and self._shares_blocks(folder, own, missing)):
-            message = (
-                f"there is no room for {size / 1e6:.0f} MB of data in {folder.top}: {there.free / 1e6:.0f} MB are free"
-            )
+        stale = coverage.stale(there, rest)
+        room = there.room_without(stale)
+        if room is not None and size > room and not (own and self._shares_blocks(folder, own, missing)):
+            message = f"there is no room for {size / 1e6:.0f} MB of data in {folder.top}: {room / 1e6:.0f} MB are free"
             hint = "make room there; `jobctl data` lists what is kept"
             raise HostError(host_job.host.name, "disk-full", message, hint)
-        stale = coverage.stale(there, rest)
         if not own:
             return [Shipment(linked, stale, rest, "", self.source.archive(missing, rest), size)]
         # All links in one part: what is added to begins without links.
