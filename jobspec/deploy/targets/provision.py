@@ -135,10 +135,23 @@ class Transfer:
     def to_node(self, host_job: HostJob) -> Image:
         """Bring a host what its nodes need; return what their image means there."""
         if self.code is not None:
-            self.code.send(host_job, self.code_there.get(host_job.host.name))
+            self._send_code(host_job, self.code)
         for data in self.data:
             data.send(host_job)
         return self._ensure(host_job, self.plan.nodes[0].container)
+
+    def _send_code(self, host_job: HostJob, code: Package) -> None:
+        """Send the code; an output file that only containers can read is made readable if it has to be."""
+        try:
+            code.send(host_job, self.code_there.get(host_job.host.name))
+        except HostError as error:
+            if error.code != "results-not-read":
+                raise
+            container = self.plan.nodes[0].container
+            there = [seen.interpreter for seen in host_job.containers.seen()]
+            if not host_job.make_readable([*there, (container.image, container.python)]):
+                raise
+            code.send(host_job)
 
     def to_services(self, host_job: HostJob) -> None:
         """Bring a host the images of its services."""
