@@ -8,7 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from jobctl.jobspec.deploy.host.data_source import FolderOnHost, version_on_host
+from jobctl.jobspec.deploy.host.data_source import FolderOnHost
 from jobctl.jobspec.deploy.host.kept_data import kept_data
 from jobctl.jobspec.deploy.host.send_data import DataPackage, pack_data
 from jobctl.jobspec.deploy.store.data import version_of
@@ -74,7 +74,7 @@ def nobody(data: Dataset) -> FolderOnHost:
 def package_from(transport: LocalTransport, folder: Path) -> DataPackage:
     """Return data that is on a host."""
     there = FolderOnHost(transport, str(folder))
-    data = Dataset(str(folder), "/data", "images-1", version_on_host(there), host=transport.host)
+    data = Dataset(str(folder), "/data", "images-1", there.version, host=transport.host)
     (made,) = pack_data((data,), lambda one: there)
     return made
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
 import os
 import socket
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -295,3 +297,15 @@ def test_a_file_that_changes_while_a_build_with_buildkit_gets_it_is_named(
     engine: Any = EngineOfSockets([])
     with pytest.raises(DeployError, match=r"^run.sh was changed$"):
         build_image(engine, named(folder), "demo", lambda line: None)
+
+
+def test_a_context_that_breaks_off_is_no_whole_archive(folder: Path) -> None:
+    """Else an image without the files that were to come has the name of one with them."""
+    (folder / "run.sh").write_bytes(b"1" * 512)  # nothing is between it and the next file
+    context = context_of(build_of(folder), "demo")
+    assert context.version(build_of(folder))
+    (folder / "run.sh").write_bytes(b"2" * 512)
+    sent = io.BytesIO()
+    with pytest.raises(DeployError, match=r"run.sh was changed"):
+        sent.writelines(image_build.packed(context))
+    assert subprocess.run(["tar", "-tf", "-"], input=sent.getvalue(), capture_output=True).returncode == 2

@@ -12,14 +12,14 @@ import pytest
 
 from jobctl.jobspec.deploy.host.send_code import pack_code
 from jobctl.jobspec.deploy.host.send_data import pack_data
-from jobctl.jobspec.deploy.model.errors import DeployError
+from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.store.code import _looked_at, code_hash
 from jobctl.jobspec.deploy.store.data import version_of
 from jobctl.jobspec.deploy.transport.local import LocalTransport
 from jobctl.jobspec.plan.sent import Code, Dataset
 from tests.render.plans import plan as made_plan
 
-from .sent_data import host_of_data, nobody, there
+from .sent_data import host_of_data, nobody, package_from, there
 
 
 @pytest.fixture
@@ -141,3 +141,34 @@ def test_data_that_is_rewritten_while_it_is_sent_gets_no_old_name(tmp_path: Path
     with pytest.raises(DeployError, match=r"a.bin was changed before all of it was sent"):
         package.send(taker)
     assert not there(taker, package).exists()
+
+
+@pytest.mark.parametrize("content", [b"b" * 10, None])
+def test_data_of_a_host_that_is_rewritten_meanwhile_gets_no_old_name(tmp_path: Path, content: bytes | None) -> None:
+    folder, taker = tmp_path / "images", host_of_data(tmp_path)
+    folder.mkdir()
+    (folder / "a.bin").write_bytes(b"a" * 10)
+    package = package_from(LocalTransport("h2"), folder)
+    (folder / "b.bin").write_bytes(b"b")  # a new one is of another version, and left out
+    assert b"b.bin" not in package.known
+    package = package_from(LocalTransport("h2"), folder)
+    if content is None:
+        (folder / "a.bin").unlink()
+    else:
+        (folder / "a.bin").write_bytes(content)
+        os.utime(folder / "a.bin", (1, 1))
+    with pytest.raises(HostError, match=r"h2: .*/a.bin was changed before all of it was sent"):
+        package.send(taker)
+    assert not there(taker, package).exists()
+
+
+def test_data_of_a_host_that_did_not_answer_at_first_gets_no_old_name(tmp_path: Path) -> None:
+    """The version of the running job counts then, and the host has another one by now."""
+    folder, taker = tmp_path / "images", host_of_data(tmp_path)
+    folder.mkdir()
+    (folder / "a.bin").write_bytes(b"a" * 10)
+    package = package_from(LocalTransport("h2"), folder)
+    running = replace(package, data=replace(package.data, version="of-before"))
+    with pytest.raises(HostError, match=r"h2: .*images has changed since the job was started with it"):
+        running.send(taker)
+    assert not there(taker, running).exists()

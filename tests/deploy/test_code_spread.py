@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,6 +14,7 @@ import pytest
 from jobctl.jobspec.deploy.host import code_spread
 from jobctl.jobspec.deploy.host.code_spread import spread_code
 from jobctl.jobspec.deploy.host.data_source import FolderOnHost
+from jobctl.jobspec.deploy.host.scripts import SCRIPTS
 from jobctl.jobspec.deploy.host.send_code import pack_code
 from jobctl.jobspec.plan.sent import Code
 from tests.render.plans import plan as made_plan
@@ -124,6 +126,26 @@ def test_a_host_that_needs_none_gives_it_too(tmp_path: Path, jobs: dict[str, Any
     assert sent(jobs) - before < 100_000
 
 
+def test_a_host_whose_job_writes_a_log_meanwhile_gives_it_too(
+    tmp_path: Path, jobs: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = packed(tmp_path)
+    package.send(jobs["h2"])
+    log, run = tmp_path / "h2" / "code" / package.code.version / "log", jobs["h2"].transport.run
+    log.write_text("begins\n")
+
+    def goes_on(argv: Sequence[str], *given: Any, **how: Any) -> Any:
+        if argv[2] == SCRIPTS.text("file_sums"):
+            log.write_text("begins\ngoes on\n")
+        return run(argv, *given, **how)
+
+    monkeypatch.setattr(jobs["h2"].transport, "run", goes_on)
+    before = sent(jobs)
+    spread_code(package, [jobs["h3"]], jobs.values())
+    assert contents(tmp_path, "h3", package.code.version) == wanted(tmp_path)
+    assert (log.read_text(), sent(jobs) - before < 100_000) == ("begins\ngoes on\n", True)
+
+
 def test_a_little_file_that_was_changed_there_comes_from_here(tmp_path: Path, jobs: dict[str, Any]) -> None:
     package = packed(tmp_path)
     package.send(jobs["h2"])
@@ -153,7 +175,7 @@ def test_what_changes_while_it_is_given_does_not_become_the_code(
     package = packed(tmp_path)
     package.send(jobs["h2"])
     (tmp_path / "h2" / "code" / package.code.version / "weights").write_bytes(os.urandom(5_000_000))
-    monkeypatch.setattr(FolderOnHost, "known", package.known)
+    monkeypatch.setattr(FolderOnHost, "sums", lambda folder: package.known)
     spread_code(package, [jobs["h3"]], jobs.values())
     assert contents(tmp_path, "h3", package.code.version) == {}
     assert any("it differs from what was sent first" in text for text in jobs["h3"].told)

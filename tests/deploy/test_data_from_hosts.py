@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from jobctl.jobspec.deploy.host import data_source, send_data
-from jobctl.jobspec.deploy.host.data_source import FolderOnHost, version_on_host
+from jobctl.jobspec.deploy.host.data_source import FolderOnHost
 from jobctl.jobspec.deploy.host.scripts import SCRIPTS
 from jobctl.jobspec.deploy.host.transfer_progress import TransferProgress
 from jobctl.jobspec.deploy.model.errors import HostError
@@ -80,7 +81,7 @@ def test_a_file_that_goes_away_on_its_host_is_told(source: Path, host: Any) -> N
 
 def test_a_folder_that_is_not_on_its_host_is_told(tmp_path: Path) -> None:
     gone = FolderOnHost(LocalTransport("h2"), str(tmp_path / "gone"))
-    assert version_on_host(gone) is None
+    assert gone.version is None
     with pytest.raises(HostError, match=r"h2: there is no directory .*/gone") as caught:
         assert gone.files
     assert caught.value.code == "data-missing"
@@ -103,6 +104,37 @@ def test_a_host_that_sends_no_more_is_given_up(
 def hanging(pipe: Path, argv: Any) -> Any:
     """Return what makes the command that reads files hang."""
     return lambda self, name, *how: ["cat", str(pipe)] if name == "read_files" else argv(self, name, *how)
+
+
+@pytest.mark.parametrize("shares", [True, False])
+def test_a_host_without_room_for_its_own_files_copies_them_where_copies_take_none(
+    source: Path, host: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shares: bool
+) -> None:
+    """XFS and Btrfs let files share their blocks; here a `cp` that says so stands for them."""
+    (tmp_path / "bin").mkdir()
+    cp = tmp_path / "bin" / "cp"
+    cp.write_text(
+        f'#!/bin/sh\ncase $1 in *=always) shift; {str(shares).lower()} || exit 1 ;; esac; exec /bin/cp "$@"\n'
+    )
+    cp.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{cp.parent}:{os.environ['PATH']}")
+    run = host.transport.run
+
+    def full(argv: Sequence[str], stdin: Any = b"", **how: Any) -> Result:
+        done: Result = run(argv, stdin, **how)
+        listed = argv[2] == SCRIPTS.text("list_data")
+        return replace(done, out=b"100\n" + done.out.partition(b"\n")[2]) if listed else done
+
+    monkeypatch.setattr(host.transport, "run", full)
+    made = package_from(host.transport, source)
+    if shares:
+        made.send(host)
+        assert contents(there(host, made)) == contents(source)
+    else:
+        with pytest.raises(HostError, match="there is no room for 0 MB of data"):
+            made.send(host)
+        assert not host.work.parent.exists()
+    assert list(tmp_path.rglob(".copy*")) == []
 
 
 # How far it is.

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from jobctl.jobspec.deploy.host.data_folder import DataFileThere, DataFolder, DataThere
 from jobctl.jobspec.deploy.host.kept_data import kept_data, remove_data
 from jobctl.jobspec.deploy.host.scripts import SCRIPTS
 from jobctl.jobspec.deploy.host.send_data import DataPackage
@@ -66,6 +67,17 @@ def test_what_an_interrupted_transfer_has_brought_is_not_sent_again(source: Path
     (arrived, sent) = ((folder / "b.bin").stat() for folder in (there(host, made), source))
     assert (arrived.st_mode, int(arrived.st_mtime)) == (sent.st_mode, int(sent.st_mtime))
     assert versions(host) == [made.data.version]
+
+
+def test_what_an_interrupted_transfer_has_left_makes_room_as_it_goes(source: Path, host: Any) -> None:
+    """But not the second names of files that are kept."""
+    made, folder = package(source), DataFolder(host, "images-1")
+    left = {b"a.bin": DataFileThere(0o644, "of another content", 200_000), b"goes": DataFileThere(0o644, "x", 100_000)}
+    (shipment,) = made._shipments(host, folder, DataThere(5_000, "", "", {}, left))
+    assert sorted(shipment.stale) == [b"a.bin", b"goes"]
+    left[b"goes"] = DataFileThere(0o644, None, 100_000)
+    with pytest.raises(HostError, match="there is no room"):
+        made._shipments(host, folder, DataThere(5_000, "", "", {}, left))
 
 
 def test_of_an_interrupted_transfer_only_what_belongs_to_the_new_version_is_used(source: Path, host: Any) -> None:

@@ -17,7 +17,7 @@ from jobctl.jobspec.deploy.host.data_folder import DataFolder
 from jobctl.jobspec.deploy.host.data_source import FolderHere, Rest
 from jobctl.jobspec.deploy.host.data_spread import DataSpread
 from jobctl.jobspec.deploy.host.handing_on import HandingOn
-from jobctl.jobspec.deploy.model.errors import DeployError, HostError
+from jobctl.jobspec.deploy.model.errors import HostError
 from tests.tools.waiting import PATIENCE, promptly
 
 from .sent_data import package, package_from
@@ -315,5 +315,5 @@ def test_an_error_of_the_folder_shows_where_each_host_gets_it(hosts: Hosts) -> N
     shutil.rmtree(hosts.data)
     hosts.data.mkdir()
     spread = hosts.bring(made)
-    with pytest.raises(DeployError, match="cannot read"):
+    with pytest.raises(HostError, match="a was changed before all of it was sent"):
         spread.send(hosts.jobs["h2"])

@@ -3,16 +3,34 @@
 from __future__ import annotations
 
 import os
+import shutil
+import stat
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from jobctl.jobspec.deploy.host import images
+from jobctl.jobspec.deploy.host.containers import Containers
 from jobctl.jobspec.deploy.host.host_job import HostJob
-from jobctl.jobspec.deploy.host.scripts import SCRIPTS
+from jobctl.jobspec.deploy.host.image_copy import ImageSources
+from jobctl.jobspec.deploy.host.scripts import SCRIPTS, python
+from jobctl.jobspec.deploy.host.send_code import pack_code
+from jobctl.jobspec.deploy.model.container import SeenContainer
+from jobctl.jobspec.deploy.model.errors import HostError
+from jobctl.jobspec.deploy.targets.provision import Transfer
 from jobctl.jobspec.deploy.transport.base import Result
 from jobctl.jobspec.deploy.transport.local import LocalTransport
+from jobctl.jobspec.plan.sent import Code
+from jobctl.jobspec.spec.hosts import Host
+
+from .test_collecting import Login
+from .test_executor import TWO
 
 # Root may read everything, but for a process without these rights.
 _POWERLESS = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
@@ -37,9 +55,56 @@ def top(tmp_path: Path) -> Path:
 
 def test_code_is_not_sent_without_an_output_file_that_cannot_be_read(top: Path) -> None:
     result = send(top, "v3", "v1")
-    assert result.code == 1
+    assert result.code == os.EX_NOPERM
     assert f"chmod a+r '{top}/v1/./model.pt'" in result.words
     assert sorted(os.listdir(top)) == ["v1", "v2"]
+
+
+@pytest.mark.parametrize("able", [True, False])
+def test_a_container_makes_readable_what_the_next_version_keeps(
+    top: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, able: bool
+) -> None:
+    """One of the images that the host has surely; otherwise that of the plan."""
+    asked = list[tuple[str, str]]()
+
+    def as_root(self: Containers, code: str, folders: Sequence[str], image: str, python: str) -> bool:
+        asked.append((image, python))
+        assert folders == [str(tmp_path)]
+        argv = [sys.executable, "-c", code.replace("/at/0", str(tmp_path))]
+        return able and image == "team/train:1" and subprocess.run(argv).returncode == 0
+
+    monkeypatch.setattr(Containers, "as_root", as_root)
+    seen = (SeenContainer(0, "trainer", "c", True, None, None, "sha256:1", python="python3.12"),)
+    monkeypatch.setattr(Containers, "seen", lambda self: seen)
+    monkeypatch.setattr(images, "ensure", lambda *given: None)
+    (tmp_path / "src").mkdir()
+    code = Code(str(tmp_path / "src"), "/workspace", (), version="v3", results=("model.pt",))
+    plan = replace(TWO, code=code)
+    container = replace(plan.nodes[0].container, image="team/train:1")
+    plan = replace(plan, nodes=(replace(plan.nodes[0], container=container), *plan.nodes[1:]))
+    host_job = HostJob(Host("h1"), Login("h1"), "job", "ssh")
+    host_job.found(str(tmp_path), str(tmp_path))
+    shutil.rmtree(top / "v2")
+    transfer = Transfer(plan, pack_code(plan), (), ImageSources([host_job]))
+    if able:
+        transfer.to_node(host_job)
+        assert (top / "v3" / "model.pt").read_text() == "weights"
+    else:
+        with pytest.raises(HostError, match="an output file that you cannot read") as caught:
+            transfer.to_node(host_job)
+        assert f"sudo chmod a+r '{top}/v1/./model.pt'" in str(caught.value.hint)
+    assert asked == [("sha256:1", "python3.12"), ("team/train:1", "python3")]
+
+
+def test_what_the_user_can_read_stays_as_it_is(top: Path) -> None:
+    """Its group may be that of the container's user, who writes there."""
+    (top / "v1").chmod(0o700)
+    (top / "v1" / "train.py").write_text("")
+    (top / "v1" / "train.py").chmod(0o600)
+    code = python("readable").replace("/at/0", str(top.parent))
+    subprocess.run([sys.executable, "-c", code], check=True)
+    modes = [stat.S_IMODE((top / "v1" / name).stat().st_mode) for name in ("", "train.py", "model.pt")]
+    assert modes == [0o700, 0o600, 0o440]
 
 
 def test_a_version_with_an_output_file_that_cannot_be_read_is_not_removed(top: Path) -> None:

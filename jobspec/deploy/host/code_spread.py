@@ -91,7 +91,7 @@ class _Spread:
 
     def _given(self, name: str, same: frozenset[bytes]) -> frozenset[bytes]:
         """Return the files beside the `same` that a host has as they were sent."""
-        there = self._folder(name).known
+        there = self._folder(name).sums()  # what runs there may change other files meanwhile
         known = self._package.known.items()
         return frozenset(one for one, about in known if one not in same and there.get(one) == about)
 

@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from jobctl.jobspec.deploy.host.container_starter import STARTING
-from jobctl.jobspec.deploy.host.scripts import SCRIPTS, python
+from jobctl.jobspec.deploy.host.scripts import SCRIPTS
 from jobctl.jobspec.deploy.model.container import Interpreter, SeenContainer
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.store.files import told_of
@@ -55,17 +55,20 @@ def collect(host_job: HostJob, into: Path, ended: Sequence[SeenContainer] = ()) 
 
 
 def _make_readable(host_job: HostJob, interpreters: Iterable[Interpreter]) -> None:
-    """Let the user read what containers have written for themselves alone, by a container with one of `interpreters`.
+    """Let the user read what containers have written for themselves alone, if there is any such thing.
 
     Raises HostError if none can do that: what will not be whole need not be fetched, by each `down` once more.
     """
-    look = SCRIPTS.argv("unreadable", str(host_job.work))
-    left = iter(dict.fromkeys(interpreters))
-    while found := host_job.transport.run(look, timeout=STARTING).out.decode("utf-8", "replace").strip():
-        interpreter = next(left, None)
-        if interpreter is None:
+    if _unreadable(host_job):
+        host_job.make_readable(interpreters)
+        if found := _unreadable(host_job):
             raise _unread(host_job, [f"{found}: Permission denied"])
-        host_job.containers.as_root(python("readable"), [str(host_job.work)], *interpreter)
+
+
+def _unreadable(host_job: HostJob) -> str:
+    """Return the first file or folder that the user cannot read, nothing if there is none."""
+    look = SCRIPTS.argv("unreadable", str(host_job.work))
+    return host_job.transport.run(look, timeout=STARTING).out.decode("utf-8", "replace").strip()
 
 
 def _unread(host_job: HostJob, words: Sequence[str]) -> HostError:

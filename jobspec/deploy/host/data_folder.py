@@ -45,6 +45,12 @@ class DataThere:
     kept: Mapping[bytes, DataFileThere] = field(default_factory=dict)
     incomplete: Mapping[bytes, DataFileThere] = field(default_factory=dict)
 
+    def room_without(self, stale: Iterable[bytes]) -> int | None:
+        """Return how many bytes are free once `stale` files of that transfer are removed, None if the host does not say."""
+        going = (self.incomplete[name] for name in stale)
+        freed = sum(file.size for file in going if file.digest is not None)  # the others are second names
+        return None if self.free is None else self.free + freed
+
 
 @dataclass(frozen=True, slots=True)
 class Shipment:
@@ -79,6 +85,11 @@ class DataFolder:
         """Read all files there; `again`: only what has arrived."""
         argv = SCRIPTS.argv("list_data", self.top, "again" if again else "")
         return parse_there(checked(self.transport, argv, f"look for data in {self.top}", timeout=timeout))
+
+    def shares_blocks_with(self, path: str) -> bool:
+        """Say whether a copy of a file of the host takes no room there."""
+        argv = SCRIPTS.argv("shares_blocks", path, self.top)
+        return bool(checked(self.transport, argv, f"copy {path} into {self.top}"))
 
     def receive(self, version: str, there: DataThere, shipment: Shipment, timeout: float) -> str | None:
         """Send files; return the stamp of what is there then. None, and nothing is sent, if another command was quicker."""

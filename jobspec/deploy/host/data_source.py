@@ -6,7 +6,7 @@ import os
 from collections.abc import Collection, Iterator
 from hashlib import sha256
 from pathlib import Path
-from threading import Lock
+from threading import Lock, RLock
 from typing import Protocol
 
 from jobctl.jobspec.deploy.host.scripts import SCRIPTS
@@ -114,8 +114,9 @@ class FolderOnHost:
     def __init__(self, transport: Transport, folder: str) -> None:
         self.transport, self.folder = transport, folder
         self.host: str | None = transport.host
-        self._lock = Lock()
+        self._lock = RLock()
         self._files: tuple[DataFile, ...] | None = None
+        self._version: str | None = None
         self._known: dict[bytes, tuple[int, str]] | None = None
 
     @property
@@ -131,24 +132,47 @@ class FolderOnHost:
         """Return all files and links, None if there is no such folder. It is looked at once."""
         with self._lock:
             if self._files is None:
-                told = self._told(self.transport.run(SCRIPTS.argv("list_files", self.folder), timeout=_LISTING))
-                if told == b"none":
-                    return None
-                self._files = tuple(_file(line) for line in told.split(b"\0") if line)
+                self._files = self._listed()
             return self._files
 
     @property
+    def version(self) -> str | None:
+        """What identifies all files and links, None if there is no such folder."""
+        with self._lock:
+            files = self.look()
+            if self._version is None and files is not None:
+                self._version = version_from(files)
+            return self._version
+
+    def _listed(self) -> tuple[DataFile, ...] | None:
+        told = self._told(self.transport.run(SCRIPTS.argv("list_files", self.folder), timeout=_LISTING))
+        return None if told == b"none" else tuple(_file(line) for line in told.split(b"\0") if line)
+
+    @property
     def known(self) -> dict[bytes, tuple[int, str]]:
-        """Kind and SHA-256 of each plain file, by its name."""
-        files = self.files
+        """Kind and SHA-256 of each plain file, by its name. Raises HostError if one was changed since it was listed."""
         with self._lock:
             if self._known is None:
-                timeout = TIMEOUT + sum(file.size for file in files) / READ
-                told = self._told(self.transport.run(SCRIPTS.argv("file_sums", self.folder), timeout=timeout))
-                digests = dict(named_digest(line) for line in told.split(b"\n") if line)
-                plain = (file for file in files if not file.is_link)
-                self._known = {file.name: (file.kind, digests.get(file.name, "")) for file in plain}
+                known = self.sums()
+                self._refuse_changed()  # only now, as in a folder of this machine
+                self._known = known
             return self._known
+
+    def sums(self) -> dict[bytes, tuple[int, str]]:
+        """Return kind and SHA-256 of each plain file, by its name; some may have changed since they were listed."""
+        files = self.files
+        timeout = TIMEOUT + sum(file.size for file in files) / READ
+        told = self._told(self.transport.run(SCRIPTS.argv("file_sums", self.folder), timeout=timeout))
+        digests = dict(named_digest(line) for line in told.split(b"\n") if line)
+        return {file.name: (file.kind, digests.get(file.name, "")) for file in files if not file.is_link}
+
+    def _refuse_changed(self) -> None:
+        """Raise HostError if a file is another than when it was listed."""
+        now = {file.name: file for file in self._listed() or ()}
+        for file in self.files:
+            if not file.is_link and now.get(file.name) != file:
+                message = f"{self.folder}/{os.fsdecode(file.name)} was changed before all of it was sent"
+                raise HostError(str(self.host), "data-differs", message, "`jobctl up` again sends it")
 
     def digest_of_first(self, name: bytes, size: int) -> str:
         """Return the SHA-256 of the first bytes of a file."""
@@ -183,12 +207,6 @@ class FolderOnHost:
             return result.out
         message = f"cannot read {self.folder}: {result.words}"
         raise HostError(str(self.host), "data-not-read", message, "the user that logs in there has to read all of it")
-
-
-def version_on_host(source: FolderOnHost) -> str | None:
-    """Return what identifies the files of a folder, None if there is none."""
-    files = source.look()
-    return None if files is None else version_from(files)
 
 
 def _file(line: bytes) -> DataFile:

@@ -219,6 +219,14 @@ class HostJob:
             message = f"cannot let user {container.user} of `container.user` write into {self.work}"
             raise HostError(self.host.name, "cannot-give", message, "`container.user: self` needs no such thing")
 
+    def make_readable(self, interpreters: Iterable[Interpreter]) -> bool:
+        """Let the user read what containers have written for themselves alone, by a container with one of `interpreters`.
+
+        Say whether one of them could.
+        """
+        code, folders = python("readable"), [str(self.work)]
+        return any(self.containers.as_root(code, folders, *one) for one in dict.fromkeys(interpreters))
+
     def hand_over(self, ledger: bytes, control: bytes, patience: float = 0.0) -> None:
         """Replace the ledger, then the control file, which launchers follow; one that is empty here stays.
 

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 
 from jobctl.jobspec.deploy.host.scripts import SCRIPTS
 from jobctl.jobspec.deploy.host.tar import SLOW, Tar, known_of, parse_listing
+from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.store.code import File, files_to_send
-from jobctl.jobspec.deploy.transport.base import TIMEOUT, checked
+from jobctl.jobspec.deploy.transport.base import TIMEOUT, checked, problem
 from jobctl.jobspec.plan.sent import Code
 from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.records import dataclass
@@ -66,7 +67,7 @@ class Package:
     def send(self, host_job: HostJob, there: CodeThere | None = None) -> None:
         """Put this version beside those that the host has; what it has of them already is copied there, not sent.
 
-        `there` is what it has, if that was looked at.
+        `there` is what it has, if that was looked at. Raises HostError.
         """
         there = there or self.look(host_job)
         if there is None:
@@ -75,7 +76,12 @@ class Package:
         argv = self.argv(host_job, there.base, parcel)
         timeout = TIMEOUT + sum(file.size for file in self.files) / SLOW
         what = f"write code into {_top(host_job)}"
-        checked(host_job.transport, argv, what, chain([parcel.names], parcel.tar), timeout=timeout)
+        result = host_job.transport.run(argv, chain([parcel.names], parcel.tar), timeout=timeout)
+        if result.code == os.EX_NOPERM:
+            message = f"cannot {what}: a container has written an output file that you cannot read"
+            raise HostError(host_job.host.name, "results-not-read", message, result.words)
+        if result.code != 0:
+            raise problem(host_job.transport.host, what, result)
 
     def look(self, host_job: HostJob) -> CodeThere | None:
         """Return what a host has of this version, None if it has all of it. Raises HostError."""

@@ -132,13 +132,12 @@ class DataPackage:
         if rest is not None:
             del missing[rest.name]
         size = archived(missing.values()) + (rest.size if rest else 0)
-        if there.free is not None and size > there.free:
-            message = (
-                f"there is no room for {size / 1e6:.0f} MB of data in {folder.top}: {there.free / 1e6:.0f} MB are free"
-            )
+        stale = coverage.stale(there, rest)
+        room = there.room_without(stale)
+        if room is not None and size > room and not (own and self._shares_blocks(folder, own, missing)):
+            message = f"there is no room for {size / 1e6:.0f} MB of data in {folder.top}: {room / 1e6:.0f} MB are free"
             hint = "make room there; `jobctl data` lists what is kept"
             raise HostError(host_job.host.name, "disk-full", message, hint)
-        stale = coverage.stale(there, rest)
         if not own:
             return [Shipment(linked, stale, rest, "", self.source.archive(missing, rest), size)]
         # All links in one part: what is added to begins without links.
@@ -147,6 +146,11 @@ class DataPackage:
             Shipment(linked, stale, None, own, [lines(first)], sum(first.values())),
             *(Shipment((), (), None, own, [lines(batch)], sum(batch.values())) for batch in others),
         ]
+
+    def _shares_blocks(self, folder: DataFolder, own: str, missing: Mapping[bytes, DataFile]) -> bool:
+        """Say whether copies of a host's own files take no room, as far as the largest one tells."""
+        largest = max((file for file in missing.values() if not file.is_link), key=lambda file: file.size, default=None)
+        return largest is not None and folder.shares_blocks_with(f"{own}/{os.fsdecode(largest.name)}")
 
     def rest(self, there: Sequence[DataThere], missing: Mapping[bytes, DataFile]) -> Rest | None:
         """Return what is missing of the largest file that has begun to arrive on all of these, if that is how the file begins."""
@@ -187,9 +191,14 @@ class DataPackage:
 
     @property
     def known(self) -> Known:
-        """Return kind and digest of each file that is no link. Raises DeployError if one cannot be read."""
-        known = self.source.known
-        for file in self.source.files:
+        """Return kind and digest of each file that is no link. Raises DeployError if one cannot be read, or is another."""
+        source = self.source
+        if isinstance(source, FolderOnHost) and source.version != self.version:
+            # It did not answer when the version was asked for, so that of the running job counts.
+            message = f"{source.folder} has changed since the job was started with it"
+            raise HostError(str(source.host), "data-differs", message, "`jobctl up` again sends what is there now")
+        known = source.known
+        for file in source.files:
             if not file.is_link and not known.get(file.name, (0, ""))[1]:
                 hint = "make it readable, or move it away; `jobctl up` again sends it"
                 raise DeployError(f"cannot read {self.data.place}/{os.fsdecode(file.name)}", hint)

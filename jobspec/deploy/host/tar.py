@@ -64,13 +64,19 @@ def _header(file: File, timeless: bool, plain: bool) -> bytes | None:
 
 
 def _as_listed(file: File) -> Iterator[bytes]:
-    """Yield the content of a file. Raises DeployError at its end if it is not what was listed, which makes the version."""
-    digest = sha256()
+    """Yield the content of a file. Raises DeployError if it is not what was listed, which makes the version.
+
+    It is raised before the last piece: an archive that ends behind a whole file is a whole one to those who read it.
+    """
+    digest, last = sha256(), b""
     for piece in pieces_of(file.path, 0, file.size):
         digest.update(piece)
-        yield piece
+        if last:
+            yield last
+        last = piece
     if digest.hexdigest() != digest_of(file):
         raise changed(file)
+    yield last
 
 
 def changed(file: File) -> DeployError:

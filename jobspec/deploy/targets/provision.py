@@ -13,7 +13,6 @@ from typing import TypeVar
 from jobctl.jobspec.deploy.apply.deployer import Failures, RuntimeInputs
 from jobctl.jobspec.deploy.host import images
 from jobctl.jobspec.deploy.host.code_spread import spread_code
-from jobctl.jobspec.deploy.host.data_source import version_on_host
 from jobctl.jobspec.deploy.host.data_spread import DataSpread
 from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.host.image_copy import ImageSources
@@ -136,10 +135,23 @@ class Transfer:
     def to_node(self, host_job: HostJob) -> Image:
         """Bring a host what its nodes need; return what their image means there."""
         if self.code is not None:
-            self.code.send(host_job, self.code_there.get(host_job.host.name))
+            self._send_code(host_job, self.code)
         for data in self.data:
             data.send(host_job)
         return self._ensure(host_job, self.plan.nodes[0].container)
+
+    def _send_code(self, host_job: HostJob, code: Package) -> None:
+        """Send the code; an output file that only containers can read is made readable if it has to be."""
+        try:
+            code.send(host_job, self.code_there.get(host_job.host.name))
+        except HostError as error:
+            if error.code != "results-not-read":
+                raise
+            container = self.plan.nodes[0].container
+            there = [seen.interpreter for seen in host_job.containers.seen()]
+            if not host_job.make_readable([*there, (container.image, container.python)]):
+                raise
+            code.send(host_job)
 
     def to_services(self, host_job: HostJob) -> None:
         """Bring a host the images of its services."""
@@ -162,7 +174,7 @@ def transfer_of(fleet: HostFleet, plan: Plan) -> Transfer:
 def data_versions(fleet: HostFleet, data: Iterable[Dataset]) -> tuple[dict[str, str | None], Failures]:
     """Return the version of each data that is on a host, by its name, and which hosts could not be asked."""
     there = [one for one in data if one.host is not None]
-    outcome = fan_out(there, lambda one: version_on_host(fleet.folder_of(one)))
+    outcome = fan_out(there, lambda one: fleet.folder_of(one).version)
     versions = {one.name: version for one, version in outcome.done.items()}
     return versions, {str(one.host): error for one, error in outcome.failed.items()}
 

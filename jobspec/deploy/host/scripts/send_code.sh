@@ -3,7 +3,7 @@
 # bytes; or, after $6 bytes of digests that sha256sum checks, more tars of any size. It has its name when it is whole. Older
 # versions than $3 are removed, but for those that may run: an artefact or the ledger names them. Of the other arguments $7
 # are folders to make, the rest files that version $3 may have written, and this one keeps: it fails if it cannot copy one,
-# and an older version goes on that has one which the user cannot read. Prints nothing.
+# with 77 if the user cannot read it, and an older version goes on that has such a file. Prints nothing.
 set -eu; umask 022
 top=$1 version=$2 base=$3 names=$4 size=$5 sums=$6 folders=$7; shift 7
 mkdir -p -- "$top"; cd -- "$top"
@@ -28,8 +28,9 @@ for path do
     if cp -p -- "$base/$path" "$new/result"; then # half a copy would be the newest
       mv -f -- "$new/result" "$new/files/$path"
     elif [ -f "$base/$path" ]; then # else it was removed meanwhile
-      [ -r "$base/$path" ] || echo "\`sudo chmod a+r '$top/$base/$path'\` there makes it readable" >&2
-      exit 1
+      [ ! -r "$base/$path" ] || exit 1
+      echo "\`sudo chmod a+r '$top/$base/$path'\` there makes it readable" >&2
+      exit 77
     fi
   fi
 done
