@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import field
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from jobctl.jobspec.deploy.store.jobdir import JobDir
     from jobctl.jobspec.deploy.store.past import PastJob
     from jobctl.jobspec.operations.resolve.job import Reached
+
+AT_ONCE = 8  # jobs that are looked at side by side: sshd refuses some of more than 10 logins that begin at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,23 +60,28 @@ class KnownJobs:
 
     def look(self, directory: JobDir) -> KnownJob:
         """Return how a job is now. One that is not up has neither a handle nor an error."""
-        from jobctl.jobspec.deploy.apply.deployer import AllUnreachable
+        return _observed(self._opened(directory))
+
+    def look_at_all(self, directories: Sequence[JobDir]) -> Iterator[KnownJob]:
+        """Yield how jobs are now, in order: they are looked at side by side, for the hosts of several may be silent."""
+        # One after the other: what a kubeconfig runs for a cluster may ask a person for something.
+        opened = [self._opened(directory) for directory in directories]
+        with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="look") as pool:
+            yield from pool.map(_observed, opened)
+
+    def _opened(self, directory: JobDir) -> KnownJob:
+        """Return a job as it was started; nobody has looked at it yet."""
         from jobctl.jobspec.deploy.model.errors import DeployError
 
-        about: dict[str, Any] = {}
+        job = KnownJob(directory.name)
         try:
-            found = directory.about()
-            if found is None:
-                return KnownJob(directory.name)
-            about, handle = found, self.handle(directory)
-            return KnownJob(directory.name, about, handle, handle.observe())
-        except AllUnreachable as nothing:
-            return KnownJob(directory.name, about, self.handle(directory), nothing.observed, answered=False)
-        except (OperationError, DeployError) as error:  # its context has gone from the kubeconfig, say
-            return KnownJob(directory.name, about, error=error, answered=False)
-        except OSError as error:  # its files belong to another user, say: the other jobs are seen all the same
-            refused = Refused(f"cannot read {error.filename}: {error.strerror}", "it may be another user's")
-            return KnownJob(directory.name, about, error=refused, answered=False)
+            about = directory.about()
+            if about is None:
+                return job
+            job = replace(job, about=about)
+            return replace(job, handle=self.handle(directory))
+        except (OperationError, DeployError, OSError) as error:  # its context has gone from the kubeconfig, say
+            return _unseen(job, error)
 
     def handle(self, directory: JobDir) -> Handle:
         """Return the handle of a job: that of the last look, unless the job was brought up again since then."""
@@ -109,11 +117,32 @@ class KnownJobs:
         self.drop_others(())
 
 
+def _observed(job: KnownJob) -> KnownJob:
+    """Return how a job is now that can be reached."""
+    from jobctl.jobspec.deploy.apply.deployer import AllUnreachable
+    from jobctl.jobspec.deploy.model.errors import DeployError
+
+    if job.handle is None:
+        return job
+    try:
+        return replace(job, observed=job.handle.observe())
+    except AllUnreachable as nothing:
+        return replace(job, observed=nothing.observed, answered=False)
+    except (OperationError, DeployError, OSError) as error:
+        return _unseen(job, error)
+
+
+def _unseen(job: KnownJob, error: OperationError | DeployError | OSError) -> KnownJob:
+    """Return a job that cannot be seen, and why."""
+    if isinstance(error, OSError):  # its files belong to another user, say: the other jobs are seen all the same
+        error = Refused(f"cannot read {error.filename}: {error.strerror}", "it may be another user's")
+    return replace(job, handle=None, error=error, answered=False)
+
+
 def known_jobs() -> Iterator[KnownJob]:
     """Yield the jobs that were started here and are up."""
     with closing(KnownJobs()) as jobs:
-        for directory in jobs.directories():
-            yield jobs.look(directory)
+        yield from jobs.look_at_all(jobs.directories())
 
 
 def jobs_that_are_down() -> Iterator[PastJob]:

@@ -18,6 +18,7 @@ from jobctl.jobspec.operations.resolve.running import directory_of_running
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.store.jobdir import JobDir
     from jobctl.jobspec.deploy.targets.sampling import HostSamplers, MachineSample
+    from jobctl.jobspec.operations.inspect.listing import KnownJob
     from jobctl.jobspec.report.metrics import JobMetrics
     from jobctl.jobspec.report.report import Story
 
@@ -57,7 +58,8 @@ class MetricsSource:
                 here = MachineSample()
                 directories = self._directories()
                 self._forget({directory.name for directory in directories})
-                found = [self._job(directory, now, here) for directory in directories]
+                jobs = zip(directories, self._jobs.look_at_all(directories), strict=True)
+                found = [self._job(directory, job, now, here) for directory, job in jobs]
                 self._last = now, metrics_text(one for one in found if one is not None)
             return self._last[1]
 
@@ -78,14 +80,13 @@ class MetricsSource:
             return self._jobs.directories()
         return [job_of_name(name) for name in self.chosen]
 
-    def _job(self, directory: JobDir, now: float, here: MachineSample) -> JobMetrics | None:
+    def _job(self, directory: JobDir, job: KnownJob, now: float, here: MachineSample) -> JobMetrics | None:
         """Return what is known of a job, None of one that is not up, or that this version cannot read."""
         from jobctl.jobspec.deploy.model.observed import phase
         from jobctl.jobspec.deploy.store.history import read_progress
         from jobctl.jobspec.deploy.targets.sampling import HostSamplers, sample_hosts
         from jobctl.jobspec.report.metrics import JobMetrics
 
-        job = self._jobs.look(directory)
         if not job.about:
             return None
         plan = directory.plan()

@@ -1,0 +1,68 @@
+"""Jobs that are known here are looked at side by side: those whose hosts are silent delay no other."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from jobctl.jobspec.deploy.apply.deployer import AllUnreachable
+from jobctl.jobspec.deploy.model.control import NOTHING
+from jobctl.jobspec.deploy.model.errors import HostError
+from jobctl.jobspec.deploy.model.observed import Observed
+from jobctl.jobspec.deploy.store.jobdir import JobDir
+from jobctl.jobspec.operations.inspect.listing import known_jobs
+from jobctl.jobspec.operations.inspect.metrics import MetricsSource
+from jobctl.jobspec.operations.targets import table
+from tests.tools.waiting import PROMPT
+
+SEEN = Observed(NOTHING, (), supervised=None, verdict=("running", None))
+NAMES = ("first", "second", "third")
+
+
+class Jobs:
+    """Three jobs, of which no look ends before all are under way; the host of the second is silent."""
+
+    def __init__(self) -> None:
+        self.together = threading.Barrier(3)
+        self.made: list[tuple[str, bool]] = []  # handles, and whether the thread that lists made them
+
+    def handle(self, directory: JobDir) -> Any:
+        self.made.append((directory.name, threading.current_thread() is threading.main_thread()))
+        return SimpleNamespace(job=directory, observe=lambda: self._observe(directory.name), close=lambda: None)
+
+    def _observe(self, name: str) -> Observed:
+        self.together.wait(PROMPT)
+        if name == "second":
+            raise AllUnreachable({"gpu01": HostError("gpu01", "silent", "it does not answer")}, SEEN)
+        return SEEN
+
+
+@pytest.fixture
+def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Jobs:
+    found = Jobs()
+    monkeypatch.setenv("JOBCTL_STATE_DIR", str(tmp_path))
+    monkeypatch.setattr(table, "known_handle", found.handle)
+    for name in NAMES:
+        job = JobDir(tmp_path / "jobs" / name)
+        job.create()
+        (job.root / "job.json").write_text(json.dumps({"target": "ssh", "spec": None}))
+    return found
+
+
+def test_jobs_are_listed_side_by_side_and_in_order(jobs: Jobs) -> None:
+    """What they are reached through is made in turn: a plugin of a kubeconfig may ask a person for something."""
+    assert [(job.name, job.answered) for job in known_jobs()] == [("first", True), ("second", False), ("third", True)]
+    assert jobs.made == [(name, True) for name in NAMES]
+
+
+@pytest.mark.parametrize("live", [False, True])
+def test_metrics_look_at_jobs_side_by_side(jobs: Jobs, *, live: bool) -> None:
+    source = MetricsSource(None, live=live)
+    observed = [line for line in source.text().splitlines() if line.startswith("jobctl_observed{")]
+    source.close()
+    assert observed == [f'jobctl_observed{{job="{name}"}} {int(name != "second")}' for name in NAMES]
