@@ -23,7 +23,7 @@ def show_top(handle: Handle, output: Format, *, once: bool) -> None:
     """Show it until the job ends: live on a terminal, otherwise one text (or line of JSON) after the other; or `once`."""
     from jobctl.jobspec.operations.inspect.top import LoadWatch
 
-    looks = LoadWatch(handle).looks(once=once)
+    looks = LoadWatch(handle, once=once).looks()
     if once and output is Format.json:
         console.out_json(load_json(handle, next(looks)))
     elif output is Format.json:

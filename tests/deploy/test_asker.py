@@ -112,7 +112,7 @@ def test_samples(sessions: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     for name in ("FIRST", "QUIET"):
         monkeypatch.setattr(live_fanout, name, PATIENCE)
-    samplers, transport = HostSamplers(), Counting(sessions)
+    samplers, transport = HostSamplers(live=True), Counting(sessions)
     for _ in range(3):
         (sample,) = samplers.take({"h": transport}).values()
         assert sample.memory

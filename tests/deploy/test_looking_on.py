@@ -18,6 +18,7 @@ from jobctl.jobspec.deploy.model.control import Ledger
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.inventory import Inventory
 from jobctl.jobspec.deploy.model.observed import Observed
+from jobctl.jobspec.deploy.model.usage import NodeUsage
 from jobctl.jobspec.deploy.store import events
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.deploy.targets.hosts import Hosts
@@ -170,7 +171,7 @@ def test_top(hosts: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
     watch = LoadWatch(hosts)
     monkeypatch.setattr(top, "pause", silence(hosts, lambda text: False, str))
     seen: set[int | None] = set()
-    for load in watch.looks(once=False):
+    for load in watch.looks():
         by_host = {one.node.host: one.node for one in load.nodes}
         if not by_host["h1"].reachable:
             assert "unreachable since" in hosts.failures["h1"].message
@@ -200,6 +201,23 @@ def test_metrics_that_are_served(hosts: Watched, tmp_path: Path, monkeypatch: py
         return f" {step}\n" in source.text() and "h1" in hosts.failures
 
     promptly(goes_on)
+
+
+def test_who_looks_once_waits_for_slow_hosts(hosts: Watched, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A login takes longer than who looks on would wait: metrics that are printed, and `top --once`, have figures."""
+    monkeypatch.setenv("JOBCTL_STATE_DIR", str(tmp_path))
+    for name in ("FIRST", "QUIET"):
+        monkeypatch.setattr(live_fanout, name, 0.0)
+    monkeypatch.setattr(top, "pause", lambda seconds: None)
+    (hosts.job.root / "job.json").write_text(json.dumps({"target": "ssh", "spec": None}))
+    source = MetricsSource(["job"])
+    source._jobs._handles["job"] = hosts.job.stamp(), hosts
+    text = source.text()
+    assert [f'jobctl_host_load{{host="{name}"}}' in text for name in ("h0", "h1")] == [True, True]
+    for host_job in hosts.host_jobs.values():
+        host_job.containers.usage = lambda container: NodeUsage(1.0, 2.0)  # type: ignore[method-assign]
+    (load,) = LoadWatch(hosts, once=True).looks()
+    assert [one.memory for one in load.nodes] == [2.0, 2.0]
 
 
 def test_metrics_that_are_served_cost_a_question_to_each_host(

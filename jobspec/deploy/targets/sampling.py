@@ -35,10 +35,13 @@ class MachineSample:
 
 
 class HostSamplers:
-    """Takes samples of the hosts of one job again and again: a host that is silent delays no other."""
+    """Takes samples of the hosts of one job again and again.
 
-    def __init__(self) -> None:
-        self._live = LiveFanOut(str, 0.0)
+    `live`: a host that is silent delays no other. Otherwise each look waits for all.
+    """
+
+    def __init__(self, *, live: bool) -> None:
+        self._live = LiveFanOut(str, 0.0) if live else None
         self._askers: dict[str, Asker] = {}
 
     def take(self, transports: Mapping[str, Transport]) -> Mapping[str, HostSample]:
@@ -49,7 +52,8 @@ class HostSamplers:
                 self._askers[host] = Asker(transport, SCRIPTS.argv("sample", "answer"), _WHAT, TIMEOUT)
                 if kept is not None:
                     kept.close()
-        return self._live.on(list(transports), lambda host: _asked(self._askers[host])).done
+        on = self._live.on if self._live else fan_out
+        return on(list(transports), lambda host: _asked(self._askers[host])).done
 
     def close(self) -> None:
         """Let go of the channels to hosts."""

@@ -96,7 +96,7 @@ class MetricsSource:
             return JobMetrics(*known, None, "unknown")
         observed = job.observed
         hosts = sorted({node.host for node in observed.members if node.reachable and node.host})
-        samplers = self._samplers.setdefault(job.name, HostSamplers())
+        samplers = self._samplers.setdefault(job.name, HostSamplers(live=self._live))
         samples = sample_hosts(job.handle, hosts, samplers, here)
         progress = read_progress(directory.progress, RECENT)
         return JobMetrics(*known, observed, phase(observed)[0], self._story(directory), progress, samples)

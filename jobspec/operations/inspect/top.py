@@ -71,14 +71,19 @@ class _Course:
 
 
 class LoadWatch:
-    """Looks at a job again and again; rates are those between looks."""
+    """Looks at a job again and again; rates are those between looks.
 
-    def __init__(self, handle: Handle, clock: Callable[[], float] = time.monotonic) -> None:
+    `once`: somebody wants to see it once, and what hosts use waits for those that are slow.
+    """
+
+    def __init__(self, handle: Handle, clock: Callable[[], float] = time.monotonic, *, once: bool = False) -> None:
         self._handle, self._clock = handle, clock
         self._courses: dict[int, _Course] = {}
         from jobctl.jobspec.deploy.targets.sampling import HostSamplers
 
-        self._usage, self._samplers = LiveFanOut(lambda job: str(job.host.name), 0.0), HostSamplers()
+        self._once = once
+        self._usage = None if once else LiveFanOut(lambda job: str(job.host.name), 0.0)
+        self._samplers = HostSamplers(live=not once)
 
     def look(self) -> JobLoad:
         """Look at the job, its hosts and their devices."""
@@ -101,8 +106,9 @@ class LoadWatch:
         cores = course.cores(now, used.cpu_seconds if used else None)
         return NodeLoad(node, rate, cores, used.memory if used else None, own_devices(node, devices))
 
-    def looks(self, *, once: bool) -> Iterator[JobLoad]:
+    def looks(self) -> Iterator[JobLoad]:
         """Yield the job as it is seen until it ends; with `once` only as the second look sees it, which knows rates."""
+        once = self._once
         if not once:
             look_on(self._handle)
         load = self.look()
