@@ -44,7 +44,9 @@ def decide(observed: Observed, policy: Recovery, now: float, world: World = NOTH
     if lost:
         verdict = decide_loss(observed, lost, policy, now, world)
         # With etcd, a launcher that is no member any more may hold the lease of a lost node, which is never clear then.
-        return Repair(f"{', '.join(stale)} belongs elsewhere now") if stale and isinstance(verdict, Wait) else verdict
+        if stale and isinstance(verdict, Wait):
+            return Repair(f"{', '.join(stale)} belongs elsewhere now", runs=verdict.runs)
+        return verdict
     if generation.command != "run":
         return Change("a command stopped the job to change it, and did not finish")
     failure = first_failure(observed, now)

@@ -136,12 +136,14 @@ class Wait:
 class Repair:
     """Start the launchers that are missing although nothing failed: a command was killed before it had.
 
-    `spares`: hosts where those that are missing wait for a node. `held`: why they could not be started before.
+    `spares`: hosts where those that are missing wait for a node. `held`: why they could not be started before. `runs`: a
+    host is gone, and the generation goes on meanwhile, see Wait.
     """
 
     cause: str
     spares: tuple[str, ...] = ()
     held: str | None = None
+    runs: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,7 +63,7 @@ class Waited:
             self.done()
         held = isinstance(decision, Restart | Repair | Rejoin) and decision.held is not None
         waits = held or bool(lost_nodes(observed))
-        if waits and not (isinstance(decision, Wait) and decision.runs):
+        if waits and not (isinstance(decision, Wait | Repair) and decision.runs):
             self.wait(now)
         elif not isinstance(decision, Restart | Repair | GiveUp):
             self.done()

@@ -159,6 +159,18 @@ def test_a_host_that_only_the_supervisor_does_not_hear_is_waited_for_once_the_ot
     assert len(watch.told("waiting")) == 1
 
 
+def test_a_stray_that_cannot_be_removed_is_no_wait_while_the_job_trains(watch: Watch) -> None:
+    """The launchers hear the lost host. Once the others fail, it is waited for as long as the spec says."""
+    watch.world.broken = {"s1": HostError("s1", "silent", "its engine hangs")}
+    stray = replace(RUNNING.nodes[1], host="s1", state="fenced", container="c")
+    watch.seen = replace(H1_LOST, strays=(stray,))
+    watch.look(10 * TIMEOUT)
+    assert watch.world.done.count("remove node 1 on s1") > 2
+    died = replace(H1_LOST.nodes[0], state="failed", failure=failed(node=0, host="h0", at=watch.clock.time))
+    watch.seen = replace(watch.seen, nodes=(died, H1_LOST.nodes[1]))
+    assert TIMEOUT <= give_up(watch) <= TIMEOUT + 10.0
+
+
 def alone(watch: Watch) -> None:
     """Have node 1 fail, which can begin again alone, and whose host does not start it; there is no other one."""
     plan = watch.supervisor.deployer.plan
