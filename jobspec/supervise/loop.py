@@ -319,13 +319,12 @@ class Supervisor:
 
     def _tell_failure(self, decision: Restart, observed: Observed, feed: Feed) -> tuple[Restart, Observed]:
         """Tell of the failure, once; return the decision, and what it was made on."""
-        if not self.recorder.is_news(decision.failure, observed):
-            return decision, observed
         if decision.failure.kind == "hang":  # all nodes have said by now where their processes stand
             observed = self.deployer.observe()
             again = self._decide(observed, feed)
             decision = again if isinstance(again, Restart) else decision
-        self.recorder.failure(decision, observed)
+        if self.recorder.is_news(decision.failure, observed):  # last: it takes note that this one is told
+            self.recorder.failure(decision, observed)
         return decision, observed
 
     def _apply_or_end(self, decision: Decision, observed: Observed, feed: Feed) -> bool:

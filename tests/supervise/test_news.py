@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.store import events
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.launcher.news import News
@@ -102,6 +103,26 @@ def test_a_failure_is_recorded_once_though_the_job_waits_and_other_nodes_tell_la
         "node 0: rank 0 exited with code 1 at step 590; restarting all nodes",
         "node 2: rank 2 exited with code 1 at step 598; restarting all nodes",
     ]
+
+
+def test_a_hang_is_told_though_no_host_answers_when_it_was_found(watched: Watched) -> None:
+    """Before it is told, all nodes are asked once more where their processes stand."""
+    hang = Restart("node 1: no progress for 30 s", replace(failed(), kind="hang"), 0.0)
+    answers: list[Any] = [HostError("h0", "unreachable", "no host answers"), LOST, LOST]
+
+    def observe() -> Any:
+        if isinstance(answer := answers.pop(0), HostError):
+            raise answer
+        return answer
+
+    feed: Any = None
+    watched.supervisor.deployer.observe = observe  # type: ignore[method-assign]
+    watched.supervisor._decide = lambda *given: hang  # type: ignore[method-assign]
+    with pytest.raises(HostError):
+        watched.supervisor._tell_failure(hang, LOST, feed)
+    for _ in range(2):
+        watched.supervisor._tell_failure(hang, LOST, feed)
+    assert watched.told == [("hang", (1,))]
 
 
 def test_a_node_that_joins_again_has_recovered_when_it_runs(watched: Watched) -> None:
