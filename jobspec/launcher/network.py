@@ -78,18 +78,17 @@ def open_socket_at(address: str, port: int) -> Optional[socket.socket]:
     return made
 
 
-def resolve(made: socket.socket, address: str, port: int) -> Any:
-    """Return an address for `sendto`, None for a name that nobody here can resolve."""
+def number_for(made: socket.socket, address: str, port: int) -> Any:
+    """Return an address for `sendto` of what is one already, None of a name: no name server is asked."""
     try:
-        return address_for(made, address, port)
-    except (OSError, UnicodeError) as error:
-        note("cannot resolve %s: %s" % (address, error))
+        return address_for(made, address, port, socket.AI_NUMERICHOST)
+    except (OSError, UnicodeError):
         return None
 
 
-def address_for(made: socket.socket, address: str, port: int) -> Any:
+def address_for(made: socket.socket, address: str, port: int, flags: int = 0) -> Any:
     """Return an address for `sendto`. Raises OSError for a name that nobody here can resolve, UnicodeError for what cannot be one."""
-    flags = socket.AI_V4MAPPED | socket.AI_ALL if made.family == socket.AF_INET6 else 0
+    flags |= socket.AI_V4MAPPED | socket.AI_ALL if made.family == socket.AF_INET6 else 0
     return socket.getaddrinfo(address, port, made.family, socket.SOCK_DGRAM, 0, flags)[0][4]
 
 

@@ -7,17 +7,18 @@ import socket
 import time
 from typing import TYPE_CHECKING
 
-from jobctl.jobspec.launcher.files import read_json
+from jobctl.jobspec.launcher.files import note, read_json
 from jobctl.jobspec.launcher.lease import TICK
-from jobctl.jobspec.launcher.network import address_for, open_socket, open_socket_at, resolve
+from jobctl.jobspec.launcher.network import address_for, number_for, open_socket, open_socket_at
 
 if TYPE_CHECKING:
-    from typing import Any, Dict, Optional, Sequence, Tuple
+    from typing import Any, Dict, List, Optional, Sequence, Tuple
 
     from jobctl.jobspec.launcher.files import Json
     from jobctl.jobspec.launcher.order import Member, Order
     from jobctl.jobspec.launcher.peer_orders import PeerOrders
 ASKED_AGAIN = 5.0  # seconds between two times that names are asked for which nobody could resolve
+AT_FIRST = 0.5  # seconds for which a launcher waits for names: where a name server answers, they take a few thousandths
 
 
 class NameResolver:
@@ -67,8 +68,10 @@ class PeerAddresses:
         self.me, self.socket, self.names = me, made, names
         self.port: Optional[int] = made.getsockname()[1] if made is not None else None
         self.known: Dict[int, Any] = {}
-        self.late: Dict[Tuple[str, int], Any] = {}  # addresses by name and port that were not known at first, …
-        self.asking: Any = None  # … and what asks for them
+        self.others: List[Member] = []  # of the order, those that have a port
+        self.found: Dict[Tuple[str, int], Any] = {}  # the last address of each name and port, None: not known yet
+        self.asking: Any = None  # the thread that asks for them, …
+        self.asked = 0.0  # … and when it began
         self.deaf = False  # whether the others can never hear this launcher, as they know one port only
 
     @classmethod
@@ -88,17 +91,26 @@ class PeerAddresses:
         return found
 
     def meet(self, order: Order) -> None:
-        """Look up the launchers of an order, and no others."""
-        self.known = {}
-        for member in order.members:
-            if self.socket is not None and member.node != self.me:
-                self.take(member.node, self.find(self.socket, member))
-
-    def find(self, made: socket.socket, member: Member) -> Any:
-        """Return the address of a member's launcher, None if that is not known."""
+        """Look up the launchers of an order, and no others. One whose name is not resolved soon is known later, by `look`."""
+        self.known, self.others = {}, []
+        if self.socket is None:
+            return
+        others = [member for member in order.members if member.node != self.me]
         if self.names is not None:
-            return self.names.find(member.address)
-        return resolve(made, member.address, member.port) if member.port else None
+            for member in others:
+                self.take(member.node, self.names.find(member.address))
+            return
+        self.others = [member for member in others if member.port]
+        numbers = {m.node: number_for(self.socket, m.address, m.port or 0) for m in self.others}
+        names = [member for member in self.others if numbers[member.node] is None]
+        if names:
+            self.ask_aside(self.socket, names, AT_FIRST)
+        for member in self.others:
+            self.take(member.node, numbers[member.node] or self.last(member))
+
+    def last(self, member: Member) -> Any:
+        """Return the last address that a member's name was resolved to, None if there is none yet."""
+        return self.found.get((member.address, member.port or 0))
 
     def take(self, node: int, address: Any) -> None:
         """Take note of where a launcher is."""
@@ -107,36 +119,44 @@ class PeerAddresses:
 
     def look(self, orders: Optional[PeerOrders]) -> None:
         """Look up launchers again that are silent, where a name may lead elsewhere by now, and those that were not found."""
-        order = orders.order if orders is not None else None
-        if orders is None or order is None or self.socket is None:
+        if self.socket is None:
             return
         if self.names is None:
-            unknown = [m for m in order.members if m.port and m.node != self.me and m.node not in self.known]
-            self.ask_again(self.socket, unknown)
+            for member in self.others:
+                self.take(member.node, self.last(member))
+            unknown = [member for member in self.others if member.node not in self.known]
+            if unknown and (self.asking is None or not self.asking.is_alive()) and self.rested():
+                self.ask_aside(self.socket, unknown, 0.0)
             return
-        for member in order.members:
-            if member.node != self.me and orders.is_silent(member.node):
-                self.take(member.node, self.find(self.socket, member))
+        order = orders.order if orders is not None else None
+        for member in order.members if order is not None else ():
+            if orders is not None and member.node != self.me and orders.is_silent(member.node):
+                self.take(member.node, self.names.find(member.address))
 
-    def ask_again(self, made: socket.socket, unknown: Sequence[Member]) -> None:
-        """Look up members whose names nobody could resolve, in a thread: a name server may begin later than this host."""
-        for member in unknown:
-            self.take(member.node, self.late.get((member.address, member.port or 0)))
-        left = [member for member in unknown if member.node not in self.known]
-        if not left or (self.asking is not None and self.asking.is_alive()):
-            return
+    def rested(self) -> bool:
+        """Return whether names were not asked for just now."""
+        return time.monotonic() - self.asked >= ASKED_AGAIN
+
+    def ask_aside(self, made: socket.socket, members: Sequence[Member], seconds: float) -> None:
+        """Look up members in a thread, and wait so long: a name server that is silent must not keep a launcher from its ticks."""
         import threading
 
-        self.asking = threading.Thread(target=self.ask, args=(made, left), daemon=True)
+        self.asked = time.monotonic()
+        self.asking = threading.Thread(target=self.ask, args=(made, members), daemon=True)
         with contextlib.suppress(RuntimeError):  # no more threads in this container, for now
             self.asking.start()
+            self.asking.join(seconds)
 
-    def ask(self, made: socket.socket, unknown: Sequence[Member]) -> None:
-        """Look up members, and rest."""
-        for member in unknown:
-            with contextlib.suppress(OSError, UnicodeError):
-                self.late[member.address, member.port or 0] = address_for(made, member.address, member.port or 0)
-        time.sleep(ASKED_AGAIN)
+    def ask(self, made: socket.socket, members: Sequence[Member]) -> None:
+        """Look up members. Where nobody can resolve a name now, the last address of it counts."""
+        for member in members:
+            place = member.address, member.port or 0
+            try:
+                self.found[place] = address_for(made, *place)
+            except (OSError, UnicodeError) as error:
+                if place not in self.found:
+                    note("cannot resolve %s: %s" % (member.address, error))
+                self.found.setdefault(place, None)
 
     def close(self) -> None:
         """Leave the port to another launcher."""

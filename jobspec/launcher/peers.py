@@ -133,12 +133,12 @@ class PeerLinks:
         waits = self.launcher.pending is not None or self.launcher.recovery.settles(now)
         self.next = now + (FIRST_TICKS if waits else TICK)
         name = self.last = self.lease.tick(now)
+        self.addresses.look(self.orders)
         if self.lease.generation is not None and self.majority is not None:
             run, failed = self.launcher.run_, self.launcher.recovery.failed
             paces = run.paces_of_ranks() if run is not None else None
             begun, told = self.majority.validity.had, self.launcher.recovery.teller.mention()
             tick = self.message(tick=name, begun=begun, paces=paces, failed=failed, told=told)
-            self.addresses.look(self.orders)
             for node, peer in self.peers.items():
                 self.send(self.introduced(tick, node), peer)
         if self.greeted is not None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from jobctl.jobspec.launcher import peer_addresses
+from jobctl.jobspec.launcher.network import address_for
 from jobctl.jobspec.launcher.records import changed
 from tests.tools.peer_links import links_of
-from tests.tools.waiting import promptly
+from tests.tools.waiting import PROMPT, promptly
 
 from .test_peer_orders import order
 
@@ -24,11 +26,10 @@ def test_a_name_that_is_known_later_than_its_order_is_asked_for_again(
 
     def begins(made: Any, address: str, port: int) -> Any:
         asked.append(address)
-        if len(asked) == 1:
+        if len(asked) <= 2:
             raise OSError("Temporary failure in name resolution")
         return real(made, address, port)
 
-    monkeypatch.setattr(peer_addresses, "resolve", lambda *of: None)
     monkeypatch.setattr(peer_addresses, "address_for", begins)
     monkeypatch.setattr(peer_addresses, "ASKED_AGAIN", 0.0)
     second = links_of(tmp_path / "1", 1, order())
@@ -48,3 +49,35 @@ def test_a_name_that_is_known_later_than_its_order_is_asked_for_again(
     assert first.peers[1][1] == second.addresses.port
     for links in (first, second):
         links.addresses.close()
+
+
+def test_a_name_server_that_is_silent_keeps_no_launcher_from_its_ticks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Addresses that are numbers are known at once, and a name has its last one, also in the next order."""
+    answers = threading.Event()
+
+    def silent(made: Any, address: str, port: int) -> Any:
+        assert answers.wait(PROMPT)
+        return address_for(made, address, port)
+
+    monkeypatch.setattr(peer_addresses, "AT_FIRST", 0.0)
+    monkeypatch.setattr(peer_addresses, "address_for", silent)
+    links = links_of(tmp_path / "0", 0, order())
+    places = {0: "localhost", 1: "localhost", 2: "127.0.0.9"}
+    members = [changed(one, address=places[one.node], port=4000) for one in order().members]
+    given = changed(order(), members=members)
+    links.addresses.meet(given)
+    assert set(links.peers) == {2}
+    answers.set()
+
+    def is_known() -> bool:
+        links.addresses.look(None)
+        return 1 in links.peers
+
+    promptly(is_known)
+    answers.clear()
+    links.addresses.meet(given)
+    assert set(links.peers) == {1, 2}
+    answers.set()
+    links.addresses.close()
