@@ -36,13 +36,14 @@ def validate(
     from jobctl.jobspec.operations.resolve.build import say_not_built
     from jobctl.jobspec.operations.resolve.code import say_left_out, selection
     from jobctl.jobspec.operations.resolve.job import Where, as_started, check, say_default_hosts, say_unused_hosts
+    from jobctl.jobspec.operations.resolve.planning import checked_plan
     from jobctl.views.diagnostics import show_diagnostics
     from jobctl.views.reporter import Terminal
 
     reporter = Terminal(output)
     where = as_started(job, Where(target_name(target), hosts, on, exclude), needs_hosts=False)
     say_default_hosts(where, reporter)
-    checked = check(job, overrides, where)
+    checked = checked_plan(check(job, overrides, where))
     code = checked.code or selection(checked.loaded, checked.files[0], where.hosts)
     errors = sum(1 for diagnostic in checked.diagnostics if diagnostic.severity == "error")
     if output is Format.json:

@@ -69,6 +69,14 @@ def test_validate_with_hosts_asks_for_what_containers_need(jobctl: Any) -> None:
     assert (ran.code, codes) == (2, ["image-missing", "too-few-hosts"])
 
 
+def test_what_only_hosts_can_tell_is_no_error(jobctl: Any) -> None:
+    """How many devices they have is counted before a job is planned."""
+    Path("job.yaml").write_text("name: small\nframework: torch\nimage: i:1\nmodule: train\ndevices: gpu\n")
+    Path("hosts.txt").write_text("one\n")
+    ran = jobctl("validate", "--hosts", "hosts.txt", "-o", "json")
+    assert (ran.code, json.loads(ran.out)["diagnostics"]) == (0, [])
+
+
 def code_folder(more: str = "") -> None:
     """Make the current folder the code of a job that has a secret in it."""
     Path("job.yaml").write_text(

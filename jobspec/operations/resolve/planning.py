@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from jobctl.jobspec.deploy.apply.deployer import Deployer
     from jobctl.jobspec.deploy.model.inventory import Inventory, SshOptions
     from jobctl.jobspec.deploy.store.jobdir import JobDir
-    from jobctl.jobspec.operations.resolve.job import Compiled, Reached
+    from jobctl.jobspec.operations.resolve.job import Checked, Compiled, Reached
     from jobctl.jobspec.plan.types import Plan
     from jobctl.jobspec.planner.context import Context
 
@@ -51,6 +51,30 @@ def plan_in_place(compiled: Compiled, reached: Reached, count: int | None = None
     placed = plan_of(compiled, placement, count, services, devices, versions) if placement else made
     deployer.plan = placed
     return placed, deployer
+
+
+def checked_plan(checked: Checked) -> Checked:
+    """Return what was found, and why a job can have no plan on its hosts, as far as that is certain before they are asked."""
+    compiled = checked.compiled
+    if compiled is None or not compiled.hosts:
+        return checked
+    from jobctl.jobspec.operations.version import version
+    from jobctl.jobspec.planner.context import Context, PlanError
+    from jobctl.jobspec.planner.job import plan as make_plan
+    from jobctl.jobspec.spec.diagnostics import Diagnostic, in_order
+
+    try:
+        make_plan(compiled.spec, compiled.hosts, Context(compiled.target, str(compiled.directory), owner(), version()))
+    except PlanError as error:
+        if error.code in _NO_ERRORS_YET:
+            return checked
+        where = checked.loaded.source.value_span(error.path)
+        found = [*checked.diagnostics, Diagnostic("error", error.code, error.message, where, error.hint)]
+        return replace(checked, compiled=None, diagnostics=in_order(found, [str(file) for file in checked.files]))
+    return checked
+
+
+_NO_ERRORS_YET = ("devices-unknown", "no-shared-folder")  # hosts are asked for the first; a warning tells of the other
 
 
 def _placement(compiled: Compiled, made: Plan, known: Mapping[int, str]) -> Mapping[int, str] | None:

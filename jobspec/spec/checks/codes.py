@@ -200,6 +200,11 @@ CODES: dict[str, tuple[str, str]] = {
     "shared-devices": ("error", "`devices.ids` where one host takes several nodes"),
     "too-few-devices": ("error", "more devices a node than a host has for it, or fewer devices than nodes on one host"),
     "port-collision": ("error", "one port for two things on the same hosts"),
+    "too-many-servers": (
+        "error",
+        "several servers on one host, and old programs (`launcher: legacy`), which know one port for all of them",
+    ),
+    "unequal-nodes": ("error", "nodes of different size under msrun, which counts on as many workers on each"),
     "bad-host": ("error", "a line of the hosts file that names no host"),
     "bad-address": ("error", "another number of addresses than of hosts"),
     "repeated-address": ("error", "two hosts at one address"),
@@ -211,8 +216,6 @@ LATER: dict[str, str] = {
     "nodes-out-of-range": "`scale` to a number of nodes that the spec does not allow",
     "devices-unknown": "nothing says how many devices a host has",
     "no-shared-folder": "`ps.gloo`, or MindSpore's `recovery: native`, on several machines without a shared checkpoint directory, in which their processes meet",
-    "too-many-servers": "several servers on one host, and old programs (`launcher: legacy`), which know one port for all of them",
-    "unequal-nodes": "nodes of different size under msrun, which counts on as many workers on each",
     "no-room": "a node is on a host that has no room for it any more",
     # Rendering.
     "too-large-for-kubernetes": "packed code, or a job, that is more than a ConfigMap holds",
