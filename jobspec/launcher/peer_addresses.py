@@ -12,7 +12,7 @@ from jobctl.jobspec.launcher.lease import TICK
 from jobctl.jobspec.launcher.network import address_for, number_for, open_socket, open_socket_at
 
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional, Sequence, Tuple
+    from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
 
     from jobctl.jobspec.launcher.files import Json
     from jobctl.jobspec.launcher.order import Member, Order
@@ -61,6 +61,11 @@ class NameResolver:
             time.sleep(TICK)
 
 
+def place_of(member: Member) -> Tuple[str, int]:
+    """Return the name and port of a member's launcher."""
+    return member.address, member.port or 0
+
+
 class PeerAddresses:
     """The socket of the launcher of node `me`, and the addresses of those of other nodes: `known`, by node."""
 
@@ -69,7 +74,9 @@ class PeerAddresses:
         self.port: Optional[int] = made.getsockname()[1] if made is not None else None
         self.known: Dict[int, Any] = {}
         self.others: List[Member] = []  # of the order, those that have a port
-        self.found: Dict[Tuple[str, int], Any] = {}  # the last address of each name and port, None: not known yet
+        self.found: Dict[Tuple[str, int], Any] = {}  # the last address of each name and port
+        self.failed: Set[Tuple[str, int]] = set()  # what nobody could resolve when it was asked for last
+        self.taken: Dict[int, Any] = {}  # by node, the address of its name that was taken last
         self.asking: Any = None  # the thread that asks for them, …
         self.asked = 0.0  # … and when it began
         self.deaf = False  # whether the others can never hear this launcher, as they know one port only
@@ -92,7 +99,7 @@ class PeerAddresses:
 
     def meet(self, order: Order) -> None:
         """Look up the launchers of an order, and no others. One whose name is not resolved soon is known later, by `look`."""
-        self.known, self.others = {}, []
+        self.known, self.others, self.taken = {}, [], {}
         if self.socket is None:
             return
         others = [member for member in order.members if member.node != self.me]
@@ -105,12 +112,17 @@ class PeerAddresses:
         names = [member for member in self.others if numbers[member.node] is None]
         if names:
             self.ask_aside(self.socket, names, AT_FIRST)
-        for member in self.others:
-            self.take(member.node, numbers[member.node] or self.last(member))
+        for node, number in numbers.items():
+            self.take(node, number)
+        self.take_names()
 
-    def last(self, member: Member) -> Any:
-        """Return the last address that a member's name was resolved to, None if there is none yet."""
-        return self.found.get((member.address, member.port or 0))
+    def take_names(self) -> None:
+        """Take the addresses of names that are new. A launcher that was heard at another one since is there."""
+        for member in self.others:
+            found = self.found.get(place_of(member))
+            if found != self.taken.get(member.node):
+                self.taken[member.node] = found
+                self.take(member.node, found)
 
     def take(self, node: int, address: Any) -> None:
         """Take note of where a launcher is."""
@@ -122,9 +134,8 @@ class PeerAddresses:
         if self.socket is None:
             return
         if self.names is None:
-            for member in self.others:
-                self.take(member.node, self.last(member))
-            unknown = [member for member in self.others if member.node not in self.known]
+            self.take_names()
+            unknown = [m for m in self.others if m.node not in self.known or place_of(m) in self.failed]
             if unknown and (self.asking is None or not self.asking.is_alive()) and self.rested():
                 self.ask_aside(self.socket, unknown, 0.0)
             return
@@ -149,14 +160,15 @@ class PeerAddresses:
 
     def ask(self, made: socket.socket, members: Sequence[Member]) -> None:
         """Look up members. Where nobody can resolve a name now, the last address of it counts."""
-        for member in members:
-            place = member.address, member.port or 0
+        for place in map(place_of, members):
             try:
                 self.found[place] = address_for(made, *place)
             except (OSError, UnicodeError) as error:
-                if place not in self.found:
-                    note("cannot resolve %s: %s" % (member.address, error))
-                self.found.setdefault(place, None)
+                if place not in self.failed:
+                    note("cannot resolve %s: %s" % (place[0], error))
+                self.failed.add(place)
+            else:
+                self.failed.discard(place)
 
     def close(self) -> None:
         """Leave the port to another launcher."""

@@ -81,3 +81,32 @@ def test_a_name_server_that_is_silent_keeps_no_launcher_from_its_ticks(
     assert set(links.peers) == {1, 2}
     answers.set()
     links.addresses.close()
+
+
+def test_a_launcher_is_where_it_was_heard_until_its_name_leads_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have been started again, at another port."""
+    found = ["127.0.0.2"]
+    monkeypatch.setattr(peer_addresses, "AT_FIRST", PROMPT)
+    monkeypatch.setattr(peer_addresses, "ASKED_AGAIN", 0.0)
+    monkeypatch.setattr(peer_addresses, "address_for", lambda made, address, port: address_for(made, found[-1], port))
+    links = links_of(tmp_path / "0", 0, order())
+    addresses = links.addresses
+    given = changed(order(), members=[changed(one, address="localhost", port=4000) for one in order().members])
+    addresses.meet(given)
+    met = links.peers[1]
+    links.peers[1] = heard = (met[0], 4001, *met[2:])
+    addresses.look(None)
+    assert links.peers[1] == heard
+    found.append("no such name")
+    addresses.meet(given)  # in another order nobody can resolve it, and it is asked for again
+    assert links.peers[1] == met
+    found.append("127.0.0.3")
+
+    def has_moved() -> bool:
+        addresses.look(None)
+        return links.peers[1] != met
+
+    promptly(has_moved)
+    addresses.close()
