@@ -144,7 +144,9 @@ def test_data_that_is_rewritten_while_it_is_sent_gets_no_old_name(tmp_path: Path
 
 
 @pytest.mark.parametrize("content", [b"b" * 10, None])
-def test_data_of_a_host_that_is_rewritten_meanwhile_gets_no_old_name(tmp_path: Path, content: bytes | None) -> None:
+def test_data_of_a_host_that_is_rewritten_meanwhile_gets_no_old_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes | None
+) -> None:
     folder, taker = tmp_path / "images", host_of_data(tmp_path)
     folder.mkdir()
     (folder / "a.bin").write_bytes(b"a" * 10)
@@ -160,6 +162,9 @@ def test_data_of_a_host_that_is_rewritten_meanwhile_gets_no_old_name(tmp_path: P
     with pytest.raises(HostError, match=r"h2: .*/a.bin was changed before all of it was sent"):
         package.send(taker)
     assert not there(taker, package).exists()
+    monkeypatch.setattr(package.source, "sums", lambda: pytest.fail("all of it is read once more, for the next host"))
+    with pytest.raises(HostError, match=r"h2: .*/a.bin was changed before all of it was sent"):
+        package.send(taker)
 
 
 def test_data_of_a_host_that_did_not_answer_at_first_gets_no_old_name(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from jobctl.jobspec.deploy.host import images
 from jobctl.jobspec.deploy.host.containers import Containers
 from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.host.image_copy import ImageSources
-from jobctl.jobspec.deploy.host.scripts import SCRIPTS, python
+from jobctl.jobspec.deploy.host.scripts import SCRIPTS, python, readable
 from jobctl.jobspec.deploy.host.send_code import pack_code
 from jobctl.jobspec.deploy.model.container import SeenContainer
 from jobctl.jobspec.deploy.model.errors import HostError
@@ -105,6 +105,18 @@ def test_what_the_user_can_read_stays_as_it_is(top: Path) -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
     modes = [stat.S_IMODE((top / "v1" / name).stat().st_mode) for name in ("", "train.py", "model.pt")]
     assert modes == [0o700, 0o600, 0o440]
+
+
+def test_what_everybody_can_read_stays_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = list[tuple[str, int, int]]()
+    monkeypatch.setattr(os, "chown", lambda *how: given.append(how))
+    user: Any = SimpleNamespace(st_uid=os.geteuid() + 1, st_gid=7)
+    for name, mode in (("public", 0o604), ("private", 0o600)):
+        (tmp_path / name).write_text("")
+        (tmp_path / name).chmod(mode)
+        readable.share(str(tmp_path / name), user)
+    assert given == [(str(tmp_path / "private"), -1, 7)]
+    assert [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("public", "private")] == [0o604, 0o640]
 
 
 def test_a_version_with_an_output_file_that_cannot_be_read_is_not_removed(top: Path) -> None:

@@ -118,6 +118,7 @@ class FolderOnHost:
         self._files: tuple[DataFile, ...] | None = None
         self._version: str | None = None
         self._known: dict[bytes, tuple[int, str]] | None = None
+        self._changed: HostError | None = None
 
     @property
     def files(self) -> tuple[DataFile, ...]:
@@ -152,9 +153,13 @@ class FolderOnHost:
     def known(self) -> dict[bytes, tuple[int, str]]:
         """Kind and SHA-256 of each plain file, by its name. Raises HostError if one was changed since it was listed."""
         with self._lock:
+            if self._changed is not None:
+                raise self._changed  # all of it would be read for each host that it is meant for
             if self._known is None:
                 known = self.sums()
-                self._refuse_changed()  # only now, as in a folder of this machine
+                self._changed = self._change()  # only now, as in a folder of this machine
+                if self._changed is not None:
+                    raise self._changed
                 self._known = known
             return self._known
 
@@ -166,13 +171,14 @@ class FolderOnHost:
         digests = dict(named_digest(line) for line in told.split(b"\n") if line)
         return {file.name: (file.kind, digests.get(file.name, "")) for file in files if not file.is_link}
 
-    def _refuse_changed(self) -> None:
-        """Raise HostError if a file is another than when it was listed."""
+    def _change(self) -> HostError | None:
+        """Return the error of a file that is another than when it was listed, None if all are as they were."""
         now = {file.name: file for file in self._listed() or ()}
         for file in self.files:
             if not file.is_link and now.get(file.name) != file:
                 message = f"{self.folder}/{os.fsdecode(file.name)} was changed before all of it was sent"
-                raise HostError(str(self.host), "data-differs", message, "`jobctl up` again sends it")
+                return HostError(str(self.host), "data-differs", message, "`jobctl up` again sends it")
+        return None
 
     def digest_of_first(self, name: bytes, size: int) -> str:
         """Return the SHA-256 of the first bytes of a file."""

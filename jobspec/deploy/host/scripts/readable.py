@@ -1,6 +1,7 @@
 """Lets the group of the work directory at /at/0 read what containers have left there for themselves alone. Prints nothing.
 
-They may run meanwhile. What the directory's owner can read stays as it is: its group may be that of such a container.
+They may run meanwhile. What the directory's owner can read as all others do, or as the owner, stays as it is: its group
+may be that of such a container.
 """
 
 import glob
@@ -11,7 +12,8 @@ def share(path: str, user: os.stat_result) -> None:
     try:
         seen = os.lstat(path)
         needed = 0o500 if os.path.isdir(path) else 0o400
-        if os.path.islink(path) or (seen.st_uid == user.st_uid and seen.st_mode & needed == needed):
+        theirs = needed if seen.st_uid == user.st_uid else needed >> 6
+        if os.path.islink(path) or seen.st_mode & theirs == theirs:
             return
         os.chown(path, -1, user.st_gid)
         os.chmod(path, os.stat(path).st_mode | needed | needed >> 3)
