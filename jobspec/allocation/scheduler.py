@@ -43,6 +43,7 @@ class Scheduler:
         self.asking: Optional[subprocess.Popen[bytes]] = None  # the command that lists the machines
         self.asked = 0.0  # when it was started
         self.may_follow = False  # whether anyone may have asked for another allocation already
+        self.blind = False  # whether nobody could look into the queue the last time
 
     def start_runners(self, hosts: List[str], each: int, port: int, token: str) -> subprocess.Popen[bytes]:
         """Start `each` node runners on each of `hosts`, in one step that goes on without those that fail."""
@@ -137,6 +138,8 @@ class Scheduler:
                 following = None if words else said.partition(";")[0].strip()
             if following is not None:
                 return self.done(following)
+        if self.blind:
+            raise SlurmSilent(words)  # what is wrong with all of Slurm's commands may pass, as where munge starts again
         return None, words
 
     def done(self, following: str) -> Tuple[str, str]:
@@ -150,7 +153,8 @@ class Scheduler:
         """
         argv = ["squeue", "--noheader", "--user=%d" % os.getuid(), "--name=%s" % self.settings["job"]]
         said, words = self.ask_surely([*argv, "--format=%i|%T|%k"])
-        if words and self.may_follow:
+        self.blind = bool(words)
+        if self.blind and self.may_follow:
             raise SlurmSilent(words)
         for line in said.splitlines():
             number, _, rest = line.strip().partition("|")

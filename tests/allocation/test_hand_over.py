@@ -91,6 +91,15 @@ def test_where_nobody_may_look_into_the_queue_a_job_goes_on_at_once(how: str, fo
     assert len(slurm.asked) == 2
 
 
+@pytest.mark.parametrize(("how", "command"), [("requeue", "scontrol"), ("chain", "sbatch")])
+def test_a_trouble_with_all_of_slurms_commands_may_pass(how: str, command: str) -> None:
+    """As where munge starts again on the machine of the batch script."""
+    trouble = (f"{command}: error: Protocol authentication error", False)
+    slurm = PlayedSlurm(how, squeue=[(BLIND, False)], **{command: [trouble]})
+    assert slurm.go_on_later()[0] == ("7" if how == "requeue" else "8")
+    assert slurm.asked == ["squeue", command] * 2
+
+
 @pytest.mark.parametrize("trouble", [(SLOW, True), (AWAY, False), (REFUSED, False)])
 def test_where_nobody_may_look_into_the_queue_slurm_is_asked_once(trouble: tuple[str, bool]) -> None:
     """Two jobs would be in the queue if it has done what was asked, or does so later."""
