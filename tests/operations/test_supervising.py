@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -90,12 +91,19 @@ def test_one_process_is_left_behind_which_is_in_no_hurry(tmp_path: Path, monkeyp
         assert said(PlayedJob(tmp_path, ("succeeded", None)), monkeypatch)[-1].endswith("the job has succeeded")
 
 
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (DeployError("`supervise` ended with code 1", "see the log"), "`supervise` ended with code 1"),
+        (OSError(errno.ENOSPC, "No space left on device"), "no supervisor can be started: No space left on device"),
+    ],
+)
 def test_a_supervisor_that_does_not_start_is_no_job_that_was_not_changed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, words: str
 ) -> None:
     def fail(*_: object) -> None:
-        raise DeployError("`supervise` ended with code 1", "see the log")
+        raise error
 
     monkeypatch.setattr(background, "start_supervisor", fail)
-    with pytest.raises(PartlyDone, match="job `demo` is as asked, but `supervise` ended with code 1"):
+    with pytest.raises(PartlyDone, match=f"job `demo` is as asked, but {words}"):
         start_supervisor(JobDir(tmp_path / "jobs" / "demo"))

@@ -53,7 +53,7 @@ from jobctl.jobspec.deploy.model.observed import Observed, phase
 from jobctl.jobspec.deploy.store.archive import free_folder
 from jobctl.jobspec.deploy.store.events import Events
 from jobctl.jobspec.deploy.store.jobdir import JobDir
-from jobctl.jobspec.deploy.store.lock import JobLock
+from jobctl.jobspec.deploy.store.lock import JobLock, nothing_begun
 from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.render.marks import JOB, OWNER, annotation_of, label_of
@@ -300,8 +300,10 @@ class Cluster:
     # Taking down.
 
     def take_down(self, grace: float) -> tuple[Path | None, Failures]:
-        """Collect logs, delete what the job consists of, and wait until all of it and its pods are gone."""
+        """Collect logs, delete what the job consists of, and wait until all of it and its pods are gone. Raises LockLost."""
         into = self._collect()
+        with nothing_begun():
+            self.check_here()
         things = sorted(self.objects().values(), key=lambda thing: not is_main(thing))
         try:
             removal = self._removal(grace)

@@ -46,7 +46,19 @@ def _describe(holder: Json, age: float | None, where: str | None) -> str:
 
 
 class LockLost(DeployError):
-    """The lock was lost somewhere: someone else may be at work now."""
+    """The lock was lost somewhere: someone else may be at work now. `begun`: something may have been changed by then."""
+
+    begun = True
+
+
+@contextlib.contextmanager
+def nothing_begun() -> Iterator[None]:
+    """Look at the lock before anything is changed. Raises LockLost that says so."""
+    try:
+        yield
+    except LockLost as lost:
+        lost.begun = False
+        raise
 
 
 class Hold:

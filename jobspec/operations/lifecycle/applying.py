@@ -70,13 +70,13 @@ def cut_off(error: DeployError, *, begun: bool, ran: bool = True) -> OperationEr
 
 @contextmanager
 def completing() -> Iterator[None]:
-    """Go on with a change that has begun. Raises PartlyDone if the lock is lost meanwhile."""
+    """Go on with a change that has begun. Raises PartlyDone if the lock is lost meanwhile, HostsFailed if it had not begun yet."""
     from jobctl.jobspec.deploy.store.lock import LockLost
 
     try:
         yield
     except LockLost as lost:
-        raise cut_off(lost, begun=True) from lost
+        raise cut_off(lost, begun=lost.begun) from lost
 
 
 @contextmanager

@@ -34,6 +34,9 @@ def start_supervisor(job: JobDir) -> None:
         background.start_supervisor(job, argv, {**os.environ, "JOBCTL_STATE_DIR": str(job.state)})
     except DeployError as error:
         raise PartlyDone(f"job `{job.name}` is as asked, but {error.message}", error.hint) from error
+    except OSError as error:  # a full disk, no more processes
+        message = f"job `{job.name}` is as asked, but no supervisor can be started: {error.strerror}"
+        raise PartlyDone(message, "`jobctl up` again starts it") from error
 
 
 def leave_teller(job: JobDir) -> None:
