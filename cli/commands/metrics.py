@@ -46,7 +46,7 @@ def metrics(
     """
     from jobctl.jobspec.operations.inspect.metrics import metrics_of
 
-    with closing(metrics_of(list(dict.fromkeys(jobs or ())), live=listen is not None)) as source:
+    with closing(metrics_of(jobs or (), live=listen is not None)) as source:
         if listen is None:
             console.out_bytes(source.text().encode())
         else:

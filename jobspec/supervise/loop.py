@@ -319,11 +319,12 @@ class Supervisor:
 
     def _tell_failure(self, decision: Restart, observed: Observed, feed: Feed) -> tuple[Restart, Observed]:
         """Tell of the failure, once; return the decision, and what it was made on."""
+        first = observed  # whose generation has failed
         if decision.failure.kind == "hang":  # all nodes have said by now where their processes stand
             observed = self.deployer.observe()
             again = self._decide(observed, feed)
             decision = again if isinstance(again, Restart) else decision
-        if self.recorder.is_news(decision.failure, observed):  # last: it takes note that this one is told
+        if self.recorder.is_news(decision.failure, first):  # last: it takes note that this one is told
             self.recorder.failure(decision, observed)
         return decision, observed
 

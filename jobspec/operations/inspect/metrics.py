@@ -116,8 +116,9 @@ class MetricsSource:
 
 
 def metrics_of(jobs: Sequence[str], *, live: bool = False) -> MetricsSource:
-    """Return the source of metrics of some jobs, by name or spec file; of all that are up if none is named.
+    """Return the source of metrics of some jobs, each once, by name or spec file; of all that are up if none is named.
 
     Raises Refused for a job that is not known here.
     """
-    return MetricsSource([directory_of_running(job).name for job in jobs] if jobs else None, live=live)
+    names = dict.fromkeys(directory_of_running(job).name for job in jobs)
+    return MetricsSource(list(names) or None, live=live)
