@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from jobctl.jobspec.launcher.agent import POLL, Launcher
 from jobctl.jobspec.launcher.deadline import Deadline
 from jobctl.jobspec.launcher.etcd_session import EtcdSession
-from jobctl.jobspec.launcher.files import note, read_json, write_json
+from jobctl.jobspec.launcher.files import note
 from jobctl.jobspec.launcher.idle import run_spare
 from jobctl.jobspec.launcher.launch import Launch
 from jobctl.jobspec.launcher.processes import (
@@ -38,7 +38,7 @@ def guard(options: argparse.Namespace) -> int:
     """Fork the launcher proper, forward signals to it, and leave nothing behind when it ends."""
     launch = Launch.from_json(json.loads(os.environ.pop("JOBCTL_LAUNCH")))
     own = options.own or options.dir
-    lock = wait_for_lock(own, os.path.join(options.dir, "report.json"))
+    lock = wait_for_lock(own)
     if lock is None:
         note("another launcher of this node runs already (it holds %s/launcher.lock)" % own)
         return EXIT_TAKEN
@@ -70,22 +70,13 @@ def guard(options: argparse.Namespace) -> int:
     return code
 
 
-def wait_for_lock(directory: str, report: str) -> Optional[int]:
-    """Lock the node's directory; wait for a launcher that is just ending. Return None if another launcher keeps the lock.
-
-    In `report` a deployer may have declared that launcher dead. A launcher that lives may write its own report over that
-    before it has read it, and would keep the lock for ever. So the deployer's word is repeated.
-    """
-    said = read_json(report) or {}
-    dead = None if said.get("launcher") else said.get("replaces")
+def wait_for_lock(directory: str) -> Optional[int]:
+    """Lock the node's directory; wait for a launcher that is just ending. Return None if another launcher keeps the lock."""
     deadline = time.monotonic() + TAKEN
     while True:
         lock = take_lock(directory)
         if lock is not None or time.monotonic() > deadline:
             return lock
-        found = read_json(report) or {}
-        if dead is not None and found.get("launcher") == dead:
-            write_json(report, dict(found, state="launching", launcher={}, replaces=dead, failure=None, reason=None))
         time.sleep(POLL)
 
 

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         events: Optional[EventStamp]
 
 
+DECLARED_DEAD = "dead.json"  # beside the report: which launcher a deployer has replaced; launchers do not write it
 ENDED = ("succeeded", "failed", "fenced", "stopped")  # states of a node whose processes have ended
 
 
@@ -108,7 +109,6 @@ class NodeReport:
     left: Sequence[int] = ()  # nodes that were elsewhere in the order before, see OldPlaces
     start: Optional[StartWay] = None  # how the generation was started
     stacks_written: bool = False  # whether this node has written its stacks because the generation hangs
-    replaces: Optional[Json] = None  # the launcher of this node before this one, as it reported itself
     spare: bool = False  # whether the launcher is that of a hot spare
     events: Optional[EventStamp] = None  # None while there are none
 
@@ -125,9 +125,8 @@ class NodeReport:
             start=self.start and dict(vars(self.start)),
             events=self.events and dict(vars(self.events)),
         )
-        for name in ("spare", "replaces"):
-            if not data[name]:
-                del data[name]
+        if not self.spare:
+            del data["spare"]
         return data
 
     def go_on_from(self, last: Json, kept: Sequence[str] = ENDED) -> None:

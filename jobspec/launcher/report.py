@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.launcher.files import read_json, write_json
-from jobctl.jobspec.launcher.node_report import ENDED, LauncherProcess, NodeReport
+from jobctl.jobspec.launcher.node_report import DECLARED_DEAD, ENDED, LauncherProcess, NodeReport
 from jobctl.jobspec.launcher.processes import boot_time, start_ticks
 from jobctl.jobspec.launcher.progress import Headway
 from jobctl.jobspec.launcher.records import changed
@@ -32,23 +32,17 @@ class Report:
     """The report of one launcher: it replaces that of the launcher before, and goes on from its generation.
 
     A launcher that its engine has started again keeps how the generation ended, if it had. A deployer that starts one
-    says so in the report first, and wants the node to begin again.
+    says so first, and wants the node to begin again.
     """
 
     def __init__(self, launch: Launch, folder: str, guard: int, port: Optional[int], standby: StandbyState) -> None:
-        self.path = os.path.join(folder, "report.json")
+        self.path, self.dead = os.path.join(folder, "report.json"), os.path.join(folder, DECLARED_DEAD)
         self.since = boot_time()  # when the state last changed
-        self._seen: Optional[Tuple[int, int]] = None  # which file lay there when this launcher last looked into it
-        self._replaced = False
         last = read_json(self.path) or {}
-        launcher = LauncherProcess(guard, start_ticks(guard))
-        earlier = [one for one in (last.get("launcher"), last.get("replaces")) if one and one != launcher.to_json()]
         self.fields = NodeReport(
             node=launch.node,
             role=launch.role,
-            launcher=launcher,
-            # Should that launcher live, and have written over what the deployer said, it still learns that it is replaced.
-            replaces=earlier[0] if earlier else None,
+            launcher=LauncherProcess(guard, start_ticks(guard)),
             standby=standby,
             generation=int(last.get("generation") or 0),
             epoch=float(last.get("epoch") or 0.0),
@@ -130,19 +124,10 @@ class Report:
         """Return whether a deployer has declared this launcher dead, and starts another one in its place.
 
         That happens to a launcher whose engine has lost its container: an engine that is killed while it starts one
-        may not remember that. The deployer names the launcher that it replaces in the report.
+        may not remember that. The deployer names the launcher in a file that no launcher writes: it may be just about to
+        write its report.
         """
-        if self._replaced:
-            return True
-        try:
-            found = os.stat(self.path)
-        except OSError:
-            return False
-        seen = found.st_ino, found.st_mtime_ns
-        if seen != self._seen:
-            self._seen = seen
-            self._replaced = (read_json(self.path) or {}).get("replaces") == self.fields.launcher.to_json()
-        return self._replaced
+        return read_json(self.dead) == self.fields.launcher.to_json()
 
     def write(self, **changes: Unpack[ReportChanges]) -> bool:
         """Write it with these changes; return whether the commands that watch have to hear at once.

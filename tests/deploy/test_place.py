@@ -15,6 +15,7 @@ from jobctl.jobspec.deploy.model.control import Ledger, ledger_json
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.transport.base import Result
 from jobctl.jobspec.deploy.transport.local import LocalTransport
+from jobctl.jobspec.launcher.node_report import DECLARED_DEAD
 from jobctl.jobspec.plan.generation import first_generation
 from jobctl.jobspec.render.artefact import Artefact
 from jobctl.jobspec.render.payload import control_json
@@ -147,6 +148,7 @@ def test_a_launcher_that_is_on_its_way_is_told_from_the_dead_one(host_job: HostJ
     }
     host_job.announce(0, announced)  # the launcher that was to replace it has not begun
     assert json.loads(report.read_text()) == announced
+    assert json.loads((report.parent / DECLARED_DEAD).read_text()) == dead
 
 
 def test_logs_and_outputs_are_collected(host_job: HostJob, tmp_path: Path) -> None:

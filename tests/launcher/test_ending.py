@@ -7,13 +7,12 @@ import json
 import os
 import signal
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from jobctl.jobspec.deploy.model.report_reader import launching
-from jobctl.jobspec.launcher import node_guard
+from jobctl.jobspec.launcher.node_report import DECLARED_DEAD
 from jobctl.jobspec.launcher.processes import proc_stat
 from tests.tools.waiting import promptly
 
@@ -202,10 +201,11 @@ def test_a_killed_process_is_reported_as_killed_even_with_its_guard(node: Any) -
 
 
 def replace_launcher(node: Any, report: dict[str, Any]) -> None:
-    """Write the report of a launcher that is declared dead, as a deployer does before it starts another one."""
-    new = node.dir / "new"
-    new.write_text(json.dumps(launching(report)))
-    new.replace(node.dir / "report.json")
+    """Declare a launcher dead by its report, as a deployer does before it starts another one."""
+    for name, said in ((DECLARED_DEAD, report["launcher"]), ("report.json", launching(report))):
+        new = node.dir / "new"
+        new.write_text(json.dumps(said))
+        new.replace(node.dir / name)
 
 
 @pytest.mark.every_python
@@ -221,29 +221,6 @@ def test_a_launcher_that_was_declared_dead_ends_and_makes_room_for_the_next(node
     report = promptly(lambda: (found := node.report())["state"] == "failed" and found)
     assert report["launcher"] != declared_dead["launcher"]
     assert report["reason"] == "its launcher was started again"
-
-
-def test_a_launcher_that_wrote_over_its_end_is_told_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A deployer's word came between its look at the report and its own: the next launcher, which waits for it, repeats it."""
-    path = tmp_path / "report.json"
-    running = {"state": "running", "launcher": {"pid": 1, "start_ticks": 2}, "generation": 3}
-    path.write_text(json.dumps(launching(running)))
-    held = node_guard.take_lock(str(tmp_path))
-    assert held is not None
-    said = []
-
-    def sleep(seconds: float) -> None:
-        said.append(json.loads(path.read_text()))
-        if len(said) == 1:
-            path.write_text(json.dumps(running))  # as the first launcher does
-        else:
-            os.close(held)
-
-    monkeypatch.setattr(node_guard.time, "sleep", sleep)
-    lock = node_guard.wait_for_lock(str(tmp_path), str(path))
-    assert lock is not None
-    os.close(lock)
-    assert said == [launching(running), launching(running)]
 
 
 def test_a_launcher_ends_only_where_it_is_the_one_declared_dead(node: Any) -> None:

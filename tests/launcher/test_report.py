@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.launcher.node_report import StandbyState
+from jobctl.jobspec.launcher.node_report import DECLARED_DEAD, StandbyState
 from jobctl.jobspec.launcher.progress import Headway
 from jobctl.jobspec.launcher.report import Report
 from tests.tools.launches import launch_of
@@ -25,26 +25,15 @@ def report_in(folder: Path, guard: int) -> Report:
     return Report(launch_of(), str(folder), guard, None, StandbyState("off", "none here"))
 
 
-def test_a_launcher_that_wrote_over_what_the_deployer_said_still_learns_that_it_is_replaced(tmp_path: Path) -> None:
-    """The deployer's word was there only between its look and its writing. The next launcher says it again."""
+def test_a_launcher_that_was_declared_dead_writes_no_more(tmp_path: Path) -> None:
     first = report_in(tmp_path, os.getpid())
     first.write(state="running")
+    (tmp_path / DECLARED_DEAD).write_text(json.dumps(json.loads((tmp_path / "report.json").read_text())["launcher"]))
     second = report_in(tmp_path, os.getppid())
     second.write(reason="waits for a lease")
-    assert first.replaced()
-    assert not second.replaced()
+    assert (first.replaced(), second.replaced()) == (True, False)
     first.write(state="failed")
     assert json.loads((tmp_path / "report.json").read_text())["reason"] == "waits for a lease"
-
-
-def test_a_launcher_that_is_started_again_replaces_whom_it_has_replaced_before(tmp_path: Path) -> None:
-    first = report_in(tmp_path, os.getpid())
-    first.write(state="running")
-    report_in(tmp_path, os.getppid()).write()
-    again = report_in(tmp_path, os.getppid())
-    again.write()
-    assert first.replaced()
-    assert not again.replaced()
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,7 @@ from jobctl.jobspec.deploy.model.spare_state import SPARE, as_nodes
 from jobctl.jobspec.deploy.model.untrusted import Json, as_text, number_in
 from jobctl.jobspec.deploy.store.files import Room
 from jobctl.jobspec.deploy.transport.base import FIRST_ANSWER, Transport, checked, problem, put
+from jobctl.jobspec.launcher.node_report import DECLARED_DEAD
 from jobctl.jobspec.plan.types import Container
 from jobctl.jobspec.render.artefact import Artefact, folder
 from jobctl.jobspec.spec.hosts import Host
@@ -241,10 +242,15 @@ class HostJob:
         put(self.transport, str(self.work / "run" / PREPARED), json.dumps({"version": version}).encode(), 0o644)
 
     def announce(self, node: int, report: Json | None, reason: str | None = None) -> None:
-        """Say in a dead launcher's report that a new one is on its way, or for which `reason` it could not be started."""
+        """Say in a dead launcher's report that a new one is on its way, or for which `reason` it could not be started.
+
+        If the dead one lives after all, it reads that it is replaced, and ends.
+        """
         if report is not None or reason is not None:
-            path = self.work / f"node-{node}" / "report.json"
-            put(self.transport, str(path), json.dumps(launching(report or {}, reason)).encode(), 0o644)
+            folder, said = self.work / f"node-{node}", launching(report or {}, reason)
+            if said["replaces"]:
+                put(self.transport, str(folder / DECLARED_DEAD), json.dumps(said["replaces"]).encode(), 0o644)
+            put(self.transport, str(folder / "report.json"), json.dumps(said).encode(), 0o644)
 
     def renew_results(self, version: str) -> None:
         """Give a version of the code that is about to run what others have written into output files since it was sent.

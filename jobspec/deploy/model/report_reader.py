@@ -25,7 +25,7 @@ _PROCESS_STATES: frozenset[State] = frozenset(("pending", "starting", "running",
 
 
 def launching(report: Json, reason: str | None = None) -> Json:
-    """Return a dead launcher's report, saying that a new one replaces it: if it lives after all, it reads that and ends.
+    """Return a dead launcher's report, saying that a new one replaces it. Launchers of earlier versions look for that here.
 
     `reason`: why that one could not be started; it stays until a launcher says something else.
     """
