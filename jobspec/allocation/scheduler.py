@@ -27,6 +27,8 @@ UNANSWERED = (
     *("Communication connection failure", "Communication shutdown failure", "Message send failure"),
     *("Message receive failure", "Connection refused", "Connection reset", "No route to host"),
 )
+# The same if its controller has refused a request, or there is no such command: no job goes on because of it.
+REFUSED = ("presently disabled", "Access/permission denied", "[Errno")
 # States of a job that waits for its allocation.
 IN_QUEUE = ("PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD")
 
@@ -116,7 +118,7 @@ class Scheduler:
         """Do the same once. Raises SlurmSilent if Slurm does not answer.
 
         A request may have arrived though its answer has not: two jobs in the queue would train one after the other. So
-        without a look into the queue, only one is sent.
+        without a look into the queue, none is sent after one that was not refused.
         """
         how, words = self.settings["requeue"], "`requeue: off`"
         if how in ("auto", "requeue"):
@@ -169,8 +171,11 @@ class Scheduler:
 
     def request(self, argv: List[str], environ: Optional[dict[str, str]] = None) -> Tuple[str, str]:
         """Ask Slurm for another allocation, and return the same as `ask`. Raises SlurmSilent if it may have gone well all the same."""
-        self.may_follow = True
-        return self.ask_surely(argv, environ)
+        before, self.may_follow = self.may_follow, True
+        said, words = self.ask_surely(argv, environ)
+        if any(sign in words for sign in REFUSED):
+            self.may_follow = before
+        return said, words
 
     def ask_surely(self, argv: List[str], environ: Optional[dict[str, str]] = None) -> Tuple[str, str]:
         """Run a command of Slurm's, and return the same as `ask`. Raises SlurmSilent if it may have gone well all the same."""

@@ -52,12 +52,13 @@ class Environment:
         self.scratch = make_scratch(launcher.dir) if in_memory else ""
         meets = Slot("shared_scratch") in [value for _, value in self.launch.env]
         self.shared = make_shared(order, launcher.dir) if meets else ""
+        self.numbered = in_numbers(order, launcher.pause)
         self.slots = self.fill_slots()
         self.environ = self.make_environ(secret_values(self.launch.secrets, launcher.secrets))
 
     def fill_slots(self) -> Dict[str, str]:
         """Return what only the generation knows, by the names of plan.types.SlotName."""
-        order = self.numbered = in_numbers(self.order)
+        order = self.numbered
         address = next(m.address for m in order.members if m.node == self.member.node)
         at, peers = order.rendezvous, order.of_role(self.launch.role)
         servers, scheduler = order.endpoints("server"), (order.endpoints("scheduler") or [":"])[0].rpartition(":")

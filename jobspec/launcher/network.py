@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING
 from jobctl.jobspec.launcher.files import note
 
 if TYPE_CHECKING:
-    from typing import Any, Dict, Optional, Sequence
+    from typing import Any, Callable, Dict, Iterable, Optional, Sequence
 
     from jobctl.jobspec.launcher.order import Order
 ANSWER = 0.2  # seconds that a server gets to answer at its port
 DATAGRAM = 4096  # bytes; also what a pipe takes whole
-LOOKED = 0.01  # seconds between two looks whether the first of a job listens
+AT_FIRST = 0.5  # seconds for which a launcher waits for names: where a name server answers, they take a few thousandths
+LOOKED = 0.01  # seconds between two looks whether the first of a job listens, or whether names are known
 RESOLVING = 5.0  # seconds for the names of all hosts; where they are not answered, names remain names
 PRIVATE_PORTS, PORTS_OF_NODE = (10_000, 20_000), 100  # for what framework launchers choose ports for themselves
 PROXIES = ("http_proxy", "https_proxy", "all_proxy")
@@ -105,16 +106,45 @@ def free_port(address: str, first: int, least: int, most: int) -> int:
     return first
 
 
-def in_numbers(order: Order) -> Order:
-    """Return an order with IPv4 addresses in place of names.
+def ask_aside(seconds: float, ask: Callable[..., None], *given: Any) -> Any:
+    """Ask in a thread, and wait so long: a name server that is silent must not keep a launcher from its ticks. Return the thread."""
+    import threading
+
+    asking = threading.Thread(target=ask, args=given, daemon=True)
+    with contextlib.suppress(RuntimeError):  # no more threads in this container, for now
+        asking.start()
+        asking.join(seconds)
+    return asking
+
+
+def in_numbers(order: Order, pause: Callable[[float], object]) -> Order:
+    """Return an order with IPv4 addresses in place of names. Names that are not resolved soon go through `pause`.
 
     Interfaces are found by them, and Paddle's launcher leaves names without a dot aside, and then waits for ever.
     """
-    names = {order.rendezvous.address, *(m.address for m in order.members)}
-    known, deadline = {}, time.monotonic() + RESOLVING
+    addresses = dict.fromkeys([order.rendezvous.address, *(m.address for m in order.members)])
+    names = [address for address in addresses if not is_number(address)]
+    known: Dict[str, str] = {}
+    until = time.monotonic() + RESOLVING
+    asking = ask_aside(AT_FIRST, find_numbers, names, known, until) if names else None
+    while asking is not None and asking.is_alive() and time.monotonic() < until:
+        pause(LOOKED)
+    return order.at(dict(known))
+
+
+def is_number(address: str) -> bool:
+    """Say whether an address is one already, and no name."""
+    try:
+        socket.inet_pton(socket.AF_INET6 if ":" in address else socket.AF_INET, address)
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def find_numbers(names: Iterable[str], known: Dict[str, str], until: float) -> None:
+    """Add the IPv4 addresses of names to `known`, one after the other, up to the moment `until`."""
     for name in names:
-        known[name] = number_of(name) if time.monotonic() < deadline else name
-    return order.at(known)
+        known[name] = number_of(name) if time.monotonic() < until else name
 
 
 def number_of(name: str) -> str:

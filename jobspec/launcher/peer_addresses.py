@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from jobctl.jobspec.launcher.files import note, read_json
 from jobctl.jobspec.launcher.lease import TICK
-from jobctl.jobspec.launcher.network import address_for, number_for, open_socket, open_socket_at
+from jobctl.jobspec.launcher.network import AT_FIRST, address_for, ask_aside, number_for, open_socket, open_socket_at
 
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from jobctl.jobspec.launcher.order import Member, Order
     from jobctl.jobspec.launcher.peer_orders import PeerOrders
 ASKED_AGAIN = 5.0  # seconds between two times that names are asked for which nobody could resolve
-AT_FIRST = 0.5  # seconds for which a launcher waits for names: where a name server answers, they take a few thousandths
 
 
 class NameResolver:
@@ -111,7 +110,7 @@ class PeerAddresses:
         numbers = {m.node: number_for(self.socket, m.address, m.port or 0) for m in self.others}
         names = [member for member in self.others if numbers[member.node] is None]
         if names:
-            self.ask_aside(self.socket, names, AT_FIRST)
+            self.begin(self.socket, names, AT_FIRST)
         for node, number in numbers.items():
             self.take(node, number)
         self.take_names()
@@ -137,7 +136,7 @@ class PeerAddresses:
             self.take_names()
             unknown = [m for m in self.others if m.node not in self.known or place_of(m) in self.failed]
             if unknown and (self.asking is None or not self.asking.is_alive()) and self.rested():
-                self.ask_aside(self.socket, unknown, 0.0)
+                self.begin(self.socket, unknown, 0.0)
             return
         order = orders.order if orders is not None else None
         for member in order.members if order is not None else ():
@@ -148,15 +147,10 @@ class PeerAddresses:
         """Return whether names were not asked for just now."""
         return time.monotonic() - self.asked >= ASKED_AGAIN
 
-    def ask_aside(self, made: socket.socket, members: Sequence[Member], seconds: float) -> None:
-        """Look up members in a thread, and wait so long: a name server that is silent must not keep a launcher from its ticks."""
-        import threading
-
+    def begin(self, made: socket.socket, members: Sequence[Member], seconds: float) -> None:
+        """Begin to look up members, and wait so long."""
         self.asked = time.monotonic()
-        self.asking = threading.Thread(target=self.ask, args=(made, members), daemon=True)
-        with contextlib.suppress(RuntimeError):  # no more threads in this container, for now
-            self.asking.start()
-            self.asking.join(seconds)
+        self.asking = ask_aside(seconds, self.ask, made, members)
 
     def ask(self, made: socket.socket, members: Sequence[Member]) -> None:
         """Look up members. Where nobody can resolve a name now, the last address of it counts."""

@@ -53,8 +53,8 @@ class Waited:
     def look(self, decision: Decision, observed: Observed, now: float) -> None:
         """Take note of a look, and of what was decided.
 
-        A restart or a repair may fail, so it does not end the wait. Nor does the decision to give up, which is made again
-        with the lock held.
+        A restart or a repair may fail, so it does not end the wait, unless the job goes on meanwhile. Nor does the decision to
+        give up, which is made again with the lock held.
         """
         generation = observed.control.generation
         current = generation.rendezvous.id if generation is not None else None
@@ -63,9 +63,10 @@ class Waited:
             self.done()
         held = isinstance(decision, Restart | Repair | Rejoin) and decision.held is not None
         waits = held or bool(lost_nodes(observed))
-        if waits and not (isinstance(decision, Wait | Repair) and decision.runs):
+        runs = isinstance(decision, Wait | Repair) and decision.runs
+        if waits and not runs:
             self.wait(now)
-        elif not isinstance(decision, Restart | Repair | GiveUp):
+        elif runs or not isinstance(decision, Restart | Repair | GiveUp):
             self.done()
 
     def wait(self, now: float) -> None:

@@ -21,6 +21,7 @@ from jobctl.jobspec.allocation.succession import Succession
 AWAY = "sbatch: error: Batch job submission failed: Unable to contact slurm controller (connect failure)"
 SLOW = "scontrol: Command '['scontrol', 'requeue', '7']' timed out after 30.0 seconds"
 BLIND = "squeue: [Errno 2] No such file or directory: 'squeue'"
+UNREAD = "Protocol authentication error for job 7"
 REFUSED = "Requested operation is presently disabled for job 7"
 
 
@@ -100,7 +101,7 @@ def test_a_trouble_with_all_of_slurms_commands_may_pass(how: str, command: str) 
     assert slurm.asked == ["squeue", command] * 2
 
 
-@pytest.mark.parametrize("trouble", [(SLOW, True), (AWAY, False), (REFUSED, False)])
+@pytest.mark.parametrize("trouble", [(SLOW, True), (AWAY, False), (UNREAD, True)])
 def test_where_nobody_may_look_into_the_queue_slurm_is_asked_once(trouble: tuple[str, bool]) -> None:
     """Two jobs would be in the queue if it has done what was asked, or does so later."""
     ends = iter([False, False, True])
@@ -109,6 +110,30 @@ def test_where_nobody_may_look_into_the_queue_slurm_is_asked_once(trouble: tuple
         slurm.go_on_later(lambda: next(ends))
     assert set(slurm.asked) == {"squeue", "scontrol"}
     assert slurm.asked.count("scontrol") == 1
+
+
+@pytest.mark.parametrize("words", [REFUSED, "Access/permission denied for job 7", BLIND.replace("squeue", "scontrol")])
+def test_where_nobody_may_look_into_the_queue_a_refused_requeue_leads_to_the_next_job(words: str) -> None:
+    slurm = PlayedSlurm(squeue=[(BLIND, False)] * 2, scontrol=[(words, False)])
+    assert slurm.go_on_later(lambda: True) == ("8", "submitted again as job 8")
+    assert slurm.asked == ["squeue", "scontrol", "squeue", "sbatch"]
+
+
+def test_a_submission_without_an_answer_is_the_last_request_of_the_blind() -> None:
+    ends = iter([False, False, True])
+    slurm = PlayedSlurm(squeue=[(BLIND, False)] * 5, scontrol=[(REFUSED, False)], sbatch=[(SLOW, True)])
+    with pytest.raises(SlurmSilent):
+        slurm.go_on_later(lambda: next(ends))
+    assert [slurm.asked.count(command) for command in ("scontrol", "sbatch")] == [1, 1]
+
+
+def test_a_refusal_says_nothing_of_a_request_before_it() -> None:
+    """The first one has no answer, and may be done later than the second one is refused."""
+    slurm = PlayedSlurm(squeue=[("", True), ("", True), (BLIND, False)], scontrol=[(SLOW, False), (REFUSED, False)])
+    ends = iter([False, True])
+    with pytest.raises(SlurmSilent, match="No such file"):
+        slurm.go_on_later(lambda: next(ends))
+    assert slurm.asked == ["squeue", "scontrol"] * 2 + ["squeue"]
 
 
 def test_a_job_that_slurm_ends_already_is_not_submitted() -> None:

@@ -334,11 +334,13 @@ def test_half_a_copy_of_an_output_file_replaces_none(
     full.parent.mkdir()
     full.write_text('#!/bin/sh\nfor last do :; done\necho half > "$last"\nexit 1\n')
     full.chmod(0o755)
+    monkeypatch.setattr(HostJob, "make_results_readable", lambda job, container: False)
+    container = TWO.nodes[0].container
     with monkeypatch.context() as patch:
         patch.setenv("PATH", str(full.parent), prepend=os.pathsep)
-        host_job.renew_results("v2")
+        host_job.renew_results("v2", container)
     assert [path.read_text() for path in sorted((work / "code" / "v2").iterdir())] == ["v2/model.pt"]
-    host_job.renew_results("v2")
+    host_job.renew_results("v2", container)
     assert (work / "code" / "v2" / "model.pt").read_text() == "v1/model.pt"
 
 

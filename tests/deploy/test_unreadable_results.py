@@ -127,6 +127,54 @@ def test_a_version_with_an_output_file_that_cannot_be_read_is_not_removed(top: P
     assert sorted(os.listdir(top)) == ["v2", "v4"]
 
 
+@pytest.mark.parametrize("name", ["a", "a/model.pt"])
+@pytest.mark.parametrize("able", [True, False])
+def test_a_container_makes_readable_what_the_version_that_begins_goes_on_with(
+    top: Path, monkeypatch: pytest.MonkeyPatch, name: str, able: bool
+) -> None:
+    """Also what is in a folder that only root may enter. Otherwise that is told."""
+    asked, told = list[tuple[str, str]](), list[str]()
+
+    def as_root(self: Containers, code: str, folders: Sequence[str], image: str, python: str) -> bool:
+        asked.append((image, python))
+        argv = [sys.executable, "-c", code.replace("/at/0", str(top.parent))]
+        return able and image != "sha256:1" and subprocess.run(argv).returncode == 0
+
+    monkeypatch.setattr(Containers, "as_root", as_root)
+    seen = (SeenContainer(0, "trainer", "c", True, None, None, "sha256:1", python="python3.12"),)
+    monkeypatch.setattr(Containers, "seen", lambda self: seen)
+    for moment, version in enumerate(("v2", "v1")):
+        (top / version / "a").mkdir()
+        (top / version / "a" / "model.pt").write_text(version)
+        os.utime(top / version / "a" / "model.pt", (moment, moment))
+    (top.parent / ".results").write_bytes(b"./a/model.pt\0")
+    (top / "v1" / name).chmod(0)
+    host_job = HostJob(Host("h1"), Login("h1"), "job", "ssh", tell=told.append)
+    host_job.found(str(top.parent), str(top.parent))
+    container = TWO.nodes[0].container
+    host_job.renew_results("v2", container)
+    assert (top / "v2" / "a" / "model.pt").read_text() == ("v1" if able else "v2")
+    assert asked == [("sha256:1", "python3.12"), (container.image, container.python)]
+    assert [("h1 goes on with older" in line, "Permission denied" in line) for line in told] == [(True, True)] * (
+        not able
+    )
+    # What is in the version that begins stays where it is.
+    (top / "v2" / "a").chmod(0)
+    (top / "v1" / "a").chmod(0o700)
+    shutil.rmtree(top / "v1")
+    told.clear()
+    host_job.renew_results("v2", container)
+    assert told == []
+
+
+def test_an_output_file_in_a_folder_that_cannot_be_entered_is_not_taken_for_gone(top: Path) -> None:
+    (top / "v1").chmod(0)
+    result = send(top, "v3", "v1")
+    assert result.code == os.EX_NOPERM
+    assert f"chmod -R a+rX '{top}/v1'" in result.words
+    assert sorted(os.listdir(top)) == ["v1", "v2"]
+
+
 def test_a_node_that_goes_on_with_an_older_output_file_tells_so(tmp_path: Path) -> None:
     told: list[str] = []
     answers = [
@@ -135,8 +183,9 @@ def test_a_node_that_goes_on_with_an_older_output_file_tells_so(tmp_path: Path) 
     ]
     transport = SimpleNamespace(run=lambda argv, **how: answers.pop(0))
     job: Any = SimpleNamespace(transport=transport, work=tmp_path, host=SimpleNamespace(name="h0"), tell=told.append)
+    job.make_results_readable = lambda container: False
     for _ in range(2):
-        HostJob.renew_results(cast("HostJob", job), "v2")
+        HostJob.renew_results(cast("HostJob", job), "v2", TWO.nodes[0].container)
     assert told == [
         "h0 goes on with older output files: cp: cannot open 'code/v1/model.pt' for reading: Permission denied"
     ]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,6 +22,30 @@ from jobctl.jobspec.operations.inspect.metrics import MetricsSource
 from jobctl.jobspec.operations.targets import table
 from tests.tools.waiting import PROMPT
 
+# A command ends in the middle of looks at three jobs whose hosts are silent.
+ENDS = """
+import threading
+from types import SimpleNamespace
+from jobctl.jobspec.operations.inspect.metrics import MetricsSource
+from jobctl.jobspec.operations.serve.ui_data import UiData
+from jobctl.jobspec.operations.targets import table
+
+looks = threading.Semaphore(0)
+
+def observe():
+    looks.release()
+    threading.Event().wait()
+
+table.known_handle = lambda directory: SimpleNamespace(observe=observe, close=lambda: None)
+"""
+METRICS = "source = MetricsSource(None, live=True)\nlook = source.text\n"
+UI = "source = UiData()\nlook = source.jobs\n"
+END = """
+threading.Thread(target=look, daemon=True).start()
+for _ in range(3):
+    looks.acquire()
+source.close()
+"""
 SEEN = Observed(NOTHING, (), supervised=None, verdict=("running", None))
 NAMES = ("first", "second", "third")
 
@@ -66,3 +92,10 @@ def test_metrics_look_at_jobs_side_by_side(jobs: Jobs, *, live: bool) -> None:
     observed = [line for line in source.text().splitlines() if line.startswith("jobctl_observed{")]
     source.close()
     assert observed == [f'jobctl_observed{{job="{name}"}} {int(name != "second")}' for name in NAMES]
+
+
+@pytest.mark.usefixtures("jobs")
+@pytest.mark.parametrize("looks", [METRICS, UI], ids=["metrics", "ui"])
+def test_a_server_that_ends_waits_for_no_look(looks: str) -> None:
+    """Hosts that are silent would keep it for seconds; these are silent for ever."""
+    subprocess.run([sys.executable, "-c", ENDS + looks + END], check=True, timeout=PROMPT)

@@ -15,7 +15,7 @@ from jobctl.jobspec.deploy.model.sample import DeviceSample
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.operations.errors import NotYours
 from jobctl.jobspec.operations.inspect.as_json import iso
-from jobctl.jobspec.operations.inspect.listing import KnownJob, KnownJobs
+from jobctl.jobspec.operations.inspect.listing import AT_ONCE, KnownJob, KnownJobs
 from jobctl.jobspec.operations.inspect.logs import Choice
 from jobctl.jobspec.operations.inspect.refreshed import Refreshed
 from jobctl.jobspec.operations.inspect.top import JobLoad
@@ -240,6 +240,42 @@ def test_a_job_whose_hosts_are_slow_keeps_no_other_from_being_shown(
     known.answer.set()
     monkeypatch.setattr(ui_data, "PATIENCE", PATIENCE)
     assert reasons() == ["quick was seen", "slow was seen"]
+    data.close()
+
+
+class _Silent(KnownJobs):
+    """More jobs than are looked at side by side; their hosts do not answer."""
+
+    def __init__(self, state: Path) -> None:
+        super().__init__()
+        self.state, self.answer = state, threading.Event()
+        self.looks: list[str] = []
+
+    def directories(self) -> list[JobDir]:
+        return [JobDir(self.state / "jobs" / f"job-{number}") for number in range(AT_ONCE + 1)]
+
+    def look(self, directory: JobDir) -> KnownJob:
+        self.looks.append(directory.name)
+        assert self.answer.wait(PATIENCE)
+        return KnownJob(directory.name, error=NotYours("seen"))
+
+
+def test_a_page_looks_at_no_more_jobs_at_once_than_a_host_lets_log_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JOBCTL_STATE_DIR", str(tmp_path))
+    monkeypatch.setattr(ui_data, "PATIENCE", 0.2)
+    known = _Silent(tmp_path)
+    data = UiData(known)
+
+    def are_looked_at() -> bool:
+        data.jobs()
+        return len(known.looks) >= AT_ONCE
+
+    promptly(are_looked_at)
+    data.jobs()
+    assert len(known.looks) == AT_ONCE
+    known.answer.set()
     data.close()
 
 

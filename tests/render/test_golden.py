@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,7 @@ class Launcher:
 
     def __init__(self, folder: Path, launch: Any) -> None:
         self.dir, self.launch, self.program, self.secrets = str(folder), launch, "launcher.py", None
+        self.pause = time.sleep
 
 
 # What an image may say of a process's place, as it was built for another launcher.

@@ -104,6 +104,16 @@ def test_a_wait_ends_with_the_next_generation_and_not_with_what_is_tried() -> No
     assert waited.so_far == 0.0
 
 
+def test_a_wait_ends_while_the_job_runs_also_where_a_stray_is_removed_meanwhile() -> None:
+    waited, lost_one = Waited(), job(node(0), lost(1), node(2))
+    wait, removal = Wait("node 1: h1 is not heard"), Repair("node 1 on s1 belongs elsewhere now", runs=True)
+    waited.look(wait, lost_one, 100.0)
+    waited.look(wait, lost_one, 101.0)
+    waited.look(removal, lost_one, 102.0)
+    waited.look(wait, lost_one, 106.0)
+    assert waited.so_far == 0.0
+
+
 def test_hosts_are_steady_again_and_unfit_no_longer_after_a_clock_was_set_back() -> None:
     steady, unfit = Steady(), Unfit()
     steady.look(["h0"], 5000.0, 10.0)

@@ -228,6 +228,11 @@ class HostJob:
         code, folders = python("readable"), [str(self.work)]
         return any(self.containers.as_root(code, folders, *one) for one in dict.fromkeys(interpreters))
 
+    def make_results_readable(self, container: Container) -> bool:
+        """Do the same by an image of the job's containers here, otherwise by that of `container`."""
+        there = [seen.interpreter for seen in self.containers.seen()]
+        return self.make_readable([*there, (container.image, container.python)])
+
     def hand_over(self, ledger: bytes, control: bytes, patience: float = 0.0) -> None:
         """Replace the ledger, then the control file, which launchers follow; one that is empty here stays.
 
@@ -252,13 +257,15 @@ class HostJob:
                 put(self.transport, str(folder / DECLARED_DEAD), json.dumps(said["replaces"]).encode(), 0o644)
             put(self.transport, str(folder / "report.json"), json.dumps(said).encode(), 0o644)
 
-    def renew_results(self, version: str) -> None:
+    def renew_results(self, version: str, container: Container) -> None:
         """Give a version of the code that is about to run what others have written into output files since it was sent.
 
-        Tell of what cannot be copied: it stays in the version that has it.
+        Tell of what cannot be copied, even if a container has made it readable: it stays in the version that has it.
         """
         argv = SCRIPTS.argv("renew_results", str(self.work), version)
         result = self.transport.run(argv, timeout=STARTING)
+        if result.code and self.make_results_readable(container):
+            result = self.transport.run(argv, timeout=STARTING)
         if result.code:  # shells of some hosts print something in any case
             self.tell(f"{self.host.name} goes on with older output files: {result.words}")
 

@@ -33,9 +33,9 @@ class LauncherContainers:
     def start(self, host_job: HostJob, node: int, prepared: Image | None) -> None:
         """Start the launcher of a node: without `prepared` with the image of the job's `up`. Raises HostError."""
         seen = self._fleet.seen.get(host_job.host.name)
-        code = self._fleet.plan.code if self._fleet.plan else None
-        if code is not None and code.results:
-            host_job.renew_results(code.version or "")
+        plan = self._fleet.plan
+        if plan is not None and plan.code is not None and plan.code.results:
+            host_job.renew_results(plan.code.version or "", plan.nodes[0].container)
         spare_launchers.make_room(self._fleet, host_job, sends=prepared is None)
         host_job.announce(node, seen.reports.get(node) if seen else None)
         try:

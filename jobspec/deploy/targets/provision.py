@@ -147,9 +147,7 @@ class Transfer:
         except HostError as error:
             if error.code != "results-not-read":
                 raise
-            container = self.plan.nodes[0].container
-            there = [seen.interpreter for seen in host_job.containers.seen()]
-            if not host_job.make_readable([*there, (container.image, container.python)]):
+            if not host_job.make_results_readable(self.plan.nodes[0].container):
                 raise
             code.send(host_job)
 

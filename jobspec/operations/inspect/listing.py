@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Collection, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import Future, wait
 from contextlib import closing
 from dataclasses import field, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from jobctl.jobspec.operations.errors import OperationError, Refused
 from jobctl.jobspec.records import dataclass
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from jobctl.jobspec.deploy.store.past import PastJob
     from jobctl.jobspec.operations.resolve.job import Reached
 
+T = TypeVar("T")
 AT_ONCE = 8  # jobs that are looked at side by side: sshd refuses some of more than 10 logins that begin at once
 
 
@@ -51,6 +53,7 @@ class KnownJobs:
     def __init__(self, *, live: bool = False) -> None:
         self._live = live
         self._handles: dict[str, tuple[object, Handle]] = {}
+        self._slots = threading.BoundedSemaphore(AT_ONCE)
 
     def directories(self) -> list[JobDir]:
         """Return the directories of the jobs that are up, in order of their names."""
@@ -66,8 +69,29 @@ class KnownJobs:
         """Yield how jobs are now, in order: they are looked at side by side, for the hosts of several may be silent."""
         # One after the other: what a kubeconfig runs for a cluster may ask a person for something.
         opened = [self._opened(directory) for directory in directories]
-        with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="look") as pool:
-            yield from pool.map(_observed, opened)
+        looks = [self.begin(partial(_observed, job)) for job in opened]
+        try:
+            for look in looks:
+                yield look.result()
+        finally:
+            wait(looks)  # each job is looked at once at a time
+
+    def begin(self, look: Callable[[], T]) -> Future[T]:
+        """Begin a look beside others, as soon as fewer than AT_ONCE go on. A command that ends does not wait for it."""
+        begun: Future[T] = Future()
+
+        def work() -> None:
+            with self._slots:
+                if not begun.set_running_or_notify_cancel():
+                    return
+                try:
+                    begun.set_result(look())
+                except BaseException as error:
+                    begun.set_exception(error)
+
+        # The threads of an executor are waited for where the process ends.
+        threading.Thread(target=work, daemon=True, name="look").start()
+        return begun
 
     def _opened(self, directory: JobDir) -> KnownJob:
         """Return a job as it was started; nobody has looked at it yet."""

@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from typing import TYPE_CHECKING, Any
 
 from jobctl.jobspec.operations.inspect.as_json import past_json
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from jobctl.jobspec.operations.inspect.logs import Choice
 
 PATIENCE = 2.0  # seconds that the list of jobs waits for jobs whose hosts are slow
-AT_ONCE = 16  # jobs that are looked at side by side
 DOWN_EVERY = 5.0  # seconds for which jobs that are down are not looked for again, at least
 
 
@@ -30,12 +29,12 @@ class UiData:
         self._lock = threading.Lock()
         self._views: dict[str, JobView] = {}
         self._looks: dict[str, Future[Any]] = {}
-        self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="look")
         self._down: tuple[float, frozenset[str], list[dict[str, Any]]] = (float("-inf"), frozenset(), [])
 
     def close(self) -> None:
         """Let go of all connections."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        for look in list(self._looks.values()):
+            look.cancel()
         self._known.close()
 
     def jobs(self) -> dict[str, Any]:
@@ -49,7 +48,7 @@ class UiData:
             for view in views:
                 name = view.directory.name
                 if name not in self._looks or self._looks[name].done():
-                    self._looks[name] = self._pool.submit(view.row)
+                    self._looks[name] = self._known.begin(view.row)
             looks = [self._looks[view.directory.name] for view in views]
             self._forget({directory.name for directory in directories})
         wait(looks, PATIENCE)

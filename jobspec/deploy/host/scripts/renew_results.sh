@@ -6,10 +6,12 @@ cd -- "$1" 2>/dev/null && [ -d "code/$2" ] || exit 0
 # shellcheck source=leaves.sh
 . ./leaves.sh
 # shellcheck disable=SC2016  # the inner shell has these variables
-results | xargs -r0 sh -c '
+results | xargs -r0 sh -c "$hidden"'
   version=$1; shift; older=
   for path do
     to=code/$version/${path#code/*/}
+    [ "$path" != "$to" ] || continue
+    if hidden "$path"; then echo "$path: Permission denied" >&2; older=1; continue; fi
     [ ! -f "$to" ] || [ "$path" -nt "$to" ] || continue
     mkdir -p -- "${to%/*}" || { older=1; continue; }
     new=${to%/*}/.new-$$

@@ -5,6 +5,9 @@
 # are folders to make, the rest files that version $3 may have written, and this one keeps: it fails if it cannot copy one,
 # with 77 if the user cannot read it, and an older version goes on that has such a file. Prints nothing.
 set -eu; umask 022
+# shellcheck source=leaves.sh
+. ./leaves.sh
+eval "$hidden"
 top=$1 version=$2 base=$3 names=$4 size=$5 sums=$6 folders=$7; shift 7
 mkdir -p -- "$top"; cd -- "$top"
 new=$(mktemp -d "$top/../.code.XXXXXX"); trap 'rm -rf -- "$new"' EXIT
@@ -32,6 +35,9 @@ for path do
       echo "\`sudo chmod a+r '$top/$base/$path'\` there makes it readable" >&2
       exit 77
     fi
+  elif [ -n "$base" ] && hidden "$base/$path"; then
+    echo "\`sudo chmod -R a+rX '$top/$base'\` there makes it readable" >&2
+    exit 77
   fi
 done
 mv -f -- "$new/results" "$top/../.results"
