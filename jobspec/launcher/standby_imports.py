@@ -6,6 +6,7 @@ that importing them now would have done the same.
 
 from __future__ import annotations
 
+import _imp
 import contextlib
 import importlib
 import os
@@ -17,7 +18,7 @@ from jobctl.jobspec.launcher.standby_effects import Effects, logs, state_of_proc
 
 if TYPE_CHECKING:
     from types import ModuleType
-    from typing import Any, Dict, Iterator, List, NoReturn, Optional, Sequence, Set, Tuple
+    from typing import Any, Callable, Dict, Iterator, List, NoReturn, Optional, Sequence, Set, Tuple
 
     from jobctl.jobspec.launcher.standby_messages import RankPreparation
 PACKAGES = ("site-packages", "dist-packages")  # folders of what is installed, and not the user's own code
@@ -205,12 +206,23 @@ class Preloaded:
             sys.meta_path.insert(0, self)
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        """Return how a hidden module is imported, None for any other."""
+        """Return how a hidden module is imported, None for any other. Scripts ask for this without importing: it changes nothing."""
         if name not in self.hidden:
             return None
-        from importlib.machinery import ModuleSpec
+        return Again(name, self.hidden[name][1], self.give_back).described()
 
-        batch, module = self.hidden[name]
+    def give_back(self, name: str) -> None:
+        """Have a module not be hidden any more, nor what its import brings."""
+        _imp.acquire_lock()  # several threads may import
+        try:
+            if name in self.hidden:  # else another import has brought it since it was found
+                self.give_back_with_others(name)
+        finally:
+            _imp.release_lock()
+
+    def give_back_with_others(self, name: str) -> None:
+        """Have a hidden module be imported; what else that brings is in `sys.modules` then."""
+        batch = self.hidden[name][0]
         top = name.partition(".")[0]
         why = self.difference(batch, top)
         if not why:
@@ -230,7 +242,6 @@ class Preloaded:
             self.change(batch)
         if not self.hidden:
             sys.meta_path.remove(self)
-        return ModuleSpec(name, Again(module))  # type: ignore[arg-type]
 
     def given_with(self, batch: Batch, top: str) -> Set[str]:
         """Return the packages that importing this one imports: with the first one of a batch come all that it needs."""
@@ -279,13 +290,26 @@ class Preloaded:
 
 
 class Again:
-    """Loads a module that was loaded before."""
+    """Loads a module that was loaded before. For all but that it is the loader of the module."""
 
-    def __init__(self, module: ModuleType) -> None:
-        self.module, self.spec = module, module.__spec__
+    def __init__(self, name: str, module: ModuleType, give_back: Callable[[str], None]) -> None:
+        self.name, self.module, self.give_back = name, module, give_back
+        self.spec = getattr(module, "__spec__", None)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(getattr(vars(self).get("spec"), "loader", None), name)
+
+    def described(self) -> Any:
+        """Return a spec with this loader that tells of the module what its own one does."""
+        from importlib.machinery import ModuleSpec
+
+        spec = ModuleSpec(self.name, None)
+        vars(spec).update({**getattr(self.spec, "__dict__", {}), "name": self.name, "loader": self})
+        return spec
 
     def create_module(self, spec: Any) -> ModuleType:
         """Return it."""
+        self.give_back(self.name)
         return self.module
 
     def exec_module(self, module: ModuleType) -> None:

@@ -273,3 +273,24 @@ def test_a_script_that_does_the_same_to_its_process_first_starts_again_cold(plac
     said = place.run(place.park(f"import logging, signal, sys\nprint('begins')\n{line}\nimport framework"))
     assert said == ("begins\nbegins\n", 0)
     assert (place.root / "0.cold").read_text() == f"the script changes {what} before it imports framework"
+
+
+@pytest.mark.every_python
+def test_a_script_may_ask_whether_there_is_a_module_without_importing_it(place: Place) -> None:
+    """As many libraries do for torch: what they find is what there is, and it is imported once."""
+    (place.packages / "parts").mkdir()
+    (place.packages / "parts" / "__init__.py").write_text("import sys\nsys.times = getattr(sys, 'times', 0) + 1\n")
+    place.install("framework", "import parts")
+    script = """\
+import importlib.util, sys
+for name in ("framework", "parts"):
+    spec = importlib.util.find_spec(name)
+    print(name, spec.name, spec.origin, spec.has_location, spec.cached, spec.parent, spec.submodule_search_locations)
+    print(spec.loader.get_filename(name), spec.loader.is_package(name), name in sys.modules)
+import framework, parts
+print(sys.times, framework.parts is parts, parts.__spec__.loader.__class__.__name__)
+"""
+    warm, code = place.run(place.park(script))
+    assert code == 0
+    assert warm == subprocess.run(place.argv, env=place.environ, capture_output=True, text=True, check=True).stdout
+    assert not (place.root / "0.cold").exists()
