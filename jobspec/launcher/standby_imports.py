@@ -10,6 +10,7 @@ import _imp
 import contextlib
 import importlib
 import os
+import signal
 import sys
 from typing import TYPE_CHECKING
 
@@ -141,6 +142,7 @@ class Preloaded:
         self.environ: Dict[str, str] = {}
         self.given = dict(os.environ)  # what the imports begin with
         self.cold = ""  # the file that says why this rank went on cold
+        self.pid = 0  # of the rank: a script may fork before it imports
         main = sys.modules["__main__"]
         logs()  # imported before modules are searched where the script is
         with self.as_in_the_script():
@@ -199,7 +201,7 @@ class Preloaded:
 
     def hide(self, cold: str) -> None:
         """Take the modules out of sight, until they are imported."""
-        self.cold, self.environ = cold, dict(os.environ)
+        self.cold, self.environ, self.pid = cold, dict(os.environ), os.getpid()
         for name in self.hidden:
             sys.modules.pop(name, None)
         if self.hidden:
@@ -276,14 +278,20 @@ class Preloaded:
         return None if self.is_where_it_was(batch, top) else "the script has %s imported from another place" % top
 
     def refuse(self, batch: Batch, why: str) -> NoReturn:
-        """Start this rank again at its first line, cold; end it where it may have met the others already."""
+        """Start this rank again at its first line, cold; end it where it may have met the others already.
+
+        A fork of the rank ends it, too: at the first line it would be a second rank of the same number.
+        """
         with contextlib.suppress(OSError), open(self.cold, "w", encoding="utf-8") as file:
             file.write(why)
         sys.stdout.flush()
         sys.stderr.flush()
         kill_descendants()
-        if batch.number > 0:
+        forked = os.getpid() != self.pid
+        if forked or batch.number > 0:
             os.write(2, os.fsencode("standby: %s; this process ends, and the next one starts cold\n" % why))
+            if forked:
+                os.kill(self.pid, signal.SIGKILL)
             os._exit(1)
         os.chdir(self.workdir)
         os.execvpe(self.command[0], self.command, self.environ)

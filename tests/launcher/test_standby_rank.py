@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -294,3 +295,22 @@ print(sys.times, framework.parts is parts, parts.__spec__.loader.__class__.__nam
     assert code == 0
     assert warm == subprocess.run(place.argv, env=place.environ, capture_output=True, text=True, check=True).stdout
     assert not (place.root / "0.cold").exists()
+
+
+FORK = """\
+import os
+print("begins", flush=True)
+if os.fork() == 0:
+    os.environ["OMP_NUM_THREADS"] = "3"
+    import framework
+    os._exit(0)
+os.wait()
+"""
+
+
+def test_a_fork_of_a_rank_does_not_become_a_second_one(place: Place) -> None:
+    """It cannot start again cold by itself: the rank ends, and the next one starts cold."""
+    said, code = place.run(place.park(FORK))
+    why = "the script changes OMP_NUM_THREADS before it imports framework; set it in `env`"
+    assert said == f"begins\nstandby: {why}; this process ends, and the next one starts cold\n"
+    assert (code, (place.root / "0.cold").read_text()) == (-signal.SIGKILL, why)
