@@ -6,6 +6,7 @@ used once, and begun again after that. Whatever is not as it should be, the next
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -29,7 +30,7 @@ from jobctl.jobspec.launcher.standby_messages import (
 from jobctl.jobspec.launcher.standby_processes import ParkedProcesses, send
 
 if TYPE_CHECKING:
-    from typing import Callable, List, Optional, Sequence, Tuple, Union
+    from typing import Callable, Iterator, List, Optional, Sequence, Tuple, Union
 
     from jobctl.jobspec.launcher.environment import Environment
     from jobctl.jobspec.launcher.launch import Launch
@@ -296,11 +297,12 @@ def refused(records: str) -> Optional[str]:
 
 
 def free_memory() -> Tuple[int, int]:
-    """Return how much memory is free for this container or machine, and how much it has, in bytes."""
+    """Return how much memory is free for this node, and how much it may have at most, in bytes."""
     with open("/proc/meminfo") as file:
         lines = dict(line.split(":") for line in file)
     free, whole = (int(lines[name].split()[0]) << 10 for name in ("MemAvailable", "MemTotal"))
-    for limit, used, cached in CGROUPS:
+    machine = whole
+    for limit, used, cached in memory_groups():
         try:
             with open(limit) as file:
                 most = int(file.read())  # not a number where there is no limit
@@ -310,18 +312,31 @@ def free_memory() -> Tuple[int, int]:
                 stat = dict(line.split() for line in file)
         except (OSError, ValueError):
             continue
-        if most < whole:
-            reclaimable = int(stat.get("total_inactive_file", stat.get("inactive_file", "0")))
-            free, whole = min(free, most - taken + reclaimable), most
+        if most < machine:
+            # Both: what is read again and again, as in each epoch, is active.
+            files = [stat.get("total_" + name, stat.get(name, "0")) for name in ("inactive_file", "active_file")]
+            free, whole = min(free, most - taken + sum(map(int, files))), min(whole, most)
     return free, whole
 
 
-# Limit, use and statistics of a container's memory: cgroups 2, and 1.
-CGROUPS = (
-    ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory.stat"),
-    (
-        "/sys/fs/cgroup/memory/memory.limit_in_bytes",
-        "/sys/fs/cgroup/memory/memory.usage_in_bytes",
-        "/sys/fs/cgroup/memory/memory.stat",
-    ),
-)
+def memory_groups(own: str = "/proc/self/cgroup", root: str = "/sys/fs/cgroup") -> Iterator[Tuple[str, ...]]:
+    """Yield limit, use and statistics, as files, of each group that this process may be in: of a container, or of Slurm or systemd.
+
+    A container may see the whole machine's path of its group, and have its own group at the root.
+    """
+    with contextlib.suppress(OSError, ValueError), open(own) as file:
+        for line in file:
+            _, controllers, group = line.rstrip("\n").split(":", 2)
+            kind = CGROUPS.get("memory" if "memory" in controllers.split(",") else controllers)
+            while kind is not None:
+                yield tuple(root + os.path.join(kind[0] + group, name) for name in kind[1:])
+                if group in ("/", ""):
+                    break
+                group = os.path.dirname(group)
+
+
+# Where the groups of memory are, and their files for limit, use and statistics, by controllers: of cgroups 2, and 1.
+CGROUPS = {
+    "": ("", "memory.max", "memory.current", "memory.stat"),
+    "memory": ("/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "memory.stat"),
+}
