@@ -88,6 +88,11 @@ class Parked:
         return [StandbyNews.from_json(said) for said in self.pipe.receive()]
 
     @property
+    def imports(self) -> bool:
+        """Whether it is not ready yet."""
+        return not self.ready
+
+    @property
     def ended(self) -> bool:
         """Whether it has ended by itself."""
         return self.pipe.closed
@@ -177,7 +182,7 @@ class Standby:
         if parked.ended:
             self.drop()
             self.miss(now, "it has ended by itself")
-        elif not parked.ready and now - self.begun > LONGEST:
+        elif parked.imports and now - self.begun > LONGEST:
             self.give_up("its imports take longer than %d s" % LONGEST)
         elif self.is_short():
             self.give_up("memory is short")

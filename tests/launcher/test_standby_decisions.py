@@ -299,6 +299,7 @@ def test_a_process_that_begins_again_alone_takes_one_that_waits(itself: Itself) 
     itself.imported(0)
     itself.imported(1)
     waiting: Any = itself.begun[0]
+    assert itself.look(2 * LONGEST) == READY
     assert itself.standby.take_process(1, GuardStart({}, "launch.log")) == (7, None)
     assert itself.look(AGAIN - 1) == WARMING  # the process may be loading
     assert list(waiting.processes) == [0]
