@@ -141,7 +141,7 @@ class Standby:
         self.begin, self.clock, self.memory = begin, clock, memory or free_memory
         self.parked: Optional[ParkedNode] = None
         self.begun = self.not_before = 0.0
-        self.missed = 0
+        self.missed = 0  # since one was used: a job may run for months
         self.waits = AFTER
         self.used = False  # whether a generation was started before
         self.cold_because: Optional[str] = None  # why the last start was a cold one
@@ -248,6 +248,7 @@ class Standby:
         self.used, self.waits = True, AFTER
         if parked is not None and self.cold_because is None:
             if parked.hand_over(argv, environment, log):
+                self.missed = 0
                 return parked
             self.cold_because = "standby does not answer"
         if parked is not None:
@@ -280,6 +281,7 @@ class Standby:
             why = "standby was not ready"
         if process is not None and why is None:
             if send(process.pipe, start):
+                self.missed = 0
                 return process.pid, None
             why = "standby does not answer"
         if process is not None:

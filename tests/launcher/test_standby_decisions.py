@@ -114,6 +114,18 @@ def test_one_that_ends_by_itself_is_begun_again_after_a_pause_and_not_for_ever(s
     assert stage.look() == StandbyState("off", f"it has ended by itself, {MISSED} times")
 
 
+def test_what_ended_by_itself_before_one_was_used_does_not_count(stage: Stage) -> None:
+    """Else a job that runs for months would have none in the end."""
+    for _ in range(MISSED - 1):
+        stage.ready().ended = True
+        stage.look()
+        stage.look(AGAIN)
+    stage.look(says=StandbyNews(ready=True))
+    assert stage.take() is stage.begun[-1]
+    stage.ready().ended = True
+    assert stage.look() == StandbyState("warming", "it is begun after the first step")
+
+
 def test_imports_that_take_too_long_are_given_up(stage: Stage) -> None:
     stage.look()
     assert stage.look(LONGEST) == WARMING
