@@ -143,6 +143,8 @@ class Standby:
         self.begun = self.not_before = 0.0
         self.missed = 0  # since one was used: a job may run for months
         self.waits = AFTER
+        self.workdir = launch.workdir
+        self.folder: Optional[Tuple[int, int]] = None  # what that was when what waits was begun
         self.used = False  # whether a generation was started before
         self.cold_because: Optional[str] = None  # why the last start was a cold one
 
@@ -219,6 +221,7 @@ class Standby:
         if why:
             self.give_up(why)
         else:
+            self.folder = identity(self.workdir)
             self.parked, self.begun = self.begin(run), now
 
     def too_much(self, needs: float) -> Optional[str]:
@@ -245,7 +248,7 @@ class Standby:
         parked, self.parked = self.parked, None
         assert not isinstance(parked, ParkedProcesses)
         self.cold_because = self.unfit(parked, environment)
-        self.used, self.waits = True, AFTER
+        self.used, self.waits, self.folder = True, AFTER, None
         if parked is not None and self.cold_because is None:
             if parked.hand_over(argv, environment, log):
                 self.missed = 0
@@ -269,6 +272,8 @@ class Standby:
         """Say why the next start is cold whatever waits."""
         if self.off is not None:
             return "standby is off: %s" % self.off
+        if self.folder is not None and self.folder != identity(self.workdir):
+            return "the working directory has been replaced"
         return None if self.used else "it is the first start of this launcher"
 
     def take_process(self, local: int, start: GuardStart) -> Tuple[Optional[int], Optional[str]]:
@@ -290,8 +295,17 @@ class Standby:
 
     def begin_anew(self) -> None:
         """Take note that all processes of a generation have been started: what still waits is not for the next one."""
-        self.used, self.waits, self.not_before = True, AFTER, 0.0
+        self.used, self.waits, self.not_before, self.folder = True, AFTER, 0.0, None
         self.drop()
+
+
+def identity(folder: Optional[str]) -> Optional[Tuple[int, int]]:
+    """Return what tells a folder, by default this process's own, from a later one of its path; None if there is none."""
+    try:
+        found = os.stat(folder or ".")
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def refused(records: str) -> Optional[str]:
