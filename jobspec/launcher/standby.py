@@ -166,7 +166,7 @@ class Standby:
         try:
             if self.parked is not None:
                 self.hear(self.parked, now)
-                self.go_on(running and now >= self.not_before, now)
+                self.go_on(run, running and now >= self.not_before, now)
             elif self.off is None and running and now >= self.not_before:
                 self.begin_for(run, now)
         except OSError as error:  # the generation may be ending just now
@@ -189,12 +189,12 @@ class Standby:
         elif self.is_short():
             self.give_up("memory is short")
 
-    def go_on(self, may_begin: bool, now: float) -> None:
-        """Begin what is missing of it, one process after another, as long as there is memory."""
+    def go_on(self, run: Trained, may_begin: bool, now: float) -> None:
+        """Begin what is missing of it, one process after another, as long as there is memory and none went on cold."""
         needs = self.parked.price() if self.parked is not None and may_begin else None
         if self.parked is None or needs is None:
             return
-        why = self.too_much(needs)
+        why = refused(run.folders.records) or self.too_much(needs)
         if why:
             self.give_up(why)
         else:

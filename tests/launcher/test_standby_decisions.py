@@ -320,6 +320,15 @@ def test_a_process_that_begins_again_alone_takes_one_that_waits(itself: Itself) 
     assert itself.standby.take_process(1, GuardStart({}, "launch.log")) == (None, "standby was not ready")
 
 
+def test_a_process_that_went_on_cold_alone_keeps_its_job_cold(itself: Itself, tmp_path: Path) -> None:
+    itself.look()
+    itself.imported(0)
+    itself.imported(1)
+    itself.standby.take_process(1, GuardStart({}, "launch.log"))
+    (tmp_path / "1.cold").write_text("the script changes LEVEL")
+    assert itself.look(AGAIN) == StandbyState("off", "the script changes LEVEL")
+
+
 def test_one_that_was_ready_is_used_although_another_was_not(itself: Itself) -> None:
     itself.look()
     itself.imported(0)
