@@ -298,7 +298,7 @@ class Preloaded:
 
 
 class Again:
-    """Loads a module that was loaded before. For all but that it is the loader of the module."""
+    """Loads a module that was loaded before. In all else it is the loader of the module."""
 
     def __init__(self, name: str, module: ModuleType, give_back: Callable[[str], None]) -> None:
         self.name, self.module, self.give_back = name, module, give_back
