@@ -12,12 +12,12 @@ import time
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.launcher.control import log_of
-from jobctl.jobspec.launcher.files import TAIL_CHARACTERS, since, size_of
+from jobctl.jobspec.launcher.files import TAIL_CHARACTERS, note, since, size_of
 from jobctl.jobspec.launcher.peer_messages import StacksMessage
 from jobctl.jobspec.launcher.processes import _TGKILL, caught_signals
 
 if TYPE_CHECKING:
-    from typing import Callable, Dict, List, Optional
+    from typing import Any, Callable, Dict, List, Optional
 
     from jobctl.jobspec.launcher.agent import Launcher
     from jobctl.jobspec.launcher.run import Run
@@ -194,16 +194,19 @@ def spied(running: Dict[int, int], pause: Callable[[float], bool]) -> Dict[int, 
     tool = shutil.which("py-spy")
     if tool is None:
         return {}
-    outputs = {local: tempfile.TemporaryFile() for local in running}  # noqa: SIM115
-    spies = {
-        local: subprocess.Popen(
-            [tool, "dump", "--full-filenames", "--pid", str(pid)],
-            stdin=subprocess.DEVNULL,
-            stdout=outputs[local],
-            stderr=subprocess.DEVNULL,
-        )
-        for local, pid in running.items()
-    }
+    outputs: Dict[int, Any] = {}
+    spies: Dict[int, subprocess.Popen[bytes]] = {}
+    try:
+        for local, pid in running.items():
+            outputs[local] = tempfile.TemporaryFile()  # noqa: SIM115
+            spies[local] = subprocess.Popen(
+                [tool, "dump", "--full-filenames", "--pid", str(pid)],
+                stdin=subprocess.DEVNULL,
+                stdout=outputs[local],
+                stderr=subprocess.DEVNULL,
+            )
+    except OSError as error:  # a full disk, too many processes: what hangs must end all the same
+        note("cannot run %s: %s" % (tool, error))
     deadline = time.monotonic() + STACKS
     while any(spy.poll() is None for spy in spies.values()) and time.monotonic() < deadline:
         if not pause(0.05):

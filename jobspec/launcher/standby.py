@@ -6,6 +6,7 @@ used once, and begun again after that. Whatever is not as it should be, the next
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -29,7 +30,7 @@ from jobctl.jobspec.launcher.standby_messages import (
 from jobctl.jobspec.launcher.standby_processes import ParkedProcesses, send
 
 if TYPE_CHECKING:
-    from typing import Callable, List, Optional, Sequence, Tuple, Union
+    from typing import Callable, Iterator, List, Optional, Sequence, Tuple, Union
 
     from jobctl.jobspec.launcher.environment import Environment
     from jobctl.jobspec.launcher.launch import Launch
@@ -87,6 +88,11 @@ class Parked:
         return [StandbyNews.from_json(said) for said in self.pipe.receive()]
 
     @property
+    def imports(self) -> bool:
+        """Whether it is not ready yet."""
+        return not self.ready
+
+    @property
     def ended(self) -> bool:
         """Whether it has ended by itself."""
         return self.pipe.closed
@@ -135,8 +141,10 @@ class Standby:
         self.begin, self.clock, self.memory = begin, clock, memory or free_memory
         self.parked: Optional[ParkedNode] = None
         self.begun = self.not_before = 0.0
-        self.missed = 0
+        self.missed = 0  # since one was used: a job may run for months
         self.waits = AFTER
+        self.workdir = launch.workdir
+        self.folder: Optional[Tuple[int, int]] = None  # what that was when what waits was begun
         self.used = False  # whether a generation was started before
         self.cold_because: Optional[str] = None  # why the last start was a cold one
 
@@ -158,7 +166,7 @@ class Standby:
         try:
             if self.parked is not None:
                 self.hear(self.parked, now)
-                self.go_on(running and now >= self.not_before, now)
+                self.go_on(run, running and now >= self.not_before, now)
             elif self.off is None and running and now >= self.not_before:
                 self.begin_for(run, now)
         except OSError as error:  # the generation may be ending just now
@@ -176,17 +184,17 @@ class Standby:
         if parked.ended:
             self.drop()
             self.miss(now, "it has ended by itself")
-        elif not parked.ready and now - self.begun > LONGEST:
+        elif parked.imports and now - self.begun > LONGEST:
             self.give_up("its imports take longer than %d s" % LONGEST)
         elif self.is_short():
             self.give_up("memory is short")
 
-    def go_on(self, may_begin: bool, now: float) -> None:
-        """Begin what is missing of it, one process after another, as long as there is memory."""
+    def go_on(self, run: Trained, may_begin: bool, now: float) -> None:
+        """Begin what is missing of it, one process after another, as long as there is memory and none went on cold."""
         needs = self.parked.price() if self.parked is not None and may_begin else None
         if self.parked is None or needs is None:
             return
-        why = self.too_much(needs)
+        why = refused(run.folders.records) or self.too_much(needs)
         if why:
             self.give_up(why)
         else:
@@ -213,6 +221,7 @@ class Standby:
         if why:
             self.give_up(why)
         else:
+            self.folder = identity(self.workdir)
             self.parked, self.begun = self.begin(run), now
 
     def too_much(self, needs: float) -> Optional[str]:
@@ -239,9 +248,10 @@ class Standby:
         parked, self.parked = self.parked, None
         assert not isinstance(parked, ParkedProcesses)
         self.cold_because = self.unfit(parked, environment)
-        self.used, self.waits = True, AFTER
+        self.used, self.waits, self.folder = True, AFTER, None
         if parked is not None and self.cold_because is None:
             if parked.hand_over(argv, environment, log):
+                self.missed = 0
                 return parked
             self.cold_because = "standby does not answer"
         if parked is not None:
@@ -262,6 +272,8 @@ class Standby:
         """Say why the next start is cold whatever waits."""
         if self.off is not None:
             return "standby is off: %s" % self.off
+        if self.folder is not None and self.folder != identity(self.workdir):
+            return "the working directory has been replaced"
         return None if self.used else "it is the first start of this launcher"
 
     def take_process(self, local: int, start: GuardStart) -> Tuple[Optional[int], Optional[str]]:
@@ -274,6 +286,7 @@ class Standby:
             why = "standby was not ready"
         if process is not None and why is None:
             if send(process.pipe, start):
+                self.missed = 0
                 return process.pid, None
             why = "standby does not answer"
         if process is not None:
@@ -282,8 +295,17 @@ class Standby:
 
     def begin_anew(self) -> None:
         """Take note that all processes of a generation have been started: what still waits is not for the next one."""
-        self.used, self.waits, self.not_before = True, AFTER, 0.0
+        self.used, self.waits, self.not_before, self.folder = True, AFTER, 0.0, None
         self.drop()
+
+
+def identity(folder: Optional[str]) -> Optional[Tuple[int, int]]:
+    """Return what tells a folder, by default this process's own, from a later one of its path; None if there is none."""
+    try:
+        found = os.stat(folder or ".")
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def refused(records: str) -> Optional[str]:
@@ -296,11 +318,12 @@ def refused(records: str) -> Optional[str]:
 
 
 def free_memory() -> Tuple[int, int]:
-    """Return how much memory is free for this container or machine, and how much it has, in bytes."""
+    """Return how much memory is free for this node, and how much it may have at most, in bytes."""
     with open("/proc/meminfo") as file:
         lines = dict(line.split(":") for line in file)
     free, whole = (int(lines[name].split()[0]) << 10 for name in ("MemAvailable", "MemTotal"))
-    for limit, used, cached in CGROUPS:
+    machine = whole
+    for limit, used, cached in memory_groups():
         try:
             with open(limit) as file:
                 most = int(file.read())  # not a number where there is no limit
@@ -310,18 +333,31 @@ def free_memory() -> Tuple[int, int]:
                 stat = dict(line.split() for line in file)
         except (OSError, ValueError):
             continue
-        if most < whole:
-            reclaimable = int(stat.get("total_inactive_file", stat.get("inactive_file", "0")))
-            free, whole = min(free, most - taken + reclaimable), most
+        if most < machine:
+            # Both: what is read again and again, as in each epoch, is active.
+            files = [stat.get("total_" + name, stat.get(name, "0")) for name in ("inactive_file", "active_file")]
+            free, whole = min(free, most - taken + sum(map(int, files))), min(whole, most)
     return free, whole
 
 
-# Limit, use and statistics of a container's memory: cgroups 2, and 1.
-CGROUPS = (
-    ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory.stat"),
-    (
-        "/sys/fs/cgroup/memory/memory.limit_in_bytes",
-        "/sys/fs/cgroup/memory/memory.usage_in_bytes",
-        "/sys/fs/cgroup/memory/memory.stat",
-    ),
-)
+def memory_groups(own: str = "/proc/self/cgroup", root: str = "/sys/fs/cgroup") -> Iterator[Tuple[str, ...]]:
+    """Yield limit, use and statistics, as files, of each group that this process may be in: of a container, or of Slurm or systemd.
+
+    A container may see the whole machine's path of its group, and have its own group at the root.
+    """
+    with contextlib.suppress(OSError, ValueError), open(own) as file:
+        for line in file:
+            _, controllers, group = line.rstrip("\n").split(":", 2)
+            kind = CGROUPS.get("memory" if "memory" in controllers.split(",") else controllers)
+            while kind is not None:
+                yield tuple(root + os.path.join(kind[0] + group, name) for name in kind[1:])
+                if group in ("/", ""):
+                    break
+                group = os.path.dirname(group)
+
+
+# Where the groups of memory are, and their files for limit, use and statistics, by controllers: of cgroups 2, and 1.
+CGROUPS = {
+    "": ("", "memory.max", "memory.current", "memory.stat"),
+    "memory": ("/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "memory.stat"),
+}

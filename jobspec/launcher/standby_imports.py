@@ -6,9 +6,11 @@ that importing them now would have done the same.
 
 from __future__ import annotations
 
+import _imp
 import contextlib
 import importlib
 import os
+import signal
 import sys
 from typing import TYPE_CHECKING
 
@@ -17,7 +19,7 @@ from jobctl.jobspec.launcher.standby_effects import Effects, logs, state_of_proc
 
 if TYPE_CHECKING:
     from types import ModuleType
-    from typing import Any, Dict, Iterator, List, NoReturn, Optional, Sequence, Set, Tuple
+    from typing import Any, Callable, Dict, Iterator, List, NoReturn, Optional, Sequence, Set, Tuple
 
     from jobctl.jobspec.launcher.standby_messages import RankPreparation
 PACKAGES = ("site-packages", "dist-packages")  # folders of what is installed, and not the user's own code
@@ -140,6 +142,7 @@ class Preloaded:
         self.environ: Dict[str, str] = {}
         self.given = dict(os.environ)  # what the imports begin with
         self.cold = ""  # the file that says why this rank went on cold
+        self.pid = 0  # of the rank: a script may fork before it imports
         main = sys.modules["__main__"]
         logs()  # imported before modules are searched where the script is
         with self.as_in_the_script():
@@ -198,19 +201,30 @@ class Preloaded:
 
     def hide(self, cold: str) -> None:
         """Take the modules out of sight, until they are imported."""
-        self.cold, self.environ = cold, dict(os.environ)
+        self.cold, self.environ, self.pid = cold, dict(os.environ), os.getpid()
         for name in self.hidden:
             sys.modules.pop(name, None)
         if self.hidden:
             sys.meta_path.insert(0, self)
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        """Return how a hidden module is imported, None for any other."""
+        """Return how a hidden module is imported, None for any other. Scripts ask for this without importing: it changes nothing."""
         if name not in self.hidden:
             return None
-        from importlib.machinery import ModuleSpec
+        return Again(name, self.hidden[name][1], self.give_back).described()
 
-        batch, module = self.hidden[name]
+    def give_back(self, name: str) -> None:
+        """Have a module not be hidden any more, nor what its import brings."""
+        _imp.acquire_lock()  # several threads may import
+        try:
+            if name in self.hidden:  # else another import has brought it since it was found
+                self.give_back_with_others(name)
+        finally:
+            _imp.release_lock()
+
+    def give_back_with_others(self, name: str) -> None:
+        """Have a hidden module be imported; what else that brings is in `sys.modules` then."""
+        batch = self.hidden[name][0]
         top = name.partition(".")[0]
         why = self.difference(batch, top)
         if not why:
@@ -230,7 +244,6 @@ class Preloaded:
             self.change(batch)
         if not self.hidden:
             sys.meta_path.remove(self)
-        return ModuleSpec(name, Again(module))  # type: ignore[arg-type]
 
     def given_with(self, batch: Batch, top: str) -> Set[str]:
         """Return the packages that importing this one imports: with the first one of a batch come all that it needs."""
@@ -265,27 +278,46 @@ class Preloaded:
         return None if self.is_where_it_was(batch, top) else "the script has %s imported from another place" % top
 
     def refuse(self, batch: Batch, why: str) -> NoReturn:
-        """Start this rank again at its first line, cold; end it where it may have met the others already."""
+        """Start this rank again at its first line, cold; end it where it may have met the others already.
+
+        A fork of the rank ends it, too: at the first line it would be a second rank of the same number.
+        """
         with contextlib.suppress(OSError), open(self.cold, "w", encoding="utf-8") as file:
             file.write(why)
         sys.stdout.flush()
         sys.stderr.flush()
         kill_descendants()
-        if batch.number > 0:
+        forked = os.getpid() != self.pid
+        if forked or batch.number > 0:
             os.write(2, os.fsencode("standby: %s; this process ends, and the next one starts cold\n" % why))
+            if forked:
+                os.kill(self.pid, signal.SIGKILL)
             os._exit(1)
         os.chdir(self.workdir)
         os.execvpe(self.command[0], self.command, self.environ)
 
 
 class Again:
-    """Loads a module that was loaded before."""
+    """Loads a module that was loaded before. In all else it is the loader of the module."""
 
-    def __init__(self, module: ModuleType) -> None:
-        self.module, self.spec = module, module.__spec__
+    def __init__(self, name: str, module: ModuleType, give_back: Callable[[str], None]) -> None:
+        self.name, self.module, self.give_back = name, module, give_back
+        self.spec = getattr(module, "__spec__", None)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(getattr(vars(self).get("spec"), "loader", None), name)
+
+    def described(self) -> Any:
+        """Return a spec with this loader that tells of the module what its own one does."""
+        from importlib.machinery import ModuleSpec
+
+        spec = ModuleSpec(self.name, None)
+        vars(spec).update({**getattr(self.spec, "__dict__", {}), "name": self.name, "loader": self})
+        return spec
 
     def create_module(self, spec: Any) -> ModuleType:
         """Return it."""
+        self.give_back(self.name)
         return self.module
 
     def exec_module(self, module: ModuleType) -> None:

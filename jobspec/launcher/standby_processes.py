@@ -102,8 +102,12 @@ class ParkedProcesses:
 
     def price(self) -> Optional[int]:
         """Return how much memory those take that are missing, None while there is none to begin."""
-        idle = all(process.ready for process in self.processes.values())
-        return len(self.missing()) * self.memory if self.missing() and idle else None
+        return len(self.missing()) * self.memory if self.missing() and not self.imports else None
+
+    @property
+    def imports(self) -> bool:
+        """Whether one of them imports. Others may be missing, as one that was taken alone is for a while."""
+        return not all(process.ready for process in self.processes.values())
 
     def go_on(self) -> None:
         """Begin the next one. Raises OSError."""

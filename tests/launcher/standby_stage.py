@@ -25,6 +25,10 @@ class Fake:
         self.says: list[StandbyNews] = []
         self.order, self.hears = None, True
 
+    @property
+    def imports(self) -> bool:
+        return not self.ready
+
     def pids(self) -> list[int]:
         return [7]
 

@@ -200,3 +200,15 @@ def test_a_node_that_is_not_heard_keeps_nobody_waiting(node: Any, peer: Peer) ->
     assert node.until("failed")["failure"]["kind"] == "hang"
     promptly(lambda: WRITTEN in peer.heard)
     assert peer.asked < 10  # four times a second, for one second; who answers is asked for ten
+
+
+def test_a_tool_that_cannot_be_run_is_done_without(node: Any, peer: Peer) -> None:
+    """Such as where no more processes may be: a launcher that ended with it could not say that the job hangs."""
+    peer.level = WRITTEN
+    (node.root / "py-spy").write_text("#!/of/an/interpreter/that/is/gone\n")
+    (node.root / "py-spy").chmod(0o755)
+    node.start(command=node.script(COUNTS), hang_timeout=0.5, environ={"PATH": f"{node.root}:/usr/bin:/bin"})
+    begin(node, peer)
+    report = node.until("failed")
+    assert report["failure"]["kind"] == "hang"
+    assert report["processes"][0]["where"] == f"waits_for_a_peer ({node.dir.parent}/script-0.py:6)"

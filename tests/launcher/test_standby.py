@@ -226,6 +226,22 @@ def seen(node: Any, generation: int) -> dict[str, Any]:
     return found
 
 
+@BOTH
+def test_what_waits_in_a_folder_that_was_replaced_is_not_used(standby: Any) -> None:
+    """A user may have replaced the code as a whole: what waits would still be in the folder that was there before."""
+    code = standby.root / "code"
+    code.mkdir()
+    (standby.root / "train.py").rename(code / "train.py")
+    standby.launch["workdir"] = str(code)
+    begin(standby)
+    code.rename(standby.root / "before")
+    code.mkdir()
+    (code / "train.py").write_text("print('of now')\n" + TRAIN)
+    why = {"standby": False, "cold_because": "the working directory has been replaced"}
+    assert begin_again(standby)["start"] == why
+    promptly(lambda: "of now" in standby.log("workerlog.1", 2))
+
+
 @ALL
 @pytest.mark.every_python
 def test_a_rank_sees_from_standby_what_it_sees_after_a_cold_start(standby: Any) -> None:

@@ -114,6 +114,18 @@ def test_one_that_ends_by_itself_is_begun_again_after_a_pause_and_not_for_ever(s
     assert stage.look() == StandbyState("off", f"it has ended by itself, {MISSED} times")
 
 
+def test_what_ended_by_itself_before_one_was_used_does_not_count(stage: Stage) -> None:
+    """Else a job that runs for months would have none in the end."""
+    for _ in range(MISSED - 1):
+        stage.ready().ended = True
+        stage.look()
+        stage.look(AGAIN)
+    stage.look(says=StandbyNews(ready=True))
+    assert stage.take() is stage.begun[-1]
+    stage.ready().ended = True
+    assert stage.look() == StandbyState("warming", "it is begun after the first step")
+
+
 def test_imports_that_take_too_long_are_given_up(stage: Stage) -> None:
     stage.look()
     assert stage.look(LONGEST) == WARMING
@@ -142,13 +154,34 @@ def test_a_script_that_went_on_cold_keeps_its_job_cold(stage: Stage, tmp_path: P
     assert stage.look() == StandbyState("off", "the script changes LEVEL")
 
 
-def test_a_limit_of_the_container_is_what_it_may_take(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, text in (("max", "1000"), ("current", "700"), ("stat", "anon 500\ninactive_file 100\n")):
-        (tmp_path / name).write_text(text)
-    paths = tuple(str(tmp_path / name) for name in ("max", "current", "stat"))
-    monkeypatch.setattr(module, "CGROUPS", (("/none", "/none", "/none"), paths))
-    assert module.free_memory() == (400, 1000)
-    (tmp_path / "max").write_text("max")
+NEW, OLD = ("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes")
+
+
+@pytest.mark.parametrize(
+    ("own", "there", "names"),
+    [
+        pytest.param("0::/", "", NEW, id="container"),
+        pytest.param("0::/as/the/machine/has/it", "", NEW, id="container that shares the namespace"),
+        pytest.param("0::/slurm/job_7/step_0/task_0", "slurm/job_7", NEW, id="job of Slurm"),
+        pytest.param(
+            "9:name=systemd:/\n4:cpu,memory:/slurm/job_7/step_0\n0::/", "memory/slurm/job_7", OLD, id="cgroups 1"
+        ),
+    ],
+)
+def test_a_limit_of_its_group_is_what_it_may_take(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: str, there: str, names: tuple[str, str]
+) -> None:
+    """What files fill of it is free, whether they are read once or in each epoch."""
+    (tmp_path / "own").write_text(own + "\n")
+    limit, used = (tmp_path / there / name for name in names)
+    limit.parent.mkdir(parents=True, exist_ok=True)
+    limit.write_text("1000")
+    used.write_text("700")
+    limit.with_name("memory.stat").write_text("anon 500\ninactive_file 100\nactive_file 50\n")
+    groups = list(module.memory_groups(str(tmp_path / "own"), str(tmp_path)))
+    monkeypatch.setattr(module, "memory_groups", lambda: groups)
+    assert module.free_memory() == (450, 1000)
+    limit.write_text("max")
     assert module.free_memory()[1] > 1 << 20
 
 
@@ -278,12 +311,22 @@ def test_a_process_that_begins_again_alone_takes_one_that_waits(itself: Itself) 
     itself.imported(0)
     itself.imported(1)
     waiting: Any = itself.begun[0]
+    assert itself.look(2 * LONGEST) == READY
     assert itself.standby.take_process(1, GuardStart({}, "launch.log")) == (7, None)
     assert itself.look(AGAIN - 1) == WARMING  # the process may be loading
     assert list(waiting.processes) == [0]
     assert itself.look(1) == WARMING
     assert list(waiting.processes) == [0, 1]
     assert itself.standby.take_process(1, GuardStart({}, "launch.log")) == (None, "standby was not ready")
+
+
+def test_a_process_that_went_on_cold_alone_keeps_its_job_cold(itself: Itself, tmp_path: Path) -> None:
+    itself.look()
+    itself.imported(0)
+    itself.imported(1)
+    itself.standby.take_process(1, GuardStart({}, "launch.log"))
+    (tmp_path / "1.cold").write_text("the script changes LEVEL")
+    assert itself.look(AGAIN) == StandbyState("off", "the script changes LEVEL")
 
 
 def test_one_that_was_ready_is_used_although_another_was_not(itself: Itself) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -273,3 +274,43 @@ def test_a_script_that_does_the_same_to_its_process_first_starts_again_cold(plac
     said = place.run(place.park(f"import logging, signal, sys\nprint('begins')\n{line}\nimport framework"))
     assert said == ("begins\nbegins\n", 0)
     assert (place.root / "0.cold").read_text() == f"the script changes {what} before it imports framework"
+
+
+@pytest.mark.every_python
+def test_a_script_may_ask_whether_there_is_a_module_without_importing_it(place: Place) -> None:
+    """As many libraries do for torch: what they find is what there is, and it is imported once."""
+    (place.packages / "parts").mkdir()
+    (place.packages / "parts" / "__init__.py").write_text("import sys\nsys.times = getattr(sys, 'times', 0) + 1\n")
+    place.install("framework", "import parts")
+    script = """\
+import importlib.util, sys
+for name in ("framework", "parts"):
+    spec = importlib.util.find_spec(name)
+    print(name, spec.name, spec.origin, spec.has_location, spec.cached, spec.parent, spec.submodule_search_locations)
+    print(spec.loader.get_filename(name), spec.loader.is_package(name), name in sys.modules)
+import framework, parts
+print(sys.times, framework.parts is parts, parts.__spec__.loader.__class__.__name__)
+"""
+    warm, code = place.run(place.park(script))
+    assert code == 0
+    assert warm == subprocess.run(place.argv, env=place.environ, capture_output=True, text=True, check=True).stdout
+    assert not (place.root / "0.cold").exists()
+
+
+FORK = """\
+import os
+print("begins", flush=True)
+if os.fork() == 0:
+    os.environ["OMP_NUM_THREADS"] = "3"
+    import framework
+    os._exit(0)
+os.wait()
+"""
+
+
+def test_a_fork_of_a_rank_does_not_become_a_second_one(place: Place) -> None:
+    """It cannot start again cold by itself: the rank ends, and the next one starts cold."""
+    said, code = place.run(place.park(FORK))
+    why = "the script changes OMP_NUM_THREADS before it imports framework; set it in `env`"
+    assert said == f"begins\nstandby: {why}; this process ends, and the next one starts cold\n"
+    assert (code, (place.root / "0.cold").read_text()) == (-signal.SIGKILL, why)
