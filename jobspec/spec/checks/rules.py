@@ -257,7 +257,7 @@ def check_spec(spec: Spec, source: Source, directory: Path) -> list[Diagnostic]:
     """Return what is wrong between the fields of a spec (or a draft of one), and which of its files are not there."""
     found: list[Diagnostic] = []
     found += apply(RULES, spec, source)
-    for check in (_blocks, _endpoints, _passwords, _reserved, _secrets, check_mounts):
+    for check in (_blocks, _endpoints, _passwords, _reserved, _secrets, _outputs, check_mounts):
         found += told(partial(check, spec, source))
     return found + told(partial(_files, spec, source, directory))
 
@@ -319,6 +319,16 @@ def _secrets(spec: Spec, source: Source) -> Iterator[Diagnostic]:
             message = f"`{secret.name}` is a variable of `env` and a secret"
             yield Diagnostic(
                 "error", "secret-in-env", message, source.key_span(("env", secret.name)), "keep the secret"
+            )
+
+
+def _outputs(spec: Spec, source: Source) -> Iterator[Diagnostic]:
+    for number, path in enumerate(spec.outputs):
+        if "*" in path or "?" in path:
+            message = f"`{path}` is one path, and no pattern: no other file is kept or fetched"
+            where = source.value_span(("outputs", number))
+            yield Diagnostic(
+                "warning", "outputs-not-kept", message, where, "name a folder, such as `runs/`, and write there"
             )
 
 
