@@ -259,7 +259,9 @@ def check_spec(spec: Spec, source: Source, directory: Path) -> list[Diagnostic]:
     found += apply(RULES, spec, source)
     for check in (_blocks, _endpoints, _passwords, _reserved, _secrets, _outputs, check_mounts):
         found += told(partial(check, spec, source))
-    return found + told(partial(_files, spec, source, directory))
+    for files in (_files, _notify_files):
+        found += told(partial(files, spec, source, directory))
+    return found
 
 
 def apply(rules: Sequence[CheckRule], spec: Spec, source: Source) -> list[Diagnostic]:
@@ -354,7 +356,17 @@ def _files(spec: Spec, source: Source, directory: Path) -> Iterator[Diagnostic]:
     for secret in spec.secrets:
         if secret.file is not None and not isfile(directory / expanduser(secret.file)):
             span = source.value_span(("secrets", secret.name, "file"))
-            yield _no_file("secret", f"there is no file `{secret.file}`", span)
+            yield _no_file("secrets", f"there is no file `{secret.file}`", span)
+
+
+def _notify_files(spec: Spec, source: Source, directory: Path) -> Iterator[Diagnostic]:
+    for number, one in enumerate(spec.notify or ()):
+        smtp = one.email.smtp if one.email else None
+        secrets = {("webhook",): one.webhook, ("email", "smtp", "password"): smtp.password if smtp else None}
+        for where, secret in secrets.items():
+            if secret is not None and secret.file is not None and not isfile(directory / expanduser(secret.file)):
+                span = source.value_span(("notify", number, *where, "file"))
+                yield _no_file("notify", f"there is no file `{secret.file}`", span)
 
 
 def _no_file(what: str, message: str, span: Span) -> Diagnostic:
