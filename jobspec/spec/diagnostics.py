@@ -26,7 +26,10 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Diagnostic:
-    """One mistake and its remedy. `excerpt` is the line that `span` is in, where no file holds it (`--set`)."""
+    """One mistake and its remedy.
+
+    `excerpt` is shown in place of the line that `span` is in: where no file holds that (`--set`), or its file's are secret.
+    """
 
     severity: Severity
     code: str

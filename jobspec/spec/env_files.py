@@ -1,11 +1,14 @@
-"""Files of variables, `.env` beside the spec and those of `env_file`, read as Compose reads them."""
+"""Files of variables, `.env` beside the spec and those of `env_file`, read as Compose reads them.
+
+What they hold may be secret: no message quotes a value, as it may be kept in the log of a test server.
+"""
 
 from __future__ import annotations
 
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +24,7 @@ _COLON = re.compile(
     r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)[^\S\n]*:(.*)", re.DOTALL
 )  # Compose takes `NAME: value` too
 _QUOTE = re.compile(r"[^=]*=\s*(['\"])")
+_HIDDEN = "…"  # in place of a line
 _LITERAL = "write it in single quotes, or `$$` for a dollar"
 
 
@@ -53,7 +57,7 @@ def read_env_file(path: Path, name: str, environ: Mapping[str, str]) -> tuple[di
     try:
         text = read_text(path, name)
     except BadSource as bad:
-        return {}, list(bad.diagnostics)
+        return {}, [replace(diagnostic, excerpt=_HIDDEN) for diagnostic in bad.diagnostics]
     found = _EnvFile(name, environ)
     for binding in parse_stream(StringIO(text)):
         found.take(binding)
@@ -73,7 +77,9 @@ class _EnvFile:
         line = binding.original.line + len(text) - len(text.lstrip("\n"))  # lines without text belong to the next one
         binding = _with_colon(binding) if binding.error else binding
         if binding.error:
-            self._warn(line, "this is no `NAME=value`", "it is skipped")
+            self._tell(
+                Diagnostic("warning", "bad-env-line", "this is no `NAME=value`", self._span(line), "it is skipped")
+            )
         elif binding.key is not None and binding.value is None:
             self.values.update({binding.key: self.environ[binding.key]} if binding.key in self.environ else {})
         elif binding.key is not None:
@@ -86,20 +92,24 @@ class _EnvFile:
             return value
         text = value.replace("\\$", "$$") if quote is not None else value
         try:
-            return interpolate(text, {**self.values, **self.environ}, lambda name, *_: self._unset(line, name))
+            return interpolate(text, {**self.values, **self.environ}, lambda name, *_: self._unset(binding, line, name))
         except BadInterpolation as bad:
+            span = self._span(line)
             if bad.code == "required-variable":
-                self.diagnostics.append(Diagnostic("error", bad.code, bad.message, self._span(line), bad.hint))
+                self._tell(Diagnostic("error", bad.code, bad.message, span, bad.hint), binding)
             else:
-                self._warn(line, f"{bad.message}: the value stays as it is", _LITERAL)
+                message = "a `$` in it refers to no variable: the value stays as it is"
+                self._tell(Diagnostic("warning", "bad-env-line", message, span, _LITERAL), binding)
             return value
 
-    def _unset(self, line: int, name: str) -> None:
+    def _unset(self, binding: Binding, line: int, name: str) -> None:
         message = f"`{name}` is not set: it becomes empty"
-        self.diagnostics.append(Diagnostic("warning", "unset-variable", message, self._span(line), _LITERAL))
+        self._tell(Diagnostic("warning", "unset-variable", message, self._span(line), _LITERAL), binding)
 
-    def _warn(self, line: int, message: str, hint: str) -> None:
-        self.diagnostics.append(Diagnostic("warning", "bad-env-line", message, self._span(line), hint))
+    def _tell(self, diagnostic: Diagnostic, binding: Binding | None = None) -> None:
+        """Take note of what is wrong with a line, of which only the name is shown."""
+        shown = _HIDDEN if binding is None else f"{binding.key}={_HIDDEN}"
+        self.diagnostics.append(replace(diagnostic, excerpt=shown))
 
     def _span(self, line: int) -> Span:
         return Span(self.name, line, 1, line, 2)

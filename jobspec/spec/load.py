@@ -26,7 +26,7 @@ class Loaded:
     """What became of a spec file: `spec` is None where there are errors.
 
     `draft` is for rules that are checked in spite of them (see draft.py). `directory` is the absolute folder of the
-    file, to which its relative paths refer.
+    file, to which its relative paths refer: without links, so that a folder is the same one by all of its names.
     """
 
     spec: Spec | None
@@ -60,7 +60,7 @@ def load_spec(path: Path, *, environ: Mapping[str, str], overrides: Sequence[str
 
 def load_text(path: Path, text: str | None, *, environ: Mapping[str, str], overrides: Sequence[str] = ()) -> Loaded:
     """Load a spec from `text` as if it were in `path` (None: from the file itself)."""
-    directory = Path(os.path.abspath(folder_of(path)))
+    directory = Path(os.path.realpath(folder_of(path)))
     file = str(path)
     given = text or ""
     try:
@@ -106,7 +106,10 @@ def _checked(
 
 
 def _with_env_files(loaded: Loaded, environ: Mapping[str, str]) -> Loaded:
-    """Return what was loaded with the variables of the spec's files; later ones win, and `env` above all."""
+    """Return what was loaded with the variables of the spec's files; later ones win, and `env` above all.
+
+    Those that have the name of a secret are left out: artefacts hold the values of variables.
+    """
     spec, merged = loaded.spec, dict[str, str]()
     found = list(loaded.diagnostics)
     for name in spec.env_file if spec is not None else ():
@@ -116,7 +119,9 @@ def _with_env_files(loaded: Loaded, environ: Mapping[str, str]) -> Loaded:
             merged.update(values)
             found += more
     if spec is not None:
-        spec = None if has_errors(found) else spec.model_copy(update={"env": {**merged, **spec.env}})
+        secrets = {secret.name for secret in spec.secrets}
+        kept = {name: value for name, value in merged.items() if name not in secrets}
+        spec = None if has_errors(found) else spec.model_copy(update={"env": {**kept, **spec.env}})
     return replace(loaded, spec=spec, diagnostics=in_order(found, (loaded.source.file,)))
 
 

@@ -221,7 +221,7 @@ class Spec(Part):
     )
     env_file: Texts = Field(
         default=(),
-        description="Files of variables, as Compose reads them, relative to the spec. `env` overrides them. `up` and `run`"
+        description="Files of variables, as Compose reads them, relative to the spec. `env` and `secrets` override them. `up` and `run`"
         " refuse one that is not there; elsewhere it is a warning.",
         examples=[["train.env"]],
     )

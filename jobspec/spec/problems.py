@@ -137,6 +137,7 @@ def describe(source: Source, where: Where, error: Any) -> Diagnostic:
         return _literal(where, span, error)
     if kind == "string_pattern_mismatch":
         message = f"`{error['input']}` is not a valid name for a variable"
+        span = span if source.has(where) else source.key_span(where)  # in a mapping of secrets the name is the key
         return Diagnostic("error", "bad-variable", message, span, "letters, digits and `_`, no digit first")
     if kind in _TYPES:
         from jobctl.jobspec.spec.scalars import kind_of

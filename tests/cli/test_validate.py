@@ -336,3 +336,16 @@ def test_the_folder_of_the_code_is_looked_through_once(
 def test_code_of_a_job_on_this_machine_is_counted_though_nothing_is_sent(jobctl: Any) -> None:
     code_folder()
     assert json.loads(jobctl("validate", "-o", "json").out)["code"]["files"] == 1
+
+
+NOT_SHOWN = [b"PW='x'\nhush hush\n", b"PW=$(hush)\n", b"PW=hush${hush\n", b"PW=$NOPE-hush\n", b"PW=hush\xff\n"]
+
+
+@pytest.mark.parametrize("name", [".env", "v.env"])
+@pytest.mark.parametrize("content", NOT_SHOWN)
+def test_no_value_of_a_file_of_variables_is_shown(jobctl: Any, name: str, content: bytes) -> None:
+    """Whoever reads the log of a test server would see it."""
+    Path(name).write_bytes(content)
+    Path("job.yaml").write_text(SPEC + ("env_file: v.env\n" if name == "v.env" else ""))
+    ran = jobctl("validate")
+    assert (f" --> {name}:" in ran.out, "hush" in ran.out + ran.err) == (True, False), ran.out

@@ -239,6 +239,13 @@ def test_dot_env_and_env_files(tmp_path: Path) -> None:
     }
 
 
+def test_a_secret_in_a_file_of_variables_is_none_of_them(tmp_path: Path) -> None:
+    """What is said of variables is in artefacts, too, and `docker inspect` shows it."""
+    (tmp_path / "one.env").write_text("TOKEN=hush\nA=1\n")
+    spec = load("env_file: one.env\nsecrets: [TOKEN]", tmp_path)
+    assert (spec.env, "hush" in spec.model_dump_json()) == ({"A": "1"}, False)
+
+
 @pytest.mark.parametrize(
     ("line", "value"),
     [

@@ -177,16 +177,23 @@ def code_of(plan: Plan, code: Code) -> CodeSelection:
 def select(code: Code, job: str, outputs: Sequence[str], checkpoint: str | None) -> CodeSelection:
     """Return the files of the code: all below its source but what is excluded, private, or no code.
 
-    Excluded are patterns of `.dockerignore`, those of `code.exclude` (without a slash they hold at any depth), and
-    what the job or jobctl itself writes there: to look at a job must not change it.
+    Excluded are patterns of `.dockerignore`, those of `code.exclude` (`at_any_depth`), and what the job or jobctl itself
+    writes there: to look at a job must not change it.
     """
     root = Path(code.source)
-    own = written_for(job)
-    own += [os.path.relpath(checkpoint, root)] if checkpoint and Path(checkpoint).is_relative_to(root) else []
-    excluded = [*at_any_depth([*NEVER, *code.exclude, *outputs]), *own, *ignored(root / IGNORE), f"!{IGNORE}"]
+    own = [*written_for(job), *(_places_below(root, checkpoint) if checkpoint else ())]
+    excluded = [*at_any_depth([*NEVER, *code.exclude]), *outputs, *own, *ignored(root / IGNORE), f"!{IGNORE}"]
     included = at_any_depth(code.include)
     excluded += [f"!{pattern}" for pattern in included]
     return selected(root, Patterns(excluded), Patterns(included), dict(code.withheld))
+
+
+def _places_below(root: Path, path: str) -> Iterator[str]:
+    """Yield what a path is called below `root`, whatever links lead to either of them; nothing if it is elsewhere."""
+    for top in {root, Path(os.path.realpath(root))}:
+        for place in {path, os.path.realpath(path)}:
+            if Path(place).is_relative_to(top):
+                yield os.path.relpath(place, top)
 
 
 def written_for(job: str) -> list[str]:

@@ -35,9 +35,16 @@ class Patterns:
 
 
 def at_any_depth(patterns: Iterable[str]) -> list[str]:
-    """Return patterns with those that have no slash repeated for all folders below."""
-    stripped = [pattern.strip().strip("/") for pattern in patterns]
-    return [*stripped, *(f"**/{pattern}" for pattern in stripped if "/" not in pattern)]
+    """Return patterns in order, those that have no slash, except at their end, repeated for all folders below.
+
+    One that is empty, as a variable that is not set makes it, matches nothing.
+    """
+    found: list[str] = []
+    for pattern in patterns:
+        sign, named = ("!", pattern.strip()[1:]) if pattern.strip().startswith("!") else ("", pattern.strip())
+        if name := named.strip("/"):
+            found += [f"{sign}{name}"] if "/" in named.rstrip("/") else [f"{sign}{name}", f"{sign}**/{name}"]
+    return found
 
 
 def _parts(pattern: str) -> list[str]:

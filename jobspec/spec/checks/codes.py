@@ -148,7 +148,7 @@ CODES: dict[str, tuple[str, str]] = {
     "relative-volume": ("error", "a bind source relative to the spec, on a target with hosts"),
     "outputs-not-kept": (
         "warning",
-        "outputs of a job whose containers have no code folder, or that are gone with their pods",
+        "outputs of a job whose containers have no code folder, or that are gone with their pods; or a pattern",
     ),
     "large-code": ("warning", "code of more than 200 MB, which every host gets"),
     "script-not-sent": ("warning", "a script beside the spec that nothing sends to the hosts"),

@@ -257,9 +257,11 @@ def check_spec(spec: Spec, source: Source, directory: Path) -> list[Diagnostic]:
     """Return what is wrong between the fields of a spec (or a draft of one), and which of its files are not there."""
     found: list[Diagnostic] = []
     found += apply(RULES, spec, source)
-    for check in (_blocks, _endpoints, _passwords, _reserved, _secrets, check_mounts):
+    for check in (_blocks, _endpoints, _passwords, _reserved, _secrets, _outputs, check_mounts):
         found += told(partial(check, spec, source))
-    return found + told(partial(_files, spec, source, directory))
+    for files in (_files, _notify_files):
+        found += told(partial(files, spec, source, directory))
+    return found
 
 
 def apply(rules: Sequence[CheckRule], spec: Spec, source: Source) -> list[Diagnostic]:
@@ -322,6 +324,16 @@ def _secrets(spec: Spec, source: Source) -> Iterator[Diagnostic]:
             )
 
 
+def _outputs(spec: Spec, source: Source) -> Iterator[Diagnostic]:
+    for number, path in enumerate(spec.outputs):
+        if "*" in path or "?" in path:
+            message = f"`{path}` is one path, and no pattern: no other file is kept or fetched"
+            where = source.value_span(("outputs", number))
+            yield Diagnostic(
+                "warning", "outputs-not-kept", message, where, "name a folder, such as `runs/`, and write there"
+            )
+
+
 # Files: those that are missing are warnings, they may come later or lie elsewhere. `isfile` and `expanduser` of os.path fail for no
 # name, however long it is and whose home it is in; those of Path do.
 
@@ -344,7 +356,17 @@ def _files(spec: Spec, source: Source, directory: Path) -> Iterator[Diagnostic]:
     for secret in spec.secrets:
         if secret.file is not None and not isfile(directory / expanduser(secret.file)):
             span = source.value_span(("secrets", secret.name, "file"))
-            yield _no_file("secret", f"there is no file `{secret.file}`", span)
+            yield _no_file("secrets", f"there is no file `{secret.file}`", span)
+
+
+def _notify_files(spec: Spec, source: Source, directory: Path) -> Iterator[Diagnostic]:
+    for number, one in enumerate(spec.notify or ()):
+        smtp = one.email.smtp if one.email else None
+        secrets = {("webhook",): one.webhook, ("email", "smtp", "password"): smtp.password if smtp else None}
+        for where, secret in secrets.items():
+            if secret is not None and secret.file is not None and not isfile(directory / expanduser(secret.file)):
+                span = source.value_span(("notify", number, *where, "file"))
+                yield _no_file("notify", f"there is no file `{secret.file}`", span)
 
 
 def _no_file(what: str, message: str, span: Span) -> Diagnostic:
