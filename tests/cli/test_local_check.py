@@ -81,3 +81,13 @@ def test_a_deep_check_runs_the_framework_s_own_test(jobctl: Any) -> None:
     Path("paddle.py").write_text(BROKEN.replace("raise RuntimeError('no kernel')", "pass"))
     code, _, err = jobctl("cpu", "check", "--deep")
     assert (code, "all fit" in err) == (0, True), err
+
+
+def test_a_machine_without_python_names_nothing_that_has_no_effect_here(
+    jobctl: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """`container.python` names an interpreter in images: target `local` starts `python3` in any case."""
+    monkeypatch.setitem(os.environ, "PATH", str(tmp_path))
+    code, _, err = jobctl("cpu", "check", "--deep", "--set", "container.python=other")
+    assert (code, "there is no `python3` on the PATH [python-missing]" in err) == (3, True), err
+    assert "container.python" not in err

@@ -62,9 +62,8 @@ def _framework(survey: Survey, host: str, node: Node, environ: Mapping[str, str]
     python = shutil.which(node.container.python, path=environ.get("PATH"))
     if python is None:
         text = f"there is no `{node.container.python}` on the PATH"
-        yield Finding(
-            host, "framework", "error", text, "python-missing", "`container.python` names another interpreter"
-        )
+        hint = "install one of version 3.8 or later, or jobctl itself in an environment that has the framework"
+        yield Finding(host, "framework", "error", text, "python-missing", hint)
         return
     token = token_hex(4)
     try:
