@@ -247,10 +247,7 @@ class HostJob:
         put(self.transport, str(self.work / "run" / PREPARED), json.dumps({"version": version}).encode(), 0o644)
 
     def announce(self, node: int, report: Json | None, reason: str | None = None) -> None:
-        """Say in a dead launcher's report that a new one is on its way, or for which `reason` it could not be started.
-
-        If the dead one lives after all, it reads that it is replaced, and ends.
-        """
+        """Say of a dead launcher that a new one is on its way, or for which `reason` it could not be started. If it lives, it ends."""
         if report is not None or reason is not None:
             folder, said = self.work / f"node-{node}", launching(report or {}, reason)
             if said["replaces"]:
