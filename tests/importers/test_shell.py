@@ -47,6 +47,10 @@ def argvs(text: str, **files: str) -> list[tuple[str, ...]]:
         ("run 'a\nb'", ("run", "a\nb")),
         ("$ run a", ("run", "a")),
         ("! time_ a && x || y", ("time_", "a")),
+        (r"run $'a\tb\'c' $'\x41\u00e9\101\q'", ("run", "a\tb'c", "AéA\\q")),
+        ("run \"$'x'\"", ("run", "$$'x'")),
+        ("A=(x y); run ${!A[@]} ${B[$i]}", ("run", "0", "1", "$${B[$$i]}")),
+        ("run ${X:-a b} \"${X:-a b}\" ${Y:-} \"${Y:-}\" --z=${Y:-}", ("run", "a", "b", "${X:-a b}", "${Y:-}", "--z=${Y:-}")),
     ],
 )  # fmt: skip
 def test_words(text: str, argv: tuple[str, ...]) -> None:

@@ -27,6 +27,7 @@ _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=")
 _REFERENCE = re.compile(r"([A-Za-z_]\w*)(\[[^\][]+\])?(?:(:?[-=?+])(.*))?", re.DOTALL)
 # What is split at blanks; what nobody knows (a variable, a command's output, `${NAME%% *}`) stays one word.
 _PIECE = re.compile(r"(?:\$\$\((?:[^()]|\([^()]*\))*\)|\$?\$\{[^{}]*\}|[^ \t\n])+")
+_DEFAULT = re.compile(r"\$\{([A-Za-z_]\w*):?-([^{}$]*)\}")
 _BRACES = re.compile(r"\{(-?\d{1,6})\.\.(-?\d{1,6})\}|\{([^{}\s]*,[^{}\s]*)\}")
 # All that mean the folder of the script, or the one that it is started in.
 _HERE = re.compile(
@@ -97,6 +98,8 @@ class Expander:
                 some = True
                 continue
             items = self._fields(part)
+            if len(token.parts) == 1 and not part.quoted:
+                items = [word for item in items for word in self._split_default(item)]
             some = some or any(items)
             if items:
                 fields = [*fields[:-1], f"{fields[-1]}{items[0]}", *items[1:]]
@@ -110,8 +113,19 @@ class Expander:
             return [text] if text or part.quoted else []
         return _PIECE.findall(text)
 
+    def _split_default(self, item: str) -> list[str]:
+        """Return the words of `${NAME:-word word}`, of which a shell makes any number and a spec just one."""
+        match = _DEFAULT.fullmatch(item)
+        if match is None or (words := match[2].split()) == [match[2]]:
+            return [item]
+        self.check(f"`{match[1]}` may be set in the environment: its default is taken")
+        return words
+
     def _all(self, name: str) -> list[str]:
-        item = self.values.get(name.split("[")[0])
+        item = self.values.get(name.split("[")[0].removeprefix("!"))
+        if name[0] == "!":
+            keyed = not isinstance(item, list) or any(re.match(r"\[[^\]]*\]=", one) for one in item)
+            return self._lost(f"${{{name}}}") if keyed else [str(place) for place in range(len(item))]
         if name[0] in "@*":
             self.dropped(f'"${{{name}}}"', "arguments of the script: add what you give it to `args`")
             return []
@@ -199,6 +213,8 @@ class Expander:
             return f"${{{name}}}"
         if item is not None:
             return self._chosen(item, operator or "", word)
+        if place and not operator:
+            return self._lost(f"${{{text}}}")[0]
         if name == setting and not operator:
             self.check(f"`{name}` is added to: what the image or the host has in it is not there")
             return ""
@@ -297,8 +313,8 @@ def is_pattern(token: Token, word: str, values: Mapping[str, object]) -> bool:
 
 
 def _many(part: WordPart) -> bool:
-    """Say whether a part stands for any number of words: `$@`, `${LIST[@]}`."""
-    return part.kind == "variable" and re.fullmatch(r"[@*](:\d+)?|\w+\[[@*]\]", part.text) is not None
+    """Say whether a part stands for any number of words: `$@`, `${LIST[@]}`, `${!LIST[@]}`."""
+    return part.kind == "variable" and re.fullmatch(r"[@*](:\d+)?|!?\w+\[[@*]\]", part.text) is not None
 
 
 def settled_or_empty(word: str) -> str:

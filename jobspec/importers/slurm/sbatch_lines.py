@@ -254,8 +254,10 @@ def _devices(batch: Batch, draft: Draft, slurm: dict[str, Any]) -> None:
 
 def _resources(batch: Batch, draft: Draft) -> None:
     """One launcher runs on a node: it gets the cores of all processes there."""
-    if cores := _number(batch.options.get("--cpus-per-task")):
-        draft.fields["resources"] = {**(draft.get("resources") or {}), "cpus": cores * batch.per_node}
+    cores = _number(batch.options.get("--cpus-per-task"))
+    shared = batch.options.get("--exclusive") != "" and "--cpus-per-gpu" not in batch.options
+    if cores or (shared and batch.per_node > 1):  # each task has a core if nothing says more
+        draft.fields["resources"] = {**(draft.get("resources") or {}), "cpus": (cores or 1) * batch.per_node}
     memory = batch.options.get("--mem")
     if memory is None:
         return
