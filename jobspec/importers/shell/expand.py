@@ -122,14 +122,14 @@ class Expander:
         return words
 
     def _all(self, name: str) -> list[str]:
-        item = self.values.get(name.split("[")[0].removeprefix("!"))
-        if name[0] == "!":
-            keyed = not isinstance(item, list) or any(re.match(r"\[[^\]]*\]=", one) for one in item)
-            return self._lost(f"${{{name}}}") if keyed else [str(place) for place in range(len(item))]
         if name[0] in "@*":
             self.dropped(f'"${{{name}}}"', "arguments of the script: add what you give it to `args`")
             return []
-        return item if isinstance(item, list) else [item] if isinstance(item, str) else self._lost(f"${{{name}}}")
+        item = self.values.get(name.split("[")[0].removeprefix("!"))
+        if item is None or _has_keys(item):
+            return self._lost(f"${{{name}}}")
+        items = item if isinstance(item, list) else [item]
+        return [str(place) for place in range(len(items))] if name[0] == "!" else items
 
     def _lost(self, text: str) -> list[str]:
         command, space, _ = text.partition(" ")
@@ -230,11 +230,13 @@ class Expander:
     def _item(self, name: str, place: str | None) -> str | None:
         item = self.values.get(name)
         if isinstance(item, str):
-            return item if place in (None, "[0]") else None
-        if item is None:
+            return item if place in (None, "[0]", "[@]", "[*]") else None
+        if item is None or _has_keys(item):
             return None
+        if place in ("[@]", "[*]"):
+            return " ".join(item)
         try:
-            number = arithmetic.value(place[1:-1], self.numbers()) if place and place[1:-1] not in ("@", "*") else 0
+            number = arithmetic.value(place[1:-1], self.numbers()) if place else 0
         except ValueError:
             return None
         return item[number] if -len(item) <= number < len(item) else ""
@@ -313,8 +315,14 @@ def is_pattern(token: Token, word: str, values: Mapping[str, object]) -> bool:
 
 
 def _many(part: WordPart) -> bool:
-    """Say whether a part stands for any number of words: `$@`, `${LIST[@]}`, `${!LIST[@]}`."""
-    return part.kind == "variable" and re.fullmatch(r"[@*](:\d+)?|!?\w+\[[@*]\]", part.text) is not None
+    """Say whether a part stands for any number of words: `$@`, `${LIST[@]}`, `${!LIST[@]}`; `"${LIST[*]}"` is one."""
+    lists = "@" if part.quoted else "@*"
+    return part.kind == "variable" and re.fullmatch(rf"[@*](:\d+)?|!?\w+\[[{lists}]\]", part.text) is not None
+
+
+def _has_keys(item: str | list[str]) -> bool:
+    """Say whether a list names the places of its items: `([a]=1 [b]=2)`, whose order nobody knows."""
+    return isinstance(item, list) and any(re.match(r"\[[^\]]*\]=", one) for one in item)
 
 
 def settled_or_empty(word: str) -> str:
