@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -13,6 +14,7 @@ from jobctl.jobspec.importers.launchers import docker
 from jobctl.jobspec.importers.launchers.docker import DockerRun
 from jobctl.jobspec.importers.shell.expand import Read, settled_or_empty
 from jobctl.jobspec.importers.shell.interpreter import Command, read_script
+from jobctl.jobspec.importers.slurm.option_syntax import leading
 from jobctl.jobspec.importers.slurm.wrappers import apptainer, enroot, srun
 from jobctl.jobspec.importers.start_command import Inside, StartCommand
 
@@ -29,7 +31,7 @@ def unwrap(command: Command, read: Read, images: Mapping[str, str] | None = None
     start = StartCommand(
         command.argv, env, command.line, command.source, command.maybe, command.folder, logged=command.logged
     )
-    start = replace(start, images=images or {}, patterns=command.patterns)
+    start = replace(start, images=images or {}, patterns=command.patterns, asks=command.asks)
     return tuple(_unwrap(start, read, 0))
 
 
@@ -60,21 +62,21 @@ def _script_file(launch: StartCommand, read: Read) -> Inside | None:
     name = settled_or_empty(launch.argv[0]) if launch.argv else ""
     if not name.endswith((".sh", ".bash")) or launch.container is not None:
         return None
-    return _file(launch, name, read)
+    return _file(launch, name, read, launch.argv[1:])
 
 
-def _file(launch: StartCommand, name: str, read: Read) -> Inside:
+def _file(launch: StartCommand, name: str, read: Read, given: tuple[str, ...]) -> Inside:
     text = read(name)
     if text is None:
         hint = "call it where the script lies; or name what it starts after `--`"
         raise ImportProblem(f"there is no script `{name}` here to look into", hint, launch.line)
-    return _inner(replace(launch, line=None), text, read)
+    return _inner(replace(launch, line=None), text, read, given)
 
 
-def _inner(launch: StartCommand, text: str, read: Read, folder: str | None = None) -> Inside:
+def _inner(launch: StartCommand, text: str, read: Read, arguments: tuple[str, ...] = ()) -> Inside:
     """Return the commands of a script inside of `launch`; lines are the outer command's, if that has one."""
     given = {name: value for name, value in launch.env.items() if value is not None}
-    script = read_script(text, read, given, folder=folder or launch.folder)
+    script = read_script(text, read, given, launch.folder, arguments)
     passed = {name: value for name, value in launch.env.items() if value is None}
     return tuple(
         replace(
@@ -87,6 +89,7 @@ def _inner(launch: StartCommand, text: str, read: Read, folder: str | None = Non
             folder=command.folder,
             logged=launch.logged or command.logged,
             patterns=command.patterns,
+            asks=launch.asks or command.asks,
             notes=(*launch.notes, *script.notes, *script.lost()),
         )
         for command in script.commands
@@ -128,25 +131,36 @@ def _prefix(with_value: str = "", further: int = 0, why: str = "") -> Callable[[
     return inside
 
 
-def _taskset(launch: StartCommand, read: Read) -> Inside | None:
-    rest = [word for word in launch.argv[1:] if not word.startswith("-")]
-    why = "processes are not bound to cores"
-    return (replace(launch, argv=tuple(rest[1:])).noting("taskset", why),) if len(rest) > 1 else None
-
-
 def _env(launch: StartCommand, read: Read) -> Inside | None:
-    options, rest = _options(launch.argv[1:], "-u --unset -C --chdir -S")
-    return (replace(launch, argv=tuple(rest)),) if rest and "-S" not in options else None
+    options, rest = leading(launch.argv[1:], {"-u", "--unset", "-C", "--chdir", "-S"})
+    names = {name for name, _ in options}
+    if not rest or "-S" in names:
+        return None
+    gone = {value for name, value in options if name in ("-u", "--unset")}
+    kept = {} if names & {"-", "-i", "--ignore-environment"} else launch.env
+    inner = replace(launch, argv=tuple(rest), env={name: value for name, value in kept.items() if name not in gone})
+    return (_in_folder(inner, next((value for name, value in options if name in ("-C", "--chdir")), None)),)
+
+
+def _in_folder(launch: StartCommand, folder: str | None) -> StartCommand:
+    """Return the launch in the folder that a command around it changes to."""
+    if folder is None:
+        return launch
+    if not known(folder):
+        return launch.noting(f"{launch.head} in {folder}", "the folder is not known here: `code` may have to name it")
+    whole = folder if folder.startswith(("/", "~")) else posixpath.normpath(posixpath.join(launch.folder, folder))
+    return replace(launch, folder=whole)
 
 
 def _run(launch: StartCommand, read: Read) -> Inside | None:
     """`conda run -n NAME …`, `uv run …`: the image has the environment."""
     if launch.argv[1:2] != ("run",):
         return None
-    _, rest = _options(launch.argv[2:], "-n --name -p --prefix --cwd --with --python -e --env")
+    takes = "-n --name -p --prefix --cwd --with --python -e --env --directory --project --group --extra"
+    options, rest = _options(launch.argv[2:], takes)
     if not rest:
         return None
-    inner = replace(launch, argv=tuple(rest))
+    inner = _in_folder(replace(launch, argv=tuple(rest)), options.get("--cwd", options.get("--directory")))
     return (inner.noting(f"{launch.head} run", "the image has to bring what that environment holds"),)
 
 
@@ -155,11 +169,14 @@ def _shell(launch: StartCommand, read: Read) -> Inside | None:
     while words and re.fullmatch(r"-[a-z]*|--\w+|-o|pipefail", words[0]):
         word = words.pop(0)
         if "c" in word and not word.startswith("--"):
-            return _inner(launch, shown(words[0]), read) if words else None
+            return _inner(launch, shown(words[0]), read, tuple(words[2:])) if words else None
     if not words:
         return None
     name = settled_or_empty(words[0])
-    return None if launch.container is not None or not name else _file(launch, name, read)
+    return None if launch.container is not None or not name else _file(launch, name, read, tuple(words[1:]))
+
+
+_SSH_OWN = {"-F", "-J", "-i", "-o"}  # what says how a host is reached, beside its user and port
 
 
 def _ssh(launch: StartCommand, read: Read) -> Inside | None:
@@ -178,6 +195,8 @@ def _ssh(launch: StartCommand, read: Read) -> Inside | None:
         inner = launch
     else:
         inner = replace(launch, hosts=(*launch.hosts, host), remote=True)
+    for name in sorted(_SSH_OWN & options.keys()):
+        inner = inner.noting(f"ssh {name} {options[name]}", "SSH is as your own configuration says, or `--ssh-config`")
     return _inner(replace(inner, env={}), shown(" ".join(words)), read)
 
 
@@ -198,7 +217,7 @@ def _docker(launch: StartCommand, read: Read) -> Inside | None:
 def _in_container(launch: StartCommand, container: DockerRun) -> StartCommand:
     """Return what runs in the container; of the variables around it, those that `-e NAME` passes on."""
     entry = container.option("--entrypoint")
-    argv = container.argv if entry is None else (entry, *container.argv)
+    argv = (entry, *container.argv) if entry else container.argv  # an empty one takes away that of the image
     env = {name: launch.env.get(name) if value is None else value for name, value in container.env.items()}
     if entry is not None:
         container = replace(container, options=tuple(o for o in container.options if o[0] != "--entrypoint"))
@@ -286,6 +305,7 @@ def hostfile(text: str) -> tuple[HostLine, ...]:
     return tuple(found.values())
 
 
+_NUMACTL = "-N -m -C -i -p -P -w --cpunodebind --membind --physcpubind --interleave --preferred --weighted-interleave"
 _WRAPPERS: Mapping[str, Callable[[StartCommand, Read], Inside | None]] = {
     "sudo": _prefix("-u -g -h -p -C -T -r -t --user --group"),
     "nohup": _prefix(),
@@ -298,12 +318,12 @@ _WRAPPERS: Mapping[str, Callable[[StartCommand, Read], Inside | None]] = {
     "nice": _prefix("-n"),
     "ionice": _prefix("-c -n"),
     "timeout": _prefix("-k -s --signal --kill-after", 1, "say it as `recovery.max_duration`"),
-    "numactl": _prefix("-N -m -C -i -p -l", 0, "processes are not bound to cores or memory"),
+    "numactl": _prefix(_NUMACTL, 0, "processes are not bound to cores or memory"),
     "srun": srun,
     "apptainer": apptainer,
     "singularity": apptainer,
     "enroot": enroot,
-    "taskset": _taskset,
+    "taskset": _prefix("", 1, "processes are not bound to cores"),
     "env": _env,
     "conda": _run,
     "mamba": _run,

@@ -8,12 +8,18 @@ import re
 _EMPTY = {"", "default", "none"}
 
 _SECRET = re.compile(
-    r"(^|_)(PASS|PASSWD|PASSWORD|PASSPHRASE|TOKEN|SECRET|SECRETS|KEY|APIKEY|CREDENTIAL|CREDENTIALS|AUTH|PAT|PWD_HASH)(_|$)",
+    r"(^|_)(PASS|SECRET|SECRETS|KEY|CREDENTIAL|CREDENTIALS|AUTH|PAT|PWD_HASH)(_|$)"
+    r"|(PASSWORD|PASSWD|PASSPHRASE|TOKEN|(API|SECRET|ACCESS|PRIVATE)KEY)(_|$)|^(MYSQL_PWD|SSHPASS)$",
     re.IGNORECASE,
 )
 # `SSH_AUTH_SOCK`, `TOKENIZERS_PARALLELISM` and the like hold no secret.
 _OPEN = re.compile(r"(^|_)(SOCK|FILE|PATH|DIR|ID|PUBLIC|TYPE|NAME|SIZE|LEN|LENGTH|MAX|NUM)(_|$)", re.IGNORECASE)
-_IN_URL = re.compile(r"://[^/@\s:]*:[^/@\s]+@")
+# A password in a URL, or a token in place of a user; and tokens that say what they are: of GitHub, GitLab, Hugging Face …
+_IN_URL = re.compile(r"://([^/@\s:]*:[^/@\s]+|[\w-]{20,})@")
+_TOKEN = re.compile(
+    r"(?<![^\W_])(gh[opsur]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}|hf_[A-Za-z0-9]{24,}"
+    r"|sk-(proj-|ant-api\d\d-)?[A-Za-z0-9]{20,}|xox[abprs]-[\w-]{16,})"
+)
 _IN_TEXT = re.compile(
     r"passw|passphrase|secret|credential|bearer|authorization|api[-_]?key|access[-_]?key|private[-_]?key|login|[-_]token|token[=:]",
     re.IGNORECASE,
@@ -43,11 +49,11 @@ def says_something(wish: str | None) -> bool:
 
 def is_secret(name: str, value: str = "") -> bool:
     """Say whether the variable `name` looks as if its value should stay secret."""
-    if _IN_URL.search(value):
+    if _IN_URL.search(value) or _TOKEN.search(value):
         return True
     return bool(_SECRET.search(name)) and not _OPEN.search(name)
 
 
 def looks_secret(text: str) -> bool:
     """Say whether some text, such as a command, looks as if it held a secret."""
-    return bool(_IN_TEXT.search(text) or _IN_URL.search(text))
+    return bool(_IN_TEXT.search(text) or _IN_URL.search(text) or _TOKEN.search(text))

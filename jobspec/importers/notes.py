@@ -9,7 +9,7 @@ from jobctl.jobspec.importers.names import is_secret, looks_secret
 
 # `NAME=VALUE`, `--option=VALUE` or `--option VALUE`, up to the value.
 _GIVEN = re.compile(r"([\w.-]+)=|(?<!\S)(--?[\w-]+) (?=\S)")
-_LOGIN = re.compile(r"://[^/\s]*:[^/\s]*@")
+_LOGIN = re.compile(r"://([^/\s]*:[^/\s]*|[\w-]{20,})@")
 
 
 def not_carried_over(what: str, why: str) -> str:

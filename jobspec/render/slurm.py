@@ -22,6 +22,7 @@ from jobctl.jobspec.spec.durations import EARLIEST_SIGNAL, for_slurm
 
 BATCH, PROGRAM = "job.sbatch", "allocation.py"
 TO_SAVE = 30.0  # seconds between the warning of the time limit and that limit, beside the grace of processes
+_MEMORY = ("--mem-per-cpu", "--mem-per-gpu")  # beside which sbatch takes no `--mem`
 _PLAIN = re.compile(r"[A-Za-z0-9_@%+=:,./&|*()\[\]!~^-]+")
 
 
@@ -107,7 +108,7 @@ def batch_options(plan: Plan) -> Iterator[tuple[str, str | None]]:
         yield "--cpus-per-task", str(math.ceil(node.container.cpus))
     if node.container.memory is not None:
         yield "--mem", f"{math.ceil(node.container.memory / 2**20)}M"
-    elif given.exclusive:
+    elif given.exclusive and not any(option.partition("=")[0] in _MEMORY for option in given.options):
         yield "--mem", "0"  # all that a node has: otherwise the cluster's default, which is for one core
     if given.mail:
         yield "--mail-user", given.mail

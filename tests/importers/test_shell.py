@@ -36,6 +36,7 @@ def argvs(text: str, **files: str) -> list[tuple[str, ...]]:
         ("A=(a 'b c' d); run ${A[@]} ${#A[@]} ${A[0]}", ("run", "a", "b c", "d", "3", "a")),
         ("run {0..2} {a,b}x", ("run", "0", "1", "2", "ax", "bx")),
         ("N=4; run $((N * 2)) $(( $N + 1 ))", ("run", "8", "5")),
+        ("N=4; ((N++)); ((M = N * 2)); let 'K = M + 1'; ((N < 2)); run $N $M $K", ("run", "5", "10", "11")),
         ("run $(seq 2) `seq 1 2 5` $(pwd) $PWD", ("run", "1", "2", "1", "3", "5", ".", ".")),
         ("X+=a; X+=b; run $X", ("run", "ab")),
         ("run > log 2>&1 < in &", ("run",)),
@@ -47,10 +48,38 @@ def argvs(text: str, **files: str) -> list[tuple[str, ...]]:
         ("run 'a\nb'", ("run", "a\nb")),
         ("$ run a", ("run", "a")),
         ("! time_ a && x || y", ("time_", "a")),
+        (r"run $'a\tb\'c' $'\x41\u00e9\101\q'", ("run", "a\tb'c", "AéA\\q")),
+        ("run \"$'x'\"", ("run", "$$'x'")),
+        ("A=(a 'b c'); B=\"x ${A[@]} ${A[*]}\"; run $B", ("run", "x", "a", "b", "c", "a", "b", "c")),
+        ("A=(a 'b c'); run \"x${A[*]}\" \"x${A[@]}\"", ("run", "xa b c", "xa", "b c")),
+        ("declare -A A=([x]=1); run ${A[@]} ${A[x]}", ("run", "$${A[@]}", "$${A[x]}")),
+        ("A=(x y); run ${!A[@]} ${B[$i]}", ("run", "0", "1", "$${B[$$i]}")),
+        ("run ${X:-a b} \"${X:-a b}\" ${Y:-} \"${Y:-}\" --z=${Y:-}", ("run", "a", "b", "${X:-a b}", "${Y:-}", "--z=${Y:-}")),
     ],
 )  # fmt: skip
 def test_words(text: str, argv: tuple[str, ...]) -> None:
     assert argvs(text, hosts_txt="a\nb\n")[0] == argv
+
+
+@pytest.mark.parametrize(
+    ("text", "argv"),
+    [
+        ('f() { run "$@" $# ${3:-x} ${1+y} $4 ; }; f a "b c"', ("run", "a", "b c", "2", "x", "y")),
+        ('f() { local a=$1; shift; run $a "$@" ${@:2}; }; f a b c', ("run", "a", "b", "c", "c")),
+        ('f() { g x; run $1; }; g() { shift; }; f a', ("run", "a")),
+        ('f() { while x; do case $1 in -a) A=$2; shift 2;; -b) B=$2;; esac; done; run $A $B $1; }; f -a 1',
+         ("run", "${A}", "${B}", "$$1")),
+        ("f() { case $1 in -a) A=$2;; -b) B=$2;; esac; run $A $B $1; }; f -a 1", ("run", "${A:-$$2}", "${B:-$$2}", "-a")),
+        ('f() { if [ "$1" ]; then A=$1; fi; run $A $1; }; f 7', ("run", "${A:-7}", "7")),
+    ],
+)  # fmt: skip
+def test_arguments_of_functions(text: str, argv: tuple[str, ...]) -> None:
+    assert argvs(text)[-1] == argv
+
+
+def test_variables_before_a_function_are_its_own() -> None:
+    first, second = script("f() { run; }; export A=1 B=2; A=3 C=4 f; run").commands
+    assert (first.env, second.env) == ({"A": "3", "B": "2", "C": "4"}, {"A": "1", "B": "2"})
 
 
 def test_loops_and_functions() -> None:

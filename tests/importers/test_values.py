@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from jobctl.jobspec.importers import values
+from jobctl.jobspec.importers.names import is_secret, looks_secret
 
 
 @pytest.mark.parametrize(
@@ -50,3 +51,25 @@ def test_what_is_no_such_value_says_why(read: Callable[[str], object], text: str
 def test_a_host_that_is_named_twice_takes_two_nodes_and_loopbacks_none() -> None:
     found = values.host_lines(["a", "b", "a", "127.0.0.1", "localhost", "::1"])
     assert [(line.name, line.nodes) for line in found] == [("a", 2), ("b", 1)]
+
+
+LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
+
+
+@pytest.mark.parametrize(
+    ("secret", "name", "value"),
+    [
+        *(
+            (True, name, "x")
+            for name in ("PGPASSWORD", "MYSQL_PWD", "dbPassword", "HFTOKEN", "S3_SECRETKEY", "API_KEY")
+        ),
+        *((False, name, "x") for name in ("TOKENIZERS_PARALLELISM", "PASSWORD_FILE", "MONKEY", "COMPASS", "PWD")),
+        *((True, "X", f"{begin}{LETTERS}") for begin in ("hf_", "ghp_", "a=glpat-", "sk-", "github_pat_")),
+        (True, "X", f"git+https://{LETTERS}@host/repository"),
+        (True, "X", "postgres://me:x@host/db"),
+        *((False, "X", text) for text in ("hf_a_model_with_a_long_name", "ssh://git@host/x", f"sk-learn-{LETTERS}")),
+    ],
+)
+def test_secrets_are_known_by_their_names_and_by_what_they_are(secret: bool, name: str, value: str) -> None:
+    assert is_secret(name, value) == secret
+    assert name != "X" or looks_secret(f"pip install {value}") == secret

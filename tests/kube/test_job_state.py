@@ -167,3 +167,13 @@ def test_without_its_objects_a_job_is_stopped() -> None:
 )
 def test_a_pod_whose_container_never_ran_may_have_ended(made: Object, ended: bool) -> None:
     assert parse_pod(made).ended is ended
+
+
+def test_what_a_mesh_puts_before_the_container_is_not_the_node() -> None:
+    made = pod(
+        "a-0", None, containerStatuses=[{"name": "linkerd-proxy", "state": RUNNING}, {"name": "node", "state": {}}]
+    )
+    mounts = [{"name": "launcher", "mountPath": "/jobctl/launcher"}]
+    made["spec"]["containers"] = [{"name": "linkerd-proxy"}, {"name": "node", "volumeMounts": mounts}]
+    found = parse_pod(made)
+    assert (found.container, found.state, found.launcher) == ("node", "starting", True)

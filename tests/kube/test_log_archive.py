@@ -1,4 +1,4 @@
-"""How logs of pods are kept before the pods go."""
+"""How logs of pods are kept before the pods go, and followed where connections do not last."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.deploy.kubernetes import pod_log_archive
+from jobctl.jobspec.deploy.kubernetes import pod_log_archive, pod_logs
+from jobctl.jobspec.deploy.kubernetes.pod_log_writers import Writer
 from jobctl.jobspec.deploy.kubernetes.pods import parse_pod
-from jobctl.jobspec.deploy.kubernetes.problems import Unreachable
+from jobctl.jobspec.deploy.kubernetes.problems import Cut, Unreachable
 from jobctl.jobspec.deploy.model.log_lines import Line
 
 
@@ -37,3 +38,33 @@ def test_logs_of_nodes_that_are_off_are_waited_for_together(tmp_path: Path, monk
     assert (count, list(unread)) == (6, names)
     logs = [(tmp_path / f"node-{number}" / "logs" / "trainer.log").read_bytes() for number in range(3)]
     assert logs == [b"step 1\n"] * 3
+
+
+def test_a_log_whose_connections_break_at_once_is_asked_for_with_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else each pod of a job whose node goes away costs the API server as many requests as it can answer."""
+    asked: list[str] = []
+    made = {"metadata": {"name": "resnet-0", "uid": "1"}, "spec": {"containers": [{"name": "node"}]}}
+
+    class Paused(Exception):
+        pass
+
+    class Breaking:
+        namespace = "test"
+
+        def find(self, kind: Any, name: str) -> Any:
+            return made
+
+        def stream(self, call: Any, query: Any, silence: float) -> None:
+            asked.append(str(call))
+            assert len(asked) < 3, "asked again and again without a pause"
+
+        def lines(self, answer: Any, call: Any) -> Iterator[bytes]:
+            raise Cut("test", "the connection broke")
+
+    def sleep(seconds: float) -> None:
+        raise Paused
+
+    monkeypatch.setattr(pod_logs.time, "sleep", sleep)
+    api: Any = Breaking()
+    with pytest.raises(Paused):
+        pod_logs.PodLog(api, parse_pod(made), Writer(0, 0, "workerlog.0")).follow(lambda line: None, lambda why: None)

@@ -13,6 +13,20 @@ HOUR = 3600.0
 
 
 @pytest.mark.parametrize(
+    ("options", "memory"),
+    [((), "0"), (("--nice=5",), "0"), (("--mem-per-cpu=4G",), None), (("--mem-per-gpu=9G",), None)],
+)
+def test_sbatch_is_told_once_how_much_memory(options: tuple[str, ...], memory: str | None) -> None:
+    """It refuses `--mem` beside `--mem-per-cpu`, and `--mem-per-gpu`."""
+    plan = planned(dict(SLURM)["slurm-full"], "slurm")
+    assert plan.slurm is not None
+    container = replace(plan.nodes[0].container, memory=None)
+    nodes = tuple(replace(node, container=container) for node in plan.nodes)
+    plan = replace(plan, nodes=nodes, slurm=replace(plan.slurm, exclusive=True, options=options))
+    assert dict(batch_options(plan)).get("--mem") == memory
+
+
+@pytest.mark.parametrize(
     ("grace", "limit", "seconds"),
     [
         (45.0, None, 75),

@@ -116,7 +116,7 @@ class PodLog:
                     tell(line)
                 failed(None)
             except Cut:
-                continue  # it is read on from where it broke off
+                pass  # it is read on from where it broke off: at once, unless it breaks before a line has come
             except ApiError as error:
                 if error.status == 404:
                     self.over = True

@@ -21,6 +21,8 @@ _NUMBER_AT_END = re.compile(r"-(\d+)$")  # paddle-operator's pods: JOB-worker-0
 _ROLE_LABELS = (_REPLICA_LABEL, "paddle-res-type")
 _ROLES = {"worker": "trainer", "master": "trainer", "ps": "server"}
 _LAUNCHER = "/jobctl/launcher"  # where it is mounted, see render/kubernetes.py
+# What the container that trains is called (render/operators.py). A mesh may put its own before it (Linkerd, Istio).
+_TRAINS = ("node", "pytorch", "paddle")
 
 # Reasons why a container waits that mean that it will not start by itself, or has not before.
 _BROKEN = ("CrashLoopBackOff", "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "CreateContainerError")
@@ -58,7 +60,7 @@ class Pod:
 def parse_pod(pod: Object) -> Pod:
     """Return a pod as it matters here."""
     meta, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
-    main = _main_container(spec)
+    main = str(_container(spec)["name"])
     told: dict[str, Any] = next((c for c in status.get("containerStatuses") or () if c["name"] == main), {})
     running, ended = _at(told, "running"), _at(told, "terminated")
     state, reason = _state(pod, told)
@@ -110,19 +112,18 @@ def number_of(pod: Object) -> int:
 
 def _variable(pod: Object, name: str) -> str:
     """Return a variable of a pod's container; empty if it has none, or refers to something."""
-    containers = (pod.get("spec") or {}).get("containers") or [{}]
-    found = (one.get("value") for one in containers[0].get("env") or () if one["name"] == name)
-    return next(found, None) or ""
+    variables = _container(pod.get("spec") or {}).get("env") or ()
+    return next((one.get("value") for one in variables if one["name"] == name), None) or ""
 
 
-def _main_container(spec: Mapping[str, Any]) -> str:
-    containers = spec.get("containers") or [{"name": ""}]
-    return str(containers[0]["name"])
+def _container(spec: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the container of a pod that trains."""
+    containers: list[dict[str, Any]] = spec.get("containers") or [{"name": ""}]
+    return next((one for one in containers if one["name"] in _TRAINS), containers[0])
 
 
 def _runs_launcher(spec: Mapping[str, Any]) -> bool:
-    containers = spec.get("containers") or [{}]
-    return any(mount["mountPath"] == _LAUNCHER for mount in containers[0].get("volumeMounts") or ())
+    return any(mount["mountPath"] == _LAUNCHER for mount in _container(spec).get("volumeMounts") or ())
 
 
 def _at(told: Mapping[str, Any], what: str) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from jobctl.jobspec.importers.devices import VISIBLE, Seats
 from jobctl.jobspec.importers.draft import Draft, HostLine, ImportProblem
 from jobctl.jobspec.importers.escaping import literal
 from jobctl.jobspec.importers.launchers.options import Option, Parts, Table, option, require_script
+from jobctl.jobspec.importers.shell.expand import settled_or_empty
 from jobctl.jobspec.importers.values import Endpoints
 
 _LOGS = "logs are kept by jobctl: `jobctl logs`"
@@ -187,7 +188,7 @@ def _devices_of_all(env: dict[str, str], others: Sequence[Mapping[str, str | Non
 def read(parts: Parts, draft: Draft) -> Seats:
     """Put the parts into the draft, and return what they say about devices."""
     draft.set("framework", "paddle")
-    draft.name = parts.word("job_id")
+    draft.name = settled_or_empty(parts.word("job_id") or "")
     ps = _is_ps(parts)
     _launcher(parts, draft, ps)
     endpoints = _endpoints(parts, "trainers"), _endpoints(parts, "servers")

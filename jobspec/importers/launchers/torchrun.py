@@ -10,6 +10,7 @@ from jobctl.jobspec.importers.devices import Seats
 from jobctl.jobspec.importers.draft import Draft
 from jobctl.jobspec.importers.escaping import literal
 from jobctl.jobspec.importers.launchers.options import Option, Parts, Table, option, require_script
+from jobctl.jobspec.importers.shell.expand import settled_or_empty
 
 _LOGS = "logs are kept by jobctl: `jobctl logs`"
 _PASSED = (
@@ -75,7 +76,7 @@ def find(words: tuple[str, ...], env: dict[str, str], draft: Draft, line: int | 
 
 def _nodes(parts: Parts, draft: Draft) -> None:
     draft.set("nodes", parts.get("nnodes", values.node_range) or (1, 1))
-    draft.name = parts.word("id")
+    draft.name = settled_or_empty(parts.word("id") or "")
 
 
 def _meeting(parts: Parts, draft: Draft) -> None:

@@ -25,8 +25,10 @@ MOST_ROUNDS = 4096
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=")
 _REFERENCE = re.compile(r"([A-Za-z_]\w*)(\[[^\][]+\])?(?:(:?[-=?+])(.*))?", re.DOTALL)
+_PLACE = re.compile(r"#[@*]?|([1-9]\d{0,2})(?:(:?[-+])(.*))?", re.DOTALL)
 # What is split at blanks; what nobody knows (a variable, a command's output, `${NAME%% *}`) stays one word.
 _PIECE = re.compile(r"(?:\$\$\((?:[^()]|\([^()]*\))*\)|\$?\$\{[^{}]*\}|[^ \t\n])+")
+_DEFAULT = re.compile(r"\$\{([A-Za-z_]\w*):?-([^{}$]*)\}")
 _BRACES = re.compile(r"\{(-?\d{1,6})\.\.(-?\d{1,6})\}|\{([^{}\s]*,[^{}\s]*)\}")
 # All that mean the folder of the script, or the one that it is started in.
 _HERE = re.compile(
@@ -49,6 +51,7 @@ class Expander:
         self.taken: set[str] = set()  # of these files, those that something in the script reads
         self.notes: list[str] = []
         self.folder, self.asked_here = folder, False
+        self.given: tuple[str, ...] | None = None  # `$1` and so on; None: whoever calls the script says
         self.line = 0
 
     def check(self, text: str) -> None:
@@ -97,6 +100,8 @@ class Expander:
                 some = True
                 continue
             items = self._fields(part)
+            if len(token.parts) == 1 and not part.quoted:
+                items = [word for item in items for word in self._split_default(item)]
             some = some or any(items)
             if items:
                 fields = [*fields[:-1], f"{fields[-1]}{items[0]}", *items[1:]]
@@ -110,12 +115,25 @@ class Expander:
             return [text] if text or part.quoted else []
         return _PIECE.findall(text)
 
+    def _split_default(self, item: str) -> list[str]:
+        """Return the words of `${NAME:-word word}`, of which a shell makes any number and a spec just one."""
+        match = _DEFAULT.fullmatch(item)
+        if match is None or (words := match[2].split()) == [match[2]]:
+            return [item]
+        self.check(f"`{match[1]}` may be set in the environment: its default is taken")
+        return words
+
     def _all(self, name: str) -> list[str]:
-        item = self.values.get(name.split("[")[0])
+        if name[0] in "@*" and self.given is not None:
+            return list(self.given[max(0, int(name[2:] or 1) - 1) :])
         if name[0] in "@*":
             self.dropped(f'"${{{name}}}"', "arguments of the script: add what you give it to `args`")
             return []
-        return item if isinstance(item, list) else [item] if isinstance(item, str) else self._lost(f"${{{name}}}")
+        item = self.values.get(name.split("[")[0].removeprefix("!"))
+        if item is None or _has_keys(item):
+            return self._lost(f"${{{name}}}")
+        items = item if isinstance(item, list) else [item]
+        return [str(place) for place in range(len(items))] if name[0] == "!" else items
 
     def _lost(self, text: str) -> list[str]:
         command, space, _ = text.partition(" ")
@@ -186,6 +204,8 @@ class Expander:
         return " ".join(map(str, range(first, last + (1 if step > 0 else -1), step)))
 
     def _variable(self, text: str, setting: str) -> str:
+        if self.given is not None and (argument := _PLACE.fullmatch(text)):
+            return self._given(argument)
         if re.fullmatch(r"[0-9?$!#-]|#[@*]", text):
             return "." if text == "0" else self._lost(f"${text}")[0]
         match = _REFERENCE.fullmatch(text)
@@ -199,10 +219,23 @@ class Expander:
             return f"${{{name}}}"
         if item is not None:
             return self._chosen(item, operator or "", word)
+        if place and not operator:
+            return self._lost(f"${{{text}}}")[0]
         if name == setting and not operator:
             self.check(f"`{name}` is added to: what the image or the host has in it is not there")
             return ""
         return self._reference(name, operator, word)
+
+    def _given(self, place: re.Match[str]) -> str:
+        """Return what `$1`, `${1:-word}` and `$#` are for known arguments."""
+        given = self.given or ()
+        if place[1] is None:
+            return str(len(given))
+        number = int(place[1])
+        item = given[number - 1] if number <= len(given) else None
+        if item is None:
+            return self._word(place[3]) if place[2] in ("-", ":-") else ""
+        return self._chosen(item, place[2] or "", place[3])
 
     def _chosen(self, item: str, operator: str, word: str | None) -> str:
         """Return what `${NAME:-word}` and similar forms are for a variable with a known value."""
@@ -214,11 +247,13 @@ class Expander:
     def _item(self, name: str, place: str | None) -> str | None:
         item = self.values.get(name)
         if isinstance(item, str):
-            return item if place in (None, "[0]") else None
-        if item is None:
+            return item if place in (None, "[0]", "[@]", "[*]") else None
+        if item is None or _has_keys(item):
             return None
+        if place in ("[@]", "[*]"):
+            return " ".join(item)
         try:
-            number = arithmetic.value(place[1:-1], self.numbers()) if place and place[1:-1] not in ("@", "*") else 0
+            number = arithmetic.value(place[1:-1], self.numbers()) if place else 0
         except ValueError:
             return None
         return item[number] if -len(item) <= number < len(item) else ""
@@ -297,8 +332,14 @@ def is_pattern(token: Token, word: str, values: Mapping[str, object]) -> bool:
 
 
 def _many(part: WordPart) -> bool:
-    """Say whether a part stands for any number of words: `$@`, `${LIST[@]}`."""
-    return part.kind == "variable" and re.fullmatch(r"[@*](:\d+)?|\w+\[[@*]\]", part.text) is not None
+    """Say whether a part stands for any number of words: `$@`, `${LIST[@]}`, `${!LIST[@]}`; `"${LIST[*]}"` is one."""
+    lists = "@" if part.quoted else "@*"
+    return part.kind == "variable" and re.fullmatch(rf"[@*](:\d+)?|!?\w+\[[{lists}]\]", part.text) is not None
+
+
+def _has_keys(item: str | list[str]) -> bool:
+    """Say whether a list names the places of its items: `([a]=1 [b]=2)`, whose order nobody knows."""
+    return isinstance(item, list) and any(re.match(r"\[[^\]]*\]=", one) for one in item)
 
 
 def settled_or_empty(word: str) -> str:

@@ -17,11 +17,12 @@ from jobctl.jobspec.importers.notes import not_carried_over
 from jobctl.jobspec.importers.shell import arithmetic
 from jobctl.jobspec.importers.shell.expand import MOST_ROUNDS, Expander, Read, assignment, is_pattern, settled_or_empty
 from jobctl.jobspec.importers.shell.lexer import Token
-from jobctl.jobspec.importers.shell.syntax import For, Function, Group, Maybe, Redirect, Simple, Statement, parse
+from jobctl.jobspec.importers.shell.syntax import For, Function, Group, Maybe, Redirect, Simple, Statement, Sum, parse
 from jobctl.jobspec.records import dataclass
 
 MOST_COMMANDS = 4096
 MOST_STEPS = 100_000
+_SETS = re.compile(r"\+\+|--|(?<![<>=!])=(?!=)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,7 @@ class Command:
     """A command that a script would start, in words (escaping.py); `env` is what it is given, `maybe` on what it depends.
 
     `folder` is where it is started, relative to where the script is; `patterns` are the words of which its shell makes others.
+    `asks`: it is a condition, as in `until torchrun …`, and may only look at something.
     """
 
     argv: tuple[str, ...]
@@ -39,6 +41,7 @@ class Command:
     folder: str = "."
     logged: bool = False
     patterns: tuple[str, ...] = ()
+    asks: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,14 +77,20 @@ class Script:
 
 
 def read_script(
-    text: str, read: Read, env: Mapping[str, str] | None = None, first: int = 1, folder: str = "."
+    text: str,
+    read: Read,
+    env: Mapping[str, str] | None = None,
+    folder: str = ".",
+    given: tuple[str, ...] | None = None,
 ) -> Script:
     """Return what the script `text` would start. Raises ImportProblem for what is no script.
 
-    `read` returns the text of a file that the script names, None if there is none. `env` is what the script is given.
+    `read` returns the text of a file that the script names, None if there is none. `env` is what the script is given,
+    and `given` are its arguments, None where nobody knows them.
     """
     reader = _Reader(read, dict(env or {}), folder)
-    reader.run(parse(_without_prompts(text), first))
+    reader.given = given
+    reader.run(parse(_without_prompts(text)))
     notes = tuple(dict.fromkeys(reader.notes))
     written = tuple(dict.fromkeys(reader.written))
     return Script(tuple(reader.commands), notes, reader.env(), reader.files, written, frozenset(reader.taken))
@@ -101,6 +110,7 @@ class _Reader(Expander):
         self.commands: list[Command] = []
         self.written: list[WrittenFile] = []
         self.maybe = ""
+        self.asks = self.shifted = False
         self.depth = self.steps = 0
 
     def run(self, statements: tuple[Statement, ...]) -> None:
@@ -124,8 +134,21 @@ class _Reader(Expander):
             self._maybe(statement)
         elif isinstance(statement, Function):
             self.functions[statement.name] = statement.body
+        elif isinstance(statement, Sum):
+            self.line = statement.line
+            self._calculate(statement.text)
         else:
             self._group(statement)
+
+    def _calculate(self, text: str) -> None:
+        """Set what a sum sets: `i++`, `N = 2 * M`."""
+        try:
+            name, number = arithmetic.assigned(self.counted(text), self.numbers())
+        except ValueError:
+            if _SETS.search(text):
+                self.check(f"`(({text}))` sets what is not known here: put its value in")
+        else:
+            self.values[name] = str(number)
 
     # Compound statements.
 
@@ -164,10 +187,18 @@ class _Reader(Expander):
             yield (re.match(r"\s*(\w+)\s*=", first) or ["", "_"])[1], "0"
 
     def _maybe(self, branch: Maybe) -> None:
-        """Go through each body; what it sets holds only where nothing did before, and only as a default."""
+        """Go through each body; what it sets holds only where nothing did before, and only as a default.
+
+        Which argument is `$1` nobody knows in a loop or a `case`, nor behind what may have shifted them.
+        """
         before, outer = dict(self.values), self.maybe
         folder = self.folder
+        asks, self.asks = self.asks, True
+        self.run(branch.asked)
+        self.values, self.folder, self.asks = dict(before), folder, asks
+        given, shifted, self.shifted = self.given, self.shifted, False
         for body in branch.bodies:
+            self.given = given if branch.word == "if" else None
             self.values, self.folder = dict(before), folder
             self.maybe = outer or branch.word
             self.run(body)
@@ -175,6 +206,7 @@ class _Reader(Expander):
                 if before.get(name) != item:
                     self._perhaps(before, name, item, branch)
         self.values, self.maybe, self.folder = before, outer, folder
+        self.given, self.shifted = None if self.shifted else given, shifted or self.shifted
 
     def _perhaps(self, before: dict[str, str | list[str]], name: str, item: str | list[str], branch: Maybe) -> None:
         self.line = branch.line
@@ -214,10 +246,24 @@ class _Reader(Expander):
         if not argv:
             return
         if argv[0] in self.functions:
-            self.run(self.functions[argv[0]])
+            self._call(argv, prefix)
         elif not self._writes_file(argv, command.redirects):
             patterns = tuple(item for token, item in expanded if is_pattern(token, item, self.values))
             self._command(argv, prefix, command, patterns)
+
+    def _call(self, argv: tuple[str, ...], prefix: Mapping[str, str | list[str]]) -> None:
+        """Go through a function, with its arguments and the variables before its name."""
+        given, shifted = self.given, self.shifted
+        before, exported = dict(self.values), set(self.exported)
+        for name, item in prefix.items():
+            self.set(name, item, export=True)
+        self.given = argv[1:]
+        self.run(self.functions[argv[0]])
+        self.given, self.shifted = given, shifted
+        for name in prefix:
+            self._unset_one(name)
+            if name in before:
+                self.set(name, before[name], export=name in exported)
 
     def _command(
         self,
@@ -229,7 +275,7 @@ class _Reader(Expander):
         env = {**self.env(), **{name: item for name, item in prefix.items() if isinstance(item, str)}}
         logged = any(redirect.operator in (">", ">>", "&>", "&>>", ">|") for redirect in command.redirects)
         source, line = command.source, command.line
-        self.commands.append(Command(argv, env, line, source, self.maybe, self.folder, logged, patterns))
+        self.commands.append(Command(argv, env, line, source, self.maybe, self.folder, logged, patterns, self.asks))
         if len(self.commands) > MOST_COMMANDS:
             raise ImportProblem(f"more than {MOST_COMMANDS} commands", None, command.line)
 
@@ -301,10 +347,22 @@ class _Reader(Expander):
             self.line = line
             self.dropped(f"source {name}", f"line {problem.line or 1} of it: {problem.message}")
 
+    def _let(self, words: list[Token]) -> None:
+        for token in words:
+            self._calculate("".join(part.text for part in token.parts))
+
     def _unset(self, words: list[Token]) -> None:
         for token in words:
-            self.values.pop(token.text, None)
-            self.exported.discard(token.text)
+            self._unset_one(token.text)
+
+    def _unset_one(self, name: str) -> None:
+        self.values.pop(name, None)
+        self.exported.discard(name)
+
+    def _shift(self, words: list[Token]) -> None:
+        count = words[0].text if words else "1"
+        self.shifted = True
+        self.given = self.given[int(count) :] if self.given is not None and count.isdigit() else None
 
     def _nothing(self, words: list[Token]) -> None:
         """Do nothing, as do commands that only tell, wait or end."""
@@ -327,10 +385,12 @@ _BUILTINS: dict[str, Callable[[_Reader, list[Token]], None]] = {
     "cd": _Reader._cd, "pushd": _Reader._cd,
     "source": _Reader._source, ".": _Reader._source,
     "unset": _Reader._unset,
+    "let": _Reader._let,
+    "shift": _Reader._shift,
     ":": _Reader._colon,
     "eval": _Reader._eval,
     **dict.fromkeys(
-        ("echo", "printf", "wait", "sleep", "trap", "true", "false", "exit", "return", "shift", "shopt", "date",
+        ("echo", "printf", "wait", "sleep", "trap", "true", "false", "exit", "return", "shopt", "date",
          "hostname", "pwd", "which", "type", "test", "[", "[[", "read", "break", "continue", "ls", "popd", "tee",
          "nvidia-smi", "npu-smi", "whoami", "uname", "alias", "jobs", "kill", "pkill", "killall"),
         _Reader._nothing,

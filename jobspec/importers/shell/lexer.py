@@ -49,6 +49,9 @@ class Token:
 OPERATORS = re.compile(r"&>>|&>|<<<|<<-|<<|>>|>&|<&|<>|>\||&&|\|\||\|&|;;&|;;|;&|[0-9]+(?=[<>])|[;&|<>()]")
 _NAME = re.compile(r"[A-Za-z_]\w*|[0-9@*#?$!-]")
 _END = " \t\r\n;&|<>()"
+_ESCAPED = re.compile(r"\$'((?:[^\\']|\\.)*)'", re.DOTALL)
+_ESCAPE = re.compile(r"\\(?:x([0-9A-Fa-f]{1,2})|u([0-9A-Fa-f]{1,4})|([0-7]{1,3})|(.))", re.DOTALL)
+_LETTERS = {"a": "\a", "b": "\b", "e": "\x1b", "E": "\x1b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 
 
 class Lexer:
@@ -221,12 +224,22 @@ class Lexer:
             return WordPart("command", self._until("$(", ")", line)[2:-1], quoted)
         if self.text.startswith("${", self.at):
             return WordPart("variable", self._until("${", "}", line)[2:-1], quoted)
-        if self.text[self.at + 1 : self.at + 2] in ("'", '"') and not quoted:
+        if self.text.startswith("$'", self.at) and not quoted:
+            return self._escaped(line)
+        if self.text.startswith('$"', self.at) and not quoted:
             self._forward(1)
             return WordPart("text", "", quoted)
         name = _NAME.match(self.text, self.at + 1)
         self._forward(1 + (len(name[0]) if name else 0))
         return WordPart("variable", name[0], quoted) if name else WordPart("text", "$", quoted=True)
+
+    def _escaped(self, line: int) -> WordPart:
+        """`$'a\tb'`: text with escapes, as C has them."""
+        match = _ESCAPED.match(self.text, self.at)
+        if match is None:
+            raise ImportProblem("the quote that is opened here is never closed", "add `'`", line)
+        self._forward(len(match[0]))
+        return WordPart("text", _ESCAPE.sub(_meant, match[1]), quoted=True)
 
     # Here documents.
 
@@ -249,6 +262,16 @@ class Lexer:
         line = self.text[self.at : end if end >= 0 else len(self.text)]
         self._forward(len(line) + (end >= 0))
         return line
+
+
+def _meant(match: re.Match[str]) -> str:
+    """Return the character that an escape means; one that is no character of its own stays as it is written."""
+    byte, point, octal, letter = match.groups()
+    if letter is not None:
+        return _LETTERS.get(letter, letter if letter in "\\'\"?" else match[0])
+    code = int(octal, 8) if octal else int(byte or point, 16)
+    whole = 0 < code < 0x80 or (point is not None and code >= 0x80 and not 0xD800 <= code < 0xE000)
+    return chr(code) if whole else match[0]
 
 
 def _joined(parts: list[WordPart]) -> Iterator[WordPart]:

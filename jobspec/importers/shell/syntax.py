@@ -45,11 +45,15 @@ class For:
 
 @dataclass(frozen=True, slots=True)
 class Maybe:
-    """What runs on a condition, or more than once: bodies of `if`, `case`, `while` and `until`; `word` says which."""
+    """What runs on a condition, or more than once: bodies of `if`, `case`, `while` and `until`; `word` says which.
+
+    `asked` are the conditions themselves: a command there runs, too.
+    """
 
     word: str
     bodies: tuple[tuple[Statement, ...], ...]
     line: int
+    asked: tuple[Statement, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +72,15 @@ class Group:
     own: bool
 
 
-Statement: TypeAlias = Simple | For | Maybe | Function | Group
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """`((i++))`."""
+
+    text: str
+    line: int
+
+
+Statement: TypeAlias = Simple | For | Maybe | Function | Group | Sum
 
 _CLOSING = {"then", "do", "done", "fi", "else", "elif", "esac", "}"}
 _JOINS = {";", "&", "&&", "||", "|", "|&"}
@@ -123,8 +135,8 @@ class _Parser:
         elif token.text == "(" and token.kind == "operator":
             statement = self._parentheses()
         elif token.text == "((" and token.kind == "operator":
+            statement = Sum(self.tokens[self.at + 1].text, token.line)
             self.at += 2
-            statement = Group((), False)
         elif self._names_function():
             name = token.text
             self.at += 3
@@ -196,25 +208,25 @@ class _Parser:
     def _if(self, token: Token) -> Statement:
         bodies = []
         self.at += 1
-        self.body(("then",))
+        asked = self.body(("then",))
         self._expect("then")
         while True:
             bodies.append(self.body(("elif", "else", "fi")))
             word = self.here.plain if self.here else ""
             self._expect(word or "fi")
             if word == "fi":
-                return Maybe("if", tuple(bodies), token.line)
+                return Maybe("if", tuple(bodies), token.line, asked)
             if word == "elif":
-                self.body(("then",))
+                asked += self.body(("then",))
                 self._expect("then")
 
     def _while(self, token: Token) -> Statement:
         self.at += 1
-        self.body(("do",))
+        asked = self.body(("do",))
         self._expect("do")
         body = self.body(("done",))
         self._expect("done")
-        return Maybe(token.plain, (body,), token.line)
+        return Maybe(token.plain, (body,), token.line, asked)
 
     def _case(self, token: Token) -> Statement:
         self.at += 1

@@ -42,8 +42,9 @@ _DROPPED = {
     "--wrap": "a script is imported",
 }
 # Read where nodes, processes and devices are counted, and variables are set.
-_COUNTED = {"--job-name", "--nodes", "--ntasks", "--ntasks-per-node", "--gpus-per-task", "--gpus", "--gpus-per-node",
-            "--gres", "--exclusive", "--requeue", "--no-requeue", "--time", "--cpus-per-task", "--mem", "--export"}  # fmt: skip
+_COUNTED = {"--job-name", "--nodes", "--ntasks", "--ntasks-per-node", "--ntasks-per-gpu", "--gpus-per-task", "--gpus",
+            "--gpus-per-node", "--gres", "--exclusive", "--requeue", "--no-requeue", "--time", "--cpus-per-task", "--mem",
+            "--export"}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,10 @@ class Batch:
     @property
     def per_node(self) -> int:
         each, tasks = _number(self.options.get("--ntasks-per-node")), _number(self.options.get("--ntasks"))
-        return each or (max(1, tasks // self.nodes) if tasks else 1)
+        if each or tasks:
+            return each or max(1, (tasks or 1) // self.nodes)
+        of_gpu = _number(self.options.get("--ntasks-per-gpu"))
+        return of_gpu * (self.devices or 1) if of_gpu and "--gpus-per-task" not in self.options else 1
 
     @property
     def gres(self) -> str | None:
@@ -81,7 +85,7 @@ class Batch:
         for told, divided, times in (
             (self.options.get("--gpus-per-node", ""), 1, 1),
             (self.options.get("--gpus", ""), self.nodes, 1),
-            (self.options.get("--gpus-per-task", ""), 1, self.per_node),
+            (self.options.get("--gpus-per-task", ""), 1, self.per_node if "--gpus-per-task" in self.options else 1),
         ):
             kind, _, count = told.rpartition(":")
             if number := _number(count):
@@ -254,8 +258,10 @@ def _devices(batch: Batch, draft: Draft, slurm: dict[str, Any]) -> None:
 
 def _resources(batch: Batch, draft: Draft) -> None:
     """One launcher runs on a node: it gets the cores of all processes there."""
-    if cores := _number(batch.options.get("--cpus-per-task")):
-        draft.fields["resources"] = {**(draft.get("resources") or {}), "cpus": cores * batch.per_node}
+    cores = _number(batch.options.get("--cpus-per-task"))
+    shared = batch.options.get("--exclusive") != "" and "--cpus-per-gpu" not in batch.options
+    if cores or (shared and batch.per_node > 1):  # each task has a core if nothing says more
+        draft.fields["resources"] = {**(draft.get("resources") or {}), "cpus": (cores or 1) * batch.per_node}
     memory = batch.options.get("--mem")
     if memory is None:
         return
