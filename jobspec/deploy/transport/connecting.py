@@ -19,6 +19,7 @@ from jobctl.jobspec.deploy.model.inventory import SshOptions
 from jobctl.jobspec.deploy.transport.agent import agent
 from jobctl.jobspec.deploy.transport.dialing import dial
 from jobctl.jobspec.deploy.transport.known_hosts import KnownHosts, add
+from jobctl.jobspec.deploy.transport.login_turns import turn
 from jobctl.jobspec.deploy.transport.proxy_command import ProxyCommand
 from jobctl.jobspec.deploy.transport.ssh_config import (
     Destination,
@@ -175,7 +176,8 @@ def _through(connection: fabric.Connection) -> paramiko.Channel:
     import paramiko
 
     jump, seconds = connection.gateway, connection.connect_timeout
-    jump.open()
+    with turn(jump.host, int(jump.port), seconds):
+        jump.open()
     try:
         to = connection.host, int(connection.port)
         return jump.transport.open_channel("direct-tcpip", to, ("", 0), timeout=seconds)
