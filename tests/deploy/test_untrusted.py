@@ -249,7 +249,10 @@ def test_what_is_no_json_object(text: str, tmp_path: Path) -> None:
     assert parse_object(text) is None
     (tmp_path / "lock").write_text(text)
     (tmp_path / "job.json").write_text(text)
-    assert (read_holder(tmp_path / "lock"), JobDir(tmp_path).about(), JobDir(tmp_path).inventory()) == ({}, None, None)
+    assert read_holder(tmp_path / "lock") == {}
+    for read in (JobDir(tmp_path).about, JobDir(tmp_path).inventory):  # not None: the job may be up
+        with pytest.raises(DeployError, match="no JSON object"):
+            read()
 
 
 def test_numbers_that_are_none() -> None:
