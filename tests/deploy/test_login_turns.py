@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from types import SimpleNamespace
+from typing import Any
 
+import pytest
+
+from jobctl.jobspec.deploy.model.inventory import SshOptions
 from jobctl.jobspec.deploy.transport import connecting
 from jobctl.jobspec.deploy.transport.login_turns import AT_ONCE, turn
+from jobctl.jobspec.spec.hosts import Host
 
 
 def is_free(host: str, port: int = 22) -> bool:
@@ -31,3 +37,29 @@ def test_who_connects_through_a_jump_host_takes_a_turn_there_until_it_is_let_in(
             logins.enter_context(turn("edge", 22, 0.0))
         connecting._through(SimpleNamespace(host="h1", port=22, gateway=jump, connect_timeout=10))
     assert seen == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("command", "waits"),
+    [("ssh -W {}:22 edge", True), ("exec /usr/bin/ssh -q edge nc {} 22", True), ("nc -x proxy {} 22", False)],
+)
+def test_so_do_those_whose_proxy_command_logs_in_there(
+    monkeypatch: pytest.MonkeyPatch, command: str, waits: bool
+) -> None:
+    seen: list[bool] = []
+    sock = SimpleNamespace(settimeout=lambda seconds: None)
+
+    def connection(host: str, opens: Callable[[], None]) -> Any:
+        way = {"gateway": command.format(host), "connect_timeout": 0.0}
+        return SimpleNamespace(host=host, open=opens, transport=SimpleNamespace(sock=sock), **way)
+
+    def look() -> None:
+        with connecting._turn(connection("h99", list)) as taken:
+            seen.append(taken is not False)
+
+    monkeypatch.setattr(connecting, "_prepared", lambda host, options: connection(host.name, look))
+    with ExitStack() as logins:
+        for number in range(AT_ONCE - 1):
+            logins.enter_context(connecting._turn(connection(f"h{number}", list)))
+        connecting.connect(Host("h50"), SshOptions())
+    assert seen == [not waits]

@@ -9,8 +9,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import re
 import socket
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,7 +57,8 @@ def connect(host: Host, options: SshOptions) -> fabric.Connection:
 
     connection = _prepared(host, options)
     try:
-        connection.open()
+        with _turn(connection):
+            connection.open()
     except Exception as error:
         close(connection)  # the jump host may have answered
         if isinstance(error, paramiko.ChannelException):  # there is no session yet, so it is of the jump host
@@ -64,6 +67,17 @@ def connect(host: Host, options: SshOptions) -> fabric.Connection:
     for hop in _hops(connection):
         hop.transport.sock.settimeout(QUIET)
     return connection
+
+
+def _turn(connection: fabric.Connection) -> AbstractContextManager[object]:
+    """Wait for a turn at the jump host to which a `ProxyCommand` of OpenSSH leads, if one does: see login_turns.py."""
+    command = connection.gateway if isinstance(connection.gateway, str) else ""
+    if not _OPENSSH.match(command):
+        return contextlib.nullcontext()
+    return turn(command.replace(connection.host, "%h"), 0, connection.connect_timeout)
+
+
+_OPENSSH = re.compile(r"(exec\s+)?(\S*/)?ssh\s")
 
 
 def close(connection: fabric.Connection) -> None:
