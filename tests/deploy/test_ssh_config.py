@@ -78,6 +78,17 @@ def test_included_files_count_where_they_are_included(home: Path) -> None:
     assert said(home, "gpu02")["user"] == "everybody"
 
 
+def test_this_machines_full_name_is_asked_for_only_where_that_matters(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DNS may need long for it."""
+    asked: list[str] = []
+    monkeypatch.setattr(socket, "getfqdn", lambda *name: asked.append("name") or "me.lab")
+    assert said(home, "gpu01", config="IdentityFile ~/.ssh/%h-%d")["identityfile"] == [f"{home}/gpu01-{home.parent}"]
+    assert asked == []
+    assert said(home, "gpu01", config="IdentityFile ~/.ssh/%l")["identityfile"] == [f"{home}/me.lab"]
+
+
 def test_blocks_of_a_file_that_a_block_includes_are_for_hosts_of_both(home: Path) -> None:
     config = "Host gpu* !gpu09\n  Include one\n  Port 7\nHost *\n  User all\n"
     one = "User gpus\nHost *1 login\n  ProxyJump edge\nMatch host gpu02\n  Include two\nMatch all\n  Compression yes\n"

@@ -194,12 +194,13 @@ def _through(connection: fabric.Connection) -> paramiko.Channel:
         jump.open()
     try:
         to = connection.host, int(connection.port)
-        return jump.transport.open_channel("direct-tcpip", to, ("", 0), timeout=seconds)
+        channel: paramiko.Channel = jump.transport.open_channel("direct-tcpip", to, ("", 0), timeout=seconds)
     except paramiko.SSHException as error:
         if "timeout" not in str(error).lower():
             raise
         why = f"it does not answer within {seconds} s"
         raise not_through(connection.original_host, jump.original_host, why) from error
+    return channel
 
 
 def _choose_keys(connection: fabric.Connection) -> None:

@@ -33,12 +33,17 @@ def read_config(given: Path | None) -> paramiko.SSHConfig:
     """
     import paramiko
 
-    found = paramiko.SSHConfig()
+    found, named = paramiko.SSHConfig(), False
     for name in [str(given)] if given else [USER, SYSTEM]:
         path = Path(os.path.expanduser(name))
         if given or path.is_file():
             folder = path.parent if name == SYSTEM else Path(os.path.expanduser(USER)).parent
-            found.parse(io.StringIO("\n".join(_lines(path, folder))))
+            text = "\n".join(_lines(path, folder))
+            found.parse(io.StringIO(text))
+            named = named or "%l" in text
+    if not named:  # else Paramiko asks DNS for the full name of this machine, for each IdentityFile
+        tokens = found.TOKENS_BY_CONFIG_KEY
+        found.TOKENS_BY_CONFIG_KEY = {key: [one for one in known if one != "%l"] for key, known in tokens.items()}
     return found
 
 
