@@ -278,22 +278,6 @@ def test_each_name_of_a_file_is_fetched(host_job: HostJob, tmp_path: Path) -> No
     assert fetched(into) == expected | latest
 
 
-def test_nothing_is_needed_that_the_python_of_debian_12_lacks(
-    host_job: HostJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Python 3.11.4 has brought filters to `tarfile`, and with these another way to change its members."""
-    for owner, name in ((tarfile, "data_filter"), (tarfile.TarInfo, "replace"), (tarfile.TarFile, "extract")):
-        monkeypatch.delattr(owner, name, raising=False)
-    write(tmp_path / "work", "outputs/a", "outputs/b", "outputs/c")
-    for name, mode in (("a", 0o6775), ("b", 0o466), ("c", 0o700)):
-        (tmp_path / "work" / "outputs" / name).chmod(mode)
-        os.utime(tmp_path / "work" / "outputs" / name, (1000, 1000))
-    assert collect(host_job, tmp_path / "into") == 4
-    found = [(tmp_path / "into" / "outputs" / "h1" / name).stat() for name in "abc"]
-    assert [one.st_mode & 0o7777 for one in found] == [0o755, 0o644, 0o700]
-    assert {one.st_mtime for one in found} == {1000}
-
-
 def test_the_newest_of_an_output_file_is_fetched(host_job: HostJob, tmp_path: Path) -> None:
     """A version of the code that was sent ahead has a copy; what runs goes on in the older one."""
     work = tmp_path / "work"

@@ -176,7 +176,7 @@ def _place(name: str, host: str) -> PurePosixPath:
     """
     parts = [part for part in name.split("/") if part not in ("", ".")]
     if not parts or ".." in parts:
-        raise tarfile.TarError(f"`{name}` is no name of a file in its folder")
+        raise tarfile.TarError(f"the file `{name}` is not in the folder of its job")
     top, *rest = parts
     if top not in ("outputs", "code"):
         return PurePosixPath(*parts)
