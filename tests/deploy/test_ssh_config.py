@@ -14,7 +14,7 @@ import pytest
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.model.inventory import SshOptions
 from jobctl.jobspec.deploy.targets.local_session import ProcessSession
-from jobctl.jobspec.deploy.transport import connecting
+from jobctl.jobspec.deploy.transport import connecting, ssh_config
 from jobctl.jobspec.deploy.transport.ssh_config import read_config
 from jobctl.jobspec.deploy.transport.streamlocal import wire
 from jobctl.jobspec.spec.hosts import Host
@@ -101,6 +101,18 @@ def test_blocks_of_a_file_that_a_block_includes_are_for_hosts_of_both(home: Path
     assert [found[name]["user"] for name in found] == ["gpus", "gpus", "all"]
     assert [found[name].get("compression") for name in found] == ["yes", "yes", None]
     assert "port" not in said(home, "gpu09")
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_files_of_fedora_can_be_read(home: Path, monkeypatch: pytest.MonkeyPatch, known: bool) -> None:
+    """They have one block, which only newer versions of Paramiko know at all: for all hosts, after all others."""
+    monkeypatch.setattr(ssh_config, "_knows_final", lambda: known)
+    block = "Match final all\n\tInclude policies\n\tPort 7\n\tForwardX11Trusted yes\n"
+    found = said(
+        home, "gpu01", config="Include redhat\nHost *\n  Port 8", redhat=block, policies="Ciphers aes128-ctr\n"
+    )
+    assert (found["forwardx11trusted"], found["ciphers"]) == ("yes", "aes128-ctr")
+    assert found["port"] == ("8" if known else "7")
 
 
 @pytest.mark.parametrize(
@@ -190,6 +202,13 @@ def test_a_host_is_known_by_its_alias(server: Loopback) -> None:
     assert server.known_hosts.read_text() == server.line("compute.1")
     with server.client() as there:
         assert there.run(["echo", "one"]).out == b"one\n"
+
+
+def test_the_file_of_the_hosts_that_all_users_know_may_be_another(server: Loopback) -> None:
+    (server.folder / "all").write_text(server.line())
+    with server.client(f"GlobalKnownHostsFile /none {server.folder}/all") as there:
+        assert there.run(["echo", "one"]).out == b"one\n"
+    assert not server.known_hosts.exists()
 
 
 @pytest.mark.parametrize("hashed", [False, True])

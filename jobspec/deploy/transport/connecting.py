@@ -162,7 +162,7 @@ def _prepare(connection: fabric.Connection, options: SshOptions) -> None:
     kwargs.update(banner_timeout=connection.connect_timeout, auth_timeout=connection.connect_timeout)
     _choose_keys(connection)
     files = [Path(os.path.expanduser(name)) for name in said.get("userknownhostsfile", _KNOWN_HOSTS).split()]
-    known = KnownHosts((*files, Path("/etc/ssh/ssh_known_hosts")))
+    known = KnownHosts((*files, *map(Path, said.get("globalknownhostsfile", _OF_ALL).split())))
     name = connection.host if connection.port == _PORT else f"[{connection.host}]:{connection.port}"
     called = said.get("hostkeyalias", name)
     keys = known.keys(called)
@@ -220,7 +220,7 @@ def _is_public(path: str) -> bool:
     return path.endswith(".pub") and not path.endswith("-cert.pub")  # of which Paramiko finds the private key
 
 
-_KNOWN_HOSTS = "~/.ssh/known_hosts"
+_KNOWN_HOSTS, _OF_ALL = "~/.ssh/known_hosts", "/etc/ssh/ssh_known_hosts"
 _PORT = 22  # without which names in files of host keys have none
 
 

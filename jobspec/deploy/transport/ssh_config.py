@@ -5,6 +5,7 @@ A file that is included is put in its place. Where that is in a block, a block o
 
 from __future__ import annotations
 
+import functools
 import glob
 import io
 import os
@@ -69,7 +70,7 @@ def _lines(path: Path, folder: Path, outer: str = "", depth: int = 0) -> Iterato
             yield f"match {block or 'all'}"
         elif key in ("host", "match"):
             block = " ".join(filter(None, (outer, _conditions(key, _words(value, path)))))
-            yield f"match {block or 'all'}" if outer else f"{key} {value}"
+            yield f"match {block or 'all'}" if outer or key == "match" else f"{key} {value}"
         else:
             yield f"{key} {value}"
 
@@ -93,7 +94,21 @@ def _conditions(key: str, words: Sequence[str]) -> str:
     """Return the conditions of a block as those of `Match`, nothing for a block that is for all hosts."""
     if key == "host":
         return f"originalhost {shlex.quote(','.join(words))}"
-    return " ".join(shlex.quote(word) for word in words if word.lower() != "all")
+    # Fedora has `Match final all` in its files, which Paramiko takes for a mistake.
+    passed_over = ("all",) if _knows_final() else ("all", "final")
+    return " ".join(shlex.quote(word) for word in words if word.lower() not in passed_over)
+
+
+@functools.cache
+def _knows_final() -> bool:
+    """Say whether this Paramiko knows that condition: 3.3 and later."""
+    import paramiko
+
+    try:
+        paramiko.SSHConfig().parse(io.StringIO("match final"))
+    except paramiko.SSHException:
+        return False
+    return True
 
 
 @dataclass(frozen=True, slots=True)
