@@ -44,6 +44,18 @@ def test_unreadable_jobs_keep_nobody_from_planning_another(theirs: Any) -> None:
     assert (ran.code, "start node 0" in ran.out) == (10, True), ran.err
 
 
+@pytest.mark.parametrize("command", ["down", "status", "stop"])
+def test_a_job_whose_file_is_empty_is_not_taken_for_one_that_is_down(jobctl: Any, command: str) -> None:
+    """As after a power cut: `down` would leave it on its hosts, and forget it."""
+    path = JOBS / "train" / "job.json"
+    path.parent.mkdir(parents=True)
+    path.touch()
+    ran = jobctl(command, "train")
+    assert (ran.code in (0, 4), path.exists()) == (False, True)
+    assert f"cannot read {path.absolute()}" in ran.err
+    assert "`--hosts`" in ran.err
+
+
 @pytest.mark.parametrize("command", ["list", "metrics", "prune --yes"])
 def test_a_folder_of_jobs_that_cannot_be_read_is_not_taken_for_no_jobs(jobctl: Any, command: str) -> None:
     JOBS.parent.mkdir()

@@ -393,7 +393,7 @@ def test_a_full_disk_of_this_machine_is_named(
     def full(*args: Any, **more: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(tarfile.TarFile, "extract", full)
+    monkeypatch.setattr(tarfile.TarFile, "extractfile", full)
     error = refused(host_job, tmp_path / "into")
     place = tmp_path / "into" / LOG
     message = f"h1: its logs and outputs cannot be written here: {place}: No space left on device"

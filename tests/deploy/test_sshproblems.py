@@ -36,6 +36,7 @@ def tried(*numbers: int) -> Exception:
         (system(errno.ETIMEDOUT), "unreachable"),
         (paramiko.BadAuthenticationType("no", ["password"]), "wants-password"),
         (paramiko.AuthenticationException("no"), "key-refused"),
+        (paramiko.AuthenticationException("Authentication timeout."), "unreachable"),  # it may take any of them
         (PermissionError(errno.EACCES, "Permission denied", "/root/key"), "no-identity"),
         (paramiko.PasswordRequiredException("no"), "key-locked"),
         (system(errno.EMFILE), "too-many-files"),

@@ -6,8 +6,11 @@ What a host sends is not trusted: nothing is written outside of the folder that 
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import os
 import secrets
+import shutil
 import tarfile
 import time
 from collections.abc import Iterable, Sequence
@@ -151,52 +154,73 @@ class _Reader:
 
 
 def _unpack(reader: Any, host: str, into: Path) -> int:
-    """Write the files of an archive, and its links last: no file is written through one."""
+    """Write the files of an archive, and its links last: no file is written through one.
+
+    By hand: the filters of `tarfile` that could do it are not in the Python of Debian 12.
+    """
     count, links = 0, list[tarfile.TarInfo]()
     with tarfile.open(fileobj=reader, mode="r|", bufsize=_CHUNK) as archive:
         for member in archive:
             if member.issym():
                 links.append(member)
             elif member.isfile():
-                _write(archive, tarfile.data_filter(_placed(member, host), str(into)), into)
+                _write(archive, member, into, into / _place(member.name, host))
                 count += 1
-    return count + sum(_link(_placed(link, host), into) for link in links)
+    return count + sum(_link(link, host, into) for link in links)
 
 
-def _placed(member: tarfile.TarInfo, host: str) -> tarfile.TarInfo:
-    """Each host's outputs are in a folder of their own, below its host's name; a node's logs are its own."""
-    top, *rest = PurePosixPath(member.name).parts or ("",)
+def _place(name: str, host: str) -> PurePosixPath:
+    """Return where a file goes. Each host's outputs are in a folder of their own, below its host's name; a node's logs are its own.
+
+    Raises TarError for a name that leads out of the folder.
+    """
+    parts = [part for part in name.split("/") if part not in ("", ".")]
+    if not parts or ".." in parts:
+        raise tarfile.TarError(f"the file `{name}` is not in the folder of its job")
+    top, *rest = parts
     if top not in ("outputs", "code"):
-        return member
+        return PurePosixPath(*parts)
     below = rest if top == "outputs" else rest[1:]  # which version of the code it was is of no interest
-    return member.replace(name="/".join(["outputs", host, *below]))
+    return PurePosixPath("outputs", host, *below)
 
 
-def _write(archive: tarfile.TarFile, member: tarfile.TarInfo, into: Path) -> None:
+def _write(archive: tarfile.TarFile, member: tarfile.TarInfo, into: Path, path: Path) -> None:
     """Write a file, never through a link or into another name of what was fetched before; half of it does not stay."""
-    path = into / member.name
     with told_of(path):
+        if not path.parent.resolve().is_relative_to(into.resolve()):
+            raise tarfile.TarError(f"a link leads from {path.parent} out of {into}")
         for parent in [into / one for one in reversed(path.relative_to(into).parents[:-1])]:
             if parent.is_symlink():  # fetched before it was a folder on the host
                 parent.unlink()
         path.parent.mkdir(parents=True, exist_ok=True)  # for another host at the same time, perhaps
         path.unlink(missing_ok=True)
         try:
-            archive.extract(member, into, filter="data")
+            _extract(archive, member, path)
         except BaseException:
             path.unlink(missing_ok=True)
             raise
 
 
-def _link(member: tarfile.TarInfo, into: Path) -> bool:
+def _extract(archive: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> None:
+    """Write a new file with its time, and what of its mode harms nobody here."""
+    content = archive.extractfile(member)
+    assert content is not None
+    with content, path.open("xb") as file:
+        shutil.copyfileobj(content, file, _CHUNK)
+    mode = member.mode & (0o755 if member.mode & 0o100 else 0o644) | 0o600
+    with contextlib.suppress(OSError, OverflowError):  # some file systems keep neither
+        path.chmod(mode)
+        os.utime(path, (member.mtime, member.mtime))
+
+
+def _link(member: tarfile.TarInfo, host: str, into: Path) -> bool:
     """Make a symbolic link, unless it leads out of the outputs of its host, or out of its node; say whether it was made.
 
     Its target goes up first, from a real folder, and down from there: so it leads nowhere else by way of other links either.
     """
-    try:
-        path = into / tarfile.data_filter(member, str(into)).name
-    except (tarfile.AbsoluteLinkError, tarfile.LinkOutsideDestinationError):
+    if member.linkname.startswith("/"):
         return False
+    path = into / _place(member.name, host)
     steps = [step for step in member.linkname.split("/") if step not in ("", ".")]
     up = len(list(takewhile(lambda step: step == "..", steps)))
     parts = path.relative_to(into).parts

@@ -202,9 +202,14 @@ class JobDir:
         return read_json(self.root / "source.json")
 
     def about(self) -> dict[str, Any] | None:
-        """Return what `remember` kept, or None if the job is not up. Raises DeployError for what another version kept."""
+        """Return what `remember` kept, or None if the job is not up. Raises DeployError for what another version kept.
+
+        So it does for a file that a power cut has emptied: the job may be up.
+        """
         found = read_json(self.root / "job.json")
         if found is None:
+            if (self.root / "job.json").exists():
+                raise self._unreadable("it is no JSON object")
             return None
         for key, kind in _ABOUT.items():
             if not isinstance(found.get(key), kind):

@@ -9,16 +9,30 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import re
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.inventory import SshOptions
+from jobctl.jobspec.deploy.transport.agent import agent
+from jobctl.jobspec.deploy.transport.dialing import dial
 from jobctl.jobspec.deploy.transport.known_hosts import KnownHosts, add
+from jobctl.jobspec.deploy.transport.login_turns import turn
 from jobctl.jobspec.deploy.transport.proxy_command import ProxyCommand
+from jobctl.jobspec.deploy.transport.ssh_config import (
+    Destination,
+    jump_hosts,
+    proxy_command,
+    read_config,
+    seconds_of,
+)
 from jobctl.jobspec.deploy.transport.ssh_problems import (
+    NO_MORE_FILES,
+    bad_config,
     host_key_revoked,
     host_key_unreadable,
     host_key_unwritten,
@@ -43,7 +57,8 @@ def connect(host: Host, options: SshOptions) -> fabric.Connection:
 
     connection = _prepared(host, options)
     try:
-        connection.open()
+        with _turn(connection):
+            connection.open()
     except Exception as error:
         close(connection)  # the jump host may have answered
         if isinstance(error, paramiko.ChannelException):  # there is no session yet, so it is of the jump host
@@ -52,6 +67,17 @@ def connect(host: Host, options: SshOptions) -> fabric.Connection:
     for hop in _hops(connection):
         hop.transport.sock.settimeout(QUIET)
     return connection
+
+
+def _turn(connection: fabric.Connection) -> AbstractContextManager[object]:
+    """Wait for a turn at the jump host to which a `ProxyCommand` of OpenSSH leads, if one does: see login_turns.py."""
+    command = connection.gateway if isinstance(connection.gateway, str) else ""
+    if not _OPENSSH.match(command):
+        return contextlib.nullcontext()
+    return turn(command.replace(connection.host, "%h"), 0, connection.connect_timeout)
+
+
+_OPENSSH = re.compile(r"(exec\s+)?(\S*/)?ssh\s")
 
 
 def close(connection: fabric.Connection) -> None:
@@ -80,16 +106,42 @@ def _prepared(host: Host, options: SshOptions) -> fabric.Connection:
     """Return a connection to `host` that is not open yet, with the user's SSH configuration applied."""
     import logging
 
-    import fabric
+    from paramiko.ssh_exception import ConfigParseError
 
     logging.getLogger("paramiko").setLevel(logging.CRITICAL)  # it logs tracebacks of what we say in a sentence
-    runtime = {"runtime_ssh_path": str(options.config)} if options.config else {}
-    config = fabric.Config(**runtime)
-    identity = {"key_filename": [_identity(host)]} if host.identity else {}
-    connection = fabric.Connection(host.name, user=host.user, port=host.port, config=config, connect_kwargs=identity)
+    identity = {"key_filename": [_identity(host)] if host.identity else []}
+    try:
+        to = Destination(host.name, host.user, host.port)
+        connection = _connection(to, read_config(options.config), connect_kwargs=identity)
+    except (ConfigParseError, OSError, ValueError) as error:
+        if getattr(error, "errno", None) in NO_MORE_FILES:
+            raise
+        raise bad_config(host.name, error) from error
     for hop in _hops(connection):
         _prepare(hop, options)
     return connection
+
+
+def _connection(
+    to: Destination, config: paramiko.SSHConfig, on_the_way: Sequence[str] = (), gateway: Any = None, **also: Any
+) -> fabric.Connection:
+    """Return a connection that is not open yet, through `gateway`, otherwise through what the configuration says.
+
+    Fabric would pass several jump hosts in the wrong order, and take `none` for the name of one. `on_the_way` are hosts that
+    are reached through this one: it is not reached through one of them, whatever a pattern such as `*` says.
+    """
+    import fabric
+
+    how = {"config": fabric.Config(ssh_config=config), "gateway": False, "forward_agent": False, **also}
+    made = fabric.Connection(to.name, user=to.user, port=to.port, connect_timeout=CONNECT_TIMEOUT, **how)
+    said, before = made.ssh_config, (*on_the_way, to.name)
+    jumps = jump_hosts(said)
+    if gateway is None and not any(jump.name in before for jump in jumps):
+        for jump in jumps:
+            gateway = _connection(jump, config, before, gateway)
+    made.gateway = gateway if gateway is not None else proxy_command(said)
+    made.connect_timeout = seconds_of(said) or CONNECT_TIMEOUT
+    return made
 
 
 def _identity(host: Host) -> str:
@@ -105,45 +157,90 @@ def _identity(host: Host) -> str:
 def _prepare(connection: fabric.Connection, options: SshOptions) -> None:
     """Set what Fabric leaves out of the SSH configuration: host keys, IdentitiesOnly, timeouts."""
     said = connection.ssh_config
-    connection.connect_timeout = connection.connect_timeout or CONNECT_TIMEOUT
     kwargs = connection.connect_kwargs
     # A host that accepts connections and says nothing, or never ends the authentication, must not hold us up.
     kwargs.update(banner_timeout=connection.connect_timeout, auth_timeout=connection.connect_timeout)
-    kwargs.update(transport_factory=wire)
-    if "key_filename" in kwargs:  # ssh passes over those of its configuration that are not there
-        kwargs["key_filename"] = [path for path in kwargs["key_filename"] if os.path.exists(os.path.expanduser(path))]
-    if said.get("identitiesonly", "no") == "yes" and kwargs.get("key_filename"):
-        kwargs.update(allow_agent=False, look_for_keys=False)
+    _choose_keys(connection)
     files = [Path(os.path.expanduser(name)) for name in said.get("userknownhostsfile", _KNOWN_HOSTS).split()]
-    known = KnownHosts((*files, Path("/etc/ssh/ssh_known_hosts")))
+    known = KnownHosts((*files, *map(Path, said.get("globalknownhostsfile", _OF_ALL).split())))
     name = connection.host if connection.port == _PORT else f"[{connection.host}]:{connection.port}"
-    for kind, key in known.keys(name).items():
+    called = said.get("hostkeyalias", name)
+    keys = known.keys(called)
+    for kind, key in keys.items():
         connection.client.get_host_keys().add(name, kind, key)
+    kwargs.update(transport_factory=functools.partial(wire, known=tuple(keys)))
     lax = said.get("stricthostkeychecking", "ask").lower() in ("accept-new", "no", "off")
     file = files[0] if lax or options.accept_new else None
-    connection.client.set_missing_host_key_policy(_policy(known, connection.original_host, file))
+    connection.client.set_missing_host_key_policy(_policy(known, connection.original_host, called, file))
     if isinstance(connection.gateway, str):
         connection.open_gateway = functools.partial(ProxyCommand, connection.gateway)
+    elif connection.gateway is not None:
+        connection.open_gateway = functools.partial(_through, connection)
+    else:
+        client, family = connection.client, said.get("addressfamily", "any")
+        client.connect = functools.partial(_connect, client.connect, family)
 
 
-_KNOWN_HOSTS = "~/.ssh/known_hosts"
+def _connect(connect: Callable[..., None], family: str, **how: Any) -> None:
+    connect(sock=dial(how["hostname"], how["port"], family, how["timeout"]), **how)
+
+
+def _through(connection: fabric.Connection) -> paramiko.Channel:
+    """Return a channel to a host's sshd through its jump host. For a host that is off, that one waits for minutes."""
+    import paramiko
+
+    jump, seconds = connection.gateway, connection.connect_timeout
+    with turn(jump.host, int(jump.port), seconds):
+        jump.open()
+    try:
+        to = connection.host, int(connection.port)
+        channel: paramiko.Channel = jump.transport.open_channel("direct-tcpip", to, ("", 0), timeout=seconds)
+    except paramiko.SSHException as error:
+        if "timeout" not in str(error).lower():
+            raise
+        why = f"it does not answer within {seconds} s"
+        raise not_through(connection.original_host, jump.original_host, why) from error
+    return channel
+
+
+def _choose_keys(connection: fabric.Connection) -> None:
+    """Offer the keys that the configuration names, and those of the agent, as `ssh` does."""
+    said, kwargs = connection.ssh_config, connection.connect_kwargs
+    named = [os.path.expanduser(path) for path in kwargs.get("key_filename", ())]
+    files = [path for path in named if os.path.exists(path) or os.path.exists(f"{path}.pub")]  # ssh passes over others
+    kwargs["key_filename"] = [path for path in files if os.path.exists(path) and not _is_public(path)]
+    only = files if files and said.get("identitiesonly", "no") == "yes" else None
+    if only:
+        kwargs.update(look_for_keys=False)
+    if only or "identityagent" in said:
+        connection.client._agent = agent(said.get("identityagent"), only)
+
+
+def _is_public(path: str) -> bool:
+    return path.endswith(".pub") and not path.endswith("-cert.pub")  # of which Paramiko finds the private key
+
+
+_KNOWN_HOSTS, _OF_ALL = "~/.ssh/known_hosts", "/etc/ssh/ssh_known_hosts"
 _PORT = 22  # without which names in files of host keys have none
 
 
-def _policy(known: KnownHosts, host: str, file: Path | None) -> paramiko.MissingHostKeyPolicy:
-    """Return what is done with an unknown key: it is written into `file`, as OpenSSH does with `accept-new`, or refused."""
+def _policy(known: KnownHosts, host: str, called: str, file: Path | None) -> paramiko.MissingHostKeyPolicy:
+    """Return what is done with an unknown key: it is written into `file`, as OpenSSH does with `accept-new`, or refused.
+
+    `called` is what the files call the host.
+    """
     import paramiko
 
     class UnknownKey(paramiko.MissingHostKeyPolicy):
         def missing_host_key(self, client: Any, hostname: str, key: Any) -> None:
             if known.is_revoked(key):
                 raise host_key_revoked(host)
-            if (damaged := known.damaged(hostname)) is not None:
+            if (damaged := known.damaged(called)) is not None:
                 raise host_key_unreadable(host, damaged.place, whole=not damaged.text)
             if file is None:
-                raise paramiko.SSHException(f"{hostname} not found in known_hosts")
+                raise paramiko.SSHException(f"{called} not found in known_hosts")
             try:
-                add(file, hostname, key)
+                add(file, called, key)
             except OSError as error:
                 raise host_key_unwritten(host, str(file), error.strerror or str(error)) from error
 

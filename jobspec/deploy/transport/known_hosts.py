@@ -44,7 +44,7 @@ class DamagedLine:
 
     def may_name(self, host: str) -> bool:
         """Say whether it may be the line of a host, as far as that can be told: two lines may have become one."""
-        if not self.text or re.search(rf"{re.escape(host)}(?![\w.-])", self.text):
+        if not self.text or re.search(rf"{re.escape(host)}(?![\w.-])", self.text, re.IGNORECASE):
             return True
         return any(_is(name, host) for name in _HASHED_NAME.findall(self.text))
 
@@ -85,7 +85,7 @@ def add(path: Path, host: str, key: paramiko.PKey) -> None:
         end = file.seek(0, os.SEEK_END)
         file.seek(max(0, end - 1))
         glue = b"" if file.read(1) in (b"", b"\n") else b"\n"
-        file.write(glue + f"{host} {key.get_name()} {key.get_base64()}\n".encode())
+        file.write(glue + f"{host.lower()} {key.get_name()} {key.get_base64()}\n".encode())
 
 
 def _lines_of(path: Path) -> Sequence[KnownKey | DamagedLine]:
@@ -145,8 +145,9 @@ def _parsed(text: str) -> KnownKey | None:
 
 
 def _is(name: str, host: str) -> bool:
-    """Say whether a name in a file is that of a host. Raises ValueError for a name that is damaged."""
+    """Say whether a name in a file is that of a host, in small letters or not. Raises ValueError for a name that is damaged."""
+    host = host.lower()  # which is what OpenSSH hashes
     if not name.startswith(HASHED):
-        return name == host
+        return name.lower() == host
     salt, mac = (base64.b64decode(part, validate=True) for part in name.removeprefix(HASHED).split("|"))
     return hmac.compare_digest(hmac.digest(salt, host.encode(), "sha1"), mac)

@@ -11,6 +11,7 @@ from jobctl.jobspec.deploy.transport.descriptors import RAISE_LIMIT
 from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.spec.hosts import Host
 
+NO_MORE_FILES = errno.EMFILE, errno.ENFILE
 QUOTED = 200  # characters of what a login prints, at most
 
 
@@ -41,6 +42,7 @@ FILES = Problem(
     "this machine lets jobctl open no more files, which connections are too: {reason}",
     RAISE_LIMIT,
 )
+MUTE = Problem("unreachable", "it accepts connections, and then says nothing", "is it overloaded? {try_it}")
 LOST = Problem("lost", "{reason}", "{try_it}")
 ENDED = Problem("lost", "the connection was lost while it was to {what}", "{try_it}")
 
@@ -89,7 +91,7 @@ _BY_TEXT = (
     ),
     (
         re.compile("negotiating session|existing session|banner|(?i:timed out|timeout)"),
-        Problem("unreachable", "it accepts connections, and then says nothing", "is it overloaded? {try_it}"),
+        MUTE,
     ),
     (
         re.compile("No authentication methods available|not a valid"),
@@ -127,6 +129,8 @@ def _problem_of(error: Exception) -> Problem | None:
     classes = [f"{kind.__module__}.{kind.__qualname__}" for kind in type(error).__mro__]
     if f"{_PARAMIKO}NoValidConnectionsError" in classes:
         return REFUSED if _refused(error) else NO_ROUTE
+    if f"{_PARAMIKO}AuthenticationException" in classes and "timeout" in str(error):
+        return MUTE
     known = next((_BY_CLASS[name] for name in classes if name in _BY_CLASS), None)
     if known is not None:
         return known
@@ -134,7 +138,7 @@ def _problem_of(error: Exception) -> Problem | None:
         return next(problem for pattern, problem in _BY_TEXT if pattern.search(str(error)))
     if not isinstance(error, OSError):
         return None
-    if error.errno in (errno.EMFILE, errno.ENFILE):
+    if error.errno in NO_MORE_FILES:
         return FILES
     if error.filename:
         return UNREADABLE
@@ -169,6 +173,13 @@ def login_hangs(host: str, seconds: float, said: bytes) -> HostError:
         f"its login has run no command within {seconds:g} s{printed(said)}",
         "look at what its `.bashrc` does: it may wait for somebody, for a network file system, or start another shell",
     )
+
+
+def bad_config(host: str, error: Exception) -> HostError:
+    """Return the error for a host of which an SSH configuration that cannot be read may say something."""
+    why = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error)
+    hint = f"correct it; `ssh -G {shlex.quote(host)}` says what ssh reads"
+    return HostError(host, "bad-ssh-config", f"the SSH configuration cannot be read: {why}", hint)
 
 
 def host_key_unreadable(host: str, place: str, *, whole: bool = False) -> HostError:

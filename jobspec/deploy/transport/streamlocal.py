@@ -6,6 +6,7 @@ import contextlib
 import functools
 import socket
 import threading
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -14,16 +15,24 @@ if TYPE_CHECKING:
 STREAMLOCAL = "direct-streamlocal@openssh.com"
 
 
-def wire(sock: Any, **options: Any) -> paramiko.Transport:
+def wire(sock: Any, known: Collection[str] = (), **options: Any) -> paramiko.Transport:
     """Return Paramiko's side of a connection, with `open_socket`, that sends what it has at once, as OpenSSH's does.
 
     Otherwise each session begins 40 ms later: the kernel keeps a small packet back until the last one is acknowledged, and
-    that of the host is in no hurry to do so.
+    that of the host is in no hurry to do so. The host is asked for a key of a kind that is `known`, if it has one: any other would look like a
+    changed key.
     """
     with contextlib.suppress(OSError, AttributeError):  # a jump host's channel, a ProxyCommand
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     made: paramiko.Transport = _transport()(sock, **options)
+    offers = made.get_security_options()
+    offers.key_types = sorted(offers.key_types, key=lambda one: _kind(one) not in known)
     return made
+
+
+def _kind(algorithm: str) -> str:
+    """Return the kind of the keys that an algorithm signs with."""
+    return "ssh-rsa" if algorithm.startswith("rsa-sha2-") else algorithm
 
 
 @functools.cache

@@ -1,0 +1,38 @@
+"""A connection from here to a host's sshd, at the first of its addresses that takes one, as OpenSSH makes it.
+
+Paramiko knows no `AddressFamily`, and tries no other address once one says nothing, as where IPv6 leads nowhere.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+from typing import Any
+
+_FAMILIES = {"inet": socket.AF_INET, "inet6": socket.AF_INET6}
+_ANSWERS = errno.ECONNREFUSED, errno.EHOSTUNREACH, errno.ENETUNREACH
+
+
+def dial(host: str, port: int, family: str, seconds: float) -> socket.socket:
+    """Return a connection, to an address of the `family` that `AddressFamily` names; each gets so many seconds.
+
+    Raises OSError, or Paramiko's NoValidConnectionsError where each address has an answer that is a refusal.
+    """
+    from paramiko.ssh_exception import NoValidConnectionsError
+
+    failed: dict[Any, OSError] = {}
+    wanted = _FAMILIES.get(family.lower(), socket.AF_UNSPEC)
+    for kind, _, _, _, address in socket.getaddrinfo(host, port, wanted, socket.SOCK_STREAM):
+        made = socket.socket(kind, socket.SOCK_STREAM)
+        made.settimeout(seconds)
+        try:
+            made.connect(address)
+        except OSError as error:
+            made.close()
+            failed[address] = error
+        else:
+            return made
+    for problem in failed.values():
+        if problem.errno not in _ANSWERS:
+            raise problem
+    raise NoValidConnectionsError(failed)

@@ -1,0 +1,65 @@
+"""A jump host lets all hosts behind it be reached, however many these are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from jobctl.jobspec.deploy.model.inventory import SshOptions
+from jobctl.jobspec.deploy.transport import connecting
+from jobctl.jobspec.deploy.transport.login_turns import AT_ONCE, turn
+from jobctl.jobspec.spec.hosts import Host
+
+
+def is_free(host: str, port: int = 22) -> bool:
+    with turn(host, port, 0.0) as taken:
+        return taken
+
+
+def test_no_more_logins_than_an_sshd_takes_are_made_at_once() -> None:
+    assert AT_ONCE < 10  # sshd's MaxStartups
+    with ExitStack() as logins:
+        assert all(logins.enter_context(turn("bastion", 22, 0.0)) for _ in range(AT_ONCE))
+        assert (is_free("bastion"), is_free("bastion", 2222), is_free("other")) == (False, True, True)
+    assert is_free("bastion")
+
+
+def test_who_connects_through_a_jump_host_takes_a_turn_there_until_it_is_let_in() -> None:
+    seen: list[bool] = []
+    transport = SimpleNamespace(open_channel=lambda *to, timeout: seen.append(is_free("edge")))
+    jump = SimpleNamespace(host="edge", port=22, transport=transport, open=lambda: seen.append(is_free("edge")))
+    with ExitStack() as logins:
+        for _ in range(AT_ONCE - 1):
+            logins.enter_context(turn("edge", 22, 0.0))
+        connecting._through(SimpleNamespace(host="h1", port=22, gateway=jump, connect_timeout=10))
+    assert seen == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("command", "waits"),
+    [("ssh -W {}:22 edge", True), ("exec /usr/bin/ssh -q edge nc {} 22", True), ("nc -x proxy {} 22", False)],
+)
+def test_so_do_those_whose_proxy_command_logs_in_there(
+    monkeypatch: pytest.MonkeyPatch, command: str, waits: bool
+) -> None:
+    seen: list[bool] = []
+    sock = SimpleNamespace(settimeout=lambda seconds: None)
+
+    def connection(host: str, opens: Callable[[], None]) -> Any:
+        way = {"gateway": command.format(host), "connect_timeout": 0.0}
+        return SimpleNamespace(host=host, open=opens, transport=SimpleNamespace(sock=sock), **way)
+
+    def look() -> None:
+        with connecting._turn(connection("h99", list)) as taken:
+            seen.append(taken is not False)
+
+    monkeypatch.setattr(connecting, "_prepared", lambda host, options: connection(host.name, look))
+    with ExitStack() as logins:
+        for number in range(AT_ONCE - 1):
+            logins.enter_context(connecting._turn(connection(f"h{number}", list)))
+        connecting.connect(Host("h50"), SshOptions())
+    assert seen == [not waits]
