@@ -92,7 +92,7 @@ class _EnvFile:
             return value
         text = value.replace("\\$", "$$") if quote is not None else value
         try:
-            return interpolate(text, {**self.values, **self.environ}, lambda name, *_: self._unset(binding, line, name))
+            return interpolate(text, {**self.values, **self.environ}, lambda *_: self._unset(binding, line))
         except BadInterpolation as bad:
             span = self._span(line)
             if bad.code == "required-variable":
@@ -102,8 +102,8 @@ class _EnvFile:
                 self._tell(Diagnostic("warning", "bad-env-line", message, span, _LITERAL), binding)
             return value
 
-    def _unset(self, binding: Binding, line: int, name: str) -> None:
-        message = f"`{name}` is not set: it becomes empty"
+    def _unset(self, binding: Binding, line: int) -> None:
+        message = f"`{binding.key}` refers to a variable that is not set: it becomes empty"
         self._tell(Diagnostic("warning", "unset-variable", message, self._span(line), _LITERAL), binding)
 
     def _tell(self, diagnostic: Diagnostic, binding: Binding | None = None) -> None:

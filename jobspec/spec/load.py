@@ -26,7 +26,7 @@ class Loaded:
     """What became of a spec file: `spec` is None where there are errors.
 
     `draft` is for rules that are checked in spite of them (see draft.py). `directory` is the absolute folder of the
-    file, to which its relative paths refer: without links, so that a folder is the same one by all of its names.
+    file, to which its relative paths refer.
     """
 
     spec: Spec | None
@@ -60,7 +60,7 @@ def load_spec(path: Path, *, environ: Mapping[str, str], overrides: Sequence[str
 
 def load_text(path: Path, text: str | None, *, environ: Mapping[str, str], overrides: Sequence[str] = ()) -> Loaded:
     """Load a spec from `text` as if it were in `path` (None: from the file itself)."""
-    directory = Path(os.path.realpath(folder_of(path)))
+    directory = Path(os.path.abspath(folder_of(path)))
     file = str(path)
     given = text or ""
     try:

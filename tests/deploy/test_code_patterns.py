@@ -18,10 +18,11 @@ FILES = (
     "a.log",
     "train.py",
 )
+NEVER = (".env", "net/.env", "net/.ssh/id", "net/.git/config", "net/__pycache__/a.pyc")  # sent where `include` names it
 
 
 def sent(root: Path, *outputs: str, exclude: tuple[str, ...] = (), include: tuple[str, ...] = ()) -> set[str]:
-    for name in (*FILES, ".env"):
+    for name in (*FILES, *NEVER):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text("x")
     found = select(Code(str(root), "/workspace", exclude, include=include), "job", outputs, None)
@@ -31,6 +32,19 @@ def sent(root: Path, *outputs: str, exclude: tuple[str, ...] = (), include: tupl
 @pytest.mark.parametrize("outputs", ["models/", "models", "./models/"])
 def test_an_output_is_the_path_that_it_names_and_no_other(tmp_path: Path, outputs: str) -> None:
     assert set(FILES) - sent(tmp_path, outputs) == {"models/step-1.pt"}
+
+
+def test_what_looks_like_a_pattern_of_outputs_is_no_code_at_any_depth(tmp_path: Path) -> None:
+    """It keeps no output, which `validate` says; but what processes write there may be large."""
+    assert set(FILES) - sent(tmp_path, "*.pt", "*.log") == {"models/step-1.pt", "keep.log", "a.log"}
+
+
+def test_checkpoints_are_no_code_by_whatever_link_they_are_named(tmp_path: Path) -> None:
+    root, link = tmp_path / "code", tmp_path / "link"
+    link.symlink_to(root)
+    (root / "kept").mkdir(parents=True)
+    (root / "kept" / "step-1.pt").write_text("x")
+    assert select(Code(str(root), "/workspace", ()), "job", (), str(link / "kept")).files == ()
 
 
 @pytest.mark.parametrize(
@@ -45,7 +59,7 @@ def test_an_output_is_the_path_that_it_names_and_no_other(tmp_path: Path, output
     ],
 )
 def test_what_is_excluded(tmp_path: Path, exclude: tuple[str, ...], without: set[str]) -> None:
-    assert set(FILES) - sent(tmp_path, exclude=exclude) == without
+    assert {*FILES, *NEVER} - sent(tmp_path, exclude=exclude) == {*without, *NEVER}
 
 
 @pytest.mark.parametrize(

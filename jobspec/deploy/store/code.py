@@ -182,10 +182,16 @@ def select(code: Code, job: str, outputs: Sequence[str], checkpoint: str | None)
     """
     root = Path(code.source)
     own = [*written_for(job), *(_places_below(root, checkpoint) if checkpoint else ())]
-    excluded = [*at_any_depth([*NEVER, *code.exclude]), *outputs, *own, *ignored(root / IGNORE), f"!{IGNORE}"]
+    excluded = [*at_any_depth([*code.exclude, *NEVER]), *_outputs(outputs), *own, *ignored(root / IGNORE), f"!{IGNORE}"]
     included = at_any_depth(code.include)
     excluded += [f"!{pattern}" for pattern in included]
     return selected(root, Patterns(excluded), Patterns(included), dict(code.withheld))
+
+
+def _outputs(outputs: Sequence[str]) -> Iterator[str]:
+    """Yield what outputs mean, each a path; what looks like a pattern, which keeps no output, is no code at any depth."""
+    for path in outputs:
+        yield from at_any_depth([path]) if "*" in path or "?" in path else [path]
 
 
 def _places_below(root: Path, path: str) -> Iterator[str]:
@@ -260,7 +266,7 @@ class _Walk:
         named = self.withheld.get(f"{self.root}/{name}") or self.withheld.get(f"{self.real}/{name}")
         if named is not None:
             return named
-        if not _ANY_PRIVATE.match(name) or self.included.match(name) or self.excluded.takes_back_below(name):
+        if not _ANY_PRIVATE.match(name) or self.included.match(name) or self.included.may_match_below(name):
             return None
         return next(why for pattern, why in _PRIVATE_NAMES if pattern.match(name))
 

@@ -24,8 +24,15 @@ class Patterns:
 
     def takes_back_below(self, folder: str) -> bool:
         """Say whether a path below `folder`, which is matched, may be taken back."""
+        return self._is_asked_below(folder, back=True)
+
+    def may_match_below(self, folder: str) -> bool:
+        """Say whether a path below `folder` may be matched."""
+        return self._is_asked_below(folder, back=False)
+
+    def _is_asked_below(self, folder: str, *, back: bool) -> bool:
         at = _parts(folder)
-        return any(back and _may_be_below(parts, at) for back, parts in self._patterns)
+        return any(takes == back and _may_be_below(parts, at) for takes, parts in self._patterns)
 
     @cached_property
     def _groups(self) -> list[tuple[bool, re.Pattern[str]]]:

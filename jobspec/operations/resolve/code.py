@@ -22,20 +22,14 @@ def no_code(spec: Path, hosts: Path | None) -> Iterator[tuple[str, str]]:
     from jobctl.jobspec.deploy.store.jobdir import state_dir
     from jobctl.jobspec.spec.source import folder_of
 
-    yield str(_place(spec)), _SPEC
-    beside = Path(os.path.realpath(folder_of(spec)))
-    named = [*([_place(hosts)] if hosts else []), beside / "hosts.txt"]
-    for path in named:
-        yield str(path), _HOSTS
+    yield os.path.abspath(spec), _SPEC
+    beside = folder_of(spec).absolute()
+    for path in [*([hosts] if hosts else []), beside / "hosts.txt"]:
+        yield os.path.abspath(path), _HOSTS
     for path in beside.glob("hosts*.txt"):
-        if path not in named and _reads_as_hosts(path):
-            yield str(path), "it reads as a hosts file"
+        if path not in (beside / "hosts.txt", hosts and hosts.absolute()) and _reads_as_hosts(path):
+            yield os.path.abspath(path), "it reads as a hosts file"
     yield str(state_dir(os.environ)), _HISTORY
-
-
-def _place(path: Path) -> Path:
-    """Return a file by the path of its folder without links; it may be a link itself."""
-    return Path(os.path.realpath(path.parent), path.name)
 
 
 def _reads_as_hosts(path: Path) -> bool:

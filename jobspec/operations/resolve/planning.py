@@ -190,14 +190,7 @@ def context_of(compiled: Compiled) -> Context:
 
     spec, directory = compiled.spec, compiled.directory
     here = spec.script is not None and os.path.isfile(directory / spec.script)
-    return Context(compiled.target, _as_started(compiled), owner(), version(), here, built_image(compiled))
-
-
-def _as_started(compiled: Compiled) -> str:
-    """Return the spec's folder by the path that a job was started with: earlier versions had links in it."""
-    context = (job_of_name(compiled.spec.name).source() or {}).get("context") or {}
-    before, now = context.get("directory"), str(compiled.directory)
-    return before if isinstance(before, str) and before and os.path.realpath(before) == now else now
+    return Context(compiled.target, str(directory), owner(), version(), here, built_image(compiled))
 
 
 def deployer_of(directory: JobDir, target: str, reach: Inventory | None, plan: Plan | None = None) -> Deployer:
