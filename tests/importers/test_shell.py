@@ -61,27 +61,6 @@ def test_words(text: str, argv: tuple[str, ...]) -> None:
     assert argvs(text, hosts_txt="a\nb\n")[0] == argv
 
 
-@pytest.mark.parametrize(
-    ("text", "argv"),
-    [
-        ('f() { run "$@" $# ${3:-x} ${1+y} $4 ; }; f a "b c"', ("run", "a", "b c", "2", "x", "y")),
-        ('f() { local a=$1; shift; run $a "$@" ${@:2}; }; f a b c', ("run", "a", "b", "c", "c")),
-        ('f() { g x; run $1; }; g() { shift; }; f a', ("run", "a")),
-        ('f() { while x; do case $1 in -a) A=$2; shift 2;; -b) B=$2;; esac; done; run $A $B $1; }; f -a 1',
-         ("run", "${A}", "${B}", "$$1")),
-        ("f() { case $1 in -a) A=$2;; -b) B=$2;; esac; run $A $B $1; }; f -a 1", ("run", "${A:-$$2}", "${B:-$$2}", "-a")),
-        ('f() { if [ "$1" ]; then A=$1; fi; run $A $1; }; f 7', ("run", "${A:-7}", "7")),
-    ],
-)  # fmt: skip
-def test_arguments_of_functions(text: str, argv: tuple[str, ...]) -> None:
-    assert argvs(text)[-1] == argv
-
-
-def test_variables_before_a_function_are_its_own() -> None:
-    first, second = script("f() { run; }; export A=1 B=2; A=3 C=4 f; run").commands
-    assert (first.env, second.env) == ({"A": "3", "B": "2", "C": "4"}, {"A": "1", "B": "2"})
-
-
 def test_loops_and_functions() -> None:
     assert argvs("for i in 1 2; do run $i; done") == [("run", "1"), ("run", "2")]
     assert argvs("for ((i=3;i>0;i-=2)); do run $i; done") == [("run", "3"), ("run", "1")]

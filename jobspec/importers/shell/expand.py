@@ -25,7 +25,6 @@ MOST_ROUNDS = 4096
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=")
 _REFERENCE = re.compile(r"([A-Za-z_]\w*)(\[[^\][]+\])?(?:(:?[-=?+])(.*))?", re.DOTALL)
-_PLACE = re.compile(r"#[@*]?|([1-9]\d{0,2})(?:(:?[-+])(.*))?", re.DOTALL)
 # What is split at blanks; what nobody knows (a variable, a command's output, `${NAME%% *}`) stays one word.
 _PIECE = re.compile(r"(?:\$\$\((?:[^()]|\([^()]*\))*\)|\$?\$\{[^{}]*\}|[^ \t\n])+")
 _DEFAULT = re.compile(r"\$\{([A-Za-z_]\w*):?-([^{}$]*)\}")
@@ -51,7 +50,6 @@ class Expander:
         self.taken: set[str] = set()  # of these files, those that something in the script reads
         self.notes: list[str] = []
         self.folder, self.asked_here = folder, False
-        self.given: tuple[str, ...] | None = None  # `$1` and so on; None: whoever calls the script says
         self.line = 0
 
     def check(self, text: str) -> None:
@@ -124,8 +122,6 @@ class Expander:
         return words
 
     def _all(self, name: str) -> list[str]:
-        if name[0] in "@*" and self.given is not None:
-            return list(self.given[max(0, int(name[2:] or 1) - 1) :])
         if name[0] in "@*":
             self.dropped(f'"${{{name}}}"', "arguments of the script: add what you give it to `args`")
             return []
@@ -204,8 +200,6 @@ class Expander:
         return " ".join(map(str, range(first, last + (1 if step > 0 else -1), step)))
 
     def _variable(self, text: str, setting: str) -> str:
-        if self.given is not None and (argument := _PLACE.fullmatch(text)):
-            return self._given(argument)
         if re.fullmatch(r"[0-9?$!#-]|#[@*]", text):
             return "." if text == "0" else self._lost(f"${text}")[0]
         match = _REFERENCE.fullmatch(text)
@@ -225,17 +219,6 @@ class Expander:
             self.check(f"`{name}` is added to: what the image or the host has in it is not there")
             return ""
         return self._reference(name, operator, word)
-
-    def _given(self, place: re.Match[str]) -> str:
-        """Return what `$1`, `${1:-word}` and `$#` are for known arguments."""
-        given = self.given or ()
-        if place[1] is None:
-            return str(len(given))
-        number = int(place[1])
-        item = given[number - 1] if number <= len(given) else None
-        if item is None:
-            return self._word(place[3]) if place[2] in ("-", ":-") else ""
-        return self._chosen(item, place[2] or "", place[3])
 
     def _chosen(self, item: str, operator: str, word: str | None) -> str:
         """Return what `${NAME:-word}` and similar forms are for a variable with a known value."""

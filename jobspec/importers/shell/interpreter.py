@@ -77,20 +77,14 @@ class Script:
 
 
 def read_script(
-    text: str,
-    read: Read,
-    env: Mapping[str, str] | None = None,
-    folder: str = ".",
-    given: tuple[str, ...] | None = None,
+    text: str, read: Read, env: Mapping[str, str] | None = None, first: int = 1, folder: str = "."
 ) -> Script:
     """Return what the script `text` would start. Raises ImportProblem for what is no script.
 
-    `read` returns the text of a file that the script names, None if there is none. `env` is what the script is given,
-    and `given` are its arguments, None where nobody knows them.
+    `read` returns the text of a file that the script names, None if there is none. `env` is what the script is given.
     """
     reader = _Reader(read, dict(env or {}), folder)
-    reader.given = given
-    reader.run(parse(_without_prompts(text)))
+    reader.run(parse(_without_prompts(text), first))
     notes = tuple(dict.fromkeys(reader.notes))
     written = tuple(dict.fromkeys(reader.written))
     return Script(tuple(reader.commands), notes, reader.env(), reader.files, written, frozenset(reader.taken))
@@ -110,7 +104,7 @@ class _Reader(Expander):
         self.commands: list[Command] = []
         self.written: list[WrittenFile] = []
         self.maybe = ""
-        self.asks = self.shifted = False
+        self.asks = False
         self.depth = self.steps = 0
 
     def run(self, statements: tuple[Statement, ...]) -> None:
@@ -187,18 +181,13 @@ class _Reader(Expander):
             yield (re.match(r"\s*(\w+)\s*=", first) or ["", "_"])[1], "0"
 
     def _maybe(self, branch: Maybe) -> None:
-        """Go through each body; what it sets holds only where nothing did before, and only as a default.
-
-        Which argument is `$1` nobody knows in a loop or a `case`, nor behind what may have shifted them.
-        """
+        """Go through each body; what it sets holds only where nothing did before, and only as a default."""
         before, outer = dict(self.values), self.maybe
         folder = self.folder
         asks, self.asks = self.asks, True
         self.run(branch.asked)
         self.values, self.folder, self.asks = dict(before), folder, asks
-        given, shifted, self.shifted = self.given, self.shifted, False
         for body in branch.bodies:
-            self.given = given if branch.word == "if" else None
             self.values, self.folder = dict(before), folder
             self.maybe = outer or branch.word
             self.run(body)
@@ -206,7 +195,6 @@ class _Reader(Expander):
                 if before.get(name) != item:
                     self._perhaps(before, name, item, branch)
         self.values, self.maybe, self.folder = before, outer, folder
-        self.given, self.shifted = None if self.shifted else given, shifted or self.shifted
 
     def _perhaps(self, before: dict[str, str | list[str]], name: str, item: str | list[str], branch: Maybe) -> None:
         self.line = branch.line
@@ -246,24 +234,10 @@ class _Reader(Expander):
         if not argv:
             return
         if argv[0] in self.functions:
-            self._call(argv, prefix)
+            self.run(self.functions[argv[0]])
         elif not self._writes_file(argv, command.redirects):
             patterns = tuple(item for token, item in expanded if is_pattern(token, item, self.values))
             self._command(argv, prefix, command, patterns)
-
-    def _call(self, argv: tuple[str, ...], prefix: Mapping[str, str | list[str]]) -> None:
-        """Go through a function, with its arguments and the variables before its name."""
-        given, shifted = self.given, self.shifted
-        before, exported = dict(self.values), set(self.exported)
-        for name, item in prefix.items():
-            self.set(name, item, export=True)
-        self.given = argv[1:]
-        self.run(self.functions[argv[0]])
-        self.given, self.shifted = given, shifted
-        for name in prefix:
-            self._unset_one(name)
-            if name in before:
-                self.set(name, before[name], export=name in exported)
 
     def _command(
         self,
@@ -353,16 +327,8 @@ class _Reader(Expander):
 
     def _unset(self, words: list[Token]) -> None:
         for token in words:
-            self._unset_one(token.text)
-
-    def _unset_one(self, name: str) -> None:
-        self.values.pop(name, None)
-        self.exported.discard(name)
-
-    def _shift(self, words: list[Token]) -> None:
-        count = words[0].text if words else "1"
-        self.shifted = True
-        self.given = self.given[int(count) :] if self.given is not None and count.isdigit() else None
+            self.values.pop(token.text, None)
+            self.exported.discard(token.text)
 
     def _nothing(self, words: list[Token]) -> None:
         """Do nothing, as do commands that only tell, wait or end."""
@@ -386,11 +352,10 @@ _BUILTINS: dict[str, Callable[[_Reader, list[Token]], None]] = {
     "source": _Reader._source, ".": _Reader._source,
     "unset": _Reader._unset,
     "let": _Reader._let,
-    "shift": _Reader._shift,
     ":": _Reader._colon,
     "eval": _Reader._eval,
     **dict.fromkeys(
-        ("echo", "printf", "wait", "sleep", "trap", "true", "false", "exit", "return", "shopt", "date",
+        ("echo", "printf", "wait", "sleep", "trap", "true", "false", "exit", "return", "shift", "shopt", "date",
          "hostname", "pwd", "which", "type", "test", "[", "[[", "read", "break", "continue", "ls", "popd", "tee",
          "nvidia-smi", "npu-smi", "whoami", "uname", "alias", "jobs", "kill", "pkill", "killall"),
         _Reader._nothing,
