@@ -36,7 +36,6 @@ def argvs(text: str, **files: str) -> list[tuple[str, ...]]:
         ("A=(a 'b c' d); run ${A[@]} ${#A[@]} ${A[0]}", ("run", "a", "b c", "d", "3", "a")),
         ("run {0..2} {a,b}x", ("run", "0", "1", "2", "ax", "bx")),
         ("N=4; run $((N * 2)) $(( $N + 1 ))", ("run", "8", "5")),
-        ("N=4; ((N++)); ((M = N * 2)); let 'K = M + 1'; ((N < 2)); run $N $M $K", ("run", "5", "10", "11")),
         ("run $(seq 2) `seq 1 2 5` $(pwd) $PWD", ("run", "1", "2", "1", "3", "5", ".", ".")),
         ("X+=a; X+=b; run $X", ("run", "ab")),
         ("run > log 2>&1 < in &", ("run",)),

@@ -17,12 +17,11 @@ from jobctl.jobspec.importers.notes import not_carried_over
 from jobctl.jobspec.importers.shell import arithmetic
 from jobctl.jobspec.importers.shell.expand import MOST_ROUNDS, Expander, Read, assignment, is_pattern, settled_or_empty
 from jobctl.jobspec.importers.shell.lexer import Token
-from jobctl.jobspec.importers.shell.syntax import For, Function, Group, Maybe, Redirect, Simple, Statement, Sum, parse
+from jobctl.jobspec.importers.shell.syntax import For, Function, Group, Maybe, Redirect, Simple, Statement, parse
 from jobctl.jobspec.records import dataclass
 
 MOST_COMMANDS = 4096
 MOST_STEPS = 100_000
-_SETS = re.compile(r"\+\+|--|(?<![<>=!])=(?!=)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,21 +127,8 @@ class _Reader(Expander):
             self._maybe(statement)
         elif isinstance(statement, Function):
             self.functions[statement.name] = statement.body
-        elif isinstance(statement, Sum):
-            self.line = statement.line
-            self._calculate(statement.text)
         else:
             self._group(statement)
-
-    def _calculate(self, text: str) -> None:
-        """Set what a sum sets: `i++`, `N = 2 * M`."""
-        try:
-            name, number = arithmetic.assigned(self.counted(text), self.numbers())
-        except ValueError:
-            if _SETS.search(text):
-                self.check(f"`(({text}))` sets what is not known here: put its value in")
-        else:
-            self.values[name] = str(number)
 
     # Compound statements.
 
@@ -321,10 +307,6 @@ class _Reader(Expander):
             self.line = line
             self.dropped(f"source {name}", f"line {problem.line or 1} of it: {problem.message}")
 
-    def _let(self, words: list[Token]) -> None:
-        for token in words:
-            self._calculate("".join(part.text for part in token.parts))
-
     def _unset(self, words: list[Token]) -> None:
         for token in words:
             self.values.pop(token.text, None)
@@ -351,7 +333,6 @@ _BUILTINS: dict[str, Callable[[_Reader, list[Token]], None]] = {
     "cd": _Reader._cd, "pushd": _Reader._cd,
     "source": _Reader._source, ".": _Reader._source,
     "unset": _Reader._unset,
-    "let": _Reader._let,
     ":": _Reader._colon,
     "eval": _Reader._eval,
     **dict.fromkeys(

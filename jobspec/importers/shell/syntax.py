@@ -72,15 +72,7 @@ class Group:
     own: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Sum:
-    """`((i++))`."""
-
-    text: str
-    line: int
-
-
-Statement: TypeAlias = Simple | For | Maybe | Function | Group | Sum
+Statement: TypeAlias = Simple | For | Maybe | Function | Group
 
 _CLOSING = {"then", "do", "done", "fi", "else", "elif", "esac", "}"}
 _JOINS = {";", "&", "&&", "||", "|", "|&"}
@@ -135,8 +127,8 @@ class _Parser:
         elif token.text == "(" and token.kind == "operator":
             statement = self._parentheses()
         elif token.text == "((" and token.kind == "operator":
-            statement = Sum(self.tokens[self.at + 1].text, token.line)
             self.at += 2
+            statement = Group((), False)
         elif self._names_function():
             name = token.text
             self.at += 3
