@@ -31,7 +31,7 @@ def unwrap(command: Command, read: Read, images: Mapping[str, str] | None = None
     start = StartCommand(
         command.argv, env, command.line, command.source, command.maybe, command.folder, logged=command.logged
     )
-    start = replace(start, images=images or {}, patterns=command.patterns, asks=command.asks)
+    start = replace(start, images=images or {}, patterns=command.patterns)
     return tuple(_unwrap(start, read, 0))
 
 
@@ -89,7 +89,6 @@ def _inner(launch: StartCommand, text: str, read: Read, folder: str | None = Non
             folder=command.folder,
             logged=launch.logged or command.logged,
             patterns=command.patterns,
-            asks=launch.asks or command.asks,
             notes=(*launch.notes, *script.notes, *script.lost()),
         )
         for command in script.commands

@@ -145,7 +145,6 @@ def _refuse_other_files(text: str, *, yaml: bool) -> None:
 
 def _job(launches: Sequence[StartCommand], env: Mapping[str, str], context: ImportContext) -> Found:
     """Return the job of the launches; what else runs is noted. `env` is what a script leaves behind."""
-    launches = [launch for launch in launches if not launch.asks or _starts(launch)]
     starting = [launch for launch in launches if launcher(launch.argv)]
     if starting:
         job = _together([(launch, _started(launch, context)) for launch in starting])
@@ -160,13 +159,6 @@ def _job(launches: Sequence[StartCommand], env: Mapping[str, str], context: Impo
     else:
         raise _no_launcher(launches)
     return _with_rest(job, [launch for launch in launches if launch not in starting])
-
-
-def _starts(launch: StartCommand) -> bool:
-    """Say whether a condition is more than a look at something."""
-    told = python(launch.argv)
-    runs = told is not None and told.kind != "code"
-    return runs or launcher(launch.argv) is not None or _installs(launch)
 
 
 # Launchers.

@@ -30,7 +30,6 @@ class StartCommand:
     per_node: int | None = None
     logged: bool = False
     patterns: tuple[str, ...] = ()  # words of which its shell makes others
-    asks: bool = False  # as a condition, which may only look at something
     notes: tuple[str, ...] = ()
     images: Mapping[str, str] = field(
         default_factory=dict

@@ -29,7 +29,6 @@ class Command:
     """A command that a script would start, in words (escaping.py); `env` is what it is given, `maybe` on what it depends.
 
     `folder` is where it is started, relative to where the script is; `patterns` are the words of which its shell makes others.
-    `asks`: it is a condition, as in `until torchrun …`, and may only look at something.
     """
 
     argv: tuple[str, ...]
@@ -40,7 +39,6 @@ class Command:
     folder: str = "."
     logged: bool = False
     patterns: tuple[str, ...] = ()
-    asks: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +101,6 @@ class _Reader(Expander):
         self.commands: list[Command] = []
         self.written: list[WrittenFile] = []
         self.maybe = ""
-        self.asks = False
         self.depth = self.steps = 0
 
     def run(self, statements: tuple[Statement, ...]) -> None:
@@ -170,9 +167,6 @@ class _Reader(Expander):
         """Go through each body; what it sets holds only where nothing did before, and only as a default."""
         before, outer = dict(self.values), self.maybe
         folder = self.folder
-        asks, self.asks = self.asks, True
-        self.run(branch.asked)
-        self.values, self.folder, self.asks = dict(before), folder, asks
         for body in branch.bodies:
             self.values, self.folder = dict(before), folder
             self.maybe = outer or branch.word
@@ -235,7 +229,7 @@ class _Reader(Expander):
         env = {**self.env(), **{name: item for name, item in prefix.items() if isinstance(item, str)}}
         logged = any(redirect.operator in (">", ">>", "&>", "&>>", ">|") for redirect in command.redirects)
         source, line = command.source, command.line
-        self.commands.append(Command(argv, env, line, source, self.maybe, self.folder, logged, patterns, self.asks))
+        self.commands.append(Command(argv, env, line, source, self.maybe, self.folder, logged, patterns))
         if len(self.commands) > MOST_COMMANDS:
             raise ImportProblem(f"more than {MOST_COMMANDS} commands", None, command.line)
 

@@ -45,15 +45,11 @@ class For:
 
 @dataclass(frozen=True, slots=True)
 class Maybe:
-    """What runs on a condition, or more than once: bodies of `if`, `case`, `while` and `until`; `word` says which.
-
-    `asked` are the conditions themselves: a command there runs, too.
-    """
+    """What runs on a condition, or more than once: bodies of `if`, `case`, `while` and `until`; `word` says which."""
 
     word: str
     bodies: tuple[tuple[Statement, ...], ...]
     line: int
-    asked: tuple[Statement, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,25 +196,25 @@ class _Parser:
     def _if(self, token: Token) -> Statement:
         bodies = []
         self.at += 1
-        asked = self.body(("then",))
+        self.body(("then",))
         self._expect("then")
         while True:
             bodies.append(self.body(("elif", "else", "fi")))
             word = self.here.plain if self.here else ""
             self._expect(word or "fi")
             if word == "fi":
-                return Maybe("if", tuple(bodies), token.line, asked)
+                return Maybe("if", tuple(bodies), token.line)
             if word == "elif":
-                asked += self.body(("then",))
+                self.body(("then",))
                 self._expect("then")
 
     def _while(self, token: Token) -> Statement:
         self.at += 1
-        asked = self.body(("do",))
+        self.body(("do",))
         self._expect("do")
         body = self.body(("done",))
         self._expect("done")
-        return Maybe(token.plain, (body,), token.line, asked)
+        return Maybe(token.plain, (body,), token.line)
 
     def _case(self, token: Token) -> Statement:
         self.at += 1
