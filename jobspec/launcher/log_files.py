@@ -87,7 +87,7 @@ class LogFile:
         if self.forwarder is not None:
             self.forwarder.write(data)
         try:
-            if data and abs(now - self.last) >= self.RESOLUTION:  # the clock may be set back
+            if data and now - self.last >= self.RESOLUTION:
                 os.write(self.index, struct.pack("<Qd", self.offset, now))
                 self.last = now
             while data:

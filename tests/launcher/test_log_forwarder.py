@@ -1,8 +1,7 @@
-"""The logs of processes: their indexes, and what a pod's own log repeats of them."""
+"""What a pod's own log repeats of its processes."""
 
 from __future__ import annotations
 
-import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from jobctl.jobspec.launcher import log_files
-from jobctl.jobspec.launcher.log_files import LogFile, LogForwarder
+from jobctl.jobspec.launcher.log_files import LogForwarder
 
 
 def forwarded(tmp_path: Path, *writes: bytes) -> list[bytes]:
@@ -108,15 +107,3 @@ def test_the_end_of_a_process_is_seen_although_another_one_prints_all_the_time(e
     """As one may that cannot go on without the process that has started it, and says so again and again."""
     done = subprocess.run([sys.executable, "-c", ENDLESS, *ended], capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("3\n", "")
-
-
-def test_what_is_printed_after_the_clock_was_set_back_has_its_own_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Else all had the last time from before, until the clock is there again."""
-    log = LogFile(str(tmp_path / "workerlog.0"))
-    for now in (9000.0, 9000.001, 1800.0):
-        monkeypatch.setattr(log_files.time, "time", lambda now=now: now)
-        log.write(b"line\n")
-    index = (tmp_path / "workerlog.0.idx").read_bytes()
-    assert [*struct.iter_unpack("<Qd", index)] == [(0, 9000.0), (10, 1800.0)]
