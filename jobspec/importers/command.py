@@ -195,7 +195,8 @@ def _ssh(launch: StartCommand, read: Read) -> Inside | None:
     else:
         inner = replace(launch, hosts=(*launch.hosts, host), remote=True)
     for name in sorted(_SSH_OWN & options.keys()):
-        inner = inner.noting(f"ssh {name} {options[name]}", "SSH is as your own configuration says, or `--ssh-config`")
+        said = re.split(r"[=\s]", options[name])[0] if name == "-o" else options[name]  # what follows may be a password
+        inner = inner.noting(f"ssh {name} {said}", "SSH is as your own configuration says, or `--ssh-config`")
     return _inner(replace(inner, env={}), shown(" ".join(words)), read)
 
 

@@ -307,6 +307,7 @@ class Launcher:
         if run is not None:
             run.end(grace, number, self.pause)
             run.look()
+            self.standby.heed(run)
             if over or not self.launch.rejoin_after:
                 run.tidy_up()  # else others may go on without this node, with what lies in the folder that all share
             fields = self.report.fields

@@ -231,6 +231,13 @@ class Standby:
             return None
         return "it takes about %d MB of memory, and %d MB are free" % (needs / (1 << 20), free / (1 << 20))
 
+    def heed(self, run: Trained) -> None:
+        """Have none any more if a rank of a generation that has ended could not go on from standby."""
+        with contextlib.suppress(OSError):
+            why = refused(run.folders.records)
+            if why is not None and self.off is None:
+                self.give_up(why)
+
     def give_up(self, why: str) -> None:
         """Have none any more."""
         note("standby is off: %s" % why)

@@ -320,6 +320,10 @@ class Again:
         self.give_back(self.name)
         return self.module
 
+    def load_module(self, name: str) -> ModuleType:
+        """Import it, as callers of the old protocol of loaders do."""
+        return importlib.import_module(name)
+
     def exec_module(self, module: ModuleType) -> None:
         """Run nothing; what the import system has noted on it is undone."""
         module.__spec__ = self.spec

@@ -154,6 +154,16 @@ def test_a_script_that_went_on_cold_keeps_its_job_cold(stage: Stage, tmp_path: P
     assert stage.look() == StandbyState("off", "the script changes LEVEL")
 
 
+def test_a_rank_that_could_not_go_on_from_standby_is_remembered_as_its_generation_ends(
+    stage: Stage, tmp_path: Path
+) -> None:
+    """Records of the next generation are in another folder."""
+    stage.ready()
+    (tmp_path / "0.cold").write_text("the script changes LEVEL")
+    stage.standby.heed(stage.run)
+    assert (stage.standby.state(), stage.standby.parked) == (StandbyState("off", "the script changes LEVEL"), None)
+
+
 NEW, OLD = ("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes")
 
 

@@ -6,6 +6,9 @@ import json
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
+from concurrent import futures
+from concurrent.futures import Future
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +20,7 @@ from jobctl.jobspec.deploy.model.control import NOTHING
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.store.jobdir import JobDir
+from jobctl.jobspec.operations.inspect import listing
 from jobctl.jobspec.operations.inspect.listing import known_jobs
 from jobctl.jobspec.operations.inspect.metrics import MetricsSource
 from jobctl.jobspec.operations.targets import table
@@ -92,6 +96,37 @@ def test_metrics_look_at_jobs_side_by_side(jobs: Jobs, *, live: bool) -> None:
     observed = [line for line in source.text().splitlines() if line.startswith("jobctl_observed{")]
     source.close()
     assert observed == [f'jobctl_observed{{job="{name}"}} {int(name != "second")}' for name in NAMES]
+
+
+@pytest.mark.usefixtures("jobs")
+def test_a_list_that_is_interrupted_begins_no_more_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One look at a time: the second one goes on as the list is given up after the first, and the third one waits."""
+    seen, goes_on, given_up = list[str](), threading.Event(), threading.Event()
+
+    def observe(name: str) -> Observed:
+        if "first" in seen:
+            goes_on.set()
+            assert given_up.wait(PROMPT)
+        seen.append(name)
+        return SEEN
+
+    def wait(looks: Sequence[Future[object]]) -> None:
+        given_up.set()
+        futures.wait(looks)
+
+    monkeypatch.setattr(listing, "AT_ONCE", 1)
+    monkeypatch.setattr(listing, "wait", wait)
+    monkeypatch.setattr(
+        table,
+        "known_handle",
+        lambda directory: SimpleNamespace(observe=lambda: observe(directory.name), close=lambda: None),
+    )
+    known = listing.KnownJobs()
+    found = known.look_at_all(known.directories())
+    next(found)
+    assert goes_on.wait(PROMPT)
+    found.close()
+    assert sorted(seen) in (["first", "second"], ["first", "third"])
 
 
 @pytest.mark.usefixtures("jobs")

@@ -187,7 +187,7 @@ def _place(name: str, host: str) -> PurePosixPath:
 def _write(archive: tarfile.TarFile, member: tarfile.TarInfo, into: Path, path: Path) -> None:
     """Write a file, never through a link or into another name of what was fetched before; half of it does not stay."""
     with told_of(path):
-        if not path.parent.resolve().is_relative_to(into.resolve()):
+        if not _real(path.parent).is_relative_to(_real(into)):
             raise tarfile.TarError(f"a link leads from {path.parent} out of {into}")
         for parent in [into / one for one in reversed(path.relative_to(into).parents[:-1])]:
             if parent.is_symlink():  # fetched before it was a folder on the host
@@ -199,6 +199,11 @@ def _write(archive: tarfile.TarFile, member: tarfile.TarInfo, into: Path, path: 
         except BaseException:
             path.unlink(missing_ok=True)
             raise
+
+
+def _real(path: Path) -> Path:
+    """Return a path without links; `Path.resolve` fails for a link that leads to itself."""
+    return Path(os.path.realpath(path))
 
 
 def _extract(archive: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> None:
@@ -224,8 +229,8 @@ def _link(member: tarfile.TarInfo, host: str, into: Path) -> bool:
     steps = [step for step in member.linkname.split("/") if step not in ("", ".")]
     up = len(list(takewhile(lambda step: step == "..", steps)))
     parts = path.relative_to(into).parts
-    top = into.joinpath(*parts[: 2 if parts[:1] == ("outputs",) else 1]).resolve()
-    parent = path.parent.resolve()
+    top = into.joinpath(*parts[: 2 if parts[:1] == ("outputs",) else 1])
+    top, parent = _real(top), _real(path.parent)
     if ".." in steps[up:] or not parent.is_relative_to(top) or up > len(parent.relative_to(top).parts):
         return False
     path.parent.mkdir(parents=True, exist_ok=True)

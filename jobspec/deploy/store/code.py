@@ -189,7 +189,7 @@ def select(code: Code, job: str, outputs: Sequence[str], checkpoint: str | None)
 
 
 def _outputs(outputs: Sequence[str]) -> Iterator[str]:
-    """Yield what outputs mean, each a path; what looks like a pattern, which keeps no output, is no code at any depth."""
+    """Yield what outputs leave out of the code: the path that each names; a pattern, which keeps no output, at any depth."""
     for path in outputs:
         yield from at_any_depth([path]) if "*" in path or "?" in path else [path]
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import os
+import re
 import socket
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     import paramiko
 
 _SOCKET = "SSH_AUTH_SOCK"
+_VARIABLE = re.compile(r"\$\w+|\$\{\w+\}")  # which holds the whole path
 
 
 def agent(said: str | None, files: Iterable[str] | None) -> paramiko.Agent:
@@ -49,9 +51,11 @@ def _place(said: str) -> str | None:
     """Return the socket that `IdentityAgent` means: a path, a variable that has it, or `none`."""
     if said == "none":
         return None
-    if said == _SOCKET or said.startswith("$"):
+    if said == _SOCKET or _VARIABLE.fullmatch(said):
         return os.environ.get(said.strip("${}")) or None
-    return os.path.expanduser(said.replace("%d", "~"))
+    tokens = {"%%": "%", "%d": os.path.expanduser("~"), "%i": str(os.getuid()), "%u": os.environ.get("USER", "")}
+    filled = re.sub(r"%[%diu]", lambda found: tokens[found[0]], os.path.expanduser(said))
+    return re.sub(r"\$\{(\w+)\}", lambda found: os.environ.get(found[1], ""), filled)
 
 
 def _public_keys(path: str) -> Collection[bytes]:

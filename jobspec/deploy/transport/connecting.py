@@ -206,20 +206,23 @@ def _through(connection: fabric.Connection) -> paramiko.Channel:
 def _choose_keys(connection: fabric.Connection) -> None:
     """Offer the keys that the configuration names, and those of the agent, as `ssh` does."""
     said, kwargs = connection.ssh_config, connection.connect_kwargs
+    only = said.get("identitiesonly", "no").lower() == "yes"
+    if only and not kwargs.get("key_filename"):
+        kwargs["key_filename"] = [] if "identityfile" in said else list(_DEFAULT_KEYS)
     named = [os.path.expanduser(path) for path in kwargs.get("key_filename", ())]
     files = [path for path in named if os.path.exists(path) or os.path.exists(f"{path}.pub")]  # ssh passes over others
     kwargs["key_filename"] = [path for path in files if os.path.exists(path) and not _is_public(path)]
-    only = files if files and said.get("identitiesonly", "no") == "yes" else None
     if only:
         kwargs.update(look_for_keys=False)
     if only or "identityagent" in said:
-        connection.client._agent = agent(said.get("identityagent"), only)
+        connection.client._agent = agent(said.get("identityagent"), files if only else None)
 
 
 def _is_public(path: str) -> bool:
     return path.endswith(".pub") and not path.endswith("-cert.pub")  # of which Paramiko finds the private key
 
 
+_DEFAULT_KEYS = tuple(f"~/.ssh/id_{kind}" for kind in ("rsa", "ecdsa", "ed25519"))
 _KNOWN_HOSTS, _OF_ALL = "~/.ssh/known_hosts", "/etc/ssh/ssh_known_hosts"
 _PORT = 22  # without which names in files of host keys have none
 

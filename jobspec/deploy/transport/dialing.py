@@ -10,7 +10,7 @@ import socket
 from typing import Any
 
 _FAMILIES = {"inet": socket.AF_INET, "inet6": socket.AF_INET6}
-_ANSWERS = errno.ECONNREFUSED, errno.EHOSTUNREACH, errno.ENETUNREACH
+_ANSWERS = errno.ECONNREFUSED, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EAFNOSUPPORT
 
 
 def dial(host: str, port: int, family: str, seconds: float) -> socket.socket:
@@ -23,7 +23,13 @@ def dial(host: str, port: int, family: str, seconds: float) -> socket.socket:
     failed: dict[Any, OSError] = {}
     wanted = _FAMILIES.get(family.lower(), socket.AF_UNSPEC)
     for kind, _, _, _, address in socket.getaddrinfo(host, port, wanted, socket.SOCK_STREAM):
-        made = socket.socket(kind, socket.SOCK_STREAM)
+        try:
+            made = socket.socket(kind, socket.SOCK_STREAM)
+        except OSError as error:
+            if error.errno != errno.EAFNOSUPPORT:  # as of a kernel without IPv6
+                raise
+            failed[address] = error
+            continue
         made.settimeout(seconds)
         try:
             made.connect(address)

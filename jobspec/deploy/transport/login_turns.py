@@ -6,25 +6,44 @@ All hosts behind it are connected to at once, each through a connection of its o
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 AT_ONCE = 8  # logins of this process at one jump host
-_slots: dict[tuple[str, int], threading.BoundedSemaphore] = {}
+
+
+class _Logins:
+    """Those at one jump host."""
+
+    def __init__(self) -> None:
+        self.slots, self.let_in = threading.BoundedSemaphore(AT_ONCE), 0.0  # when somebody was, last
+
+    def begin(self, seconds: float) -> bool:
+        """Wait for a turn until nobody was let in for so many seconds: a jump host may say nothing."""
+        asked = time.monotonic()
+        while (left := max(asked, self.let_in) + seconds - time.monotonic()) > 0:
+            if self.slots.acquire(timeout=left):
+                return True
+        return self.slots.acquire(blocking=False)
+
+
+_logins: dict[tuple[str, int], _Logins] = {}
 _lock = threading.Lock()
 
 
 @contextmanager
 def turn(host: str, port: int, seconds: float) -> Iterator[bool]:
-    """Log in at a jump host during the `with` block, which begins after so many seconds at the latest.
+    """Log in at a jump host during the `with` block, which begins when nobody was let in for so many seconds at the latest.
 
     Yield whether it is one's turn.
     """
     with _lock:
-        slots = _slots.setdefault((host, port), threading.BoundedSemaphore(AT_ONCE))
-    taken = slots.acquire(timeout=seconds)  # of one that says nothing, those who wait learn that soon, too
+        logins = _logins.setdefault((host, port), _Logins())
+    taken = logins.begin(seconds)
     try:
         yield taken
+        logins.let_in = time.monotonic()
     finally:
         if taken:
-            slots.release()
+            logins.slots.release()

@@ -24,6 +24,8 @@ USER, SYSTEM = "~/.ssh/config", "/etc/ssh/ssh_config"
 DEEPEST = 16  # files that include each other, as in OpenSSH
 _LINE = re.compile(r"(\w+)(?:\s*=\s*|\s+)(\S.*)")
 _COMMENT = re.compile(r"\s+#.*")
+_CONDITIONS = ("host", "originalhost", "user", "localuser", "exec")  # of `Match`, that Paramiko knows
+_NEVER = "originalhost !*"  # Paramiko takes a condition that it does not know for one that holds
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 
@@ -69,7 +71,7 @@ def _lines(path: Path, folder: Path, outer: str = "", depth: int = 0) -> Iterato
                 yield from _lines(name, folder, block, depth + 1)
             yield f"match {block or 'all'}"
         elif key in ("host", "match"):
-            block = " ".join(filter(None, (outer, _conditions(key, _words(value, path)))))
+            block = " ".join(filter(None, (_conditions(key, _words(value, path)), outer)))
             yield f"match {block or 'all'}" if outer or key == "match" else f"{key} {value}"
         else:
             yield f"{key} {value}"
@@ -92,11 +94,18 @@ def _named(patterns: Sequence[str], folder: Path) -> Iterator[Path]:
 
 def _conditions(key: str, words: Sequence[str]) -> str:
     """Return the conditions of a block as those of `Match`, nothing for a block that is for all hosts."""
-    if key == "host":
-        return f"originalhost {shlex.quote(','.join(words))}"
-    # Fedora has `Match final all` in its files, which Paramiko takes for a mistake.
-    passed_over = ("all",) if _knows_final() else ("all", "final")
-    return " ".join(shlex.quote(word) for word in words if word.lower() not in passed_over)
+    if key == "host":  # where a comma separates nothing, as it does in a condition
+        return f"originalhost {shlex.quote(','.join(word for word in words if ',' not in word) or '!*')}"
+    found, left = list[str](), iter(words)
+    for word in left:
+        sign, name = "!" if word.startswith("!") else "", word.removeprefix("!").lower()
+        if name in ("canonical", "final"):
+            # Fedora has `Match final all` in its files, which an earlier Paramiko takes for a mistake.
+            found += [f"{sign}{name}"] if name != "final" or _knows_final() else []
+        elif name != "all":
+            value = shlex.quote(next(left, ""))
+            found.append(f"{sign}{name} {value}" if name in _CONDITIONS else _NEVER)
+    return " ".join(found)
 
 
 @functools.cache

@@ -27,6 +27,7 @@ _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=")
 _REFERENCE = re.compile(r"([A-Za-z_]\w*)(\[[^\][]+\])?(?:(:?[-=?+])(.*))?", re.DOTALL)
 # What is split at blanks; what nobody knows (a variable, a command's output, `${NAME%% *}`) stays one word.
 _PIECE = re.compile(r"(?:\$\$\((?:[^()]|\([^()]*\))*\)|\$?\$\{[^{}]*\}|[^ \t\n])+")
+_QUOTES = re.compile(r"[\"'\\]")
 _DEFAULT = re.compile(r"\$\{([A-Za-z_]\w*):?-([^{}$]*)\}")
 _BRACES = re.compile(r"\{(-?\d{1,6})\.\.(-?\d{1,6})\}|\{([^{}\s]*,[^{}\s]*)\}")
 # All that mean the folder of the script, or the one that it is started in.
@@ -98,7 +99,7 @@ class Expander:
                 some = True
                 continue
             items = self._fields(part)
-            if len(token.parts) == 1 and not part.quoted:
+            if len(token.parts) == 1 and not part.quoted and not _QUOTES.search(part.text):
                 items = [word for item in items for word in self._split_default(item)]
             some = some or any(items)
             if items:
@@ -322,7 +323,7 @@ def _many(part: WordPart) -> bool:
 
 def _has_keys(item: str | list[str]) -> bool:
     """Say whether a list names the places of its items: `([a]=1 [b]=2)`, whose order nobody knows."""
-    return isinstance(item, list) and any(re.match(r"\[[^\]]*\]=", one) for one in item)
+    return isinstance(item, list) and re.match(r"\[[^\]]*\]=", item[0] if item else "") is not None
 
 
 def settled_or_empty(word: str) -> str:

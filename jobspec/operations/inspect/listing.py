@@ -74,6 +74,8 @@ class KnownJobs:
             for look in looks:
                 yield look.result()
         finally:
+            for left in looks:
+                left.cancel()
             wait(looks)  # each job is looked at once at a time
 
     def begin(self, look: Callable[[], T]) -> Future[T]:
