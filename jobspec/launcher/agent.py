@@ -66,8 +66,7 @@ class Launcher:
         session: Optional[LeaseSession] = None,
     ) -> None:
         self.deadline = deadline
-        self.dir, self.secrets = options.dir, options.secrets
-        self.launch = launch
+        self.dir, self.secrets, self.launch = options.dir, options.secrets, launch
         self.program = keep_compiled(self.dir) if launch.start else ""
         self.guard = os.getppid()
         # With etcd, another process keeps the lease and knows the generation.

@@ -122,13 +122,23 @@ def _of_openssh(public_key: bytes) -> str:
     return f"-----BEGIN OPENSSH PRIVATE KEY-----\n{packed[:70]}\n{packed[70:]}\n-----END OPENSSH PRIVATE KEY-----\n"
 
 
-@pytest.mark.parametrize("said", ["~/agent", "%d/agent", "$MY_AGENT", "${MY_AGENT}"])
+@pytest.mark.parametrize("said", ["~/agent", "%d/agent", "$MY_AGENT", "${MY_AGENT}", "${HOME}/agent"])
 def test_the_configuration_names_the_agent(
     server: Loopback, agent: Agent, monkeypatch: pytest.MonkeyPatch, said: str
 ) -> None:
     monkeypatch.setenv("MY_AGENT", str(agent.place))
     assert printed(server, f"IdentityAgent {said}") == b"one\n"
     assert agent.signed == [key.asbytes() for key in agent.keys][: len(agent.signed)]
+
+
+@pytest.mark.parametrize("named", ["IdentityFile none", ""])
+def test_where_only_named_keys_count_and_none_is_there_the_agent_signs_with_none(
+    server: Loopback, agent: Agent, monkeypatch: pytest.MonkeyPatch, named: str
+) -> None:
+    monkeypatch.setenv("SSH_AUTH_SOCK", str(agent.place))
+    with pytest.raises(HostError) as caught:
+        printed(server, named, "IdentitiesOnly yes")
+    assert (caught.value.code, agent.signed) == ("key-refused", [])
 
 
 @pytest.mark.parametrize("said", ["none", "~/gone", "$NO_SUCH_AGENT"])

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from jobctl.jobspec.deploy.model.inventory import SshOptions
-from jobctl.jobspec.deploy.transport import connecting
+from jobctl.jobspec.deploy.transport import connecting, login_turns
 from jobctl.jobspec.deploy.transport.login_turns import AT_ONCE, turn
 from jobctl.jobspec.spec.hosts import Host
 
@@ -26,6 +26,22 @@ def test_no_more_logins_than_an_sshd_takes_are_made_at_once() -> None:
         assert all(logins.enter_context(turn("bastion", 22, 0.0)) for _ in range(AT_ONCE))
         assert (is_free("bastion"), is_free("bastion", 2222), is_free("other")) == (False, True, True)
     assert is_free("bastion")
+
+
+def test_who_waits_does_so_as_long_as_others_are_let_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of sixty hosts, the last one has its turn after seven others; behind a jump host that says nothing nobody is let in."""
+    clock, waits, logins = [0.0], list[float](), login_turns._Logins()
+
+    def acquire(*, timeout: float = 0.0, blocking: bool = True) -> bool:
+        waits.append(timeout)
+        clock[0] += timeout
+        logins.let_in = 6.0
+        return len(waits) == 3
+
+    monkeypatch.setattr(login_turns, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(logins, "slots", SimpleNamespace(acquire=acquire))
+    assert logins.begin(10.0)
+    assert waits == [10.0, 6.0, 0.0]
 
 
 def test_who_connects_through_a_jump_host_takes_a_turn_there_until_it_is_let_in() -> None:

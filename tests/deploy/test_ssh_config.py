@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import socket
 import threading
 from collections.abc import Iterator
@@ -101,6 +102,34 @@ def test_blocks_of_a_file_that_a_block_includes_are_for_hosts_of_both(home: Path
     assert [found[name]["user"] for name in found] == ["gpus", "gpus", "all"]
     assert [found[name].get("compression") for name in found] == ["yes", "yes", None]
     assert "port" not in said(home, "gpu09")
+
+
+@pytest.mark.parametrize(
+    ("block", "holds"),
+    [
+        ("Match Host gpu01", True),
+        ("Match Host lab*", False),
+        ("Match !Host lab*", True),
+        ("Match host all", False),
+        ("Match tagged lab", False),
+        ("Match localnetwork 10.0.0.0/8 host gpu01", False),
+        ("Match ORIGINALHOST gpu*,lab final", True),
+        ("Host lab,gpu01", False),
+        ("Host lab gpu01", True),
+    ],
+)
+def test_a_block_is_for_the_hosts_that_openssh_takes_it_for(home: Path, block: str, holds: bool) -> None:
+    """A condition that nobody here knows never holds: the block may say that unknown keys are accepted."""
+    files = {"config": f"{block}\n  Include extra\n  Port 7\n", "extra": "User ann\n"}
+    assert (said(home, "gpu01", **files).get("port") == "7") is holds
+
+
+def test_the_command_of_a_condition_does_not_run_for_each_block(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file with many blocks may be included in one that has such a condition."""
+    monkeypatch.setattr("sys.stdin", io.StringIO())  # which Paramiko reads for the command
+    config = f'Match exec "echo >> {home}/ran"\n  Include extra\n'
+    said(home, "gpu01", config=config, extra="".join(f"Host lab{n}\n  Port {n}\n" for n in range(20)))
+    assert len((home / "ran").read_text().splitlines()) <= 6
 
 
 @pytest.mark.parametrize("known", [True, False])

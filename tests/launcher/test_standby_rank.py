@@ -288,9 +288,9 @@ for name in ("framework", "parts"):
     spec = importlib.util.find_spec(name)
     print(name, spec.name, spec.origin, spec.has_location, spec.cached, spec.parent, spec.submodule_search_locations)
     print(spec.loader.get_filename(name), spec.loader.is_package(name), name in sys.modules)
+loaded = importlib.util.find_spec("parts").loader.load_module("parts")
 import framework, parts
-assert importlib.util.find_spec("parts").loader.load_module("parts") is parts
-print(sys.times, framework.parts is parts, parts.__spec__.loader.__class__.__name__)
+print(loaded is parts, sys.times, framework.parts is parts, parts.__spec__.loader.__class__.__name__)
 """
     warm, code = place.run(place.park(script))
     assert code == 0
