@@ -20,6 +20,7 @@ from typing import Any
 
 from jobctl.jobspec.deploy.model.errors import DeployError
 from jobctl.jobspec.deploy.model.inventory import Inventory, load_inventory
+from jobctl.jobspec.deploy.model.untrusted import parse_object
 from jobctl.jobspec.deploy.store.files import read_json, write_atomic, write_json
 from jobctl.jobspec.deploy.store.lock import EXPIRED
 from jobctl.jobspec.plan.generation import Generation, Origin, Standing
@@ -206,11 +207,12 @@ class JobDir:
 
         So it does for a file that a power cut has emptied: the job may be up.
         """
-        found = read_json(self.root / "job.json")
-        if found is None:
-            if (self.root / "job.json").exists():
-                raise self._unreadable("it is no JSON object")
+        try:
+            found = parse_object((self.root / "job.json").read_bytes())
+        except (FileNotFoundError, NotADirectoryError):
             return None
+        if found is None:
+            raise self._unreadable("it is no JSON object")
         for key, kind in _ABOUT.items():
             if not isinstance(found.get(key), kind):
                 raise self._unreadable(f"`{key}` is {found.get(key)!r}")
