@@ -85,6 +85,8 @@ _KUBEFLOW = {
     "torch": ("PyTorchJob", "pytorchReplicaSpecs", "pytorch", "Master"),
     "paddle": ("PaddleJob", "paddleReplicaSpecs", "paddle", None),
 }
+# What the container that trains is called in any pod; without an operator it is `node`.
+CONTAINERS = frozenset({"node", *_CONTAINERS.values(), *(container for _, _, container, _ in _KUBEFLOW.values())})
 
 
 def _kubeflow(plan: Plan, metadata: Callable[[], Object]) -> Iterator[Object]:

@@ -1,6 +1,7 @@
 """Files of variables, `.env` beside the spec and those of `env_file`, read as Compose reads them.
 
-What they hold may be secret: no message quotes a value, as it may be kept in the log of a test server.
+What they hold may be secret: no message quotes a value, as it may be kept in the log of a test server. The text of
+`${NAME:?text}` is written for people, and shown.
 """
 
 from __future__ import annotations

@@ -344,7 +344,7 @@ NOT_SHOWN = [b"PW='x'\nhush hush\n", b"PW=$(hush)\n", b"PW=hush${hush\n", b"PW=$
 @pytest.mark.parametrize("name", [".env", "v.env"])
 @pytest.mark.parametrize("content", NOT_SHOWN)
 def test_no_value_of_a_file_of_variables_is_shown(jobctl: Any, name: str, content: bytes) -> None:
-    """Whoever reads the log of a test server would see it."""
+    """A person who reads the log of a test server would see it."""
     Path(name).write_bytes(content)
     Path("job.yaml").write_text(SPEC + ("env_file: v.env\n" if name == "v.env" else ""))
     ran = jobctl("validate")

@@ -1,13 +1,15 @@
-"""What the tests of deploying share: a real browser for those that need one, and data with a host to send it to."""
+"""What the tests of deploying share: a real browser, data with a host to send it to, and an sshd whose key is known."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.tools.browser import browse
+from tests.tools.loopback import Loopback, loopback
 
 from .sent_data import data_folder, host_of_data
 
@@ -24,3 +26,11 @@ def source(tmp_path: Path) -> Path:
 def host(tmp_path: Path) -> Any:
     """A host that gets data."""
     return host_of_data(tmp_path)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Loopback]:
+    """An sshd on this machine, whose key is known."""
+    with loopback(tmp_path) as made:
+        made.known_hosts.write_text(made.line())
+        yield made

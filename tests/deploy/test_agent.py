@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import paramiko
@@ -16,7 +16,7 @@ from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.inventory import SshOptions
 from jobctl.jobspec.deploy.transport.ssh import Ssh
 from jobctl.jobspec.spec.hosts import Host
-from tests.tools.loopback import Loopback, loopback
+from tests.tools.loopback import Loopback
 
 ASKED, TOLD, SIGN, SIGNED = 11, 12, 13, 14  # messages of the agent's protocol (draft-miller-ssh-agent)
 
@@ -60,13 +60,6 @@ class Agent:
         answer.add_byte(byte_chr(SIGNED))
         answer.add_string(key.sign_ssh_data(data).asbytes())
         return answer
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Loopback]:
-    with loopback(tmp_path) as made:
-        made.known_hosts.write_text(made.line())
-        yield made
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from jobctl.jobspec.deploy.targets.host_fleet import host_fleet
 from jobctl.jobspec.deploy.transport import descriptors
 from jobctl.jobspec.deploy.transport.ssh import Ssh
 from jobctl.jobspec.spec.hosts import Host
-from tests.tools.loopback import Loopback, loopback
+from tests.tools.loopback import Loopback
 from tests.tools.waiting import PROMPT
 
 SELECT = 1024  # descriptors that select(2) can watch
@@ -58,13 +58,6 @@ script_of(folder, 0).write_text("ulimit -Sn")
 spawn(folder, 0, folder / "log", os.environ).wait()
 print((folder / "log").read_text().strip())
 """
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Loopback]:
-    with loopback(tmp_path) as made:
-        made.known_hosts.write_text(made.line())
-        yield made
 
 
 @pytest.fixture

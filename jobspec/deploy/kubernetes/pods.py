@@ -11,6 +11,7 @@ from jobctl.jobspec.deploy.kubernetes.kinds import Object, labels_of
 from jobctl.jobspec.deploy.model.observed import State
 from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.render.marks import ROLE, label_of
+from jobctl.jobspec.render.operators import CONTAINERS
 
 # Where the number of a pod within its role stands: of indexed Jobs (also those of the trainer), and of kubeflow.
 _INDEX_LABELS = ("batch.kubernetes.io/job-completion-index", "training.kubeflow.org/replica-index")
@@ -21,8 +22,6 @@ _NUMBER_AT_END = re.compile(r"-(\d+)$")  # paddle-operator's pods: JOB-worker-0
 _ROLE_LABELS = (_REPLICA_LABEL, "paddle-res-type")
 _ROLES = {"worker": "trainer", "master": "trainer", "ps": "server"}
 _LAUNCHER = "/jobctl/launcher"  # where it is mounted, see render/kubernetes.py
-# What the container that trains is called (render/operators.py). A mesh may put its own before it (Linkerd, Istio).
-_TRAINS = ("node", "pytorch", "paddle")
 
 # Reasons why a container waits that mean that it will not start by itself, or has not before.
 _BROKEN = ("CrashLoopBackOff", "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "CreateContainerError")
@@ -117,9 +116,9 @@ def _variable(pod: Object, name: str) -> str:
 
 
 def _container(spec: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the container of a pod that trains."""
+    """Return the container of a pod that trains. A mesh may put its own before it (Linkerd, Istio)."""
     containers: list[dict[str, Any]] = spec.get("containers") or [{"name": ""}]
-    return next((one for one in containers if one["name"] in _TRAINS), containers[0])
+    return next((one for one in containers if one["name"] in CONTAINERS), containers[0])
 
 
 def _runs_launcher(spec: Mapping[str, Any]) -> bool:

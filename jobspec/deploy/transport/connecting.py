@@ -208,7 +208,7 @@ def _choose_keys(connection: fabric.Connection) -> None:
     said, kwargs = connection.ssh_config, connection.connect_kwargs
     only = said.get("identitiesonly", "no").lower() == "yes"
     if only and not kwargs.get("key_filename"):
-        kwargs["key_filename"] = [] if "identityfile" in said else list(_DEFAULT_KEYS)
+        kwargs["key_filename"] = list(_DEFAULT_KEYS)
     named = [os.path.expanduser(path) for path in kwargs.get("key_filename", ())]
     files = [path for path in named if os.path.exists(path) or os.path.exists(f"{path}.pub")]  # ssh passes over others
     kwargs["key_filename"] = [path for path in files if os.path.exists(path) and not _is_public(path)]

@@ -19,8 +19,8 @@ def wire(sock: Any, known: Collection[str] = (), **options: Any) -> paramiko.Tra
     """Return Paramiko's side of a connection, with `open_socket`, that sends what it has at once, as OpenSSH's does.
 
     Otherwise each session begins 40 ms later: the kernel keeps a small packet back until the last one is acknowledged, and
-    that of the host is in no hurry to do so. The host is asked for a key of a kind that is `known`, if it has one: any other would look like a
-    changed key.
+    that of the host is in no hurry to do so. The host is asked for a key of a kind that is `known`, if it has one: any
+    other would look like a changed key.
     """
     with contextlib.suppress(OSError, AttributeError):  # a jump host's channel, a ProxyCommand
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
