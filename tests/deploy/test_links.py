@@ -111,6 +111,23 @@ def test_slow_pairs_are_measured_again_apart_from_each_other() -> None:
     assert apart(doubtful(found)) == [[("a", "b")], [("a", "c"), ("d", "b")]]
 
 
+def test_a_link_that_was_disturbed_once_is_measured_again_for_it_would_hide_a_slow_one() -> None:
+    """A quarter less makes nobody a suspect. But hosts that differ so much may differ, and then none is too slow."""
+    metric, speeds = METRIC["link to other hosts"], {"a": 1e3, "b": 500.0, "c": 1e3, "d": 750.0}
+
+    def accused() -> list[str]:
+        judged = judge(metric, {(host, ""): speed for host, speed in speeds.items()}, {})
+        return [one.place[0] for one in judged if one.verdict == "error"]
+
+    assert accused() == []
+    disturbed = LinkTransfer(750.0, 0.0)
+    found = {("a", "c"): LinkSpeed(1e3, 0.0, 1e3), ("c", "d"): LinkSpeed(750.0, 0.0, 1e3)}
+    assert deciding(found, doubtful(found)) == [("c", "d")]
+    assert unsure({("c", "d"): [disturbed], ("d", "c"): [LinkTransfer(1e3, 0.0)]}, ("c", "d"), 1e3) == [("c", "d")]
+    speeds["d"] = 1e3
+    assert accused() == ["b"]
+
+
 def test_only_the_best_pair_of_a_suspect_is_measured_again() -> None:
     """Of the two slow pairs of `b` the one with a proven host counts; that `a` is slow with it says nothing any more."""
     fast, slow, slower = (LinkSpeed(speed, 0.0, 1e3) for speed in (1e3, 520.0, 500.0))

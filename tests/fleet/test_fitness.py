@@ -39,6 +39,15 @@ def checked(jobs: Jobs, bad: Mapping[str, Condition]) -> tuple[set[tuple[str, st
     return {(one["host"], one["check"], one["code"]) for one in findings if one["verdict"] == "error"}, findings
 
 
+def told(findings: list[dict[str, Any]]) -> str:
+    """Return what was measured, a line for each: pytest shortens a list of findings."""
+    return "".join(
+        f"\n{one['host']} {one['check']}: {one['value']:g} {one['unit']} of {one['median']}: {one['code'] or 'ok'}"
+        for one in findings
+        if one["value"] is not None
+    )
+
+
 def test_hosts_with_a_fault_are_named_and_no_other(four_hosts: Fleet, tmp_path: Path) -> None:
     """One may use four fifths of the cores, the link of one has half the speed, and one adds wrongly."""
     jobs = Jobs(tmp_path, four_hosts, SPEC.replace("nodes: 2", "nodes: 4"))
@@ -48,7 +57,7 @@ def test_hosts_with_a_fault_are_named_and_no_other(four_hosts: Fleet, tmp_path: 
         ("h2", "link", "slow-link"),
         ("h3", "compute", "slow-host"),
         ("h4", "collective", "wrong-result"),
-    }, findings
+    }, told(findings)
     (slow,) = (one for one in findings if one["code"] == "slow-host")
     assert 0.7 < slow["value"] / slow["median"] < 0.88, slow
     assert slow["unit"] == "Mround/s"
@@ -66,7 +75,7 @@ def test_a_link_that_loses_packets_and_a_slow_disk_are_named(four_hosts: Fleet, 
         problem = f"the disk of {jobs.checkpoints} cannot be bounded: {error}"
         (pytest.fail if os.environ.get("JOBCTL_FLEET") == "required" else pytest.skip)(problem)
     accused, findings = checked(jobs, bad)
-    assert accused == {("h3", "link", "slow-link"), ("h4", "storage", "slow-storage")}, findings
+    assert accused == {("h3", "link", "slow-link"), ("h4", "storage", "slow-storage")}, told(findings)
 
 
 def test_up_goes_on_with_a_spare_in_the_place_of_a_slow_host(four_hosts: Fleet, tmp_path: Path) -> None:

@@ -13,6 +13,8 @@ from typing import TypeAlias
 from jobctl.jobspec.records import dataclass
 
 LINK_TOLERANCE = 0.30  # below the fastest pair, from which on both hosts of a pair are suspects
+# Half of that deserves another look: a healthy link that was disturbed once makes links differ, and hides a slow one.
+DOUBT = LINK_TOLERANCE / 2
 LOSS = 0.004  # of segments that have to be sent again: a healthy network loses far less
 ROUNDS = 6  # of pairs, at most; each proves at least as many hosts again, but for those that are bad
 SURE, ALIKE = 3, 0.10  # measurements that differ by no more than this part of them: it is not chance
@@ -128,7 +130,7 @@ def slow_pairs(found: Measured) -> list[Pair]:
 def doubtful(found: Measured) -> list[Pair]:
     """Return pairs that deserve another look: slower than the fastest, or in one direction than in the other, or lossy."""
     fastest = max((one.faster for one in found.values()), default=0.0)
-    return [pair for pair, one in found.items() if one.speed < fastest * (1 - LINK_TOLERANCE) or one.lost > LOSS / 2]
+    return [pair for pair, one in found.items() if one.speed < fastest * (1 - DOUBT) or one.lost > LOSS / 2]
 
 
 def deciding(found: Measured, pairs: Sequence[Pair]) -> list[Pair]:
@@ -175,7 +177,7 @@ def _is_bad(way: Sequence[LinkTransfer], fastest: float) -> bool:
 def _may_be_bad(way: Sequence[LinkTransfer], fastest: float) -> bool:
     if not way:
         return True
-    return max(one.speed for one in way) < fastest * (1 - LINK_TOLERANCE) or median(one.lost for one in way) > LOSS / 2
+    return max(one.speed for one in way) < fastest * (1 - DOUBT) or median(one.lost for one in way) > LOSS / 2
 
 
 def apart(pairs: Sequence[Pair]) -> list[list[Pair]]:
