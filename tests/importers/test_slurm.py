@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from jobctl.jobspec.importers.draft import ImportProblem
+from jobctl.jobspec.importers.jobs import ImportContext, import_text
 from jobctl.jobspec.importers.slurm import recipes, sbatch_lines
 from jobctl.jobspec.importers.slurm.option_syntax import split
 from jobctl.jobspec.spec.durations import in_one_unit, parse_slurm
@@ -63,6 +65,38 @@ def test_nodes_are_those_of_the_tasks() -> None:
     assert (found.nodes, found.per_node, found.gres, found.devices) == (2, 8, "gpu:8", 8)
 
 
+@pytest.mark.parametrize(
+    ("written", "gres", "devices"),
+    [
+        ("--gpus-per-node=4 --gres=tmpfs:200g", "gpu:4,tmpfs:200g", 4),
+        ("--gres=nvme:1,gpu:a100:4 --gpus-per-node=4", "nvme:1,gpu:a100:4", 4),
+        ("--gres=gpu:1g.10gb:2(S:0,1),nvme:1", "gpu:1g.10gb:2(S:0,1),nvme:1", 2),
+        ("--gres=gpu:a100", "gpu:a100", 1),
+        ("--gres=tmpfs:200g", "tmpfs:200g", None),
+    ],
+)
+def test_devices_beside_other_resources(written: str, gres: str, devices: int | None) -> None:
+    """A job would wait for no GPU at all if the resources beside them took their place."""
+    found = sbatch_lines.read(f"#SBATCH {written}\n")
+    assert found is not None
+    assert (found.gres, found.devices) == (gres, devices)
+
+
+def test_a_heterogeneous_job_is_refused() -> None:
+    """The lines of its components would count for one another."""
+    with pytest.raises(ImportProblem, match="heterogeneous") as raised:
+        sbatch_lines.read("#!/bin/bash\n#SBATCH -N1 -p cpu --mem=16G\n#SBATCH hetjob\n#SBATCH -N2 -p gpu\n")
+    assert raised.value.line == 3
+
+
+@pytest.mark.parametrize("option", ["--export=NONE", "--gpu-bind=closest"])
+def test_what_has_no_place_is_said(option: str) -> None:
+    script = f"#!/bin/bash\n#SBATCH -N2 --gres=gpu:8 {option}\nsrun torchrun --nnodes=2 --nproc-per-node=8 train.py\n"
+    job = import_text(script, ImportContext("/work", "work", lambda name: None))
+    assert job.fields["slurm"] == {"exclusive": False}
+    assert [note for note in job.notes if option in note and note.startswith("not carried over")]
+
+
 def test_a_script_without_lines_is_not_one_of_slurm() -> None:
     assert sbatch_lines.read("#!/bin/bash\n##SBATCH -N 2\n# SBATCH -N 2\ntorchrun train.py\n") is None
 
@@ -72,3 +106,21 @@ def test_first_node_and_all_nodes() -> None:
     assert recipes.printed(all_nodes, 2) == f"{recipes.node(0)} {recipes.node(1)}"
     assert recipes.printed(f"{all_nodes} | head -n 1", 2) == recipes.node(0)
     assert recipes.printed("date +%s", 2) is None
+
+
+@pytest.mark.parametrize("count", ["wc -l", "wc -w", "grep -c ."])
+def test_nodes_that_are_counted(count: str) -> None:
+    assert recipes.printed(f'scontrol show hostnames "$SLURM_JOB_NODELIST" | {count}', 3) == "3"
+
+
+@pytest.mark.parametrize("joined", ["tr '\\n' ','", "tr '\\n' ',' | sed 's/,$//'", "paste -sd,"])
+def test_nodes_between_commas(joined: str) -> None:
+    said = recipes.printed(f"scontrol show hostnames $SLURM_JOB_NODELIST | {joined}", 2)
+    assert said == f"{recipes.node(0)},{recipes.node(1)}"
+
+
+def test_other_words_of_scontrol_are_no_nodes() -> None:
+    shown = "scontrol show job $SLURM_JOB_ID"
+    assert recipes.printed(f"{shown} | awk -F= '/Command=/{{print $2}}'", 2) is None
+    assert recipes.printed(f"{shown} | grep TimeLimit | cut -d= -f3", 2) is None
+    assert recipes.printed(f"{shown} | grep BatchHost | cut -d= -f2", 2) == recipes.node(0)

@@ -8,8 +8,12 @@ import re
 NODE = "slurm-allocated-node-"
 NODE_LIST = "SLURM_JOB_NODELIST"
 
-_NAMES = re.compile(r"\bscontrol\s+(show|getaddrs)\b")
-_ONE = re.compile(r"\bhead\b|\bsed\b|\bawk\b|\btail\b|\bcut\b|\bhostname\b|\bgetent\b")
+_NAMES = re.compile(r"\bscontrol\s+(show\s+host\w*|getaddrs)\b")
+_OF_NODE = re.compile(r"\bscontrol\b.*\b(BatchHost|Node(List|Addr|HostName))\b", re.DOTALL)
+_COUNT = re.compile(r"\|\s*(wc\s+(-[lw]|--lines|--words)|grep\s+-c)\b")
+_LISTED = re.compile(r"\|\s*(tr\s[^|]*,|paste\b)")
+_FIRST = re.compile(r"\bhead\b|\btail\b|\bhostname\b|\bgetent\b")
+_ONE = re.compile(rf"{_FIRST.pattern}|\bsed\b|\bawk\b|\bcut\b")
 _HOST = re.compile(rf"\bhostname\b|\bgetent\b.*{NODE}|\bnslookup\b|\bhost\b")
 _JOB = re.compile(r"\$\{?SLURM_JOB_?ID\b|\bSLURM_JOB_?ID\b")
 # What Slurm tells each task of a step, and jobctl keeps from processes: a step of its own has one task on each node.
@@ -31,7 +35,14 @@ def printed(command: str, nodes: int) -> str | None:
     A port made of the job's number is 0, which leaves the choice to jobctl.
     """
     if _NAMES.search(command):
-        return node(0) if _ONE.search(command) else " ".join(map(node, range(nodes)))
+        if _COUNT.search(command):
+            return str(nodes)
+        every = [node(number) for number in range(nodes)]
+        if _LISTED.search(command) and not _FIRST.search(command):
+            return ",".join(every)
+        return every[0] if _ONE.search(command) else " ".join(every)
+    if re.search(r"\bscontrol\b", command):
+        return node(0) if _OF_NODE.search(command) else None
     if _HOST.search(command):
         return node(0)
     if _JOB.search(command) and re.search(r"\bexpr\b|\btail\b|%|\bcut\b", command):

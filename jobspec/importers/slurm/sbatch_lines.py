@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from jobctl.jobspec.importers.draft import Draft, Found
+from jobctl.jobspec.importers.draft import Draft, Found, ImportProblem
 from jobctl.jobspec.importers.escaping import literal
 from jobctl.jobspec.importers.names import says_something
 from jobctl.jobspec.importers.notes import concealed
@@ -40,6 +40,7 @@ _DROPPED = {
     "--hold": "call `jobctl up` when the job may start",
     "--test-only": "`jobctl check --target slurm` does",
     "--wrap": "a script is imported",
+    "--gpu-bind": "each node has one task of Slurm's, which needs all devices; each process gets its own",
 }
 # Read where nodes, processes and devices are counted, and variables are set.
 _COUNTED = {"--job-name", "--nodes", "--ntasks", "--ntasks-per-node", "--ntasks-per-gpu", "--gpus-per-task", "--gpus",
@@ -79,9 +80,14 @@ class Batch:
 
     @property
     def gres(self) -> str | None:
-        """The devices of a node, as `--gres` names them."""
-        if gres := self.options.get("--gres"):
-            return gres.removeprefix("gres/")
+        """What each node has, as `--gres` names it: other options may count the GPUs that it does not name."""
+        said = self.options.get("--gres", "").removeprefix("gres/")
+        gpus = None if _device_in(said) else self._gpus
+        return ",".join(filter(None, (gpus, said))) or None
+
+    @property
+    def _gpus(self) -> str | None:
+        """The GPUs of a node by the options that count nothing else."""
         for told, divided, times in (
             (self.options.get("--gpus-per-node", ""), 1, 1),
             (self.options.get("--gpus", ""), self.nodes, 1),
@@ -96,8 +102,8 @@ class Batch:
     @property
     def devices(self) -> int | None:
         """How many devices a node has."""
-        match = re.fullmatch(r"(?:gpu|npu|dcu|xpu)(?::[A-Za-z][\w.-]*)?(?::(\d+))?(?:\(.*\))?", self.gres or "")
-        return int(match[1] or 1) if match else None
+        match = _device_in(self.gres)
+        return int(match[2] or 1) if match else None
 
     def variables(self) -> dict[str, str]:
         """Return what Slurm tells the script; the number of the job, and of a process, nobody knows yet."""
@@ -151,12 +157,18 @@ class Batch:
         return f"line {self.lines[name]}: {concealed(f'#SBATCH {name}={value}' if value else f'#SBATCH {name}')}"
 
 
+def _device_in(gres: str | None) -> re.Match[str] | None:
+    """Find the devices among generic resources: group 1 is their kind, group 2 their number."""
+    kind = r"(?:gres/)?(gpu|npu|dcu|xpu)(?::[^:,()]*[A-Za-z][^:,()]*)?(?::(\d+))?"
+    return re.search(rf"(?:^|,){kind}(?=[,(]|$)", gres or "")
+
+
 def _of_placeholders(note: str) -> bool:
     return re.match(r"check: \d+ hosts? are named", note) is not None
 
 
 def read(text: str) -> Batch | None:
-    """Return what the `#SBATCH` lines of a script say; None if it has none."""
+    """Return what the `#SBATCH` lines of a script say; None if it has none. Raises ImportProblem for more than one job."""
     options: dict[str, str] = {}
     lines: dict[str, int] = {}
     late: list[int] = []
@@ -168,6 +180,9 @@ def read(text: str) -> Batch | None:
             late.append(number)
         elif match:
             said, rest = split(_words(match[1]), batch=True)
+            if {"hetjob", "packjob"} & {*rest}:
+                hint = "leave the lines of one component in a copy of the script, and import that"
+                raise ImportProblem("a heterogeneous job has several allocations, and a job of jobctl one", hint, number)
             said += [(word, "") for word in rest]
             options.update(said)
             lines.update({name: number for name, _ in said})
@@ -232,6 +247,9 @@ def _further(batch: Batch, draft: Draft) -> Iterator[str]:
             if not is_known(name):
                 draft.check(f"{batch.where(name)}: sbatch of 22.05 to 24.11 has no such option")
             yield literal(f"{name}={value}" if value else name)
+    if batch.options.get("--export") in ("NONE", "NIL"):
+        why = "the job gets the environment of `jobctl up`; `slurm.options` takes `--export=NONE`"
+        draft.drop(batch.where("--export"), why)
     nodes = batch.options.get("--nodes", "")
     if nodes and not nodes.isdigit():
         draft.drop(batch.where("--nodes"), f'{batch.nodes} are taken; `nodes: "2:4"` makes a job elastic')
@@ -245,12 +263,13 @@ def _devices(batch: Batch, draft: Draft, slurm: dict[str, Any]) -> None:
             draft.fields["devices"] = devices = f"{devices}:{count}"
         else:
             draft.check("nothing says how many devices a node has: target slurm needs `devices: gpu:N`")
-    kind = (gres or "").partition(":")[0]
-    if isinstance(devices, str) and "devices" in draft.remarks and kind in ("gpu", "npu", "dcu", "xpu"):
+    match = _device_in(gres)
+    kind = match[1] if match else None
+    if isinstance(devices, str) and "devices" in draft.remarks and kind:
         draft.fields["devices"] = devices = ":".join((kind, *devices.split(":")[1:]))  # nothing else said which kind
     if isinstance(devices, Mapping) and count and devices["ids"] in ("0", f"0-{count - 1}"):
         draft.fields["devices"] = devices = f"{devices['kind']}:{count}"  # Slurm chooses which
-    if gres and str(devices).partition(":")[0] == gres.partition(":")[0]:
+    if kind and str(devices).partition(":")[0] == kind:
         draft.remarks.pop("devices", None)
     if gres and gres != devices:
         slurm["gres"] = literal(gres)
