@@ -122,6 +122,8 @@ def _place_inside(draft: Draft, launch: StartCommand) -> None:
         work = posixpath.join(work, launch.folder)
     script, code = draft.get("script"), draft.get("code")
     target = code["target"] if isinstance(code, dict) else "/workspace" if code else None
+    if work is None and launch.folder != ".":
+        _place_below(draft, launch.folder)
     if work is None or (target is not None and work.rstrip("/") == target.rstrip("/")):
         return
     if target is not None and work.startswith(f"{target.rstrip('/')}/") and isinstance(script, str):
@@ -132,6 +134,14 @@ def _place_inside(draft: Draft, launch: StartCommand) -> None:
         if isinstance(script, str) and not script.startswith("/") and known(work):
             draft.set("script", posixpath.join(work, script))
         draft.drop(f"working directory {work}", "the job runs in the folder of `code`, or the image's own")
+
+
+def _place_below(draft: Draft, folder: str) -> None:
+    """Say where the code is that a command changes to `folder` for, below the image's own folder, which nobody knows."""
+    script = draft.get("script")
+    if isinstance(script, str) and not script.startswith("/") and not folder.startswith("~"):
+        draft.set("script", posixpath.join(folder, script))
+    draft.check(f"the command runs in `{folder}`, the job in the folder of `code`, or the image's own")
 
 
 def finish(draft: Draft, seats: Seats, env: Mapping[str, str | None], launch: StartCommand, directory: str) -> Found:

@@ -228,12 +228,22 @@ def _most(nodes: object) -> int:
 
 
 def _processes(launches: Sequence[StartCommand], context: ImportContext) -> list[StartCommand]:
-    """Return the processes that are one job: the first that trains, those that run the same, and their servers."""
+    """Return the processes that are one job: those that train, and run the same, and their servers."""
     every = [one for one in launches if _is_process(one, context)]
-    first = next((one for one in every if not roles.serves(one)), every[0] if every else None)
-    if first is None:
+    if not every:
         return []
+    first = max([one for one in every if not roles.serves(one)] or every, key=_likelihood)
     return [one for one in every if one.argv == first.argv or (roles.serves(one) and _same_program(one, first))]
+
+
+# What scripts run in a container before they train: to fetch its image, or to see that it works.
+_TRIES = {"true", "nvidia-smi", "npu-smi", "rocm-smi", "hostname", "ls", "echo", "cat", "env", "sleep"}
+
+
+def _likelihood(one: StartCommand) -> tuple[bool, int]:
+    """Return what speaks for a process to be the one that trains; of equal ones it is the first."""
+    told = python(one.argv)
+    return (one.head not in _TRIES if told is None else told.kind != "code"), one.processes or 1
 
 
 def _same_program(one: StartCommand, other: StartCommand) -> bool:
@@ -321,9 +331,17 @@ def _with_rest(job: Found, rest: Iterable[StartCommand]) -> Found:
             notes.append(f"not carried over: {_line(launch)}`{_source(launch)}` ({why})")
     fields = {**job.fields, "setup": tuple(setup)} if setup else job.fields
     asked = sorted(set(references(fields)))
-    if asked:
+    later = [name for name in asked if _LATER.fullmatch(name)]
+    if later:
+        notes.append(f"check: {', '.join(later)}: {_PUT_IN}")
+    if asked := [name for name in asked if name not in later]:
         notes.append(f"check: {', '.join(asked)}: taken from the environment, or from `.env`, where jobctl is called")
     return replace(job, fields=fields, notes=tuple(dict.fromkeys((*job.notes, *notes))))
+
+
+# What Slurm sets in a job, or a shell for itself.
+_LATER = re.compile(r"SLURM_\w+|SLURMD_\w+|RANDOM|SECONDS|BASHPID")
+_PUT_IN = "known to a job of Slurm's, or to a shell, only: put a value in, or let the script find one"
 
 
 def references(value: object) -> Iterator[str]:

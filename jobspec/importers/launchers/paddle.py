@@ -117,7 +117,8 @@ def find(words: tuple[str, ...], env: dict[str, str], draft: Draft, line: int | 
     require_script(rest, "paddle.distributed.launch [OPTIONS] train.py", line)
     # Paddle's launcher lets a variable win over the option of the same meaning.
     parts = TABLE.apply(given, env, draft, env_wins=True)
-    kind = "script" if rest[0].endswith(".py") else "command"
+    name = settled_or_empty(rest[0])  # nothing: only the environment knows it
+    kind = "script" if name.endswith(".py") or not name else "command"
     runs(draft, kind, rest[0], tuple(rest[1:]))
     seats = read(parts, draft)
     old = sorted({one.written.split("=")[0].split()[0] for _, one in given} & set(_OLD))

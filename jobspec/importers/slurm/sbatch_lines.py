@@ -182,7 +182,9 @@ def read(text: str) -> Batch | None:
             said, rest = split(_words(match[1]), batch=True)
             if {"hetjob", "packjob"} & {*rest}:
                 hint = "leave the lines of one component in a copy of the script, and import that"
-                raise ImportProblem("a heterogeneous job has several allocations, and a job of jobctl one", hint, number)
+                raise ImportProblem(
+                    "a heterogeneous job has several allocations, and a job of jobctl one", hint, number
+                )
             said += [(word, "") for word in rest]
             options.update(said)
             lines.update({name: number for name, _ in said})
