@@ -49,6 +49,11 @@ def look_command(plan: Plan, argv: Sequence[str]) -> list[str]:
 def machine_options(plan: Plan) -> list[str]:
     """Return the options by which `srun` asks for one machine like those of the job."""
     named = [(name, value) for name, value in batch_options(plan) if name in _OF_MACHINE]
-    further = [option for option in options_of(plan).options if option.partition("=")[0] not in _OF_BATCH]
+    further = [option for option in options_of(plan).options if _name(option) not in _OF_BATCH]
     words = [name if value is None else f"{name}={value}" for name, value in named]
     return [*words, f"--comment={mark(options_of(plan).work)}", "--nodes=1", "--ntasks=1", *further]
+
+
+def _name(option: str) -> str:
+    """Return the name of an option. The value of a short one follows at once."""
+    return option.partition("=")[0] if option.startswith("--") else option[:2]

@@ -41,7 +41,7 @@ def test_slurm_is_asked_for_one_machine_like_those_of_the_job() -> None:
     plan = look("slurm-full")
     given = plan.slurm
     assert given is not None
-    plan = replace(plan, slurm=replace(given, options=("--licenses=a b", "-w", "--array=1-3", "--nice=100")))
+    plan = replace(plan, slurm=replace(given, options=("--licenses=a b", "-ws[1-4]", "--array=1-3", "--nice=100")))
     assert machine_options(plan) == [
         "--job-name=resnet", "--partition=gpu", "--account=vision", "--qos=high", "--constraint=a100&ib",
         "--reservation=tuesday", "--gres=gpu:a100:8", "--time=1-12:00:00", "--cpus-per-task=4", "--mem=102400M",
