@@ -15,6 +15,7 @@ from jobctl.jobspec.importers.env_list import read_list
 from jobctl.jobspec.importers.escaping import literal, needed, shown
 from jobctl.jobspec.importers.kubernetes import manifest
 from jobctl.jobspec.importers.launchers import deepspeed, msrun, paddle, torchrun
+from jobctl.jobspec.importers.launchers.options import NODES_TAKEN
 from jobctl.jobspec.importers.launchers.python import python
 from jobctl.jobspec.importers.names import is_secret, job_name, looks_secret
 from jobctl.jobspec.importers.notes import concealed, to_check
@@ -215,6 +216,9 @@ def _together(jobs: Sequence[tuple[StartCommand, Found]]) -> Found:
     named = tuple(hosts.values())
     most = _most(first.fields.get("nodes"))
     room = sum(host.nodes for host in named if host.takes_nodes)
+    if room > most and first.remarks.get("nodes") == NODES_TAKEN:
+        most = room  # a command for each host
+        first = replace(first, fields={**first.fields, "nodes": (most, most)})
     if room > most:
         notes.append(f"check: {room} hosts are named, and the command says {most} node{'s' if most > 1 else ''}")
     return replace(first, hosts=named, missing=max(0, most - room) if named else 0, notes=tuple(dict.fromkeys(notes)))
@@ -374,6 +378,9 @@ def _secret_values(launch: StartCommand) -> list[str]:
 
 def _no_launcher(launches: Sequence[StartCommand]) -> ImportProblem:
     first = next((one for one in launches if _trains([one])), launches[0])
+    if submits := next((one for one in launches if one.head == "sbatch"), None):
+        hint = "import the batch script that it submits: jobctl import run.sbatch"
+        return ImportProblem(f"`{_source(submits)}` submits a job, and starts none itself", hint, submits.line)
     if python(first.argv) is not None:
         command = _source(replace(first, source=""))
         return ImportProblem(

@@ -1,10 +1,11 @@
-"""Of commands that could all train, the one that does."""
+"""Of commands that could all train, the one that does; and on how many nodes if its own number is not known."""
 
 from __future__ import annotations
 
 import pytest
 
 from jobctl.jobspec.importers.jobs import ImportContext, import_text
+from jobctl.jobspec.importers.launchers.options import NODES_TAKEN
 
 FILES = {"prepare.py": "import torch\n", "train.py": "import torch\n"}
 CONTEXT = ImportContext("/work", "work", FILES.get)
@@ -25,3 +26,33 @@ BATCH = "#!/bin/bash\n#SBATCH --nodes=2 --ntasks-per-node=4 --gres=gpu:4\nexport
 def test_what_comes_before_is_not_the_job(script: str) -> None:
     job = import_text(script, CONTEXT)
     assert job.fields.get("script") == "train.py", job.fields
+
+
+NODES = "#!/bin/bash\n#SBATCH --nodes=4 --gres=gpu:4\n"
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        f"{NODES}deepspeed --hostfile=hosts.$SLURM_JOB_ID --launcher slurm train.py\n",
+        f"{NODES}srun torchrun --nnodes=$(wc -l < nodes.txt) --nproc-per-node=4 train.py\n",
+        f"{NODES}srun python -m paddle.distributed.launch --nnodes $N --gpus 0,1,2,3 train.py\n",
+        "for h in a b c d; do ssh $h torchrun --nnodes=$(cat n | wc -l) --nproc-per-node=4 train.py; done\n",
+        "for h in a b c d; do ssh $h python -m paddle.distributed.launch --nnodes $N --gpus 0 train.py; done\n",
+    ],
+)
+def test_nodes_by_what_else_names_them(script: str) -> None:
+    """A launcher that is told a number which nobody can read does not say one."""
+    job = import_text(script, CONTEXT)
+    assert job.fields["nodes"] == (4, 4)
+    assert not [note for note in job.notes if "and the command" in note]
+
+
+def test_nodes_that_nothing_names() -> None:
+    job = import_text("torchrun --nnodes=$N --nproc-per-node=4 train.py\n", CONTEXT)
+    assert (job.fields["nodes"], job.remarks["nodes"]) == ((1, 1), NODES_TAKEN)
+
+
+def test_nodes_of_a_host_file_for_one_machine() -> None:
+    job = import_text("deepspeed --hostfile=nowhere --include=localhost:0,1 train.py\n", CONTEXT)
+    assert (job.fields["nodes"], job.remarks.get("nodes")) == ((1, 1), None)

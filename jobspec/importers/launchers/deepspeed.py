@@ -10,7 +10,7 @@ from jobctl.jobspec.importers.command import hostfile
 from jobctl.jobspec.importers.common import runs
 from jobctl.jobspec.importers.devices import Seats
 from jobctl.jobspec.importers.draft import Draft, HostLine
-from jobctl.jobspec.importers.launchers.options import Parts, Table, option, require_script
+from jobctl.jobspec.importers.launchers.options import NODES_TAKEN, Parts, Table, option, require_script
 from jobctl.jobspec.importers.shell.expand import Read, settled_or_empty
 
 _SSH = "SSH is as your own configuration says"
@@ -106,11 +106,13 @@ def _numbers(text: str) -> tuple[int, ...] | None:
 
 def _seats(parts: Parts, draft: Draft, hosts: Iterable[HostLine]) -> Seats:
     known = list(hosts)
-    nodes = parts.get("nodes", values.positive) or max(len(known), 1)
+    local = [ids for name, ids in _places(parts.get("include", str) or "") if values.loopback(name)]
+    said = parts.get("nodes", values.positive) or len(known) or len(local)
+    nodes = said or 1
     least, most = parts.get("least", values.whole), parts.get("most", values.whole)
     elastic = least and most and least <= most
-    draft.set("nodes", (least, most) if elastic else (nodes, nodes))
-    local = [ids for name, ids in _places(parts.get("include", str) or "") if values.loopback(name)]
+    taken = not said and not elastic and ("nodes" in parts or "hostfile" in parts)
+    draft.set("nodes", (least, most) if elastic else (nodes, nodes), NODES_TAKEN if taken else None)
     counts = {len(host.devices) if host.devices else host.slots for host in known}
     count = parts.get("gpus", values.positive) or (next(iter(counts)) if len(counts) == 1 else None)
     if len(counts) > 1 and not parts.word("gpus"):

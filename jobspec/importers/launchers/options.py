@@ -9,6 +9,10 @@ from jobctl.jobspec.importers.draft import Draft, ImportProblem
 from jobctl.jobspec.records import dataclass
 
 
+# Beside `nodes` where the launcher is told how many, and nobody can read it: what else names the nodes counts then.
+NODES_TAKEN = "taken, as the command's own number is not known here"
+
+
 @dataclass(frozen=True, slots=True)
 class Option:
     """One option. It becomes the key `to` of the spec, or a `part` that the launcher's own code looks at, or is dropped.

@@ -11,7 +11,7 @@ from jobctl.jobspec.importers.common import runs
 from jobctl.jobspec.importers.devices import VISIBLE, Seats
 from jobctl.jobspec.importers.draft import Draft, HostLine, ImportProblem
 from jobctl.jobspec.importers.escaping import literal
-from jobctl.jobspec.importers.launchers.options import Option, Parts, Table, option, require_script
+from jobctl.jobspec.importers.launchers.options import NODES_TAKEN, Option, Parts, Table, option, require_script
 from jobctl.jobspec.importers.shell.expand import settled_or_empty
 from jobctl.jobspec.importers.values import Endpoints
 
@@ -265,7 +265,7 @@ def _nodes(parts: Parts, draft: Draft, ps: bool) -> None:
         why = "parameter servers need a fixed number of nodes" if ps else "without etcd Paddle waits for all of them"
         draft.drop(f"{least}:{most}", f"{why}, so there are {most} nodes")
         least = most
-    draft.set("nodes", (least, most))
+    draft.set("nodes", (least, most), NODES_TAKEN if given in parts and not said else None)
     loopback = [text for text in draft.get("etcd.endpoints") or () if values.loopback(text.rpartition(":")[0])]
     if loopback and most > 1:
         draft.check(f"{loopback[0]} is each host's own: name the etcd as all hosts reach it")

@@ -9,7 +9,7 @@ from jobctl.jobspec.importers.common import runs
 from jobctl.jobspec.importers.devices import Seats
 from jobctl.jobspec.importers.draft import Draft
 from jobctl.jobspec.importers.escaping import literal
-from jobctl.jobspec.importers.launchers.options import Option, Parts, Table, option, require_script
+from jobctl.jobspec.importers.launchers.options import NODES_TAKEN, Option, Parts, Table, option, require_script
 from jobctl.jobspec.importers.shell.expand import settled_or_empty
 
 _LOGS = "logs are kept by jobctl: `jobctl logs`"
@@ -75,7 +75,8 @@ def find(words: tuple[str, ...], env: dict[str, str], draft: Draft, line: int | 
 
 
 def _nodes(parts: Parts, draft: Draft) -> None:
-    draft.set("nodes", parts.get("nnodes", values.node_range) or (1, 1))
+    said = parts.get("nnodes", values.node_range)
+    draft.set("nodes", said or (1, 1), NODES_TAKEN if "nnodes" in parts and not said else None)
     draft.name = settled_or_empty(parts.word("id") or "")
 
 

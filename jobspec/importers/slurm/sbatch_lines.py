@@ -10,6 +10,7 @@ from typing import Any
 
 from jobctl.jobspec.importers.draft import Draft, Found, ImportProblem
 from jobctl.jobspec.importers.escaping import literal
+from jobctl.jobspec.importers.launchers.options import NODES_TAKEN
 from jobctl.jobspec.importers.names import says_something
 from jobctl.jobspec.importers.notes import concealed
 from jobctl.jobspec.importers.slurm import recipes
@@ -130,6 +131,9 @@ class Batch:
         _devices(self, draft, slurm)
         draft.fields["slurm"] = slurm
         _resources(self, draft)
+        if draft.remarks.get("nodes") == NODES_TAKEN:
+            del draft.remarks["nodes"]
+            draft.fields["nodes"] = (self.nodes, self.nodes)
         least, most = draft.get("nodes") or (1, 1)
         if not least <= self.nodes <= most:
             draft.check(
