@@ -8,7 +8,6 @@ from typing import Any
 from jobctl.jobspec.importers.draft import Draft, ImportProblem
 from jobctl.jobspec.records import dataclass
 
-
 # Beside `nodes` where the launcher is told how many, and nobody can read it: what else names the nodes counts then.
 NODES_TAKEN = "taken, as the command's own number is not known here"
 
