@@ -11,7 +11,7 @@ import pytest
 from jobctl.jobspec.importers.draft import ImportProblem
 from jobctl.jobspec.importers.jobs import ImportContext, import_text
 from jobctl.jobspec.importers.slurm import recipes, sbatch_lines
-from jobctl.jobspec.importers.slurm.option_syntax import split
+from jobctl.jobspec.importers.slurm.option_syntax import is_known, split
 from jobctl.jobspec.spec.durations import in_one_unit, parse_slurm
 from jobctl.main import main
 
@@ -57,6 +57,14 @@ def test_short_and_long_options() -> None:
         + [("--exclusive", ""), ("--mem", "1G")],
         ["-x"],
     )
+
+
+def test_options_with_a_second_name() -> None:
+    """`sbatch` takes both, and many scripts have the one that no manual has."""
+    found = sbatch_lines.read("#SBATCH -N2 --tasks-per-node=4 --extra=a --context=b\n")
+    assert found is not None
+    assert found.per_node == 4
+    assert all(map(is_known, found.options))
 
 
 def test_nodes_are_those_of_the_tasks() -> None:

@@ -13,6 +13,8 @@ SHORT = {
     "-r": "--relative", "-S": "--core-spec", "-s": "--oversubscribe", "-t": "--time", "-u": "--unbuffered",
     "-v": "--verbose", "-W": "--wait", "-w": "--nodelist", "-X": "--disable-status", "-x": "--exclude",
 }  # fmt: skip
+# Further names of options, which no manual has.
+_ALSO = {"--tasks-per-node": "--ntasks-per-node", "--ntasks-per-tres": "--ntasks-per-gpu", "--cluster": "--clusters"}
 # Options whose value, if they take one at all, stands behind `=`.
 _NO_WORD = {
     "--exclusive", "--requeue", "--no-requeue", "--contiguous", "--hold", "--immediate", "--kill-on-bad-exit",
@@ -25,8 +27,8 @@ _NO_WORD = {
 }  # fmt: skip
 # Further options of `sbatch`, of 22.05 to 24.11: man sbatch. Those of plugins (pyxis: `--container-…`) are any site's own.
 _LONG = """
---acctg-freq --batch --bb --bbf --cluster-constraint --clusters --comment --container --container-id --cores-per-socket
---cpu-freq --cpus-per-gpu --deadline --delay-boot --export --export-file --gid --gpu-bind --gpu-freq --gpus-per-node
+--acctg-freq --batch --bb --bbf --cluster-constraint --clusters --comment --container --container-id --context
+--cores-per-socket --cpu-freq --cpus-per-gpu --deadline --delay-boot --export --export-file --extra --gid --gpu-bind --gpu-freq --gpus-per-node
 --gpus-per-socket --gpus-per-task --gres --gres-flags --hint --kill-on-invalid-dep --mail-type --mail-user --mcs-label
 --mem --mem-bind --mem-per-cpu --mem-per-gpu --mincpus --network --ntasks-per-core --ntasks-per-gpu --ntasks-per-node
 --ntasks-per-socket --oom-kill-step --open-mode --power --prefer --priority --profile --reservation --segment --signal
@@ -57,6 +59,7 @@ def split(words: Sequence[str], *, batch: bool = False) -> tuple[list[tuple[str,
             break
         if word.startswith("--"):
             name, equals, value = word.partition("=")
+            name = _ALSO.get(name, name)
         else:
             name, value = SHORT.get(word[:2], word[:2]), word[2:].removeprefix("=")
             equals = value

@@ -15,7 +15,7 @@ from jobctl.jobspec.spec.source import Source
 
 # Options of sbatch that jobctl sets itself, and of which a second value would break recovery.
 _OURS = (
-    "--ntasks-per-gpu",
+    *("--ntasks-per-gpu", "--ntasks-per-tres", "--tasks-per-node"),
     *("--nodes", "-N", "--ntasks", "-n", "--ntasks-per-node", "--array", "-a", "--job-name", "-J", "--comment"),
     *("--no-kill", "-k", "--signal", "--requeue", "--no-requeue", "--open-mode", "--output", "-o", "--error", "-e"),
     *("--chdir", "-D", "--wrap", "--dependency", "-d", "--parsable", "--test-only", "--wait", "-W", "--hold", "-H"),
