@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 # Names that say nothing: Paddle's own default, and what its documents write.
 _EMPTY = {"", "default", "none"}
@@ -24,6 +25,16 @@ _IN_TEXT = re.compile(
     r"passw|passphrase|secret|credential|bearer|authorization|api[-_]?key|access[-_]?key|private[-_]?key|login|[-_]token|token[=:]",
     re.IGNORECASE,
 )
+
+
+# `${DOCKER_ARGS}` and the like hold any number of words, and not an image, a script or a command.
+_OPTIONS = re.compile(r"\$\{\w*(ARGS|ARGUMENTS|OPTS|OPTIONS|FLAGS|PARAMS)\}", re.IGNORECASE)
+UNKNOWN_OPTIONS = "what it holds is not known here: add these options"
+
+
+def are_options(words: Sequence[str]) -> bool:
+    """Say whether `words` begin with a variable that nobody knows, and whose name says that it holds options."""
+    return len(words) > 1 and _OPTIONS.fullmatch(words[0]) is not None
 
 
 def job_name(*wishes: str | None) -> str:

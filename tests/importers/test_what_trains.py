@@ -56,3 +56,21 @@ def test_nodes_that_nothing_names() -> None:
 def test_nodes_of_a_host_file_for_one_machine() -> None:
     job = import_text("deepspeed --hostfile=nowhere --include=localhost:0,1 train.py\n", CONTEXT)
     assert (job.fields["nodes"], job.remarks.get("nodes")) == ((1, 1), None)
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "docker run --gpus all $EXTRA_DOCKER_ARGS --rm $IMG torchrun --nproc-per-node=2 train.py --x 1\n",
+        "docker run --gpus all $IMG torchrun $DISTRIBUTED_ARGS --nproc-per-node=2 train.py --x 1\n",
+        f"{NODES}srun $SRUN_OPTS --label docker run $IMG torchrun --nproc-per-node=2 train.py --x 1\n",
+    ],
+)
+def test_a_variable_of_options_is_no_image_and_no_script(script: str) -> None:
+    """Nobody knows how many words it is; it cannot stand in the place of the one that follows."""
+    job = import_text(script, CONTEXT)
+    fields = job.fields
+    assert (fields["image"], fields["script"], fields["args"]) == ("${IMG}", "train.py", ("--x", "1"))
+    assert [
+        note for note in job.notes if (note.startswith("not carried over: ${") and "ARGS" in note) or "OPTS" in note
+    ]

@@ -9,6 +9,7 @@ from typing import Any
 from jobctl.jobspec.importers import values
 from jobctl.jobspec.importers.draft import Draft, ImportProblem
 from jobctl.jobspec.importers.escaping import known, literal, settled
+from jobctl.jobspec.importers.names import UNKNOWN_OPTIONS, are_options
 from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.spec.scalars import parse_size
 
@@ -69,11 +70,14 @@ def split(words: Sequence[str], line: int | None) -> DockerRun:
     """Return what follows `docker run` in parts. Raises ImportProblem where nobody can tell what is what."""
     options: list[tuple[str, str]] = []
     at = 0
-    while at < len(words) and words[at].startswith("-") and words[at] != "-":
+    while at < len(words) and (words[at].startswith("-") or are_options(words[at:])) and words[at] != "-":
         word = words[at]
         at += 1
         if word == "--":
             break
+        if not word.startswith("-"):
+            options.append((word, ""))
+            continue
         pairs, takes = _option(word)
         if takes:
             if at == len(words):
@@ -112,6 +116,8 @@ def apply(container: DockerRun, draft: Draft, directory: str) -> None:
         how = _OPTIONS.get(name)
         if how is not None:
             how(draft, value, directory)
+        elif not name.startswith("-"):
+            draft.drop(name, UNKNOWN_OPTIONS)
         elif name in _WHY:
             draft.drop(_written(name, value), _WHY[name])
         elif name not in _SILENT and name not in _ELSEWHERE:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from jobctl.jobspec.importers.draft import Draft, ImportProblem
+from jobctl.jobspec.importers.names import UNKNOWN_OPTIONS, are_options
 from jobctl.jobspec.records import dataclass
 
 # Beside `nodes` where the launcher is told how many, and nobody can read it: what else names the nodes counts then.
@@ -65,6 +67,9 @@ def option(*names: str, **more: Any) -> Option:
     return Option(names, **more)
 
 
+_OPTION = re.compile(r"-.", re.DOTALL)
+
+
 class Table:
     """The options of one launcher."""
 
@@ -82,11 +87,14 @@ class Table:
         """
         found: list[tuple[Option, Given]] = []
         at = 0
-        while at < len(words) and words[at].startswith("-") and len(words[at]) > 1:
+        while at < len(words) and (_OPTION.match(words[at]) or are_options(words[at:])):
             word = words[at]
             if word == "--":
                 return found, list(words[at + 1 :])
             at += 1
+            if not word.startswith("-"):
+                draft.drop(word, UNKNOWN_OPTIONS)
+                continue
             name, equals, value = word.partition("=")
             row = self._by_name.get(self._same(name))
             if row is None:

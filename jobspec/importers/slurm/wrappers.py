@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from jobctl.jobspec.importers.launchers.docker import DockerRun
+from jobctl.jobspec.importers.names import UNKNOWN_OPTIONS, are_options
 from jobctl.jobspec.importers.shell.expand import Read
 from jobctl.jobspec.importers.slurm import containers, recipes
 from jobctl.jobspec.importers.slurm.option_syntax import exported, split
@@ -14,6 +15,10 @@ from jobctl.jobspec.importers.start_command import Inside, StartCommand
 def srun(launch: StartCommand, read: Read) -> Inside | None:
     """Return the command that `srun` starts, with what its options say; None without one."""
     said, rest = split(launch.argv[1:])
+    while are_options(rest):
+        launch = launch.noting(rest[0], UNKNOWN_OPTIONS)
+        more, rest = split(rest[1:])
+        said += more
     if not rest:
         return None
     options = dict(said)
