@@ -95,10 +95,8 @@ def finish_stop(handle: Handle, done: Stopped, output: Format) -> int:
     name = handle.job.name
     if done.already:
         console.say(f"job `{name}` is {done.phase} already")
-    elif done.left:
-        ended = f"{', '.join(done.left)} {'has' if len(done.left) == 1 else 'have'} not ended in time"
-        hint = f"`jobctl status {name}` shows when that is so; `jobctl down {name}` ends whatever runs"
-        console.error(f"job `{name}` is told to stop, but {ended}", hint)
+    elif unfinished := done.unfinished(name):
+        console.error(*unfinished)
     else:
         kept = f"; its logs are in {done.logs}" if done.logs else ""
         console.say(f"job `{name}` stopped; `jobctl up` resumes it from its last checkpoint{kept}")
