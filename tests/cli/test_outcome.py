@@ -133,6 +133,17 @@ def test_hosts_that_go_silent_after_up_has_looked_do_not_make_it_fail(
     assert capsys.readouterr().err.startswith(said)
 
 
+def test_following_a_job_that_runs_prints_its_lines_alone(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(outcome, "status_json", lambda handle: {"job": "a"})
+    monkeypatch.setattr(logs, "follow_job", lambda handle, output: 7)
+    handle: Any = SimpleNamespace(job=SimpleNamespace(name="a"), observe=lambda: RUNNING)
+    done = Applied(TWO, (), {}, ready=True)
+    assert outcome.finish_up(handle, done, follow=True, output=Format.json) == 7
+    assert capsys.readouterr().out == ""
+
+
 def test_a_restart_that_does_not_begin_is_told_as_json(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
