@@ -55,7 +55,7 @@ def show_logs(handle: Handle, choice: Choice, form: Form) -> int:
 
 
 def follow_job(handle: Handle, output: Format) -> int:
-    """Stream the job's logs until it ends and return its result; Ctrl-C leaves the job alone."""
+    """Stream the job's logs until it ends and return its result. Ctrl-C leaves the job alone, and ends the command."""
     from jobctl.jobspec.operations.inspect.logs import Choice
     from jobctl.jobspec.operations.lifecycle.wait import wait_until_ended
     from jobctl.views.status import show_result
@@ -68,7 +68,7 @@ def follow_job(handle: Handle, output: Format) -> int:
         console.say(
             f"\ndetached; job `{name}` goes on: `jobctl status {name}`, `jobctl logs {name} -f`, `jobctl down {name}`"
         )
-        return 130
+        raise
     show_result(handle, state)
     return 0 if state.phase == "succeeded" else 1
 

@@ -95,10 +95,8 @@ def finish_stop(handle: Handle, done: Stopped, output: Format) -> int:
     name = handle.job.name
     if done.already:
         console.say(f"job `{name}` is {done.phase} already")
-    elif done.left:
-        ended = f"{', '.join(done.left)} {'has' if len(done.left) == 1 else 'have'} not ended in time"
-        hint = f"`jobctl status {name}` shows when that is so; `jobctl down {name}` ends whatever runs"
-        console.error(f"job `{name}` is told to stop, but {ended}", hint)
+    elif unfinished := done.unfinished(name):
+        console.error(*unfinished)
     else:
         kept = f"; its logs are in {done.logs}" if done.logs else ""
         console.say(f"job `{name}` stopped; `jobctl up` resumes it from its last checkpoint{kept}")
@@ -146,12 +144,12 @@ def _nothing_to_do(handle: Handle, *, follow: bool, output: Format) -> int:
         console.say(f"job `{name}` was as the spec says; nothing to do. By now it is {now}: {reason}")
     else:
         console.say(f"job `{name}` is {now} as the spec says; nothing to do")
-    if output is Format.json:
-        report(handle)
     if follow and now != "succeeded":
         from jobctl.views.logs import follow_job
 
         return follow_job(handle, output)
+    if output is Format.json:
+        report(handle)
     return 0
 
 

@@ -123,6 +123,13 @@ def test_a_job_that_is_not_known_may_run_on_hosts(jobctl: Any) -> None:
     assert (ran.code, ran.err.splitlines()[1].startswith(hint)) == (2, True)
 
 
+@pytest.mark.parametrize("command", ["metrics", "supervise"])
+def test_a_command_without_hosts_does_not_ask_for_them(jobctl: Any, command: str) -> None:
+    ran = jobctl(command, "nobody")
+    hint = "hint: `jobctl list` shows the jobs that are known, `jobctl up` starts one"
+    assert (ran.code, ran.err.splitlines()[1]) == (2, hint)
+
+
 @pytest.mark.parametrize("command", ["up", "stop", "restart", "down", "plan"])
 def test_each_host_that_does_not_answer_is_named(jobctl: Any, command: str) -> None:
     Path("hosts.txt").write_text("127.0.0.1:1\n127.0.0.2:1\n")

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from typer import Exit
 
 from jobctl.jobspec.deploy.apply.deployer import AllUnreachable
 from jobctl.jobspec.deploy.model.control import NOTHING
@@ -17,6 +18,7 @@ from jobctl.jobspec.operations.lifecycle import wait
 from jobctl.jobspec.operations.lifecycle.base import Applied
 from jobctl.options import Format
 from jobctl.views import logs, outcome
+from jobctl.views.failure import command
 from tests.deploy.test_executor import RUNNING, TWO
 
 NO = DeployError("no")
@@ -133,6 +135,17 @@ def test_hosts_that_go_silent_after_up_has_looked_do_not_make_it_fail(
     assert capsys.readouterr().err.startswith(said)
 
 
+def test_following_a_job_that_runs_prints_its_lines_alone(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(outcome, "status_json", lambda handle: {"job": "a"})
+    monkeypatch.setattr(logs, "follow_job", lambda handle, output: 7)
+    handle: Any = SimpleNamespace(job=SimpleNamespace(name="a"), observe=lambda: RUNNING)
+    done = Applied(TWO, (), {}, ready=True)
+    assert outcome.finish_up(handle, done, follow=True, output=Format.json) == 7
+    assert capsys.readouterr().out == ""
+
+
 def test_a_restart_that_does_not_begin_is_told_as_json(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -161,3 +174,23 @@ def test_up_follow_waits_for_hosts_that_are_silent_once_the_job_was_started(
     assert logs.follow_job(handle, Format.text) == 0
     said = "no answer from h0, h1: whether job `a` runs is not known; still waiting\n"
     assert capsys.readouterr().err == f"{said}job `a` succeeded\n"
+
+
+@pytest.mark.parametrize("output", list(Format))
+def test_ctrl_c_detaches_from_a_job_and_is_no_error(
+    output: Format, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: Any) -> int:
+        raise KeyboardInterrupt
+
+    @command
+    def follow(output: Format) -> None:
+        outcome.raise_code(logs.follow_job(handle, output))
+
+    monkeypatch.setattr(logs, "show_logs", interrupted)
+    handle: Any = SimpleNamespace(job=SimpleNamespace(name="a"))
+    with pytest.raises(Exit) as ended:
+        follow(output=output)
+    said = capsys.readouterr()
+    assert (ended.value.exit_code, said.out) == (130, "")
+    assert "detached; job `a` goes on" in said.err

@@ -46,6 +46,10 @@ def test_registries_of_a_dockerfile() -> None:
     }
 
 
+def test_a_byte_order_mark_is_no_part_of_a_dockerfile() -> None:
+    assert registries(b"\xef\xbb\xbfFROM registry.example.com/lab/torch:2\r\n", ()) == {"registry.example.com"}
+
+
 # The engine.
 
 

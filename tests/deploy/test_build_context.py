@@ -55,6 +55,11 @@ def test_dockerignore_decides(folder: Path) -> None:
     }
 
 
+def test_a_byte_order_mark_is_no_part_of_a_pattern(folder: Path) -> None:
+    (folder / ".dockerignore").write_bytes(b"\xef\xbb\xbfrun.sh\r\nlatest\r\n")
+    assert {"run.sh", "latest", "src"} & set(members(folder)) == {"src"}
+
+
 def test_a_private_file_is_taken_back_by_its_own_line_only(folder: Path) -> None:
     (folder / "src" / ".env").write_text("TOKEN=2\n")
     (folder / ".dockerignore").write_text("!.env\n")

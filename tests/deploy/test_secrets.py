@@ -17,6 +17,11 @@ def test_secrets_come_from_variables_and_files(tmp_path: Path) -> None:
     assert values == {"A": "a ", "B": "b", "C": "from a file"}
 
 
+def test_a_secret_is_the_same_from_a_file_of_an_editor_on_windows(tmp_path: Path) -> None:
+    (tmp_path / "token").write_bytes(b"\xef\xbb\xbffrom a file\r\n")
+    assert read_secrets([Secret(name="A", file="token")], tmp_path, {}) == {"A": "from a file"}
+
+
 @pytest.mark.parametrize("secret", [Secret(name="A"), Secret(name="A", env="B"), Secret(name="A", file="nowhere")])
 def test_a_secret_that_is_missing_is_named(secret: Secret, tmp_path: Path) -> None:
     environ = {"OTHER": "hush"}

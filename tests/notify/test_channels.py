@@ -226,6 +226,7 @@ class _Smtp(socketserver.StreamRequestHandler):
             if word == b"DATA":
                 data = []
             answers = {b"DATA": b"354 go on", b"AUTH": b"535 5.7.8 no", b"QUIT": b"221 bye"}
+            answers[b"RCPT"] = self.server.rcpt  # type: ignore[attr-defined]
             extensions = b"250-here\r\n250 AUTH PLAIN\r\n" if word == b"EHLO" else None
             self.wfile.write(extensions or answers.get(word, b"250 ok") + b"\r\n")
 
@@ -233,7 +234,7 @@ class _Smtp(socketserver.StreamRequestHandler):
 @pytest.fixture
 def smtp() -> Iterator[Any]:
     server: Any = socketserver.ThreadingTCPServer(("127.0.0.1", 0), _Smtp)
-    server.got, server.said = [], []
+    server.got, server.said, server.rcpt = [], [], b"250 ok"
     with served(server) as found:
         yield found
 
@@ -253,6 +254,13 @@ def test_a_mail_server_takes_a_mail(smtp: Any) -> None:
 def test_a_mail_server_that_refuses_the_password(smtp: Any) -> None:
     delivery = mail_by(smtp, user="jobs", password="very-secret")
     assert delivery.problem == "127.0.0.1 refused the user or the password (code 535)"
+
+
+@pytest.mark.parametrize(("answer", "refused"), [(b"550 nobody of that name", True), (b"450 try later", False)])
+def test_a_mail_server_that_refuses_each_address(smtp: Any, answer: bytes, refused: bool) -> None:
+    smtp.rcpt = answer
+    problem = f"127.0.0.1 refused each address (code {answer[:3].decode()})"
+    assert mail_by(smtp) == DeliveryResult(problem, refused)
 
 
 def test_a_mail_server_without_encryption_gets_no_mail_that_needs_it(smtp: Any) -> None:

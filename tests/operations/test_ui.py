@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -19,6 +20,7 @@ from jobctl.jobspec.operations.inspect.listing import AT_ONCE, KnownJob, KnownJo
 from jobctl.jobspec.operations.inspect.logs import Choice
 from jobctl.jobspec.operations.inspect.refreshed import Refreshed
 from jobctl.jobspec.operations.inspect.top import JobLoad
+from jobctl.jobspec.operations.lifecycle.base import Stopped
 from jobctl.jobspec.operations.serve import ui_actions, ui_data, ui_logs
 from jobctl.jobspec.operations.serve.ui_access import PageAccess
 from jobctl.jobspec.operations.serve.ui_actions import PageActions, Wish
@@ -317,3 +319,17 @@ def test_one_action_at_a_time_for_a_job(tmp_path: Path, performed: tuple[list[st
     actions.wait()
     assert _states(actions, "one") == [("drill", "failed", "ZeroDivisionError: oops"), ("restart", "done", "well")]
     assert actions.at_work() == []
+
+
+def test_a_job_that_has_not_stopped_in_time_is_not_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    @contextmanager
+    def running(wish: Wish) -> Iterator[Any]:
+        yield SimpleNamespace(stop=lambda request, reporter: Stopped("degraded", left=("node 1 on gpu02",)))
+
+    monkeypatch.setattr(ui_actions, "_running", running)
+    actions = PageActions(_Clock())
+    actions.begin(Wish(JobDir(tmp_path / "jobs" / "one"), "stop"))
+    actions.wait()
+    ((verb, state, text),) = _states(actions, "one")
+    assert (verb, state) == ("stop", "failed")
+    assert text.startswith("job `one` is told to stop, but node 1 on gpu02 has not ended in time: `jobctl status one`")

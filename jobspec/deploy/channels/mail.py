@@ -88,6 +88,9 @@ def _by_server(smtp: dict[str, Any], mail: EmailMessage) -> DeliveryResult:
             refused = server.send_message(mail)
     except smtplib.SMTPAuthenticationError as error:
         return DeliveryResult(f"{host} refused the user or the password (code {error.smtp_code})")
+    except smtplib.SMTPRecipientsRefused as error:
+        code = min(code for code, _ in error.recipients.values())  # one that may take it later counts
+        return DeliveryResult(f"{host} refused each address (code {code})", refused=code >= 500)
     except smtplib.SMTPResponseException as error:
         return DeliveryResult(f"{host} answered with code {error.smtp_code}", refused=error.smtp_code >= 500)
     except smtplib.SMTPException as error:
@@ -96,7 +99,5 @@ def _by_server(smtp: dict[str, Any], mail: EmailMessage) -> DeliveryResult:
         return DeliveryResult(f"{host}: {error.strerror or type(error).__name__}")
     if not refused:
         return DeliveryResult(answer=f"{host} took it")
-    if len(refused) == len(mail["To"].split(",")):
-        return DeliveryResult(f"{host} refused it", True)
     # The others have it: a repeat would reach them again.
     return DeliveryResult(answer=f"{host} took it, but not for {', '.join(sorted(refused))}")

@@ -23,7 +23,7 @@ from jobctl.jobspec.deploy.host.image_copy import layers_of
 from jobctl.jobspec.deploy.host.tar import Tar
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.store.build_context import BuildContext, context_of
-from jobctl.jobspec.deploy.store.dockerfile import images, needs_buildkit
+from jobctl.jobspec.deploy.store.dockerfile import images, needs_buildkit, text_of
 from jobctl.jobspec.plan.sent import Build
 
 LAST = 10  # lines of a failed build that its error has
@@ -39,7 +39,7 @@ def build_image(engine: Engine, build: Build, job: str, say: Callable[[str], Non
     def refused(words: str) -> HostError:
         return _failed(host, build, [*told, words] if words else told)
 
-    command = builder() if needs_buildkit(context.dockerfile.decode("utf-8", "replace")) else None
+    command = builder() if needs_buildkit(text_of(context.dockerfile)) else None
     try:
         if command is not None:
             printed = lines_of(engine, command, build, context.name, packed(context))
@@ -169,7 +169,7 @@ def registries(dockerfile: bytes, args: Iterable[tuple[str, str]]) -> set[str]:
     from docker.errors import DockerException
 
     found = set()
-    for name in images(dockerfile.decode("utf-8", "replace"), args):
+    for name in images(text_of(dockerfile), args):
         with suppress(DockerException):  # the engine says what is wrong with it
             found.add(resolve_repository_name(name)[0])
     return found

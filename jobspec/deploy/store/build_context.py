@@ -18,7 +18,7 @@ from jobctl.jobspec.deploy.store.code import (
     selected,
     written_for,
 )
-from jobctl.jobspec.deploy.store.dockerfile import copied, goes_through
+from jobctl.jobspec.deploy.store.dockerfile import copied, goes_through, text_of
 from jobctl.jobspec.deploy.store.ignore import Patterns, at_any_depth
 from jobctl.jobspec.plan.sent import Build
 from jobctl.jobspec.records import dataclass
@@ -83,7 +83,7 @@ def context_of(build: Build, job: str) -> BuildContext:
 
 def _used(files: tuple[File, ...], dockerfile: bytes) -> tuple[File, ...]:
     """Return the files that a Dockerfile may copy: a change of others makes no other image."""
-    patterns = copied(dockerfile.decode("utf-8", "replace"))
+    patterns = copied(text_of(dockerfile))
     if patterns is None or any(goes_through(one, file.name) for file in files if file.is_link for one in patterns):
         return files
     wanted = Patterns(patterns)

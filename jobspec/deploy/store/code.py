@@ -288,9 +288,12 @@ def _lines(path: Path) -> set[str]:
 
 
 def ignored(path: Path) -> list[str]:
-    """Return the patterns in a file like .dockerignore, none if there is no such file."""
+    """Return the patterns in a file like .dockerignore, none if there is no such file.
+
+    As for Docker, a byte order mark, with which some editors begin a file, is no part of the first one.
+    """
     try:
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = path.read_text(encoding="utf-8-sig", errors="replace").splitlines()
     except (FileNotFoundError, NotADirectoryError):
         return []
     return [line.strip() for line in lines if line.strip() and not line.startswith("#")]

@@ -37,6 +37,11 @@ class Instruction:
         return self.rest.split()
 
 
+def text_of(dockerfile: bytes) -> str:
+    """Return the text of a Dockerfile. As for Docker, a byte order mark is no part of its first line."""
+    return dockerfile.decode("utf-8-sig", "replace")
+
+
 def instructions(text: str) -> Iterator[Instruction]:
     """Yield the instructions of a Dockerfile; lines of a here-document look like instructions, too."""
     lines = (line for line in text.splitlines() if not line.lstrip().startswith("#"))

@@ -43,7 +43,7 @@ def _read(secret: Secret, directory: Path, environ: Mapping[str, str]) -> str:
     if secret.file is not None:
         path = directory / os.path.expanduser(secret.file)
         try:
-            return path.read_text(encoding="utf-8").rstrip("\n")
+            return path.read_text(encoding="utf-8-sig").rstrip("\n")
         except (OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
             raise SecretMissing(

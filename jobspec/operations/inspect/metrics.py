@@ -8,12 +8,12 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from jobctl.jobspec.operations.errors import OperationError
+from jobctl.jobspec.operations.errors import OperationError, UnknownJob
 from jobctl.jobspec.operations.inspect.listing import KnownJobs
 from jobctl.jobspec.operations.inspect.refreshed import Refreshed
 from jobctl.jobspec.operations.inspect.report import story_of
 from jobctl.jobspec.operations.resolve.job import job_of_name
-from jobctl.jobspec.operations.resolve.running import directory_of_running
+from jobctl.jobspec.operations.resolve.running import KNOWN, directory_of_running
 
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.store.jobdir import JobDir
@@ -120,5 +120,8 @@ def metrics_of(jobs: Sequence[str], *, live: bool = False) -> MetricsSource:
 
     Raises Refused for a job that is not known here.
     """
-    names = dict.fromkeys(directory_of_running(job).name for job in jobs)
+    try:
+        names = dict.fromkeys(directory_of_running(job).name for job in jobs)
+    except UnknownJob as unknown:  # nobody can name hosts
+        raise UnknownJob(unknown.message, KNOWN) from unknown
     return MetricsSource(list(names) or None, live=live)

@@ -116,6 +116,14 @@ class Stopped:
     failures: Failures = field(default_factory=dict)
     left: tuple[str, ...] = ()
 
+    def unfinished(self, job: str) -> tuple[str, str] | None:
+        """Return which nodes of the job have not ended and what to do about it, in words; None if all have."""
+        if not self.left:
+            return None
+        ended = f"{', '.join(self.left)} {'has' if len(self.left) == 1 else 'have'} not ended in time"
+        hint = f"`jobctl status {job}` shows when that is so; `jobctl down {job}` ends whatever runs"
+        return f"job `{job}` is told to stop, but {ended}", hint
+
 
 @dataclass(frozen=True, slots=True)
 class Restarted:

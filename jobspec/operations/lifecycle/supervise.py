@@ -7,8 +7,9 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.deploy.apply.clock import pause
-from jobctl.jobspec.operations.errors import NotYours, Refused
+from jobctl.jobspec.operations.errors import NotYours, Refused, UnknownJob
 from jobctl.jobspec.operations.lifecycle.open import running_job
+from jobctl.jobspec.operations.resolve.running import KNOWN
 from jobctl.jobspec.operations.unsupported import refuse_unsupported
 from jobctl.jobspec.spec.targets import traits_of
 
@@ -23,7 +24,10 @@ PACE, PACE_WAITING = 2.0, 15.0
 
 def supervisable(job: str | None) -> JobOnTarget:
     """Return a job to supervise. Raises Refused where there is none, or somebody else takes care of it."""
-    found = running_job(job)
+    try:
+        found = running_job(job)
+    except UnknownJob as unknown:  # nobody can name hosts
+        raise UnknownJob(unknown.message, KNOWN) from unknown
     if found.handle.plan is None:
         name = found.handle.job.name
         raise Refused(f"job `{name}` is not up", "`jobctl up` starts it, and leaves a supervisor behind")

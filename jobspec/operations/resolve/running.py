@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from jobctl.jobspec.deploy.apply.deployer import Handle
     from jobctl.jobspec.deploy.store.jobdir import JobDir
 
+KNOWN = "`jobctl list` shows the jobs that are known, `jobctl up` starts one"
+
 
 def find_running(job: str | None, reached: Reached = AS_STARTED) -> tuple[PlaceKind, Handle]:
     """Return where a job is that is up, or was and left a trace, and the job. Raises Refused for one that is not known."""
@@ -63,7 +65,6 @@ def directory_of_running(job: str | None, reached: Reached = AS_STARTED) -> JobD
     if named and anywhere and directory.about() is None and not directory.is_known():
         raise UnknownJob(
             f"no job `{name}` is known here",
-            "it may run on hosts that jobctl cannot know here: `--hosts hosts.txt` names them; `jobctl list` shows the jobs"
-            " that are known, `jobctl up` starts one",
+            f"it may run on hosts that jobctl cannot know here: `--hosts hosts.txt` names them; {KNOWN}",
         )
     return directory

@@ -240,6 +240,8 @@ def _perform(wish: Wish, listener: _Listener) -> str:
         if wish.verb == "stop":
             stopped = job.stop(JobRequest(), listener)
             _raise_failures(name, stopped.failures)
+            if unfinished := stopped.unfinished(name):
+                raise PartlyDone(*unfinished)
             return f"job `{name}` is {stopped.phase}{' already' if stopped.already else ''}"
         if wish.verb == "restart":
             return _restart(name, job, listener)
