@@ -146,12 +146,12 @@ def _nothing_to_do(handle: Handle, *, follow: bool, output: Format) -> int:
         console.say(f"job `{name}` was as the spec says; nothing to do. By now it is {now}: {reason}")
     else:
         console.say(f"job `{name}` is {now} as the spec says; nothing to do")
-    if output is Format.json:
-        report(handle)
     if follow and now != "succeeded":
         from jobctl.views.logs import follow_job
 
         return follow_job(handle, output)
+    if output is Format.json:
+        report(handle)
     return 0
 
 

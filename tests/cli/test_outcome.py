@@ -161,3 +161,13 @@ def test_up_follow_waits_for_hosts_that_are_silent_once_the_job_was_started(
     assert logs.follow_job(handle, Format.text) == 0
     said = "no answer from h0, h1: whether job `a` runs is not known; still waiting\n"
     assert capsys.readouterr().err == f"{said}job `a` succeeded\n"
+
+
+def test_up_follow_of_a_job_that_runs_already_prints_its_lines_of_json_and_nothing_else(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(outcome, "status_json", lambda handle: {"job": "a"})
+    monkeypatch.setattr(logs, "follow_job", lambda handle, output: print('{"line": "step 1"}') or 1)
+    handle: Any = SimpleNamespace(job=SimpleNamespace(name="a"), observe=lambda: RUNNING)
+    assert outcome.finish_up(handle, Applied(TWO, (), {}, ready=True), follow=True, output=Format.json) == 1
+    assert capsys.readouterr().out == '{"line": "step 1"}\n'
