@@ -85,7 +85,7 @@ class Spec(Part):
     """A training job: what runs, on how many nodes, and what happens when something fails."""
 
     version: Annotated[Int, AfterValidator(_version), Form("`1`")] = Field(
-        default=1, description="The version of the spec's language.", examples=[1]
+        default=1, json_schema_extra={"enum": [1]}, description="The version of the spec's language.", examples=[1]
     )
     name: Annotated[Text, AfterValidator(_name), Form(f"string: {_NAME_HINT}")] = Field(
         json_schema_extra={"pattern": f"^{NAME}$"},

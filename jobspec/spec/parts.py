@@ -86,6 +86,7 @@ class Ps(Part):
     )
     gloo: Annotated[Int, AfterValidator(at_least(0, "`ps.gloo`")), Form("`0`, `1` or `2`")] = Field(
         default=0,
+        json_schema_extra={"enum": [0, 1, 2]},
         description="Paddle's `with_gloo`: 0 for no barriers, 1 for barriers among trainers, 2 among servers too.",
         examples=[1],
     )
@@ -127,7 +128,7 @@ class Managed(Part):
     """An etcd that jobctl starts and stops with the job."""
 
     replicas: Annotated[Int, Form("`1` or `3`")] = Field(
-        default=1, description="How many members: 1 or 3.", examples=[3]
+        default=1, json_schema_extra={"enum": [1, 3]}, description="How many members: 1 or 3.", examples=[3]
     )
     port: Port = Field(default=2379, description="The client port of each member.", examples=[2379])
     image: Text | None = Field(

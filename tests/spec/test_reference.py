@@ -59,7 +59,8 @@ HEAD = "name: demo\nframework: torch\nscript: train.py\n"
         "recovery: {standby: {import: [torchvision]}}",
         "resources: {shm_size: 16g, memory: 1073741824, cpus: 0.5, ulimits: {nofile: 5, core: {soft: 1, hard: 2}}}",
         "setup: [a, b]\nargs: [--n, 3]\nx-note: {a: [b]}",
-        "etcd: {managed: {}}",
+        "etcd: {managed: {}}\nversion: 1",
+        "etcd: {managed: {replicas: '${THREE:-3}'}}",
         "stop_grace_period: 90s\ncode: .\noutputs: [runs/]\nenv_file: a.env",
         # Before variables are replaced.
         "nodes: ${TWO}\npull: ${PULL:-always}\nrendezvous: {port: '${PORT:-29500}', timeout: '${TIME:-5m}'}",
@@ -85,6 +86,9 @@ def test_what_is_valid_is_valid_by_the_schema(schema: Draft202012Validator, text
         "checkpoint: {keep: 2}",
         "stop_grace_period: 5",
         "rendezvous: {port: a}",
+        "version: 2",
+        "mode: ps\nps: {servers: 1, trainers: 1, gloo: 3}",
+        "etcd: {managed: {replicas: 2}}",
     ],
 )
 def test_the_schema_finds_mistakes(schema: Draft202012Validator, text: str) -> None:

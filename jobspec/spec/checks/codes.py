@@ -184,6 +184,7 @@ CODES: dict[str, tuple[str, str]] = {
         "error (what has no effect: a warning)",
         "on `slurm`: a container that its engine cannot start",
     ),
+    "slurm-checkpoint": ("error (without spares: a warning)", "on `slurm`: `checkpoint.shared: false`"),
     "slurm-devices": ("error (numbers of devices: a warning)", "on `slurm`: devices without a count"),
     "slurm-directory": ("error", "on `slurm`: a login node, and no directory that its nodes see"),
     "slurm-grace": ("warning", "on `slurm`: a `stop_grace_period` longer than Slurm's own"),

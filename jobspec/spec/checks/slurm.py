@@ -115,6 +115,11 @@ def _sets_ours(name: str) -> bool:
     return name in _OURS or (len(name) > 4 and any(ours.startswith(name) for ours in _OURS))
 
 
+def _keeps_apart(spec: Spec) -> bool:
+    """Say whether each machine has checkpoints of its own."""
+    return spec.checkpoint is not None and not spec.checkpoint.shared
+
+
 def _says(spec: Spec, key: str) -> bool:
     return key in spec.recovery.model_fields_set
 
@@ -146,6 +151,12 @@ RULES: tuple[CheckRule, ...] = (
          "Slurm signals a job at most 65,535 seconds (18 hours) before its time limit, so processes get no more than that"),
     CheckRule("slurm-etcd", WARNING, ("etcd",), lambda s: s.etcd,
          "this etcd is not used: launchers in an allocation agree among themselves", at_key=True),
+    CheckRule("slurm-checkpoint", ERROR, ("slurm", "spares"), lambda s: _keeps_apart(s) and slurm_of(s).spares > 0,
+         "a node whose checkpoint only its own machine has cannot move to a spare",
+         "share the checkpoint, or leave `spares` out"),
+    CheckRule("slurm-checkpoint", WARNING, ("checkpoint", "shared"),
+         lambda s: _keeps_apart(s) and slurm_of(s).spares == 0,
+         "another allocation has other machines, where nothing is of what these have saved", "share the checkpoint"),
     CheckRule("slurm-recovery", WARNING, ("recovery", "window"), lambda s: s.recovery.window is not None,
          "in an allocation all restarts of a run count", at_key=True),
     CheckRule("slurm-recovery", WARNING, ("recovery", "wait_timeout"), lambda s: s.recovery.wait_timeout is not None,
