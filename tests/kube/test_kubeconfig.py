@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ pytest.importorskip("kubernetes")
 import yaml
 
 from jobctl.jobspec.deploy.kubernetes.api import Api, connect
+from jobctl.jobspec.deploy.kubernetes.problems import ConfigError
 
 
 def written(path: Path, name: str, user: dict[str, Any], **more: Any) -> Path:
@@ -41,3 +43,41 @@ def test_of_several_files_the_first_names_the_current_context(tmp_path: Path) ->
     assert found.headers()["authorization"] == "Bearer a"
     first.write_text(first.read_text().replace("current-context: lab", "current-context: ''"))
     assert connected(first, second).context == "production"
+
+
+def plugin(script: str) -> dict[str, Any]:
+    """Return a user whose credentials a plugin gives: a shell script."""
+    version = "client.authentication.k8s.io/v1"
+    return {"exec": {"apiVersion": version, "command": "sh", "args": ["-c", script], "interactiveMode": "Never"}}
+
+
+def test_a_plugin_that_fails_is_named_and_nobody_is_asked_without_its_credentials(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Else the cluster would say that somebody without a name lacks a right."""
+    file = written(tmp_path / "config", "lab", plugin("echo your session has expired >&2; exit 3"))
+    with pytest.raises(ConfigError) as raised:
+        connected(file)
+    assert raised.value.message == (
+        "context `lab` of the kubeconfig gives no credentials: exec: process returned 3. your session has expired"
+    )
+    assert capfd.readouterr().err == ""
+
+
+def test_in_a_terminal_a_plugin_speaks_for_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file = written(tmp_path / "config", "lab", plugin("echo your session has expired >&2; exit 3"))
+    with open(os.devnull) as nothing:
+        monkeypatch.setattr("sys.stdin", nothing)
+        monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+        with pytest.raises(ConfigError) as raised:
+            connected(file)
+    assert raised.value.message == "context `lab` of the kubeconfig gives no credentials: its plugin failed"
+    assert capfd.readouterr().err == "your session has expired\n"
+
+
+def test_a_plugin_gives_the_token(tmp_path: Path) -> None:
+    said = '{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": "t"}}'
+    found = connected(written(tmp_path / "config", "lab", plugin(f"echo '{said}'")))
+    assert found.headers()["authorization"] == "Bearer t"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from jobctl.jobspec.deploy.kubernetes.problems import ConfigError
@@ -31,7 +33,13 @@ def load(configuration: Any, files: str, wanted: str | None) -> tuple[str, str]:
     if chosen not in contexts:
         why = f"no context `{chosen}`" if chosen else "no current context"
         raise ConfigError(f"the kubeconfig has {why}", f"`--context` chooses one: it has {', '.join(contexts) or 'none'}")
-    config.load_kube_config(config_file=files, context=chosen, client_configuration=configuration)
+    with _failures_told() as told:
+        config.load_kube_config(config_file=files, context=chosen, client_configuration=configuration)
+    if told and not (configuration.api_key or configuration.cert_file):
+        hint = "log in again, as for `kubectl`, which asks the same plugin"
+        # In a terminal a plugin tells the user itself, and the client trips over what it has not read.
+        why = "its plugin failed" if "NoneType" in told[-1] else told[-1]
+        raise ConfigError(f"context `{chosen}` of the kubeconfig gives no credentials: {why}", hint)
     return chosen, contexts[chosen].get("namespace") or "default"
 
 
@@ -41,3 +49,16 @@ def _current(merger: Any) -> str | None:
     https://kubernetes.io/docs/concepts/configuration/organize-cluster-access-kubeconfig/#merging-kubeconfig-files
     """
     return next((one["current-context"] for one in merger.config_files.values() if one.get("current-context")), None)
+
+
+@contextmanager
+def _failures_told() -> Iterator[list[str]]:
+    """Collect the errors that the client only logs, such as those of a plugin: it would go on as nobody (`system:anonymous`)."""
+    told: list[str] = []
+    handler = logging.Handler(logging.ERROR)
+    handler.emit = lambda record: told.append(record.getMessage())  # type: ignore[method-assign]
+    logging.getLogger().addHandler(handler)
+    try:
+        yield told
+    finally:
+        logging.getLogger().removeHandler(handler)
