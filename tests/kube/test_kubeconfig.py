@@ -81,3 +81,19 @@ def test_a_plugin_gives_the_token(tmp_path: Path) -> None:
     said = '{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": "t"}}'
     found = connected(written(tmp_path / "config", "lab", plugin(f"echo '{said}'")))
     assert found.headers()["authorization"] == "Bearer t"
+
+
+def test_a_token_in_a_file_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is replaced before it ends, and `logs -f` and `wait` go on for longer than that."""
+    folder = tmp_path / "kube"
+    folder.mkdir()
+    token = folder / "token"
+    token.write_text("first\n")
+    found = connected(written(folder / "config", "lab", {"tokenFile": "token"}))
+    monkeypatch.chdir("/")
+    assert found.headers()["authorization"] == "Bearer first"
+    token.write_text("second\n")
+    assert found.headers()["authorization"] == "Bearer second"
+    for broken in ("", None):
+        token.unlink() if broken is None else token.write_text(broken)
+        assert found.headers()["authorization"] == "Bearer second"

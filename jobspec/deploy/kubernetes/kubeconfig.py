@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from jobctl.jobspec.deploy.kubernetes.problems import ConfigError
@@ -40,6 +42,9 @@ def load(configuration: Any, files: str, wanted: str | None) -> tuple[str, str]:
         # In a terminal a plugin tells the user itself, and the client trips over what it has not read.
         why = "its plugin failed" if "NoneType" in told[-1] else told[-1]
         raise ConfigError(f"context `{chosen}` of the kubeconfig gives no credentials: {why}", hint)
+    file = _token_file(merger.config, contexts[chosen].get("user"))
+    if file is not None:
+        configuration.refresh_api_key_hook = partial(_read_token, file)
     return chosen, contexts[chosen].get("namespace") or "default"
 
 
@@ -49,6 +54,22 @@ def _current(merger: Any) -> str | None:
     https://kubernetes.io/docs/concepts/configuration/organize-cluster-access-kubeconfig/#merging-kubeconfig-files
     """
     return next((one["current-context"] for one in merger.config_files.values() if one.get("current-context")), None)
+
+
+def _token_file(merged: Any, user: str | None) -> Path | None:
+    """Return the file that has a user's token, None if the kubeconfig itself has it, or nobody has."""
+    for node in merged["users"].value if user else ():
+        said = node.value.get("user") or {}
+        if node.value["name"] == user and said.get("tokenFile") and not said.get("token"):
+            return Path(node.path).absolute().parent / said["tokenFile"]
+    return None
+
+
+def _read_token(file: Path, configuration: Any) -> None:
+    """Read a token again, for each request: it ends within an hour or so, and somebody puts the next one into its file."""
+    with suppress(OSError, ValueError):  # the last one that could be read may still do
+        if token := file.read_text(encoding="utf-8").strip():
+            configuration.api_key["BearerToken"] = f"Bearer {token}"
 
 
 @contextmanager
