@@ -12,6 +12,7 @@ pytest.importorskip("kubernetes")
 import yaml
 
 from jobctl.jobspec.deploy.kubernetes.api import Api, connect
+from jobctl.jobspec.deploy.kubernetes.kubeconfig import proxy_login
 from jobctl.jobspec.deploy.kubernetes.problems import ConfigError
 
 
@@ -97,3 +98,17 @@ def test_a_token_in_a_file_is_read_again(tmp_path: Path, monkeypatch: pytest.Mon
     for broken in ("", None):
         token.unlink() if broken is None else token.write_text(broken)
         assert found.headers()["authorization"] == "Bearer second"
+
+
+def test_a_proxy_whose_url_has_a_user_is_told_who_asks(tmp_path: Path) -> None:
+    """As `kubectl` tells it; commands in pods go through the proxy as well, and take the same headers."""
+    proxy = {"proxy-url": "http://ada:s%40cret@proxy.example:3128"}
+    found = connected(written(tmp_path / "config", "lab", {"token": "a"}, **proxy))
+    told = {"proxy-authorization": "Basic YWRhOnNAY3JldA=="}
+    assert found.client.rest_client.pool_manager.proxy_headers == told
+    assert found.client.configuration.proxy_headers == told
+
+
+@pytest.mark.parametrize("proxy", [None, "http://proxy.example:3128", "socks5://ada:secret@proxy.example:1080"])
+def test_no_other_proxy_is_told_anything(proxy: str | None) -> None:
+    assert proxy_login(proxy) is None

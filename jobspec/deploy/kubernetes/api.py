@@ -340,6 +340,7 @@ def connect(context: str | None, namespace: str | None, environ: Mapping[str, st
         raise ConfigError(f"no cluster is known: {error}", hint) from error
     # Settled here: the client would look for it in the environment again at every request, in the thread of each watch.
     configuration.proxy = configuration.proxy
+    configuration.proxy_headers = kubeconfig.proxy_login(configuration.proxy)
     return Api(client.ApiClient(configuration), name, namespace or inside)
 
 

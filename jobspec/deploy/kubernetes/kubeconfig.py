@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from jobctl.jobspec.deploy.kubernetes.problems import ConfigError
 
@@ -54,6 +55,17 @@ def _current(merger: Any) -> str | None:
     https://kubernetes.io/docs/concepts/configuration/organize-cluster-access-kubeconfig/#merging-kubeconfig-files
     """
     return next((one["current-context"] for one in merger.config_files.values() if one.get("current-context")), None)
+
+
+def proxy_login(proxy: str | None) -> dict[str, str] | None:
+    """Return the headers that log in to a proxy whose URL has a user; the client leaves that out. SOCKS has no headers."""
+    from urllib3.util import make_headers
+
+    parts = urlsplit(proxy or "")
+    if parts.username is None or parts.scheme not in ("http", "https"):
+        return None
+    login = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+    return dict(make_headers(proxy_basic_auth=login))
 
 
 def _token_file(merged: Any, user: str | None) -> Path | None:
