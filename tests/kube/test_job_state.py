@@ -46,6 +46,13 @@ def pod(name: str, state: Object | None = None, **more: Any) -> Object:
 RUNNING = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
 
 
+def ready(status: str, reason: str | None = None, containers: str = "True", **more: Any) -> Object:
+    """Return a pod that ran when its kubelet last told, and whether it counts as ready."""
+    why = {"reason": reason} if reason else {}
+    conditions = [{"type": "Ready", "status": status, **why}, {"type": "ContainersReady", "status": containers, **why}]
+    return pod("a-0", RUNNING, phase="Running", conditions=conditions, **more)
+
+
 @pytest.mark.parametrize(
     ("made", "expected"),
     [
@@ -108,6 +115,11 @@ def test_what_controllers_say(made: Object, expected: tuple[str, str | None]) ->
         ),
         (pod("a-0", phase="Failed", reason="Evicted", message="disk"), "failed", "Evicted: disk"),
         (pod("a-0", RUNNING, phase="Unknown", reason="NodeLost"), "lost", "its node is not heard"),
+        (ready("False"), "lost", "its node is not heard"),  # by the node controller, which gives no reason
+        (ready("False", meta={"deletionTimestamp": "2026-01-01T00:05:00Z"}), "lost", "its node is not heard"),
+        (ready("True"), "running", None),
+        (ready("False", "ReadinessGatesNotReady"), "running", None),  # by the kubelet
+        (ready("False", "ContainersNotReady", containers="False"), "running", None),
     ],
 )
 def test_what_pods_say(made: Object, state: str, reason: str | None) -> None:

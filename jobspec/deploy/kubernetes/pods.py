@@ -134,7 +134,7 @@ def _state(pod: Object, told: Mapping[str, Any]) -> tuple[State, str | None]:
     status = pod.get("status") or {}
     phase, reason = status.get("phase"), status.get("reason")
     ended, waiting = _at(told, "terminated"), _at(told, "waiting")
-    if phase == "Unknown" or reason == "NodeLost" or (pod["metadata"].get("deletionTimestamp") and _is_silent(status)):
+    if phase == "Unknown" or reason == "NodeLost" or _is_silent(status):
         return "lost", "its node is not heard"
     if phase == "Succeeded" or (ended and ended.get("exitCode") == 0):
         return "exited", None
@@ -150,8 +150,13 @@ def _state(pod: Object, told: Mapping[str, Any]) -> tuple[State, str | None]:
 
 
 def _is_silent(status: Mapping[str, Any]) -> bool:
-    """Say whether a pod's node has not been heard for so long that the pod counts as not ready because of it."""
-    return any(c.get("reason") in ("NodeLost", "NodeStatusUnknown") for c in status.get("conditions") or ())
+    """Say whether a pod's node is not heard: then the node controller takes back that the pod is ready, and nothing else.
+
+    A kubelet that says so gives a reason, and says it of the containers first.
+    """
+    told = {one["type"]: one for one in status.get("conditions") or ()}
+    ready, containers = (told.get(name) or {} for name in ("Ready", "ContainersReady"))
+    return ready.get("status") == "False" and not ready.get("reason") and containers.get("status") == "True"
 
 
 def _why_failed(status: Mapping[str, Any], ended: Mapping[str, Any]) -> str:
