@@ -127,7 +127,9 @@ def security_of_pod(cluster: ClusterOptions, given: Container) -> Object:
 def _security(cluster: ClusterOptions, given: Container) -> Object:
     """Return the security context of a container that trains."""
     said = cluster.security or {}
-    added = list(dict.fromkeys((*given.cap_add, *((said.get("capabilities") or {}).get("add") or ()))))
+    # Docker takes either form. The API's names have no prefix: nodes add it, and leave out what they do not know then.
+    own = [name.upper().removeprefix("CAP_") for name in given.cap_add]
+    added = list(dict.fromkeys((*own, *((said.get("capabilities") or {}).get("add") or ()))))
     capabilities = {**(said.get("capabilities") or {}), **({"add": added} if added else {})}
     return {**said, **({"capabilities": capabilities} if capabilities else {})}
 

@@ -198,6 +198,13 @@ def test_a_trainer_is_a_pod_with_one_device_however_many_a_host_would_give(devic
     assert limits == {"a-server": None, "a-trainer": {"nvidia.com/gpu": "1"}}
 
 
+def test_capabilities_are_called_as_the_api_calls_them() -> None:
+    """Docker takes `CAP_SYS_PTRACE` as well; a node of a cluster makes `CAP_CAP_SYS_PTRACE` of it, which is none."""
+    text = MOUNTS + "container: {cap_add: [CAP_SYS_PTRACE, ipc_lock, NET_RAW]}\n"
+    (container,) = objects(of_text(text))[-1]["spec"]["template"]["spec"]["containers"]
+    assert container["securityContext"] == {"capabilities": {"add": ["SYS_PTRACE", "IPC_LOCK", "NET_RAW"]}}
+
+
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_what_unpacks_the_code_names_cores_and_memory_as_well(operator: str) -> None:
     """A quota of either refuses a pod in which one container does not; of other resources, one is enough."""
