@@ -149,6 +149,33 @@ def test_roles_and_numbers(labels: dict[str, str], name: str, expected: tuple[st
     assert (role_of(made), number_of(made)) == expected
 
 
+@pytest.mark.parametrize(
+    ("ended", "reason"),
+    [
+        ({"exitCode": 1, "reason": "Error"}, "its container code exited with code 1"),
+        (
+            {"exitCode": 128, "reason": "StartError", "message": 'exec: "python3": executable file not found\n'},
+            'its container code exited with code 128: exec: "python3": executable file not found',
+        ),
+        ({"exitCode": 0, "reason": "Completed"}, "failed"),
+    ],
+)
+def test_a_pod_that_fails_before_its_container_begins_says_which_one_failed(ended: Object, reason: str) -> None:
+    first = [{"name": "code", "state": {"terminated": ended}}]
+    made = pod("a-0", {"waiting": {"reason": "PodInitializing"}}, phase="Failed", initContainerStatuses=first)
+    found = parse_pod(made)
+    assert (found.state, found.reason) == ("failed", reason)
+
+
+def test_nobody_waits_for_what_runs_beside_the_job_to_end() -> None:
+    told = [{"name": name, "state": RUNNING} for name in ("gke-gcsfuse-sidecar", "code")]
+    made = pod("a-0", {"waiting": {"reason": "PodInitializing"}}, phase="Pending", initContainerStatuses=told)
+    made["spec"]["initContainers"] = [{"name": "gke-gcsfuse-sidecar", "restartPolicy": "Always"}, {"name": "code"}]
+    assert parse_pod(made).reason == "waits for its container code to end"
+    told[1]["state"] = {"terminated": {"exitCode": 0}}
+    assert parse_pod(made).reason == "waits for its container"
+
+
 def test_of_several_pods_of_a_node_the_newest_counts() -> None:
     pods = [
         pod("a-0", {"terminated": {"exitCode": 1}}, phase="Failed", created="2026-01-01T00:00:00Z"),
