@@ -14,6 +14,8 @@ import yaml
 from jobctl.jobspec.deploy.kubernetes.api import Api, connect
 from jobctl.jobspec.deploy.kubernetes.kubeconfig import proxy_login
 from jobctl.jobspec.deploy.kubernetes.problems import ConfigError
+from kube.handler import TOKEN
+from kube.server import ApiServer
 
 
 def written(path: Path, name: str, user: dict[str, Any], **more: Any) -> Path:
@@ -112,3 +114,12 @@ def test_a_proxy_whose_url_has_a_user_is_told_who_asks(tmp_path: Path) -> None:
 @pytest.mark.parametrize("proxy", [None, "http://proxy.example:3128", "socks5://ada:secret@proxy.example:1080"])
 def test_no_other_proxy_is_told_anything(proxy: str | None) -> None:
     assert proxy_login(proxy) is None
+
+
+def test_a_cluster_whose_certificate_is_not_looked_at_is_no_reason_to_warn(
+    api: ApiServer, tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    """The kubeconfig says so, and `kubectl` is silent about it."""
+    cluster = {"server": api.url, "insecure-skip-tls-verify": True}
+    assert connected(written(tmp_path / "config", "lab", {"token": TOKEN}, **cluster)).raw("/version")["major"] == "1"
+    assert [str(one.message) for one in recwarn] == []

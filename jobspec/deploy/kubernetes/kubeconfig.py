@@ -25,6 +25,7 @@ def load(configuration: Any, files: str, wanted: str | None) -> tuple[str, str]:
 
     Return the context's name and its namespace. Raises ConfigError, and whatever the client raises for what is no kubeconfig.
     """
+    import urllib3
     from kubernetes import config
     from kubernetes.config.kube_config import KubeConfigMerger
 
@@ -43,6 +44,8 @@ def load(configuration: Any, files: str, wanted: str | None) -> tuple[str, str]:
         # In a terminal a plugin tells the user itself, and the client trips over what it has not read.
         why = "its plugin failed" if "NoneType" in told[-1] else told[-1]
         raise ConfigError(f"context `{chosen}` of the kubeconfig gives no credentials: {why}", hint)
+    if not configuration.verify_ssl:  # the user has said so, and need not be told with each command
+        urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
     file = _token_file(merger.config, contexts[chosen].get("user"))
     if file is not None:
         configuration.refresh_api_key_hook = partial(_read_token, file)
