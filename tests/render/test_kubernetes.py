@@ -213,7 +213,8 @@ def test_what_unpacks_the_code_names_cores_and_memory_as_well(operator: str) -> 
     said = (("cpu", "4"), ("memory", "16Gi"), ("rdma/hca", "1"))
     made = objects(replace(plan, cluster=replace(plan.cluster, resources=said)))
     pods = [template["spec"] for one in made for template in templates(one)]
-    assert pods and all("rdma/hca" in pod["containers"][0]["resources"]["limits"] for pod in pods)
+    assert pods
+    assert all("rdma/hca" in pod["containers"][0]["resources"]["limits"] for pod in pods)
     assert [pod["initContainers"][0]["resources"] for pod in pods] == [
         {"limits": {"cpu": "4", "memory": "16Gi"}} for _ in pods
     ]

@@ -36,7 +36,9 @@ def load(configuration: Any, files: str, wanted: str | None) -> tuple[str, str]:
     chosen = wanted or _current(merger)
     if chosen not in contexts:
         why = f"no context `{chosen}`" if chosen else "no current context"
-        raise ConfigError(f"the kubeconfig has {why}", f"`--context` chooses one: it has {', '.join(contexts) or 'none'}")
+        raise ConfigError(
+            f"the kubeconfig has {why}", f"`--context` chooses one: it has {', '.join(contexts) or 'none'}"
+        )
     with _failures_told() as told:
         config.load_kube_config(config_file=files, context=chosen, client_configuration=configuration)
     if told and not (configuration.api_key or configuration.cert_file):
@@ -52,12 +54,13 @@ def load(configuration: Any, files: str, wanted: str | None) -> tuple[str, str]:
     return chosen, contexts[chosen].get("namespace") or "default"
 
 
-def _current(merger: Any) -> str | None:
-    """Return the current context: of several files, that of the first that names one, where the client takes the last.
+def _current(merger: Any) -> str:
+    """Return the current context, empty if there is none. Of several files, the first names it; the client takes the last.
 
     https://kubernetes.io/docs/concepts/configuration/organize-cluster-access-kubeconfig/#merging-kubeconfig-files
     """
-    return next((one["current-context"] for one in merger.config_files.values() if one.get("current-context")), None)
+    found = (one.get("current-context") for one in merger.config_files.values())
+    return str(next(filter(None, found), ""))
 
 
 def proxy_login(proxy: str | None) -> dict[str, str] | None:
@@ -76,7 +79,7 @@ def _token_file(merged: Any, user: str | None) -> Path | None:
     for node in merged["users"].value if user else ():
         said = node.value.get("user") or {}
         if node.value["name"] == user and said.get("tokenFile") and not said.get("token"):
-            return Path(node.path).absolute().parent / said["tokenFile"]
+            return Path(node.path).absolute().parent / str(said["tokenFile"])
     return None
 
 

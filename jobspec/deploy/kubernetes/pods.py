@@ -152,7 +152,7 @@ def _state(pod: Object, told: Mapping[str, Any]) -> tuple[State, str | None]:
 def _is_silent(status: Mapping[str, Any]) -> bool:
     """Say whether a pod's node is not heard: then the node controller takes back that the pod is ready, and nothing else.
 
-    A kubelet that says so gives a reason, and says it of the containers first.
+    A kubelet gives a reason for it, and finds the containers not ready as well.
     """
     told = {one["type"]: one for one in status.get("conditions") or ()}
     ready, containers = (told.get(name) or {} for name in ("Ready", "ContainersReady"))
