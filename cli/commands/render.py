@@ -28,7 +28,8 @@ def render(
 ) -> None:
     """Write exactly what `up` would send.
 
-    A folder per host, and once the launcher and the first control file; for Kubernetes, manifests that `kubectl apply` takes.
+    A folder per host, and once the launcher and the first control file; for Kubernetes, manifests that
+    `kubectl apply --server-side` takes.
     The same input gives the same bytes. It connects to nothing: --ssh-config is read by `up`, and only looked for here.
 
     Example: jobctl render job.yaml --hosts hosts.txt --target compose --out rendered
@@ -49,7 +50,7 @@ def render(
     try:
         artefacts = render(plan, first_generation(plan))
         if out is None:
-            # Manifests are one stream for `kubectl apply -f -`, in which nothing may be missing.
+            # Manifests are one stream for `kubectl apply --server-side -f -`, in which nothing may be missing.
             stream = traits_of(plan.target).is_stream
             for artefact in artefacts:
                 if stream or artefact.shown:

@@ -17,6 +17,7 @@ OWN_ADDRESS = "JOBCTL_ADDRESS"
 REFERENCE = "$(" + OWN_ADDRESS + ")"
 
 _SHM = "/dev/shm"
+_COMPUTING = ("cpu", "memory")
 ARCHIVE = "code.tgz"
 _CODE = "/jobctl/code"
 # Runs in the user's image, whatever Python is there; what was packed is the user's own.
@@ -126,7 +127,9 @@ def security_of_pod(cluster: ClusterOptions, given: Container) -> Object:
 def _security(cluster: ClusterOptions, given: Container) -> Object:
     """Return the security context of a container that trains."""
     said = cluster.security or {}
-    added = list(dict.fromkeys((*given.cap_add, *((said.get("capabilities") or {}).get("add") or ()))))
+    # Docker takes either form. The API's names have no prefix: nodes add it, and leave out what they do not know then.
+    own = [name.upper().removeprefix("CAP_") for name in given.cap_add]
+    added = list(dict.fromkeys((*own, *((said.get("capabilities") or {}).get("add") or ()))))
     capabilities = {**(said.get("capabilities") or {}), **({"add": added} if added else {})}
     return {**said, **({"capabilities": capabilities} if capabilities else {})}
 
@@ -184,6 +187,11 @@ def resources(cluster: ClusterOptions, given: Container) -> Object:
     devices = {cluster.device: str(len(given.devices.ids or ()))} if given.devices.ids else {}
     found = {**_sizes(given), **devices, **dict(cluster.resources)}
     return {"limits": found} if found else {}
+
+
+def _computing(cluster: ClusterOptions, given: Container) -> Object:
+    """Return what a pod may use of cores and memory, wherever the spec says so; quotas of these want it of each container."""
+    return {name: limit for name, limit in {**_sizes(given), **dict(cluster.resources)}.items() if name in _COMPUTING}
 
 
 def _sizes(given: Container) -> Object:
@@ -268,7 +276,7 @@ def _unpacker(plan: Plan, given: Container) -> Object:
         "imagePullPolicy": _PULL[given.pull],
         "command": [given.python, "-c", _UNPACK, f"{_CODE}/{ARCHIVE}", escaped(plan.code.target)],
         # Namespaces with a quota refuse pods with a container that names none.
-        **({"resources": {"limits": sizes}} if (sizes := _sizes(given)) else {}),
+        **({"resources": {"limits": sizes}} if (sizes := _computing(of(plan), given)) else {}),
         **({"securityContext": context} if (context := _security_of_unpacker(of(plan))) else {}),
         "volumeMounts": [
             {"name": "archive", "mountPath": _CODE, "readOnly": True},

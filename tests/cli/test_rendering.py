@@ -79,7 +79,7 @@ def test_no_artefact_holds_another_nodes_address(jobctl: Any) -> None:
 
 
 def test_manifests_are_printed_as_one_stream(jobctl: Any) -> None:
-    """As `kubectl apply -f -` takes it: nothing is missing that is written into files."""
+    """As `kubectl apply --server-side -f -` takes it: nothing is missing that is written into files."""
     printed = jobctl("render", "--target", "kubernetes", "--set", "image=x", "--set", "code=.")
     assert (
         printed.code,
@@ -94,6 +94,19 @@ def test_manifests_are_printed_as_one_stream(jobctl: Any) -> None:
         "Job",
     ]
     assert list(yaml.safe_load_all(printed.out)) == [yaml.safe_load(path.read_text()) for path in files]
+
+
+ANNOTATIONS = (
+    256 << 10
+)  # bytes of an object's: `kubectl apply` keeps all of the object in one, unless the server applies
+
+
+def test_manifests_are_for_the_server_to_apply(jobctl: Any) -> None:
+    printed = jobctl("render", "--target", "kubernetes", "--set", "image=x").out
+    assert max(len(json.dumps(one)) for one in yaml.safe_load_all(printed)) > ANNOTATIONS
+    page = Path(__file__).parents[2] / "docs" / "kubernetes.md"
+    for told in (page.read_text(), jobctl("render", "--help").out):
+        assert re.findall(r"kubectl\s+apply\s+([a-z-]+)", told) == ["--server-side"]
 
 
 def test_render_takes_the_options_of_up(jobctl: Any, tmp_path: Path) -> None:

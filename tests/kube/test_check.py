@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from jobctl.jobspec.deploy.kubernetes.asked import Pods
+from jobctl.jobspec.deploy.kubernetes.preflight import _is_chosen
 from kube.conftest import SPEC
 from kube.server import ApiServer
 from kube.store import CORE, OLD_PADDLE, PADDLE
@@ -213,6 +216,28 @@ def test_capacity(jobctl: Any, api: ApiServer, more: str, room: int) -> None:
     ran = jobctl(*CHECK)
     message = f"the cluster's nodes have room for {room} of 4 pods that ask for nvidia.com/gpu: 8"
     assert (ran.code, findings(ran, "warning")) == (0, [("capacity", "capacity-short", message)])
+
+
+TAINT = {"key": "dedicated", "value": "ml", "effect": "NoSchedule"}
+
+
+@pytest.mark.parametrize(
+    ("taint", "tolerations", "let_in"),
+    [
+        (TAINT, [], False),
+        (TAINT, [{"key": "dedicated", "operator": "Exists"}], True),
+        (TAINT, [{"key": "dedicated", "operator": "Equal", "value": "ml", "effect": "NoSchedule"}], True),
+        (TAINT, [{"key": "dedicated", "operator": "Equal", "value": "web"}], False),
+        (TAINT, [{"key": "dedicated", "operator": "Exists", "effect": "NoExecute"}], False),
+        (TAINT, [{"operator": "Exists"}], True),
+        ({**TAINT, "effect": "PreferNoSchedule"}, [], True),
+        ({"key": "nvidia.com/gpu", "effect": "NoSchedule"}, [], True),  # some clusters have pods tolerate it
+    ],
+)
+def test_nodes_that_keep_pods_off_have_no_room_for_them(taint: Any, tolerations: list[Any], let_in: bool) -> None:
+    node = {"metadata": {}, "spec": {"taints": [taint]}}
+    gpus = {"nvidia.com/gpu": Decimal(8)}
+    assert _is_chosen(node, Pods(1, gpus, gpus, {}, {"tolerations": tolerations})) is let_in
 
 
 def test_what_may_not_be_looked_at_is_skipped(jobctl: Any, api: ApiServer) -> None:

@@ -46,6 +46,13 @@ def pod(name: str, state: Object | None = None, **more: Any) -> Object:
 RUNNING = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
 
 
+def ready(status: str, reason: str | None = None, containers: str = "True", **more: Any) -> Object:
+    """Return a pod that ran when its kubelet last told, and whether it counts as ready."""
+    why = {"reason": reason} if reason else {}
+    conditions = [{"type": "Ready", "status": status, **why}, {"type": "ContainersReady", "status": containers, **why}]
+    return pod("a-0", RUNNING, phase="Running", conditions=conditions, **more)
+
+
 @pytest.mark.parametrize(
     ("made", "expected"),
     [
@@ -108,6 +115,11 @@ def test_what_controllers_say(made: Object, expected: tuple[str, str | None]) ->
         ),
         (pod("a-0", phase="Failed", reason="Evicted", message="disk"), "failed", "Evicted: disk"),
         (pod("a-0", RUNNING, phase="Unknown", reason="NodeLost"), "lost", "its node is not heard"),
+        (ready("False"), "lost", "its node is not heard"),  # by the node controller, which gives no reason
+        (ready("False", meta={"deletionTimestamp": "2026-01-01T00:05:00Z"}), "lost", "its node is not heard"),
+        (ready("True"), "running", None),
+        (ready("False", "ReadinessGatesNotReady"), "running", None),  # by the kubelet
+        (ready("False", "ContainersNotReady", containers="False"), "running", None),
     ],
 )
 def test_what_pods_say(made: Object, state: str, reason: str | None) -> None:
@@ -135,6 +147,33 @@ def test_what_pods_say(made: Object, state: str, reason: str | None) -> None:
 def test_roles_and_numbers(labels: dict[str, str], name: str, expected: tuple[str, int]) -> None:
     made = pod(name, labels=labels)
     assert (role_of(made), number_of(made)) == expected
+
+
+@pytest.mark.parametrize(
+    ("ended", "reason"),
+    [
+        ({"exitCode": 1, "reason": "Error"}, "its container code exited with code 1"),
+        (
+            {"exitCode": 128, "reason": "StartError", "message": 'exec: "python3": executable file not found\n'},
+            'its container code exited with code 128: exec: "python3": executable file not found',
+        ),
+        ({"exitCode": 0, "reason": "Completed"}, "failed"),
+    ],
+)
+def test_a_pod_that_fails_before_its_container_begins_says_which_one_failed(ended: Object, reason: str) -> None:
+    first = [{"name": "code", "state": {"terminated": ended}}]
+    made = pod("a-0", {"waiting": {"reason": "PodInitializing"}}, phase="Failed", initContainerStatuses=first)
+    found = parse_pod(made)
+    assert (found.state, found.reason) == ("failed", reason)
+
+
+def test_nobody_waits_for_what_runs_beside_the_job_to_end() -> None:
+    told = [{"name": name, "state": RUNNING} for name in ("gke-gcsfuse-sidecar", "code")]
+    made = pod("a-0", {"waiting": {"reason": "PodInitializing"}}, phase="Pending", initContainerStatuses=told)
+    made["spec"]["initContainers"] = [{"name": "gke-gcsfuse-sidecar", "restartPolicy": "Always"}, {"name": "code"}]
+    assert parse_pod(made).reason == "waits for its container code to end"
+    told[1]["state"] = {"terminated": {"exitCode": 0}}
+    assert parse_pod(made).reason == "waits for its container"
 
 
 def test_of_several_pods_of_a_node_the_newest_counts() -> None:

@@ -198,6 +198,28 @@ def test_a_trainer_is_a_pod_with_one_device_however_many_a_host_would_give(devic
     assert limits == {"a-server": None, "a-trainer": {"nvidia.com/gpu": "1"}}
 
 
+def test_capabilities_are_called_as_the_api_calls_them() -> None:
+    """Docker takes `CAP_SYS_PTRACE` as well; a node of a cluster makes `CAP_CAP_SYS_PTRACE` of it, which is none."""
+    text = MOUNTS + "container: {cap_add: [CAP_SYS_PTRACE, ipc_lock, NET_RAW]}\n"
+    (container,) = objects(of_text(text))[-1]["spec"]["template"]["spec"]["containers"]
+    assert container["securityContext"] == {"capabilities": {"add": ["SYS_PTRACE", "IPC_LOCK", "NET_RAW"]}}
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_what_unpacks_the_code_names_cores_and_memory_as_well(operator: str) -> None:
+    """A quota of either refuses a pod in which one container does not; of other resources, one is enough."""
+    plan = everything(operator, "paddle" if operator == "paddle-operator" else "torch")
+    assert plan.cluster is not None
+    said = (("cpu", "4"), ("memory", "16Gi"), ("rdma/hca", "1"))
+    made = objects(replace(plan, cluster=replace(plan.cluster, resources=said)))
+    pods = [template["spec"] for one in made for template in templates(one)]
+    assert pods
+    assert all("rdma/hca" in pod["containers"][0]["resources"]["limits"] for pod in pods)
+    assert [pod["initContainers"][0]["resources"] for pod in pods] == [
+        {"limits": {"cpu": "4", "memory": "16Gi"}} for _ in pods
+    ]
+
+
 def test_code_that_is_too_large_is_refused() -> None:
     plan = everything("none", "torch")
     assert plan.code is not None

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 from urllib.parse import urlencode
 
+from jobctl.jobspec.deploy.kubernetes import kubeconfig
 from jobctl.jobspec.deploy.kubernetes.kinds import Kind, Object, key_of, known_kind
 from jobctl.jobspec.deploy.kubernetes.problems import ApiError, Call, ConfigError, Cut, Unreachable, problem_of
 from jobctl.jobspec.records import dataclass
@@ -329,39 +330,18 @@ def connect(context: str | None, namespace: str | None, environ: Mapping[str, st
     configuration = client.Configuration()
     configuration.connection_pool_maxsize = CONNECTIONS
     try:
-        if context is None and "KUBERNETES_SERVICE_HOST" in environ and not _has_kubeconfig(environ):
+        if context is None and "KUBERNETES_SERVICE_HOST" in environ and not kubeconfig.is_there(environ):
             config.load_incluster_config(client_configuration=configuration)
             name, inside = None, _pods_namespace()
         else:
-            file = environ.get("KUBECONFIG") or "~/.kube/config"
-            name, inside = _context(file, context)
-            config.load_kube_config(config_file=file, context=name, client_configuration=configuration)
+            name, inside = kubeconfig.load(configuration, environ.get("KUBECONFIG") or "~/.kube/config", context)
     except (ConfigException, yaml.YAMLError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         hint = "KUBECONFIG names it, default ~/.kube/config; `kubectl config view` shows what is read"
         raise ConfigError(f"no cluster is known: {error}", hint) from error
     # Settled here: the client would look for it in the environment again at every request, in the thread of each watch.
     configuration.proxy = configuration.proxy
+    configuration.proxy_headers = kubeconfig.proxy_login(configuration.proxy)
     return Api(client.ApiClient(configuration), name, namespace or inside)
-
-
-def _context(file: str, wanted: str | None) -> tuple[str, str]:
-    """Return the name and the namespace of the `wanted` context of a kubeconfig, otherwise of its current one."""
-    from kubernetes.config.kube_config import KubeConfigMerger
-
-    merged = KubeConfigMerger(file).config
-    if merged is None:
-        raise ValueError(f"there is no {file}")
-    contexts = {one.value["name"]: one.value.get("context") or {} for one in merged["contexts"].value}
-    chosen = wanted or merged.safe_get("current-context")
-    if chosen in contexts:
-        return chosen, contexts[chosen].get("namespace") or "default"
-    why = f"no context `{chosen}`" if chosen else "no current context"
-    raise ConfigError(f"the kubeconfig has {why}", f"`--context` chooses one: it has {', '.join(contexts) or 'none'}")
-
-
-def _has_kubeconfig(environ: Mapping[str, str]) -> bool:
-    default = os.path.join(environ.get("HOME", ""), ".kube", "config")
-    return bool(environ.get("KUBECONFIG")) or os.path.exists(default)
 
 
 def _pods_namespace() -> str:

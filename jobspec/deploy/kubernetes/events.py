@@ -14,8 +14,11 @@ from jobctl.jobspec.deploy.kubernetes.pods import seconds
 from jobctl.jobspec.deploy.store.events import EventFile
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 
-# How controllers name what they make for a job: by role or replica, by number, and with five random characters.
-_NAMES = r"{job}(-(trainer|server|scheduler|worker|master|ps|node))*(-\d+)*(-[a-z0-9]{{5}})?"
+# What a job's objects are called, and what controllers make of them: the Job of a role, and the pods of Jobs, with five
+# random characters; replicas of kubeflow and paddle-operator; the Job of a TrainJob, and its pods. A job may be called
+# like another one with a number or a word behind it (`resnet-2`), which is none of these.
+_POD = r"(-\d+-[a-z0-9]{{5}})?"
+_NAMES = rf"{{job}}((-(trainer|server|scheduler))?{_POD}|-(master|worker|ps)-\d+|-node-0{_POD})"
 
 
 def is_about(event: Object, job: str) -> bool:

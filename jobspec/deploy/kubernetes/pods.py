@@ -134,7 +134,7 @@ def _state(pod: Object, told: Mapping[str, Any]) -> tuple[State, str | None]:
     status = pod.get("status") or {}
     phase, reason = status.get("phase"), status.get("reason")
     ended, waiting = _at(told, "terminated"), _at(told, "waiting")
-    if phase == "Unknown" or reason == "NodeLost" or (pod["metadata"].get("deletionTimestamp") and _is_silent(status)):
+    if phase == "Unknown" or reason == "NodeLost" or _is_silent(status):
         return "lost", "its node is not heard"
     if phase == "Succeeded" or (ended and ended.get("exitCode") == 0):
         return "exited", None
@@ -146,12 +146,17 @@ def _state(pod: Object, told: Mapping[str, Any]) -> tuple[State, str | None]:
         return "running", None
     if not (pod.get("spec") or {}).get("nodeName"):
         return "pending", _unscheduled(status)
-    return "starting", _waits(status, waiting)
+    return "starting", _waits(pod, waiting)
 
 
 def _is_silent(status: Mapping[str, Any]) -> bool:
-    """Say whether a pod's node has not been heard for so long that the pod counts as not ready because of it."""
-    return any(c.get("reason") in ("NodeLost", "NodeStatusUnknown") for c in status.get("conditions") or ())
+    """Say whether a pod's node is not heard: then the node controller takes back that the pod is ready, and nothing else.
+
+    A kubelet gives a reason for it, and finds the containers not ready as well.
+    """
+    told = {one["type"]: one for one in status.get("conditions") or ()}
+    ready, containers = (told.get(name) or {} for name in ("Ready", "ContainersReady"))
+    return ready.get("status") == "False" and not ready.get("reason") and containers.get("status") == "True"
 
 
 def _why_failed(status: Mapping[str, Any], ended: Mapping[str, Any]) -> str:
@@ -160,7 +165,17 @@ def _why_failed(status: Mapping[str, Any], ended: Mapping[str, Any]) -> str:
     if ended.get("reason") == "OOMKilled":
         return "it was killed because it used more memory than `resources.memory` allows"
     code = ended.get("exitCode")
-    return f"it exited with code {code}" if code is not None else "failed"
+    return f"it exited with code {code}" if code is not None else _why_not_begun(status)
+
+
+def _why_not_begun(status: Mapping[str, Any]) -> str:
+    """Say which container before the one that trains has failed, with the cluster's words if it was not even started."""
+    for told in status.get("initContainerStatuses") or ():
+        ended = _at(told, "terminated")
+        if ended.get("exitCode"):
+            words = f": {ended['message'].strip()}" if ended.get("message") else ""
+            return f"its container {told['name']} exited with code {ended['exitCode']}{words}"
+    return "failed"
 
 
 def _said(told: Mapping[str, Any]) -> str:
@@ -175,12 +190,14 @@ def _unscheduled(status: Mapping[str, Any]) -> str:
     return "waits for a node of the cluster"
 
 
-def _waits(status: Mapping[str, Any], waiting: Mapping[str, Any]) -> str:
-    for told in status.get("initContainerStatuses") or ():
+def _waits(pod: Object, waiting: Mapping[str, Any]) -> str:
+    # Those that somebody put there to run beside the job (of a mesh, of a file system) do not end.
+    stay = {one["name"] for one in pod["spec"].get("initContainers") or () if one.get("restartPolicy") == "Always"}
+    for told in (pod.get("status") or {}).get("initContainerStatuses") or ():
         first = _at(told, "waiting")
         if first.get("reason") and first["reason"] not in _NORMAL:
             return f"waits for its container {told['name']}: {_said(first)}"
-        if _at(told, "running"):
+        if _at(told, "running") and told["name"] not in stay:
             return f"waits for its container {told['name']} to end"
     if waiting.get("reason") and waiting["reason"] not in _NORMAL:
         return f"waits: {_said(waiting)}"

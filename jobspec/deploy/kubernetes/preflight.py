@@ -7,7 +7,7 @@ Anything outside of the namespace that jobctl may not look at is `skipped` and n
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -302,7 +302,10 @@ class ClusterPreflight:
             each = ", ".join(f"{name}: {amount.normalize():f}" for name, amount in pods.requests.items()) or "nothing"
             if room < pods.count:
                 message = f"the cluster's nodes have room for {room} of {pods.count} pods that ask for {each}"
-                hint = "they wait until nodes are added; `kubectl describe nodes` shows what nodes have (Allocatable)"
+                hint = (
+                    "they wait until nodes are added; `kubectl describe nodes` shows what nodes have (Allocatable), "
+                    "and whom they keep off (Taints): `kubernetes.tolerations`"
+                )
                 yield Finding(self.name, "capacity", "warning", message, "capacity-short", hint)
             else:
                 yield self._ok("capacity", f"empty nodes have room for {pods.count} pods that ask for {each}")
@@ -345,8 +348,26 @@ def _exceeded(quota: Object, asked: dict[str, Decimal], has: dict[str, Decimal])
 
 
 def _is_chosen(node: Object, pods: Pods) -> bool:
+    """Say whether a node has the labels that pods want, and does not keep them off."""
     labels = node["metadata"].get("labels") or {}
-    return all(labels.get(key) == value for key, value in pods.selector.items())
+    taints = (node.get("spec") or {}).get("taints") or ()
+    wanted = all(labels.get(key) == value for key, value in pods.selector.items())
+    return wanted and all(_is_let_in(pods, taint) for taint in taints)
+
+
+def _is_let_in(pods: Pods, taint: Mapping[str, str]) -> bool:
+    """Say whether a taint lets pods in. One that is called like a device, some clusters have pods tolerate that ask for it.
+
+    https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/
+    """
+    if taint.get("effect") == "PreferNoSchedule" or taint["key"] in pods.requests:
+        return True
+    return any(
+        toleration.get("key") in (None, taint["key"])
+        and toleration.get("effect") in (None, taint.get("effect"))
+        and (toleration.get("operator") == "Exists" or toleration.get("value", "") == taint.get("value", ""))
+        for toleration in pods.spec.get("tolerations") or ()
+    )
 
 
 def _room(node: Object, pods: Pods) -> int:

@@ -1,0 +1,103 @@
+"""The cluster, the user and the namespace that a kubeconfig names, as `kubectl` takes them where the official client does not."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from jobctl.jobspec.deploy.kubernetes.problems import ConfigError
+
+
+def is_there(environ: Mapping[str, str]) -> bool:
+    """Say whether the user has a kubeconfig."""
+    default = os.path.join(environ.get("HOME", ""), ".kube", "config")
+    return bool(environ.get("KUBECONFIG")) or os.path.exists(default)
+
+
+def load(configuration: Any, files: str, wanted: str | None) -> tuple[str, str]:
+    """Tell the client's `configuration` of the `wanted` context of a kubeconfig, otherwise of its current one.
+
+    Return the context's name and its namespace. Raises ConfigError, and whatever the client raises for what is no kubeconfig.
+    """
+    import urllib3
+    from kubernetes import config
+    from kubernetes.config.kube_config import KubeConfigMerger
+
+    merger = KubeConfigMerger(files)
+    if merger.config is None:
+        raise ValueError(f"there is no {files}")
+    contexts = {one.value["name"]: one.value.get("context") or {} for one in merger.config["contexts"].value}
+    chosen = wanted or _current(merger)
+    if chosen not in contexts:
+        why = f"no context `{chosen}`" if chosen else "no current context"
+        raise ConfigError(
+            f"the kubeconfig has {why}", f"`--context` chooses one: it has {', '.join(contexts) or 'none'}"
+        )
+    with _failures_told() as told:
+        config.load_kube_config(config_file=files, context=chosen, client_configuration=configuration)
+    if told and not (configuration.api_key or configuration.cert_file):
+        hint = "log in again, as for `kubectl`, which asks the same plugin"
+        # In a terminal a plugin tells the user itself, and the client trips over what it has not read.
+        why = "its plugin failed" if "NoneType" in told[-1] else told[-1]
+        raise ConfigError(f"context `{chosen}` of the kubeconfig gives no credentials: {why}", hint)
+    if not configuration.verify_ssl:  # the user has said so, and need not be told with each command
+        urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
+    file = _token_file(merger.config, contexts[chosen].get("user"))
+    if file is not None:
+        configuration.refresh_api_key_hook = partial(_read_token, file)
+    return chosen, contexts[chosen].get("namespace") or "default"
+
+
+def _current(merger: Any) -> str:
+    """Return the current context, empty if there is none. Of several files, the first names it; the client takes the last.
+
+    https://kubernetes.io/docs/concepts/configuration/organize-cluster-access-kubeconfig/#merging-kubeconfig-files
+    """
+    found = (one.get("current-context") for one in merger.config_files.values())
+    return str(next(filter(None, found), ""))
+
+
+def proxy_login(proxy: str | None) -> dict[str, str] | None:
+    """Return the headers that log in to a proxy whose URL has a user; the client leaves that out. SOCKS has no headers."""
+    from urllib3.util import make_headers
+
+    parts = urlsplit(proxy or "")
+    if parts.username is None or parts.scheme not in ("http", "https"):
+        return None
+    login = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+    return dict(make_headers(proxy_basic_auth=login))
+
+
+def _token_file(merged: Any, user: str | None) -> Path | None:
+    """Return the file that has a user's token, None if the kubeconfig itself has it, or nobody has."""
+    for node in merged["users"].value if user else ():
+        said = node.value.get("user") or {}
+        if node.value["name"] == user and said.get("tokenFile") and not said.get("token"):
+            return Path(node.path).absolute().parent / str(said["tokenFile"])
+    return None
+
+
+def _read_token(file: Path, configuration: Any) -> None:
+    """Read a token again, for each request: it ends within an hour or so, and somebody puts the next one into its file."""
+    with suppress(OSError, ValueError):  # the last one that could be read may still do
+        if token := file.read_text(encoding="utf-8").strip():
+            configuration.api_key["BearerToken"] = f"Bearer {token}"
+
+
+@contextmanager
+def _failures_told() -> Iterator[list[str]]:
+    """Collect the errors that the client only logs, such as those of a plugin: it would go on as nobody (`system:anonymous`)."""
+    told: list[str] = []
+    handler = logging.Handler(logging.ERROR)
+    handler.emit = lambda record: told.append(record.getMessage())  # type: ignore[method-assign]
+    logging.getLogger().addHandler(handler)
+    try:
+        yield told
+    finally:
+        logging.getLogger().removeHandler(handler)
