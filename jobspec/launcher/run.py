@@ -23,7 +23,7 @@ from jobctl.jobspec.launcher.process_guard import (
     process_guard,
     spawn,
 )
-from jobctl.jobspec.launcher.process_record import ProcessRecord, environs_of_guards, read_record
+from jobctl.jobspec.launcher.process_record import ProcessRecord, environs_of_guards, latest_record
 from jobctl.jobspec.launcher.processes import forward, reap, signal_group
 from jobctl.jobspec.launcher.progress import Hang
 from jobctl.jobspec.launcher.scratch import remove_tree
@@ -159,7 +159,7 @@ class Run:
 
     def process(self, local: int) -> ProcessRecord:
         """Return the state of one process, as its guard wrote it down."""
-        process = read_record(os.path.join(self.folders.records, "%d.json" % local)) or ProcessRecord(local)
+        process = latest_record(os.path.join(self.folders.records, "%d.json" % local)) or ProcessRecord(local)
         if process.rank is None:
             process.rank = self.environment.first_rank + local
         process.device = self.launch.devices[local] if local < len(self.launch.devices) else None
@@ -169,7 +169,7 @@ class Run:
         )  # as of the last look
         stack = self.stacks.get(local, "")
         process.where, process.stack = innermost(stack), frames(stack)
-        if process.state == "running" and not process.is_alive() and not process.has_guard():
+        if process.is_left():
             # Its guard was killed with it and could not say how it ended.
             process.state, process.exit_code, process.signal = "failed", 137, 9
             process.finished_at = process.finished_at or time.time()
