@@ -135,6 +135,7 @@ class Run:
         self.ended.pop(self.children[local], None)
         self.children[local] = self.start_process(local)
         self.look()
+        self.hang.at = self.progress_at = None  # as in `look`: it may load for long
 
     # Looking.
 
