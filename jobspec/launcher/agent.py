@@ -23,6 +23,7 @@ from jobctl.jobspec.launcher.processes import (
     SIGNALS,
     adopt_orphans,
     boot_time,
+    handle_signals,
     kill_descendants,
 )
 from jobctl.jobspec.launcher.records import changed
@@ -105,7 +106,7 @@ class Launcher:
     def run(self) -> int:
         """Serve until told to finish, or until the node's work is done; return the exit code."""
         adopt_orphans()
-        self.hear_signals()
+        handle_signals(self.on_signal)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
         if _PRCTL is None:
             note("no ctypes here: orphans of a killed launcher are not ended by the kernel")
@@ -135,11 +136,6 @@ class Launcher:
             if left <= 0:
                 return self.lease.held(boot_time())
             self.links.wait(min(left, POLL))
-
-    def hear_signals(self) -> None:
-        """Have signals tell this launcher to end."""
-        for number in SIGNALS:
-            signal.signal(number, self.on_signal)
 
     def on_signal(self, number: int, frame: Any) -> None:
         """Remember it; the loop acts on it."""

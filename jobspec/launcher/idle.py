@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from jobctl.jobspec.launcher.agent import GIVEN, Launcher
 from jobctl.jobspec.launcher.files import note, read_json, write_json
 from jobctl.jobspec.launcher.lease import NOBODY
+from jobctl.jobspec.launcher.processes import handle_signals
 from jobctl.jobspec.launcher.records import changed
 from jobctl.jobspec.launcher.scratch import remove_scratch
 
@@ -27,7 +28,7 @@ class SpareLauncher(Launcher):
         """Take the place of the launcher before this one: with its standby, and told to end if that was told so just now."""
         if last.launch.node == NOBODY:
             self.standby = last.standby
-        self.hear_signals()
+        handle_signals(self.on_signal)
         if last.signal is not None:  # from here on that one hears none
             self.signal = last.signal
 
