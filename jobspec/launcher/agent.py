@@ -23,6 +23,7 @@ from jobctl.jobspec.launcher.processes import (
     SIGNALS,
     adopt_orphans,
     boot_time,
+    handle_signals,
     kill_descendants,
 )
 from jobctl.jobspec.launcher.records import changed
@@ -105,8 +106,7 @@ class Launcher:
     def run(self) -> int:
         """Serve until told to finish, or until the node's work is done; return the exit code."""
         adopt_orphans()
-        for number in SIGNALS:
-            signal.signal(number, self.on_signal)
+        handle_signals(self.on_signal)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
         if _PRCTL is None:
             note("no ctypes here: orphans of a killed launcher are not ended by the kernel")

@@ -33,7 +33,8 @@ class ControlFile:
         complain: Callable[[str], None],
     ) -> None:
         self.path, self.launch, self.session, self.peers, self.complain = path, launch, session, peers, complain
-        self.seen: Optional[Tuple[int, int, int]] = None
+        self.seen: Optional[Tuple[int, int, int]] = None  # which file was read last, …
+        self.refused: Optional[Tuple[int, int, int]] = None  # … and which could not be read
         self.file: Optional[Order] = None  # as last read
         self.order: Optional[Order] = None  # the newest of all
 
@@ -84,12 +85,14 @@ class ControlFile:
         seen = (stat.st_mtime_ns, stat.st_ino, stat.st_size)
         if seen == self.seen:
             return False
-        first, self.seen = self.seen is None, seen
         order, problem = read_order(self.path)
         if problem or order is None:
-            note("%s: %s" % (self.path, problem))
-            self.complain("the control file is unreadable: %s" % problem)
+            if seen != self.refused:  # said once; but read again, since it may be the disk that refuses it just now
+                self.refused = seen
+                note("%s: %s" % (self.path, problem))
+                self.complain("the control file is unreadable: %s" % problem)
             return False
+        first, self.seen = self.seen is None and self.refused in (None, seen), seen
         if first and order.command == "finish":
             # That ended the launcher before this one, whose own order is yet to come. Has etcd heard of it?
             if self.session is not None and self.launch.etcd is not None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from jobctl.jobspec.launcher.agent import GIVEN, Launcher
 from jobctl.jobspec.launcher.files import note, read_json, write_json
 from jobctl.jobspec.launcher.lease import NOBODY
+from jobctl.jobspec.launcher.processes import handle_signals
 from jobctl.jobspec.launcher.records import changed
 from jobctl.jobspec.launcher.scratch import remove_scratch
 
@@ -22,6 +23,14 @@ if TYPE_CHECKING:
 
 class SpareLauncher(Launcher):
     """The launcher of a node on a hot spare: it ends when the newest order has another node there."""
+
+    def follow(self, last: SpareLauncher) -> None:
+        """Take the place of the launcher before this one: with its standby, and told to end if that was told so just now."""
+        if last.launch.node == NOBODY:
+            self.standby = last.standby
+        handle_signals(self.on_signal)
+        if last.signal is not None:  # from here on that one hears none
+            self.signal = last.signal
 
     def obey(self) -> Optional[int]:
         """Do what the order says, unless another launcher is to."""
@@ -74,7 +83,8 @@ def run_spare(
 
     A launcher that was started again after that finds in its report which node it was.
     """
-    spare, standby = options.dir, None
+    spare = options.dir
+    last: Optional[SpareLauncher] = None
     node = (read_json(os.path.join(spare, "report.json")) or {}).get("node", NOBODY)
     while True:
         options.dir = spare if node == NOBODY else node_directory(spare, node)
@@ -82,8 +92,8 @@ def run_spare(
         if session is not None:
             session.be(node)
         launcher = kind(changed(launch, node=node), options, deadline, session)
-        if standby is not None:
-            launcher.standby = standby
+        if last is not None:
+            launcher.follow(last)
         try:
             code = launcher.run()
         finally:
@@ -92,7 +102,7 @@ def run_spare(
         if code != GIVEN or given is None:
             return code
         take_over(launcher, spare, given)
-        node, standby = given, launcher.standby if node == NOBODY else None
+        node, last = given, launcher
 
 
 def take_over(launcher: SpareLauncher, spare: str, node: int) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from jobctl.jobspec.launcher.environment import Environment, Folders
 from jobctl.jobspec.launcher.failure import Problem
+from jobctl.jobspec.launcher.network import resolved
 from jobctl.jobspec.launcher.order import Member, Rendezvous
 from jobctl.jobspec.launcher.records import changed
 from jobctl.jobspec.launcher.standby import FIRST
@@ -19,7 +20,7 @@ from jobctl.jobspec.launcher.standby_guard import differing
 from jobctl.jobspec.launcher.standby_messages import Trial
 
 if TYPE_CHECKING:
-    from typing import Dict, List, Optional, Tuple
+    from typing import Callable, Dict, List, Optional, Tuple
 
     from jobctl.jobspec.launcher.agent import Launcher
     from jobctl.jobspec.launcher.order import Order
@@ -36,7 +37,7 @@ class Expected:
             rank=0,
             roles=[launch.role],
             host=launch.host,
-            address=own_address(launch.host, order),
+            address=own_address(launch.host, order, launcher.pause),
             nproc=launch.nproc,
             port=None,
             ports=[],
@@ -63,13 +64,19 @@ def any_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def own_address(host: str, order: Order) -> str:
-    """Return the address of this host: as the order has it; otherwise that from which the first node is reached."""
+def own_address(host: str, order: Order, pause: Callable[[float], object]) -> str:
+    """Return the address of this host: as the order has it; otherwise that from which the first node is reached.
+
+    A name that is not resolved soon goes through `pause`. Raises OSError.
+    """
     spares = order.autonomy.spares if order.autonomy is not None else ()
     named = [spare.address for spare in spares if spare.host == host]
     if named:
         return named[0]
-    address = min(order.members, key=lambda member: member.rank).address
+    first = min(order.members, key=lambda member: member.rank).address
+    address = resolved(first, pause)
+    if address is None:
+        raise OSError("the name %s cannot be resolved" % first)
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         probe.connect((address, 9))  # sends nothing

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from jobctl.jobspec.launcher.files import note
 
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, Iterable, Optional, Sequence
+    from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence
 
     from jobctl.jobspec.launcher.order import Order
 ANSWER = 0.2  # seconds that a server gets to answer at its port
@@ -94,13 +94,16 @@ def address_for(made: socket.socket, address: str, port: int, flags: int = 0) ->
 
 
 def free_port(address: str, first: int, least: int, most: int) -> int:
-    """Return the first port from `first` on, between `least` and `most`, at which nobody listens."""
+    """Return the first port from `first` on, between `least` and `most`, at which nobody listens as far as that is known."""
+    place = resolved(address)
     for number in range(20):
         port = least + (first - least + number) % (most - least + 1)
-        with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as probe:
+        if place is None:
+            return port
+        with socket.socket(socket.AF_INET6 if ":" in place else socket.AF_INET) as probe:
             probe.settimeout(0.5)
             try:
-                probe.connect((address, port))
+                probe.connect((place, port))
             except OSError:
                 return port
     return first
@@ -115,6 +118,23 @@ def ask_aside(seconds: float, ask: Callable[..., None], *given: Any) -> Any:
         asking.start()
         asking.join(seconds)
     return asking
+
+
+def resolved(name: str, pause: Optional[Callable[[float], object]] = None) -> Optional[str]:
+    """Return the address of a host; None of a name that no name server tells soon. With `pause` it waits longer, by that."""
+    if is_number(name):
+        return name
+    found: List[str] = []
+    asking, until = ask_aside(AT_FIRST, find_address, name, found), time.monotonic() + RESOLVING
+    while pause is not None and asking.is_alive() and time.monotonic() < until:
+        pause(LOOKED)
+    return found[0] if found else None
+
+
+def find_address(name: str, found: List[str]) -> None:
+    """Add the IPv4 address of a name to `found`, if it has one."""
+    with contextlib.suppress(OSError, UnicodeError):
+        found.append(str(socket.getaddrinfo(name, None, socket.AF_INET)[0][4][0]))
 
 
 def in_numbers(order: Order, pause: Callable[[float], object]) -> Order:

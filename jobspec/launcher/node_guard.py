@@ -22,6 +22,7 @@ from jobctl.jobspec.launcher.processes import (
     adopt_orphans,
     fork,
     forward,
+    handle_signals,
     kill_descendants,
     wait_for,
 )
@@ -58,8 +59,7 @@ def guard(options: argparse.Namespace) -> int:
         pid = fork(lambda: Launcher(launch, options, deadline, session).run())
     if channel is not None:
         channel.close()
-    for number in SIGNALS:
-        signal.signal(number, lambda received, frame: forward(pid, received))
+    handle_signals(lambda received, frame: forward(pid, received))
     signal.signal(signal.SIGALRM, lambda received, frame: deadline.enforce())
     signal.setitimer(signal.ITIMER_REAL, POLL, POLL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)

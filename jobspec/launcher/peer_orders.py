@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.launcher.files import note
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from jobctl.jobspec.launcher.order_news import OrderNews
     from jobctl.jobspec.launcher.peer_messages import PeerMessage
 LEFT_ALONE = "leaves it to the supervisor"
+NEWS = 64_000  # bytes of news that a datagram has room for, beside all else that a message says
 
 
 @record
@@ -72,6 +74,7 @@ class PeerOrders:
         self.told: Dict[str, Headway] = {}  # how far the order has come as others have said; its id
         self.places = OldPlaces(boot_time())
         self.spares: Dict[str, PeerSpare] = {}  # hosts whose idle launchers were heard
+        self.told_news: Optional[Tuple[Order, Optional[OrderNews]]] = None  # see `news_of`, with its order
 
     def enter(self, order: Order) -> None:
         """Begin to follow an order with a lease of its own."""
@@ -240,7 +243,14 @@ class PeerOrders:
         if order is None or known is None or not order.is_of_launchers or list(order.age) <= known:
             return None
         same_base = list(order.age)[:3] == known[:3]
-        return order.news() if same_base else None
+        return self.news_of(order) if same_base else None
+
+    def news_of(self, order: Order) -> Optional[OrderNews]:
+        """Return what is new in an order; None where a datagram has no room for that: of many nodes, once launchers have moved one."""
+        if self.told_news is None or self.told_news[0] is not order:
+            news = order.news()
+            self.told_news = order, news if len(json.dumps(news.to_json())) <= NEWS else None
+        return self.told_news[1]
 
     def lacks(self, age: List[Any]) -> bool:
         """Return whether a launcher of the same job that is in an order of this age has a newer one than this launcher."""
@@ -250,13 +260,13 @@ class PeerOrders:
     def whole(self, known: Optional[List[Any]]) -> Optional[Order]:
         """Return the order of a supervisor or a command that launchers in the order `known` have not received, if it is newer.
 
-        Also one of launchers that goes back to such an order: `news` is for those who have its base.
+        Also one of launchers that goes back to such an order: `news` is for those who have its base, as long as it fits.
         """
         order = self.order
         if order is None or known is None or list(order.age)[:1] != known[:1] or list(order.age) <= known:
             return None
         has_base = list(order.age)[:3] == known[:3]
-        return None if has_base and order.is_of_launchers else order
+        return None if has_base and order.is_of_launchers and self.news_of(order) is not None else order
 
     def take_whole(self, order: Optional[Order]) -> None:
         """Go over to an order that another launcher has handed on, if it is a newer one of this job since it was brought up."""

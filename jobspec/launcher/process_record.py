@@ -86,11 +86,21 @@ class ProcessRecord:
         """Return whether the guard lives, and so will write down the end."""
         return self.guard_pid is not None and start_ticks(self.guard_pid) == self.guard_ticks
 
+    def is_left(self) -> bool:
+        """Return whether the process has ended, and nobody is there any more who will write that down."""
+        return self.state == "running" and not self.is_alive() and not self.has_guard()
+
 
 def read_record(path: str) -> Optional[ProcessRecord]:
     """Return the record in a file, None before there is one."""
     data = read_json(path)
     return None if data is None else ProcessRecord.from_json(data)
+
+
+def latest_record(path: str) -> Optional[ProcessRecord]:
+    """Return the record in a file, once more where its guard has ended: that may have written down the end since."""
+    record = read_record(path)
+    return read_record(path) if record is not None and record.is_left() else record
 
 
 def environs_of_guards(folder: str, nproc: int, local_name: str) -> Tuple[List[Dict[str, str]], bool]:

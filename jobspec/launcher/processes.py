@@ -13,7 +13,7 @@ from jobctl.jobspec.launcher.files import note
 
 if TYPE_CHECKING:
     import socket
-    from typing import Callable, Dict, List, Optional, Sequence, Tuple
+    from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 EXIT_TAKEN = 75  # how a launcher ends that finds another one of its node (EX_TEMPFAIL of sysexits.h)
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
@@ -45,6 +45,12 @@ def prctl(option: int, value: int) -> None:
     """Call prctl(2) with one argument, where there is one."""
     if _PRCTL is not None:
         _PRCTL(option, value, 0, 0, 0)
+
+
+def handle_signals(handler: Callable[[int, Any], None]) -> None:
+    """Have the signals that tell a launcher to end call this."""
+    for number in SIGNALS:
+        signal.signal(number, handler)
 
 
 def signal_action(number: int, action: Optional[bytes] = None) -> Optional[bytes]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from jobctl.jobspec.launcher.control import overview
 from jobctl.jobspec.launcher.environment import Environment, Folders
-from jobctl.jobspec.launcher.failure import Failure
+from jobctl.jobspec.launcher.failure import Failure, Problem, fenced
 from jobctl.jobspec.launcher.files import note
 from jobctl.jobspec.launcher.network import answers
 from jobctl.jobspec.launcher.node_report import StartWay
@@ -23,8 +23,8 @@ from jobctl.jobspec.launcher.process_guard import (
     process_guard,
     spawn,
 )
-from jobctl.jobspec.launcher.process_record import ProcessRecord, environs_of_guards, read_record
-from jobctl.jobspec.launcher.processes import forward, reap, signal_group
+from jobctl.jobspec.launcher.process_record import ProcessRecord, environs_of_guards, latest_record
+from jobctl.jobspec.launcher.processes import boot_time, forward, reap, signal_group
 from jobctl.jobspec.launcher.progress import Hang
 from jobctl.jobspec.launcher.scratch import remove_tree
 from jobctl.jobspec.launcher.stacks import Stacks, frames, innermost
@@ -50,7 +50,7 @@ class Run:
     """The processes of one generation on this node."""
 
     def __init__(self, launcher: Launcher, order: Order, member: Member) -> None:
-        self.launch, self.order, self.standby = launcher.launch, order, launcher.standby
+        self.launch, self.order, self.standby, self.lease = launcher.launch, order, launcher.standby, launcher.lease
         self.folders = Folders(launcher.dir, order.number)
         self.environment = Environment(launcher, order, member, self.folders)
         self.until = {m.node for m in order.of_role(self.launch.until)}
@@ -115,8 +115,11 @@ class Run:
         """Start the processes as soon as what they need answers. Raises Problem."""
         while self.after and answers(self.after[0]):
             self.after.pop(0)
-        if not self.after and not self.children:
-            self.children = self.start()
+        if self.after or self.children:
+            return
+        if not self.lease.held(boot_time()):  # looking up the names of hosts has taken long
+            raise Problem(self.lease.why_over(), fenced())
+        self.children = self.start()
 
     def waits(self) -> Optional[str]:
         """Say what the processes wait for before they start, None if they have."""
@@ -132,6 +135,7 @@ class Run:
         self.ended.pop(self.children[local], None)
         self.children[local] = self.start_process(local)
         self.look()
+        self.hang.at = self.progress_at = None  # as in `look`: it may load for long
 
     # Looking.
 
@@ -159,7 +163,7 @@ class Run:
 
     def process(self, local: int) -> ProcessRecord:
         """Return the state of one process, as its guard wrote it down."""
-        process = read_record(os.path.join(self.folders.records, "%d.json" % local)) or ProcessRecord(local)
+        process = latest_record(os.path.join(self.folders.records, "%d.json" % local)) or ProcessRecord(local)
         if process.rank is None:
             process.rank = self.environment.first_rank + local
         process.device = self.launch.devices[local] if local < len(self.launch.devices) else None
@@ -169,7 +173,7 @@ class Run:
         )  # as of the last look
         stack = self.stacks.get(local, "")
         process.where, process.stack = innermost(stack), frames(stack)
-        if process.state == "running" and not process.is_alive() and not process.has_guard():
+        if process.is_left():
             # Its guard was killed with it and could not say how it ended.
             process.state, process.exit_code, process.signal = "failed", 137, 9
             process.finished_at = process.finished_at or time.time()

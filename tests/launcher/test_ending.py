@@ -7,13 +7,20 @@ import json
 import os
 import signal
 import time
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from jobctl.jobspec.deploy.model.report_reader import launching
 from jobctl.jobspec.launcher.node_report import DECLARED_DEAD
+from jobctl.jobspec.launcher.process_guard import Recorder
+from jobctl.jobspec.launcher.process_record import ProcessRecord
 from jobctl.jobspec.launcher.processes import proc_stat
+from jobctl.jobspec.launcher.progress import Hang
+from jobctl.jobspec.launcher.run import Run
+from tests.tools.launches import launch_of
 from tests.tools.waiting import promptly
 
 from .conftest import PATIENCE, kill_together
@@ -198,6 +205,25 @@ def test_a_killed_process_is_reported_as_killed_even_with_its_guard(node: Any) -
     kill_together([*node.guards(), *node.pids("script-0")])
     report = node.until("failed")
     assert report["reason"] == "rank 0 was killed by SIGKILL"
+
+
+def test_a_process_that_ends_as_its_launcher_looks_has_ended_as_its_guard_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A launcher on a busy machine may stand still after it has read the record: then the guard is gone, too."""
+    record = Recorder(str(tmp_path / "0.json"), "0", "0")
+    record.began(os.getpid(), False, None)
+
+    def has_guard(self: ProcessRecord) -> bool:
+        record.ended(0)
+        return False
+
+    monkeypatch.setattr(ProcessRecord, "is_alive", lambda self: False)
+    monkeypatch.setattr(ProcessRecord, "has_guard", has_guard)
+    of: Any = {"folders": SimpleNamespace(records=str(tmp_path)), "hang": Hang(None), "stacks": {}, "paces": dict}
+    run: Any = SimpleNamespace(launch=launch_of(), environment=SimpleNamespace(first_rank=0), **of)
+    found = Run.process(run, 0)
+    assert (found.state, found.exit_code, found.signal) == ("exited", 0, None)
 
 
 def replace_launcher(node: Any, report: dict[str, Any]) -> None:

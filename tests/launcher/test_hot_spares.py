@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -200,3 +203,34 @@ def test_an_order_that_has_reached_one_host_reaches_all(quartet: Quartet) -> Non
     quartet.order(4, "stop", home=3, to=(0,))
     for node in (quartet.nodes[0], quartet.nodes[2]):
         node.until("stopped")
+
+
+# A launcher on a spare to which a signal comes while it hands the spare over to the launcher of a node.
+INTERRUPTED = """
+import os, signal
+from jobctl.jobspec.launcher import idle, main
+hand_over = idle.take_over
+def interrupted(*given):
+    hand_over(*given)
+    os.kill(os.getpid(), signal.SIGTERM)
+idle.take_over = interrupted
+main.main()
+"""
+
+
+def test_a_spare_that_is_told_to_end_as_it_gets_a_node_ends(node: Node) -> None:
+    """Neither the idle launcher nor that of the node may lose the signal: an engine would wait, and then kill."""
+    node.dir = node.root / "spare"
+    node.launch.update(node=-1, host="c", spare=2, command=node.script(TRAIN))
+    member = {"node": 1, "rank": 0, "roles": ["trainer"], "host": "c", "address": "127.0.0.1", "nproc": 1}
+    node.order(1, members=[member])
+    argv = [sys.executable, "-c", INTERRUPTED, "--control", str(node.control), "--dir", str(node.dir)]
+    environ = {**os.environ, "JOBCTL_LAUNCH": json.dumps(node.launch)}
+    with subprocess.Popen(argv, env=environ, start_new_session=True) as process:
+        taken = node.root / "node-1" / "report.json"
+        try:
+            promptly(lambda: process.poll() is not None or (taken.exists() and "running" in taken.read_text()))
+        finally:
+            process.terminate()
+    said = json.loads(taken.read_text())
+    assert (process.returncode, said["reason"], said["generation"]) == (143, "stopped by SIGTERM", 0)

@@ -8,14 +8,19 @@ import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from jobctl.jobspec.launcher import run
+from jobctl.jobspec.launcher.failure import Problem
 from jobctl.jobspec.launcher.lease import PROBE_MARK, MajorityLease, take_answer
+from tests.tools.launches import launch_of
 from tests.tools.waiting import promptly
 
 from .conftest import PATIENCE, STALL, Node
+from .test_peer_orders import order
 
 SLEEP = "import time; print('begins', flush=True); time.sleep(600)"
 
@@ -320,3 +325,30 @@ def test_a_new_launcher_runs_nothing_on_the_lease_of_the_one_before(node: Node) 
     waits = "waits for an answer from the supervisor or most of the launchers"
     promptly(lambda: node.report()["reason"] == waits)
     assert node.report()["state"] == "waiting"
+
+
+@pytest.mark.parametrize("lasts", [True, False])
+def test_nothing_begins_whose_lease_is_over_before_all_is_ready(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lasts: bool
+) -> None:
+    """Names take up to five seconds where the network is gone; then the node may run elsewhere already."""
+    now, lease, begun = [100.0], MajorityLease(), []
+
+    def resolve(*given: Any) -> Any:
+        now[0] += 5.0
+        return SimpleNamespace(first_rank=0)
+
+    monkeypatch.setattr(run, "boot_time", lambda: now[0])
+    monkeypatch.setattr(run, "Environment", resolve)
+    monkeypatch.setattr(run.Run, "start", lambda self: begun.append(now[0]) or [1])
+    lease.begin("g1", [0, 1, 2], 0, 30.0, now[0])
+    lease.answered(lease.tick(now[0] - (20.0 if lasts else 27.0)), None)
+    assert lease.held(now[0])
+    launcher: Any = SimpleNamespace(launch=launch_of(), standby=None, lease=lease, dir=str(tmp_path))
+    if lasts:
+        run.Run(launcher, order(), order().members[0])
+        assert begun == [105.0]
+        return
+    with pytest.raises(Problem, match="have answered for 30 s") as found:
+        run.Run(launcher, order(), order().members[0])
+    assert (found.value.failure.kind, begun) == ("fenced", [])

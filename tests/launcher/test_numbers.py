@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import socket
 import threading
+from typing import Any
 
 import pytest
 
 from jobctl.jobspec.launcher import network
-from jobctl.jobspec.launcher.network import in_numbers
+from jobctl.jobspec.launcher.idle_standby import own_address
+from jobctl.jobspec.launcher.network import free_port, in_numbers
 from jobctl.jobspec.launcher.order import Order
 from jobctl.jobspec.launcher.records import changed
 from tests.tools.waiting import PROMPT
@@ -61,3 +64,47 @@ def test_addresses_that_are_numbers_need_no_thread(monkeypatch: pytest.MonkeyPat
     members = [changed(one, address=f"fd00::{one.node + 1}") for one in order().members]
     given = changed(order(), members=members)
     assert in_numbers(given, lambda seconds: None) == given
+
+
+class NameServer:
+    """Tells that every name means this machine, once `answers` is set."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.answers, self.asked = threading.Event(), threading.Event()
+        monkeypatch.setattr(socket, "getaddrinfo", self.tell)
+
+    def tell(self, name: str, *how: Any) -> list[Any]:
+        self.asked.set()
+        assert self.answers.wait(PROMPT)
+        return [(socket.AF_INET, 0, 0, "", ("127.0.0.1", 0))]
+
+
+def test_a_launcher_waits_for_no_name_server_before_it_begins_a_generation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody would hear it meanwhile. A port of a host that is not found is as good as any other."""
+    server = NameServer(monkeypatch)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        monkeypatch.setattr(network, "AT_FIRST", 0.0)
+        assert free_port("first", port, port, port + 1) == port
+        server.answers.set()
+        monkeypatch.setattr(network, "AT_FIRST", PROMPT)
+        assert free_port("first", port, port, port + 1) == port + 1
+
+
+def test_an_idle_launcher_goes_on_telling_that_it_is_there_while_it_looks_for_the_job(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    server = NameServer(monkeypatch)
+
+    def pause(seconds: float) -> None:
+        assert server.asked.wait(PROMPT)
+        server.answers.set()
+
+    monkeypatch.setattr(network, "AT_FIRST", 0.0)
+    monkeypatch.setattr(network, "RESOLVING", PROMPT)
+    assert own_address("spare", named(), pause) == "127.0.0.1"
+    server.answers.clear()
+    monkeypatch.setattr(network, "RESOLVING", 0.0)
+    with pytest.raises(OSError, match="the name first cannot be resolved"):
+        own_address("spare", named(), pause)
+    server.answers.set()

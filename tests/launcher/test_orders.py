@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from pathlib import Path
@@ -9,9 +10,13 @@ from typing import Any
 
 import pytest
 
+from jobctl.jobspec.launcher import control_file
+from jobctl.jobspec.launcher.control_file import ControlFile
+from tests.tools.launches import launch_of
 from tests.tools.waiting import promptly
 
 from .conftest import PATIENCE
+from .test_peer_orders import order
 
 SLEEPER = "import os, time\nprint('generation', os.environ['JOBCTL_GENERATION'], flush=True)\ntime.sleep(600)\n"
 
@@ -45,6 +50,33 @@ def test_a_bad_control_file_is_reported_and_the_next_one_obeyed(node: Any, text:
     promptly(lambda: node.report().get("reason") == wanted)
     node.order()
     assert process.wait(PATIENCE) == 0
+
+
+def test_a_control_file_that_its_disk_did_not_give_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As NFS does for a while. It may be the last order that anybody gives."""
+    real, refusals = control_file.read_json, [None, None]
+    monkeypatch.setattr(control_file, "read_json", lambda path: refusals.pop() if refusals else real(path))
+    path = tmp_path / "control.json"
+    said: list[str] = []
+    path.write_text(json.dumps(order().to_json()))
+    control = ControlFile(str(path), launch_of(), None, None, said.append)
+    assert [control.read() for _ in range(4)] == [False, False, True, False]
+    assert (control.order, said) == (order(), ["the control file is unreadable: not a JSON object"])
+
+
+@pytest.mark.parametrize(("before", "obeyed"), [("", False), ("{", True)])
+def test_a_finish_is_for_this_launcher_if_another_file_was_there_before(
+    tmp_path: Path, before: str, obeyed: bool
+) -> None:
+    path = tmp_path / "control.json"
+    control = ControlFile(str(path), launch_of(), None, None, print)
+    if before:
+        path.write_text(before)
+    assert not control.read()
+    path.write_text(json.dumps(order(1, "finish").to_json()))
+    assert control.read() == obeyed
 
 
 def test_a_node_that_is_no_member_waits(node: Any) -> None:

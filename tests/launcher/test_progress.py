@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from jobctl.jobspec.launcher.environment import Folders
+from jobctl.jobspec.launcher.failure import Failure
 from jobctl.jobspec.launcher.process_record import ProcessRecord
 from jobctl.jobspec.launcher.progress import STEADY, Hang
 from jobctl.jobspec.launcher.run import Run
@@ -92,6 +93,26 @@ def test_a_step_that_is_seen_once_its_process_was_started_again_is_of_before(
         run.process = lambda local, starts=starts: ProcessRecord(local, starts=starts)
         run.look()
         assert (run.hang.progress, run.hang.at is not None) == (6 + starts, since)
+
+
+def test_a_process_that_its_launcher_has_started_again_may_load_for_long_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A trainer of a parameter server, for one: its node would be called hung, and all would begin again."""
+    monkeypatch.setattr("jobctl.jobspec.launcher.run.reap", dict)
+    run = object.__new__(Run)
+    run.launch, run.ended, run.folders = launch_of(), {}, Folders(str(tmp_path), 1)
+    run.hang, run.progress_at, run.processes, run.children, run.again = Hang(1.0), None, [], [5], {}
+    run.process, run.start_process = ProcessRecord, lambda local: 6
+    Path(run.folders.progress, "0").write_text("7")
+    Path(run.folders.records, "0.json").write_text("{}")
+    run.look()
+    assert run.hang.at is not None
+    run.start_again(Failure("exit", 0, 0, 1, None, time.time()))
+    assert (run.hang.progress, run.hang.at, run.progress_at) == (7, None, None)
+    Path(run.folders.progress, "0").write_text("8")
+    run.look()
+    assert run.hang.at is not None
 
 
 def test_progress_begins_anew_with_a_generation(node: Any) -> None:

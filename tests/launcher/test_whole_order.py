@@ -8,13 +8,15 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.launcher import peers
+from jobctl.jobspec.launcher import peers, replacement
+from jobctl.jobspec.launcher.autonomy_terms import HotSpare
 from jobctl.jobspec.launcher.lease import MajorityLease
 from jobctl.jobspec.launcher.order import Member, Order
 from jobctl.jobspec.launcher.peers import PeerLinks
 from jobctl.jobspec.launcher.processes import boot_time
 from jobctl.jobspec.launcher.progress import Headway
 from jobctl.jobspec.launcher.records import changed
+from jobctl.jobspec.launcher.replacement import moved_to
 from jobctl.jobspec.launcher.whole_order import (
     PART,
     OrderPart,
@@ -77,6 +79,40 @@ def test_a_launcher_hands_an_order_on_however_many_nodes_it_has(links: Any, node
     first.read_datagrams()
     second.read_datagrams()
     assert second.orders.order == large(nodes)
+
+
+@pytest.mark.parametrize("nodes", [3, 2000])
+def test_launchers_hear_where_nodes_have_moved_however_many_there_are(
+    links: Any, nodes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """News of a move has the places of all nodes. And in what follows the move, those in it still get their answers."""
+    monkeypatch.setattr(replacement, "free_port", lambda address, first, *ports: first)
+    base, spare = large(nodes, 1), HotSpare("s", "127.0.0.9", 7, {})
+    assert base.autonomy is not None
+    moved = moved_to(changed(base, autonomy=changed(base.autonomy, spares=[spare])), {2: spare}, Headway())
+    assert moved.autonomy is not None
+    first, second, third = links(0, moved), links(1, base), links(1, moved)
+
+    def tick(sender: PeerLinks) -> None:
+        sender.last = sender.lease.tick(boot_time())
+        sender.send(sender.message(tick=sender.last), ("::1", first.addresses.port))
+        first.read_datagrams()
+        sender.read_datagrams()
+
+    def home(of: PeerLinks) -> tuple[str, str]:
+        assert of.orders is not None
+        assert of.orders.order is not None
+        return of.orders.order.id, of.orders.order.members[2].host
+
+    tick(second)
+    assert home(second) == (moved.id, "s")
+    following = failed().successor(moved, moved.autonomy)
+    assert first.orders is not None
+    first.orders.adopt(following)
+    tick(third)
+    assert third.majority is not None
+    assert [*third.majority.answers] == [0]
+    assert home(third) == (following.id, "s")
 
 
 def test_a_launcher_is_in_the_next_order_once_what_ran_has_ended(links: Any) -> None:
