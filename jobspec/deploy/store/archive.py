@@ -1,4 +1,4 @@
-"""Taking logs away before their folder is removed."""
+"""Taking logs away before their folder is removed, and the folders of this machine's history where they go."""
 
 from __future__ import annotations
 
@@ -26,6 +26,11 @@ def collect_logs(work: Path, into: Path) -> bool:
 def free_folder(history: Path) -> Path:
     """Return where what is taken away now goes, below `history`."""
     return free_name(history / datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%SZ"))
+
+
+def newest_folder(history: Path) -> Path | None:
+    """Return where logs went the last time, None if none ever did."""
+    return max((path for path in history.glob("*") if path.is_dir()), key=lambda path: path.stat().st_mtime, default=None)
 
 
 def free_name(path: Path) -> Path:
