@@ -53,10 +53,12 @@ def _reader(handle: Handle, selection: LineSelection, last: int | None) -> Reade
 def _selection(handle: Handle, choice: Choice) -> LineSelection:
     from jobctl.jobspec.deploy.model.log_lines import LineSelection
 
-    since = choice.since
+    since, current = choice.since, None
     if choice.current:
-        since = handle.observe().control.ledger.began or None
-    return LineSelection(choice.node, choice.rank, choice.generation, since, choice.launcher)
+        control = handle.observe().control
+        since = control.ledger.began or None
+        current = control.generation.number if control.generation is not None else None
+    return LineSelection(choice.node, choice.rank, choice.generation, since, current, choice.launcher)
 
 
 def _refuse_unknown(handle: Handle, logs: Reader, choice: Choice) -> None:
