@@ -15,7 +15,7 @@ from jobctl.jobspec.deploy.host.kept_data import kept_data, remove_data
 from jobctl.jobspec.deploy.host.scripts import SCRIPTS
 from jobctl.jobspec.deploy.host.send_data import pack_data
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
-from jobctl.jobspec.deploy.transport.base import Result
+from jobctl.jobspec.deploy.transport.base import TIMEOUT, Result
 from jobctl.jobspec.operations.errors import Refused
 from jobctl.jobspec.operations.inspect.data import DataOnHosts, choose
 from jobctl.jobspec.plan.sent import Dataset
@@ -141,6 +141,19 @@ def test_removed_data_leaves_nothing(source: Path, host: Any) -> None:
     (left,) = kept_data(host)
     remove_data(host, [left])
     assert not host.work.parent.exists()
+
+
+def test_a_host_may_take_its_time_to_count_and_remove_millions_of_files(source: Path, host: Any) -> None:
+    package(source).send(host)
+    patience, run = list[float](), host.transport.run
+
+    def slow(argv: list[str], stdin: Any = b"", *, timeout: float = TIMEOUT) -> Result:
+        patience.append(timeout)
+        return run(argv, stdin, timeout=timeout)  # type: ignore[no-any-return]
+
+    host.transport.run = slow
+    remove_data(host, kept_data(host))
+    assert patience == [600.0, 600.0]
 
 
 def test_data_of_a_job_is_not_removed(source: Path, host: Any) -> None:

@@ -95,6 +95,17 @@ def test_since_is_no_other_choice_than_that_of_all_lines_by_their_times(job: Job
         assert job.texts(since=BEGAN + moment) == expected
 
 
+def test_the_current_generation_counts_whatever_the_clock_of_its_host_says(job: Job) -> None:
+    """The job was begun by a machine whose clock is ahead."""
+    job.write("workerlog.0", (0.0, b"earlier\n"))
+    job.logs = job.logs.with_name("2")
+    job.logs.mkdir()
+    job.write("launch.log", (1.0, b"now\n"))
+    assert job.texts(since=BEGAN + 100, current=2, launcher=True) == [b"now"]
+    assert job.texts(since=BEGAN + 100, current=3, launcher=True) == []
+    assert job.texts(since=BEGAN, current=1, launcher=True) == [b"earlier", b"now"]
+
+
 def test_a_log_that_ended_before_is_not_read_and_read_on(job: Job) -> None:
     job.write("workerlog.0", (0.0, b"old\n"))
     os.utime(job.logs / "workerlog.0", (BEGAN, BEGAN))

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
+import shutil
 import subprocess
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from jobctl.jobspec.deploy.transport.base import Result
+from jobctl.jobspec.deploy.transport.base import Result, quote_for_login
 from jobctl.jobspec.deploy.transport.held_shell import HeldCommand, Login
 from tests.tools.waiting import PATIENCE
 
@@ -60,6 +62,26 @@ def test_what_goes_in_comes_out(shell: Shell, words: list[str]) -> None:
     script = "for word do printf '%s\\0' \"$word\"; printf '%s\\0' \"$word\" >&2; done"
     expected = b"".join(os.fsencode(word) + b"\0" for word in words)
     assert shell.run("sh", "-c", script, "sh", *words) == Result(0, expected, expected)
+
+
+WORDS = 'for word do printf "%s\\0" "$word"; done'
+# What POSIX shells, csh and fish read alike: the first knows no escapes in quotes, csh neither `!` nor line breaks there.
+EACH = re.compile(r"""exec( [\w./:=@%+-]+| '([^'\\!\n]|\\0)*')+""")
+
+
+@settings(max_examples=25)
+@given(words=st.lists(st.binary(max_size=40).map(lambda raw: os.fsdecode(raw.replace(b"\0", b"")))))
+@example(["!", "'\\\n\n", "\\0101 %s \\c", "$HOME `id` *", os.fsdecode(b"\xff!")])
+def test_each_shell_of_a_login_reads_what_was_meant(words: list[str]) -> None:
+    text = quote_for_login(["sh", "-c", f"{WORDS}\n", "sh", *words])
+    assert EACH.fullmatch(text)
+    for shell in {shutil.which(name) for name in ("sh", "bash", "dash", "tcsh")} - {None}:
+        done = subprocess.run([str(shell), "-c", os.fsencode(text)], capture_output=True, check=True)
+        assert done.stdout == b"".join(os.fsencode(word) + b"\0" for word in words)
+
+
+def test_a_login_is_sent_a_simple_command_as_it_is() -> None:
+    assert quote_for_login(["cat", "a b", "it's"]) == """exec cat 'a b' 'it'"'"'s'"""
 
 
 def past_login(login: Login, stream: bytes, chunks: Iterator[int]) -> tuple[bytes, bytes]:

@@ -14,7 +14,7 @@ from jobctl.jobspec.render.container import DATA
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.host.host_job import HostJob
 
-_REMOVING = 600.0  # seconds without a word in which millions of files go
+_WALK = 600.0  # seconds without a word in which millions of files are counted, or removed
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class KeptData:
 
 def kept_data(host_job: HostJob) -> list[KeptData]:
     """Return the data on a host, and the jobs whose containers have it, whether they run or not. Raises HostError."""
-    told = checked(host_job.transport, SCRIPTS.argv("kept_data", _top(host_job)), "list data")
+    told = checked(host_job.transport, SCRIPTS.argv("kept_data", _top(host_job)), "list data", timeout=_WALK)
     lines = [line.split() for line in told.decode("utf-8", "replace").splitlines()]
     rows = [line for line in lines if len(line) == 4 and line[2].isdigit() and line[3].isdigit()]
     jobs = _jobs_by_path(_containers(host_job)) if rows else {}
@@ -48,7 +48,7 @@ def kept_data(host_job: HostJob) -> list[KeptData]:
 def remove_data(host_job: HostJob, kept: Iterable[KeptData]) -> None:
     """Remove data from a host. Raises HostError."""
     argv = SCRIPTS.argv("remove_data", _top(host_job), *(one.path for one in kept))
-    checked(host_job.transport, argv, "remove data", timeout=_REMOVING)
+    checked(host_job.transport, argv, "remove data", timeout=_WALK)
 
 
 def _top(host_job: HostJob) -> str:

@@ -178,7 +178,8 @@ class Logs:
                 if self._selected(tail):
                     self.tails[key] = tail
         if self.selection.since is not None:
-            fresh = {key: self.tails[key].index_key for key in new if key in self.tails}
+            tails = [self.tails[key] for key in new if key in self.tails]
+            fresh = {tail.key: tail.index_key for tail in tails if not self._is_current(tail.generation)}
             for key, place in begin_at(self.source, self.known, fresh, self.selection.since).items():
                 tail = self.tails[key]
                 tail.offset, tail.index_offset, tail.torn = place.offset, place.index_offset, place.torn
@@ -210,6 +211,9 @@ class Logs:
             return False  # servers have ranks of their own
         pairs = ((want.node, tail.node), (want.rank, tail.rank), (want.generation, tail.generation))
         return all(wanted is None or wanted == has for wanted, has in pairs)
+
+    def _is_current(self, generation: int) -> bool:
+        return self.selection.current is not None and generation >= self.selection.current
 
     # Reading.
 
@@ -262,7 +266,7 @@ class Logs:
             parts.append(ready)
         since = self.selection.since
         for line in heapq.merge(*parts, key=lambda line: line.time):
-            if since is None or line.time >= since:
+            if since is None or line.time >= since or self._is_current(line.generation):
                 yield line
 
     # The last lines.

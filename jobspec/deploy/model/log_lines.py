@@ -23,12 +23,16 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class LineSelection:
-    """Which lines: None means all. `launcher` includes what the framework's launcher printed."""
+    """Which lines: None means all. `launcher` includes what the framework's launcher printed.
+
+    `since` says nothing about generation `current` and later ones: the clocks of their hosts may be wrong.
+    """
 
     node: int | None = None
     rank: int | None = None
     generation: int | None = None
     since: float | None = None
+    current: int | None = None
     launcher: bool = False
 
 

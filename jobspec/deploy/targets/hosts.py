@@ -280,7 +280,7 @@ class Hosts:
             host_job.erase([container.interpreter for container in containers])
             return count > 0
 
-        return ending.take_down(self.fleet, lambda: self.finish(grace), erase, self.events().gather)
+        return ending.take_down(self.fleet, lambda: self.finish(grace), erase, self.events().gather, joins=True)
 
     # Looking around.
 

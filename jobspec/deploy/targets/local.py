@@ -8,7 +8,6 @@ whatever became of the files. This file has the rest: what processes need, and h
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -27,6 +26,7 @@ from jobctl.jobspec.deploy.model.inventory import Inventory
 from jobctl.jobspec.deploy.model.log_lines import LineSelection
 from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.store import processes
+from jobctl.jobspec.deploy.store.archive import newest_folder
 from jobctl.jobspec.deploy.store.files import write_atomic
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.deploy.store.webhooks import webhooks_for_hosts
@@ -35,6 +35,7 @@ from jobctl.jobspec.deploy.targets.fleet import Fleet
 from jobctl.jobspec.deploy.targets.gathering import LocalEvents
 from jobctl.jobspec.deploy.targets.launchers import Launchers
 from jobctl.jobspec.deploy.targets.local_environ import process_environ, record_environ, recorded_environ
+from jobctl.jobspec.deploy.targets.local_fetch import fetch_collected, fetch_logs, fetch_outputs
 from jobctl.jobspec.deploy.targets.local_job import LauncherProcesses, LocalJob, OneMachine
 from jobctl.jobspec.deploy.targets.local_ports import LocalPorts, port_is_free
 from jobctl.jobspec.deploy.targets.local_processes import HOST
@@ -326,33 +327,11 @@ class Local:
 
     def fetch(self, into: Path) -> dict[str, int]:
         """Copy logs and outputs."""
-        logs = fetch_logs([self.work] if self.work.exists() else sorted(self.job.history.glob("*"))[-1:], into / HOST)
-        counts = {"logs": logs, "outputs": fetch_outputs(self.plan, into / HOST) if self.plan else 0}
+        last = None if self.work.exists() else newest_folder(self.job.history)
+        outputs = fetch_outputs(self.plan, into / HOST) if self.plan else 0
+        outputs += fetch_collected(last, into) if last is not None else 0
+        counts = {"logs": fetch_logs(last or self.work, into / HOST), "outputs": outputs}
         return {what: count for what, count in counts.items() if count}
 
     def close(self) -> None:
         """There is nothing to let go of."""
-
-
-def fetch_logs(roots: Iterable[Path], into: Path) -> int:
-    """Copy the logs of all nodes below `roots`; return how many files there are."""
-    found = [path for root in roots for path in sorted(root.glob("node-*/logs"))]
-    for path in found:
-        shutil.copytree(path, into / path.parent.name / "logs", dirs_exist_ok=True)
-    return sum(file.is_file() for path in found for file in path.rglob("*"))
-
-
-def fetch_outputs(plan: Plan, into: Path) -> int:
-    """Copy the outputs that are in the working directory; return how many of them there are."""
-    if not plan.nodes[0].launch.workdir:
-        return 0
-    workdir = Path(plan.nodes[0].launch.workdir)
-    found = [output for output in plan.outputs if (workdir / output).exists()]
-    for output in found:
-        source, to = workdir / output, into / "outputs" / output
-        if source.is_dir():
-            shutil.copytree(source, to, dirs_exist_ok=True)
-        else:
-            to.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(source, to)
-    return len(found)

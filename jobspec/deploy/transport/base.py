@@ -5,6 +5,7 @@ Commands are argv lists; they become text for a remote shell here and nowhere el
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
@@ -133,6 +134,21 @@ class Transport(Protocol):
 def quote(argv: Sequence[str]) -> str:
     """Return the text that a POSIX shell reads as `argv`. `exec`: the shell need not wait for it."""
     return "exec " + shlex.join(argv)
+
+
+_ODD = re.compile(r"[\\'!\n]")
+
+
+def quote_for_login(argv: Sequence[str]) -> str:
+    """Return the text that the shell of a login reads as `argv`, also if it is csh, tcsh or fish.
+
+    No quotes of csh hold a line break or a `!`. Where there is one, an `sh` makes the text from octal digits.
+    """
+    text = quote(argv)
+    if "\n" not in text and "!" not in text:
+        return text
+    octal = _ODD.sub(lambda odd: f"\\0{ord(odd[0]):03o}", text)
+    return f"""exec sh -c 'eval "$(printf %b "$1")"' sh '{octal}'"""
 
 
 def checked(

@@ -17,7 +17,15 @@ from typing import TYPE_CHECKING, Any
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.model.inventory import SshOptions
 from jobctl.jobspec.deploy.transport.answers import ANSWER, LOGIN, bound
-from jobctl.jobspec.deploy.transport.base import TIMEOUT, Input, Result, RunningCommand, Stdin, TerminalSize, quote
+from jobctl.jobspec.deploy.transport.base import (
+    TIMEOUT,
+    Input,
+    Result,
+    RunningCommand,
+    Stdin,
+    TerminalSize,
+    quote_for_login,
+)
 from jobctl.jobspec.deploy.transport.connecting import CONNECT_TIMEOUT, close, connect, wake
 from jobctl.jobspec.deploy.transport.descriptors import wait_for
 from jobctl.jobspec.deploy.transport.held_shell import HeldCommand, Login
@@ -342,7 +350,7 @@ def _run_on(channel: paramiko.Channel, argv: Sequence[str], timeout: float = CON
     timer.daemon = True
     timer.start()
     try:
-        channel.exec_command(quote(argv).encode(errors="surrogateescape"))
+        channel.exec_command(quote_for_login(argv).encode(errors="surrogateescape"))
     except Exception as error:
         if late.is_set():
             raise TimeoutError(f"no answer within {timeout:g} s") from error

@@ -39,23 +39,26 @@ def _reader(handle: Handle, selection: LineSelection, last: int | None) -> Reade
     """Return what reads the logs: where the job runs, otherwise in what `down` collected."""
     from jobctl.jobspec.deploy.logs.files import Folder
     from jobctl.jobspec.deploy.logs.reader import Logs
+    from jobctl.jobspec.deploy.store.archive import newest_folder
 
     reader = handle.logs(selection, last)
     if reader is not None:
         return reader
-    collected = sorted(handle.job.history.glob("*"), key=lambda path: path.stat().st_mtime)
-    if not collected:
+    collected = newest_folder(handle.job.history)
+    if collected is None:
         raise Refused(f"job `{handle.job.name}` has no logs here", "`jobctl up` starts it")
-    return Logs(Folder(collected[-1]), selection, last)
+    return Logs(Folder(collected), selection, last)
 
 
 def _selection(handle: Handle, choice: Choice) -> LineSelection:
     from jobctl.jobspec.deploy.model.log_lines import LineSelection
 
-    since = choice.since
+    since, current = choice.since, None
     if choice.current:
-        since = handle.observe().control.ledger.began or None
-    return LineSelection(choice.node, choice.rank, choice.generation, since, choice.launcher)
+        control = handle.observe().control
+        since = control.ledger.began or None
+        current = control.generation.number if control.generation is not None else None
+    return LineSelection(choice.node, choice.rank, choice.generation, since, current, choice.launcher)
 
 
 def _refuse_unknown(handle: Handle, logs: Reader, choice: Choice) -> None:

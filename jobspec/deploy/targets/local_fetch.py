@@ -1,0 +1,65 @@
+"""What jobs have left on this machine, copied for `pull`: they may write it, and remove it, meanwhile."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+from pathlib import Path
+from stat import S_ISDIR, S_ISREG
+
+from jobctl.jobspec.plan.types import Plan
+
+# What is not there, or no longer, or leads nowhere as a link.
+_GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+
+
+def fetch_logs(root: Path, into: Path) -> int:
+    """Copy the logs of all nodes below `root`; return how many files there are."""
+    return sum(_copy(path, into / path.parent.name / "logs") for path in sorted(root.glob("node-*/logs")))
+
+
+def fetch_outputs(plan: Plan, into: Path) -> int:
+    """Copy the outputs that are in the working directory; return how many of them there are."""
+    if not plan.nodes[0].launch.workdir:
+        return 0
+    workdir, above = Path(plan.nodes[0].launch.workdir), frozenset({os.path.realpath(into)})
+    found = [output for output in plan.outputs if (workdir / output).exists()]
+    for output in found:
+        _copy(workdir / output, into / "outputs" / output, above)
+    return len(found)
+
+
+def fetch_collected(root: Path, into: Path) -> int:
+    """Copy the outputs that `down` has fetched from hosts below `root`; return how many there are."""
+    found = sorted(root.glob("outputs/*/*"))
+    for path in found:
+        _copy(path, into / path.relative_to(root))
+    return len(found)
+
+
+def _copy(source: Path, to: Path, above: frozenset[str] = frozenset()) -> int:
+    """Copy a file, or all files of a folder; return how many these are. Links are followed.
+
+    Left out is what goes away meanwhile, what leads nowhere or back to a folder that it is in (one of those `above`), and
+    what is neither a file nor a folder, such as a socket.
+    """
+    try:
+        mode = source.stat().st_mode
+        if S_ISDIR(mode):
+            inside = above | {os.path.realpath(source)}
+            names = [] if inside == above else sorted(os.listdir(source))
+            return sum(_copy(source / name, to / name, inside) for name in names)
+    except OSError as error:
+        if error.errno not in _GONE:
+            raise
+        return 0
+    if not S_ISREG(mode):
+        return 0
+    to.parent.mkdir(parents=True, exist_ok=True)
+    to.unlink(missing_ok=True)  # it may be one that nobody may write
+    with contextlib.suppress(FileNotFoundError):
+        shutil.copy2(source, to)
+        return 1
+    return 0
