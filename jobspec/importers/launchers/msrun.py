@@ -12,7 +12,6 @@ from jobctl.jobspec.importers.launchers.python import python
 _LOGS = "logs are kept by jobctl: `jobctl logs`"
 _CORES = "processes are not bound to cores"
 _PLACE = "it has no place in the spec"
-_MEETING = "msrun meets at an address of jobctl's choice"
 
 # fmt: off
 TABLE = Table("msrun", (
