@@ -15,7 +15,7 @@ from jobctl.jobspec.deploy.host.scripts import SCRIPTS
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.finding import Finding, Verdict
 from jobctl.jobspec.planner.memory import SHM_SIZE
-from jobctl.jobspec.render.container import is_address
+from jobctl.jobspec.spec.hosts import is_address
 from jobctl.jobspec.spec.targets import traits_of
 
 LITTLE, TOO_LITTLE = 2 << 20, 100 << 10  # KiB of disk
