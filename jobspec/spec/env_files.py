@@ -21,9 +21,8 @@ from jobctl.jobspec.spec.source import BadSource, read_text
 if TYPE_CHECKING:
     from dotenv.parser import Binding
 
-_COLON = re.compile(
-    r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)[^\S\n]*:(.*)", re.DOTALL
-)  # Compose takes `NAME: value` too
+# Compose takes `NAME: value` too.
+_COLON = re.compile(r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)[^\S\n]*:(.*)", re.DOTALL)
 _QUOTE = re.compile(r"[^=]*=\s*(['\"])")
 _HIDDEN = "…"  # in place of a line
 _LITERAL = "write it in single quotes, or `$$` for a dollar"
