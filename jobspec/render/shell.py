@@ -22,7 +22,6 @@ Option = tuple[str, ...]  # one option of `docker run`: its words
 
 def local_script(plan: Plan, node: Node) -> bytes:
     """Return the script that becomes the launcher of `node` on this machine, without a container."""
-    del plan
     text = shell_template("local.sh.j2").render(
         environment=[f"{name}={value}" for name, value in node.container.env],
         launch=container.launch_variable(node.launch),

@@ -116,12 +116,10 @@ class Local:
 
     def spare_hashes(self, plan: Plan) -> dict[str, str]:
         """Return nothing: this machine has no spares."""
-        del plan
         return {}
 
     def idle_spares(self, artefacts: Mapping[str, str], homes: Collection[str]) -> tuple[HotSpare, ...]:
         """Return nothing, likewise."""
-        del artefacts, homes
         return ()
 
     def spares(self, plan: Plan) -> dict[str, str]:
