@@ -11,6 +11,11 @@ from jobctl.jobspec.importers.names import is_secret, looks_secret
 _GIVEN = re.compile(r"([\w.-]+)=|(?<!\S)(--?[\w-]+) (?=\S)")
 _LOGIN = re.compile(r"://([^/\s]*:[^/\s]*|[\w-]{20,})@")
 
+# Why options of several launchers are not carried over.
+LOGS_KEPT = "logs are kept by jobctl: `jobctl logs`"
+NOT_BOUND = "processes are not bound to cores"
+NO_PLACE = "it has no place in the spec"
+
 
 def not_carried_over(what: str, why: str) -> str:
     """Return the note that `what`, a word, is not carried over, and why."""

@@ -31,9 +31,8 @@ class StartCommand:
     logged: bool = False
     patterns: tuple[str, ...] = ()  # words of which its shell makes others
     notes: tuple[str, ...] = ()
-    images: Mapping[str, str] = field(
-        default_factory=dict
-    )  # those that the script made before, by their files and names
+    # Those that the script made before, by their files and names.
+    images: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def head(self) -> str:

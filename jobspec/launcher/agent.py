@@ -343,9 +343,8 @@ class Launcher:
             finished_at=time.time(),
             failure=failure,
         )
-        ends = (
-            self.launch.regroups and failure.kind != "fenced"
-        )  # whoever starts this launcher again has it join the others
+        # What starts this launcher again makes it join the others.
+        ends = self.launch.regroups and failure.kind != "fenced"
         order = self.orders.order
         return code if ends or (order is not None and order.on_failure == "exit") else None
 

@@ -134,7 +134,7 @@ class FailedNode:
             return "what cannot be started is not retried"
         if failure.kind == "exhausted":
             return "the restarts of `recovery.max_restarts` are used up"
-        earlier = without_progress(failure, earlier_failures(order))
+        earlier = without_progress(failure, order.failures)
         if rule is None and any(is_a_bug(failure, other) for other in earlier):
             return "failed the same way again, before any progress: a bug, not a fault"
         if terms.restarts_left(failure.at) <= 0:
@@ -159,7 +159,7 @@ class FailedNode:
 
     def delay(self, order: Order) -> float:
         """Return how many seconds to wait first: for the failure that is the cause of others, longer without progress."""
-        return max(SETTLE, delay(self.failure, earlier_failures(order)))
+        return max(SETTLE, delay(self.failure, order.failures))
 
     def is_due(self, order: Order, session: OrderKeeper, final: bool, now: float) -> bool:
         """Say whether launchers have waited for long enough; before the end of the job, for what all others say.
@@ -194,11 +194,6 @@ def given_up(order: Order, failure: NodeFailure, why: str) -> Order:
     """Return the order with which launchers on hosts end the job, and stay: an engine would start again what ends."""
     terms = order.autonomy.with_failure(failure) if order.autonomy is not None else None
     return changed(order, command="stop", grace=0.0, why=why, autonomy=terms, pause=None)
-
-
-def earlier_failures(order: Order) -> List[NodeFailure]:
-    """Return the failures that an order tells of, the oldest first."""
-    return list(order.autonomy.failures) if order.autonomy is not None else []
 
 
 class Autonomy:

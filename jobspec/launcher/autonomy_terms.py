@@ -71,7 +71,7 @@ class EarlierFailures:
         return self.count + sum(1 for at in self.at if at >= since)
 
     def and_more(self, failures: Sequence[NodeFailure], since: Optional[float]) -> EarlierFailures:
-        """Return it with more failures, without what was before `since`; None where all count for good.
+        """Return it with more failures, without what was before `since` (None: all count for good).
 
         Those that are too many for their times count for good, so that there is an end.
         """

@@ -1,4 +1,4 @@
-"""What a launcher says of its node: the JSON in report.json, which jobctl reads (deploy/model/observed.py)."""
+"""What a launcher says of its node: the JSON in report.json, which jobctl reads (deploy/model/report_reader.py)."""
 
 from __future__ import annotations
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
     from jobctl.jobspec.launcher.autonomy_terms import LastMove
+    from jobctl.jobspec.launcher.failure import NodeFailure
     from jobctl.jobspec.launcher.files import Json
 
 
@@ -174,6 +175,11 @@ class Order:
     def base(self) -> Optional[Base]:
         """The generation that it goes back to, where launchers may begin some; None with etcd."""
         return self.autonomy.base if self.autonomy is not None else None
+
+    @property
+    def failures(self) -> Sequence[NodeFailure]:
+        """The failures because of which launchers have begun generations, the oldest first."""
+        return self.autonomy.failures if self.autonomy is not None else ()
 
     def as_base(self) -> Order:
         """Return an order that names itself as its base: a coordinator of an earlier version does not."""

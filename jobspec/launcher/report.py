@@ -21,11 +21,8 @@ if TYPE_CHECKING:
     from jobctl.jobspec.launcher.order import Order
 
 STARTED_AGAIN = "its launcher was started again"
-HAVE_RUN = (
-    "setup",
-    "running",
-    "stopped",
-)  # last states of a launcher whose processes have ended with it, or with its engine
+# Last states of a launcher whose processes have ended with it, or with its engine.
+HAVE_RUN = ("setup", "running", "stopped")
 
 
 class Report:

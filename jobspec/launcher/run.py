@@ -167,10 +167,8 @@ class Run:
         if process.rank is None:
             process.rank = self.environment.first_rank + local
         process.device = self.launch.devices[local] if local < len(self.launch.devices) else None
-        process.step, process.own_seconds = (
-            self.hang.steps_of.get(local),
-            self.paces().get(local),
-        )  # as of the last look
+        # As of the last look.
+        process.step, process.own_seconds = self.hang.steps_of.get(local), self.paces().get(local)
         stack = self.stacks.get(local, "")
         process.where, process.stack = innermost(stack), frames(stack)
         if process.is_left():

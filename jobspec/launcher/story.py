@@ -11,7 +11,6 @@ from jobctl.jobspec.launcher.event_log import EventLog
 if TYPE_CHECKING:
     from typing import Dict, Iterator, List, Optional
 
-    from jobctl.jobspec.launcher.failure import NodeFailure
     from jobctl.jobspec.launcher.files import Json
     from jobctl.jobspec.launcher.launch import Launch
     from jobctl.jobspec.launcher.node_report import EventStamp, NodeReport
@@ -97,17 +96,12 @@ def about(order: Order, event: str, now: float) -> Json:
     return {"event": event, "time": now, "began": order.began, "generation": order.number}
 
 
-def failures_of(order: Order) -> List[NodeFailure]:
-    """Return the failures because of which launchers have begun generations."""
-    return list(order.autonomy.failures) if order.autonomy is not None else []
-
-
 def why_begun(order: Order) -> Json:
     """Return who has begun an order, and why: launchers because of a failure, or somebody who says so in it.
 
     The coordinator of an allocation counts as its supervisor.
     """
-    failures = [failure for failure in failures_of(order) if failure.generation == order.number - 1]
+    failures = [failure for failure in order.failures if failure.generation == order.number - 1]
     if not failures and order.is_of_launchers:
         return {"by": "launchers", "cause": "the command that stopped the job for a change was cut off"}
     if not failures:
@@ -119,7 +113,7 @@ def why_begun(order: Order) -> Json:
 
 def told_by_order(order: Order, now: float) -> Iterator[Json]:
     """Yield what led to an order: failures, the generation itself, nodes that have moved, or that the job has failed."""
-    for failure in failures_of(order):
+    for failure in order.failures:
         known = {
             name: getattr(failure, name) for name in ("node", "host", "rank", "exit_code", "kind", "progress", "log")
         }

@@ -8,13 +8,13 @@ from __future__ import annotations
 import os.path
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
-from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.plan.types import ClusterOptions, Container, Devices, Etcd, HostRef, Mount, Service, Tls
 from jobctl.jobspec.planner.context import Context, PlanError, Request
 from jobctl.jobspec.planner.kubernetes import uses_etcd
 from jobctl.jobspec.planner.placement import local_hosts
+from jobctl.jobspec.spec.hosts import is_address
 
 if TYPE_CHECKING:
     from jobctl.jobspec.spec.hosts import Host
@@ -127,7 +127,7 @@ def _member(spec: Spec, context: Context, number: int, home: HostRef, port: int,
 
 def _options(job: str, name: str, home: HostRef, port: int, cluster: str) -> dict[str, str]:
     """Return a member's settings, as variables: each of etcd's options can be one (`ETCD_…`)."""
-    listen = home.address if _is_address(home.address) else "0.0.0.0"  # a name is nothing that etcd could bind
+    listen = home.address if is_address(home.address) else "0.0.0.0"  # a name is nothing that etcd could bind
     return {
         "ETCD_NAME": name,
         "ETCD_LISTEN_CLIENT_URLS": f"http://{_join(listen, port)}",
@@ -152,11 +152,3 @@ def _name(number: int) -> str:
 
 def _join(address: str, port: int) -> str:
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
-
-
-def _is_address(text: str) -> bool:
-    try:
-        ip_address(text)
-    except ValueError:
-        return False
-    return True

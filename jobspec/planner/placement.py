@@ -63,7 +63,7 @@ def tasks_on_hosts(request: Request) -> list[Task]:
     return _moved(tasks, roles, hosts, placement) if placement else tasks
 
 
-def tasks_on_spares(request: Request, hosts: Sequence[Host]) -> list[Task]:
+def tasks_on_spares(hosts: Sequence[Host]) -> list[Task]:
     """Return what a node would do on each spare host that has room for one and no more."""
     able = [host for host in hosts if host.spare and host.trains and host.nodes == 1]
     return [Task("trainer", place) for host in able for place in _rooms(host)]

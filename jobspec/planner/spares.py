@@ -27,7 +27,7 @@ def spares_of(request: Request, build: NodeBuilder, nodes: Sequence[types.Node])
     if not _may_be_hot(request, nodes):
         return ()
     found = []
-    for task in tasks_on_spares(request, equipped(request.hosts, request.devices)):
+    for task in tasks_on_spares(equipped(request.hosts, request.devices)):
         try:
             node = build.node(0, task)
         except PlanError:

@@ -5,7 +5,6 @@ Paths inside a container are fixed; those of the host are relative to the job's 
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from dataclasses import replace
 from hashlib import sha256
@@ -14,7 +13,8 @@ from jobctl.jobspec.plan.sent import Code, Dataset, Sent
 from jobctl.jobspec.plan.types import Container, Launch, Mount, Node, Pairs, Service, Ulimit
 from jobctl.jobspec.render.devices import access
 from jobctl.jobspec.render.payload import launch_json
-from jobctl.jobspec.render.quote import Rendered
+from jobctl.jobspec.render.quote import Rendered, mount_option
+from jobctl.jobspec.spec.hosts import is_address
 
 # Labels beside the artefact's hash: the version of jobctl alone is no reason to replace a container.
 SPEC_LABEL, VERSION_LABEL = "jobctl.spec", "jobctl.version"
@@ -103,6 +103,13 @@ def host_mounts(container: Container) -> tuple[Mount, ...]:
     return container.mounts + access(container.devices, container.runtime).mounts
 
 
+def mount(given: Mount) -> str:
+    """Return a mount as Docker's and Podman's option `--mount` has it. Raises RenderError for a path that it cannot hold."""
+    source = (("source", given.source),) if given.source else ()
+    read_only = (("readonly", ""),) if given.read_only else ()
+    return mount_option((("type", given.kind), *source, ("target", given.target), *read_only))
+
+
 def devices(container: Container) -> tuple[str, ...]:
     """Return the paths of device nodes, as for `docker run --device`."""
     return access(container.devices, container.runtime).devices + container.extra_devices
@@ -153,15 +160,6 @@ def own_name(node: Node | Service) -> tuple[str, ...]:
     It is missing where the hosts file gives a name instead of an address: only the host could resolve it.
     """
     return (f"{node.container.hostname}:{node.host.address}",) if is_address(node.host.address) else ()
-
-
-def is_address(text: str) -> bool:
-    """Say whether `text` is an IP address, and not a name."""
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return True
 
 
 def pull(container: Container) -> str:

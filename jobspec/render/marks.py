@@ -16,6 +16,7 @@ SPEC, OWNER, FRAMEWORK, SECRETS = "spec", "owner", "framework", "secrets"  # ann
 MANAGED_LABEL, NAME_LABEL, COMPONENT_LABEL = (
     f"app.kubernetes.io/{name}" for name in ("managed-by", "name", "component")
 )
+QUEUE_LABEL = "kueue.x-k8s.io/queue-name"  # Kueue suspends what has it, until its turn in the queue comes
 
 
 def mark(name: str) -> str:

@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from jobctl.jobspec.plan.types import Node, Plan, Slot, SlotName, Value
 from jobctl.jobspec.render.manifest import Object, escaped
+from jobctl.jobspec.render.marks import QUEUE_LABEL
 from jobctl.jobspec.render.pod import REFERENCE, Runs, labels, of, resources, template
 
 Fills = Mapping[SlotName, str]
@@ -127,7 +128,6 @@ def _run_policy(plan: Plan) -> Object:
 
 _GROUP = "trainer.kubeflow.org"
 _ANCESTOR = f"{_GROUP}/trainjob-ancestor-step"
-_QUEUE = "kueue.x-k8s.io/queue-name"
 
 
 def _trainer(plan: Plan, metadata: Callable[[], Object]) -> Iterator[Object]:
@@ -169,7 +169,7 @@ def _trainer(plan: Plan, metadata: Callable[[], Object]) -> Iterator[Object]:
 def queue_labels(plan: Plan) -> Object:
     """Return the label by which Kueue queues jobs that have no field of their own for it."""
     cluster = of(plan)
-    return {_QUEUE: cluster.queue} if cluster.queue and cluster.operator in ("none", "trainer") else {}
+    return {QUEUE_LABEL: cluster.queue} if cluster.queue and cluster.operator in ("none", "trainer") else {}
 
 
 _OBJECTS: Mapping[str, Callable[[Plan, Callable[[], Object]], Iterator[Object]]] = {

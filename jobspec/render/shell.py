@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import lru_cache
 from hashlib import sha256
@@ -22,7 +22,6 @@ Option = tuple[str, ...]  # one option of `docker run`: its words
 
 def local_script(plan: Plan, node: Node) -> bytes:
     """Return the script that becomes the launcher of `node` on this machine, without a container."""
-    del plan
     text = shell_template("local.sh.j2").render(
         environment=[f"{name}={value}" for name, value in node.container.env],
         launch=container.launch_variable(node.launch),
@@ -197,7 +196,7 @@ def _options(given: Container) -> Iterator[Option]:
     yield ("--pull", container.pull(given))
     yield ("--entrypoint", "")
     yield from _each("--env", container.variables(given))
-    yield from _each("--mount", [_mount(mount) for mount in container.host_mounts(given)])
+    yield from _each("--mount", map(container.mount, container.host_mounts(given)))
     yield from _resources(given)
     yield ("--log-driver", "json-file")
     yield from _each("--log-opt", [f"{name}={value}" for name, value in container.LOG_OPTIONS])
@@ -222,14 +221,8 @@ def _resources(given: Container) -> Iterator[Option]:
     yield from ((name, str(value)) for name, value in single if value is not None)
 
 
-def _each(name: str, values: tuple[str, ...] | list[str]) -> Iterator[Option]:
+def _each(name: str, values: Iterable[str]) -> Iterator[Option]:
     return ((name, value) for value in values)
-
-
-def _mount(mount: Mount) -> str:
-    source = (("source", mount.source),) if mount.source else ()
-    read_only = (("readonly", ""),) if mount.read_only else ()
-    return mount_option((("type", mount.kind), *source, ("target", mount.target), *read_only))
 
 
 def _below_work(mount: Mount) -> str:

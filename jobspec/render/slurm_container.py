@@ -97,7 +97,7 @@ def _engine(plan: Plan) -> Iterator[Words]:
     yield "--log-driver", "none"  # the launcher keeps the logs of processes
     yield "--stop-timeout", str(math.ceil(given.stop_grace))
     for mount in _mounts(plan):
-        yield "--mount", _mount(mount)
+        yield "--mount", container.mount(mount)
     for name, value in (("--runtime", given.runtime), ("--shm-size", given.shm_size)):
         if value is not None:
             yield name, str(value)
@@ -138,12 +138,6 @@ def _docker(plan: Plan) -> Iterator[Words]:
         if value is not None:
             yield name, str(value)
     yield from ((option,) for option in given.options)
-
-
-def _mount(mount: Mount) -> str:
-    source = (("source", mount.source),) if mount.source else ()
-    read_only = (("readonly", ""),) if mount.read_only else ()
-    return mount_option((("type", mount.kind), *source, ("target", mount.target), *read_only))
 
 
 # Engines that run an image's file as plain processes of the user.

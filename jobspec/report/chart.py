@@ -1,4 +1,4 @@
-"""StepProgress over time, as the page of a report draws it. Pure."""
+"""Progress over time, as the page of a report draws it. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ POINTS = 400  # of a curve: more than a screen shows
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """StepProgress over time: curves as points of a drawing 1000 wide and high, marks in percent from left and bottom."""
+    """Progress over time: curves as points of a drawing 1000 wide and high, marks in percent from left and bottom."""
 
     lines: tuple[tuple[str, str], ...]  # class, points
     levels: tuple[Mark, ...]

@@ -9,9 +9,8 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from jobctl.jobspec.spec import canonical as short
 from jobctl.jobspec.spec.base import Part
+from jobctl.jobspec.spec.names import ENV_NAME
 from jobctl.jobspec.spec.scalars import AnyText, Form, Text, bad
-
-_ARG = r"[A-Za-z_][A-Za-z0-9_]*"
 
 
 def _on_this_machine(value: str) -> str:
@@ -28,7 +27,7 @@ def _args(value: Any) -> Any:
 
 
 def _arg(name: str) -> str:
-    if not re.fullmatch(_ARG, name):
+    if not re.fullmatch(ENV_NAME, name):
         hint = "letters, digits and `_`, no digit first"
         raise bad("bad-variable", f"`{name}` is not a valid name for a build argument", hint)
     return name

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from jobctl.jobspec.spec.names import ENV_NAME
 from jobctl.jobspec.spec.scalars import MOST_NODES, bad, duration_value, expected, kind_of
 
 __all__ = [
@@ -27,7 +28,7 @@ __all__ = [
     "volume",
     "words",
 ]
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_VARIABLE = re.compile(ENV_NAME)
 
 
 def nodes(value: Any) -> Any:

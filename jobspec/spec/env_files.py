@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING
 from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.spec.diagnostics import Diagnostic, Span
 from jobctl.jobspec.spec.interpolate import BadInterpolation, interpolate
+from jobctl.jobspec.spec.names import ENV_NAME
 from jobctl.jobspec.spec.source import BadSource, read_text
 
 if TYPE_CHECKING:
     from dotenv.parser import Binding
 
-_COLON = re.compile(
-    r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)[^\S\n]*:(.*)", re.DOTALL
-)  # Compose takes `NAME: value` too
+# Compose takes `NAME: value` too.
+_COLON = re.compile(rf"\s*(?:export\s+)?({ENV_NAME})[^\S\n]*:(.*)", re.DOTALL)
 _QUOTE = re.compile(r"[^=]*=\s*(['\"])")
 _HIDDEN = "…"  # in place of a line
 _LITERAL = "write it in single quotes, or `$$` for a dollar"

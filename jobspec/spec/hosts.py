@@ -219,6 +219,17 @@ def _pattern(text: str) -> tuple[str | None, list[str], int | None]:
     return match["user"], names, None if port is None else int(port)
 
 
+def is_address(text: str) -> bool:
+    """Say whether `text` is an IP address, and not a name."""
+    import ipaddress
+
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
 def is_ipv6(text: str) -> bool:
     """Say whether `text` is an IPv6 address, without brackets."""
     import ipaddress

@@ -6,8 +6,9 @@ import re
 from collections.abc import Callable, Mapping
 
 from jobctl.jobspec.records import dataclass
+from jobctl.jobspec.spec.names import ENV_NAME
 
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_NAME = re.compile(ENV_NAME)
 _OPERATORS = (":-", "-", ":?", "?", ":+", "+")
 
 

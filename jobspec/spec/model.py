@@ -17,10 +17,9 @@ from jobctl.jobspec.spec.fitness_mode import FitnessMode
 from jobctl.jobspec.spec.framework_parts import MindsporeOptions, PaddleOptions, TorchOptions
 from jobctl.jobspec.spec.frameworks import FrameworkName
 from jobctl.jobspec.spec.kubernetes_part import Kubernetes
-from jobctl.jobspec.spec.names import NAME, is_name
+from jobctl.jobspec.spec.names import ENV_NAME, NAME, is_name
 from jobctl.jobspec.spec.notify_part import Notify
 from jobctl.jobspec.spec.parts import (
-    ENV_NAME,
     Checkpoint,
     Code,
     ContainerOptions,

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, field_validator, mo
 from jobctl.jobspec.spec import canonical as short
 from jobctl.jobspec.spec.base import Part
 from jobctl.jobspec.spec.diagnostics import closest
+from jobctl.jobspec.spec.names import ENV_NAME
 from jobctl.jobspec.spec.scalars import (
     MOST_DEVICES,
     MOST_NODES,
@@ -26,8 +27,6 @@ from jobctl.jobspec.spec.scalars import (
     bad,
     positive,
 )
-
-ENV_NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 
 
 def _words(what: object) -> BeforeValidator:

@@ -25,8 +25,6 @@ PIPE_WAIT = 5.0  # seconds
 _LINE_BREAK = re.compile("\r\n|[\r\n\x85\u2028\u2029]")  # as YAML 1.1 parsers (libyaml) count lines
 _NULL = ("", "~", "null", "Null", "NULL")
 
-Path_ = tuple[str | int, ...]
-
 
 @dataclass(slots=True)
 class YamlNode:

@@ -116,7 +116,7 @@ def test_devices_of_a_node_against_what_its_container_got(text: str, seen: int, 
 
 def host(**values: str) -> Facts:
     """What a host says of itself, as far as it matters here."""
-    return Facts(0.0, 0.0, values, {}, {}, frozenset(), {}, {})
+    return Facts(0.0, values, {}, {}, frozenset(), {}, {})
 
 
 @pytest.mark.parametrize(("text", "codes"), [("", []), ("resources: {shm_size: 16g}\n", ["shm-large"])])
@@ -255,7 +255,7 @@ def compared(check: str, seats: list[CheckedHost]) -> list[tuple[str, str | None
 
 
 def facts_of(skew: float = 0.0, **values: str) -> Facts:
-    return Facts(skew, 0.0, values, {}, {}, frozenset(), {}, {})
+    return Facts(skew, values, {}, {}, frozenset(), {}, {})
 
 
 @pytest.mark.parametrize(

@@ -142,9 +142,8 @@ def test_what_jobctl_wrote_is_no_code(root: Path) -> None:
     put(root, "results/gpu01/logs/workerlog.0")
     note_pulled(root / "results", set())
     put(root, "gpu02/logs/workerlog.0")
-    put(
-        root, ".jobctl/resnet/node-0/report.json"
-    )  # the code is a home, and the host this machine or one that shares it
+    # The code is a home, and the host this machine or one that shares it.
+    put(root, ".jobctl/resnet/node-0/report.json")
     note_pulled(root, {"train.py", "rendered", "results", "story.html"})
     assert code_hash(planned(root)) == before
     put(root, "results/mine.py")

@@ -4,22 +4,14 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from jobctl.jobspec.deploy.model.errors import HostError
-from tests.tools.loopback import Loopback, loopback
+from tests.tools.loopback import Loopback
 
 from .test_descriptors import RELAY
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Loopback]:
-    with loopback(tmp_path) as made:
-        made.known_hosts.write_text(made.line())
-        yield made
 
 
 def test_a_shell_reads_it(server: Loopback, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,9 +57,8 @@ def test_a_failed_process_begins_the_next_generation(node: EtcdNode) -> None:
         137,
     )
     assert report["order"] == order
-    assert order["rendezvous"]["port"] in range(
-        20000, 20020
-    )  # the first after 29999, the last, at which nobody listens
+    # The first after 29999, the last, at which nobody listens.
+    assert order["rendezvous"]["port"] in range(20000, 20020)
 
 
 @pytest.mark.long
@@ -281,9 +280,8 @@ def test_a_member_may_die_and_a_lost_quorum_ends_nothing(tmp_path: Path, python:
             for _ in range(2):
                 kept_alive(cluster)
             cluster.kill(1)
-            time.sleep(
-                1.5 * SHORT
-            )  # what must not happen here, happens in the worlds of tests/supervise when it is wrong
+            # What must not happen here, happens in the worlds of tests/supervise when it is wrong.
+            time.sleep(1.5 * SHORT)
             assert (node.report()["state"], node.report()["processes"][0]["pid"]) == ("running", pid)
             node.kill()  # nothing can be decided now
             node.until("failed", 1)

@@ -197,9 +197,8 @@ waits_for_a_peer()
 @pytest.mark.every_python
 @pytest.mark.parametrize("ask", ["faulthandler.register(signal.SIGUSR1)", "faulthandler.enable()"])
 def test_where_a_hung_process_stands(node: Any, ask: str) -> None:
-    node.start(
-        command=node.script(HUNG.format(ask=ask)), hang_timeout=0.5, environ={"PATH": "/usr/bin:/bin"}
-    )  # where there is no py-spy
+    without_py_spy = {"PATH": "/usr/bin:/bin"}
+    node.start(command=node.script(HUNG.format(ask=ask)), hang_timeout=0.5, environ=without_py_spy)
     node.order(1)
     report = node.until("failed")
     (process,) = report["processes"]

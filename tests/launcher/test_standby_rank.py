@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,6 @@ from jobctl.jobspec.launcher.standby_guard import CannotWait, ParkedRank, write_
 from jobctl.jobspec.launcher.standby_messages import GuardPreparation
 from jobctl.jobspec.launcher.standby_rank import group_nice, set_group_nice
 from jobctl.jobspec.render.launcher import launcher
-
-Park = Callable[..., ParkedRank]
 
 
 class Place:

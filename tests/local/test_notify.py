@@ -152,11 +152,6 @@ def test_launchers_tell_where_nobody_watches(jobs: Jobs, server: Server, eventua
     assert list(jobs.state.rglob("notify.json")) == []
 
 
-def written_down(jobs: Jobs) -> list[dict[str, Any]]:
-    """Return the events that say that launchers have told something."""
-    return [event for event in jobs.events() if event["event"] == "told"]
-
-
 def environs(jobs: Jobs) -> list[bytes]:
     """Return environment and arguments of all processes of the job; one that sends a message ends soon."""
     found = []

@@ -94,9 +94,8 @@ def test_spec_label_follows_what_is_started_and_nothing_else(target: str) -> Non
     changed = plan(with_container(one, env=(("LR", "0.2"),)), two, target=target)
     assert len(set(before)) == 2
     assert spec_labels(with_other_version) == before
-    assert (
-        spec_labels(plan(with_container(one, restart="no"), two, target=target)) == before
-    )  # as earlier versions had it
+    as_in_earlier_versions = plan(with_container(one, restart="no"), two, target=target)
+    assert spec_labels(as_in_earlier_versions) == before
     assert spec_labels(plan(one, target=target)) == before[:1]
     assert spec_labels(changed)[1:] == before[1:]
     assert spec_labels(changed)[0] != before[0]

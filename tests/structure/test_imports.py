@@ -61,9 +61,8 @@ TOUCHES = {  # the packages that reach the world, and by what
     "jobctl.jobspec.launcher": {"subprocess", "socket"},
     "jobctl.jobspec.operations": {"socket"},  # the name of this machine
 }
-SLEEP = {*TOUCHES, "jobctl.jobspec.deploy.apply"} - {
-    "jobctl.jobspec.operations"
-}  # the latter's clock, which tests replace
+# Those that may sleep: deploy.apply has the clock, which tests replace.
+SLEEP = {*TOUCHES, "jobctl.jobspec.deploy.apply"} - {"jobctl.jobspec.operations"}
 
 
 def _files(where: str) -> list[Path]:

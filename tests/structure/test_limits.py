@@ -14,12 +14,8 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-FILE, CLASS, FUNCTION, PARAMETERS = (
-    400,
-    300,
-    40,
-    6,
-)  # lines, lines, lines without the docstring, parameters without `self`
+# Lines, lines, lines without the docstring, parameters without `self`.
+FILE, CLASS, FUNCTION, PARAMETERS = 400, 300, 40, 6
 
 _SCENARIO = "one scenario, told in the order in which it happens"
 _EXAMPLE = "a whole script, to be read from top to bottom and copied"

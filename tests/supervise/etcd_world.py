@@ -84,9 +84,8 @@ class EtcdHost(Host):
 
     lease: dict[str, str] | None = None  # the file that the next launcher there reads
     reached: tuple[float, int] = (0.0, 0)  # the last generation that a launcher there has begun
-    ended: dict[int, int] = field(
-        default_factory=dict
-    )  # nodes whose launchers stay as they have ended well, and in which
+    # Nodes whose launchers stay as they have ended well, and in which generation.
+    ended: dict[int, int] = field(default_factory=dict)
 
     def generations(self) -> list[Generation]:
         told = [x.order for x in self.launchers if isinstance(x, EtcdLauncher) and x.order]

@@ -41,7 +41,7 @@ def test_a_launcher_without_a_node_gets_no_answer_and_has_no_voice() -> None:
 
 
 class Supervisor:
-    """Vitals with a clock that is set by hand, and launchers that say whom they have not answered since when."""
+    """A failure detector with a clock that is set by hand, and launchers that say whom they have not answered since when."""
 
     def __init__(self, generation: Generation = THREE) -> None:
         self.now = 100.0

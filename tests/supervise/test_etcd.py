@@ -27,7 +27,7 @@ WITH = replace(
 
 
 class Heard:
-    """Vitals, and a clock that is set by hand."""
+    """A failure detector, and a clock that is set by hand."""
 
     def __init__(self, generation: Generation = WITH) -> None:
         self.now = 100.0

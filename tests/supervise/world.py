@@ -1,4 +1,4 @@
-"""A simulated world: hosts, links, launchers, clocks and supervisors, on the real MajorityLease, Vitals, Ledger and `decide`.
+"""A simulated world: hosts, links, launchers, clocks and supervisors, on the real leases, `FailureDetector` and `decide`.
 
 Time goes in steps of DT. What a supervisor and a host say to each other is queued while the link between them is cut, as
 TCP does, and lost when that lasts; what launchers say to each other is lost at once. A paused machine does nothing, and its clock

@@ -128,7 +128,7 @@ def execute(
     if any(map(ends, todo)):
         deployer.stop_processes(plan.stop_grace, for_change=True)
     _note_all(todo, note)
-    failures |= _apply(deployer, todo, clock, how.engines)
+    failures |= _apply(deployer, todo, how.engines)
     ready = transition.ready(failures)
     if begins is None or len(ready) < plan.min_nodes or not _is_worth_it(transition, ready):
         return Done(None, failures)
@@ -161,7 +161,7 @@ def runs(observed: Observed) -> bool:
     return observed.control.generation is not None and not observed.control.ordered_to_end
 
 
-def _apply(deployer: Deployer, steps: Sequence[Step], clock: Clock, engines: float) -> Failures:
+def _apply(deployer: Deployer, steps: Sequence[Step], engines: float) -> Failures:
     """Apply steps; those of a host whose engine went away meanwhile are applied once more when it is back."""
     failures = dict(deployer.apply(steps))
     away = {host for host, error in failures.items() if getattr(error, "code", "") in AWAY}

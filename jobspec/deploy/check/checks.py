@@ -15,13 +15,12 @@ from jobctl.jobspec.deploy.host.scripts import SCRIPTS
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.finding import Finding, Verdict
 from jobctl.jobspec.planner.memory import SHM_SIZE
-from jobctl.jobspec.render.container import is_address
+from jobctl.jobspec.spec.hosts import is_address
 from jobctl.jobspec.spec.targets import traits_of
 
 LITTLE, TOO_LITTLE = 2 << 20, 100 << 10  # KiB of disk
-IMPORTED = (
-    256 << 10
-)  # KiB that a process takes which has imported its framework: PyTorch, JAX 150 to 220 MiB, more with further modules
+# KiB that a process takes which has imported its framework: PyTorch, JAX 150 to 220 MiB, more with further modules.
+IMPORTED = 256 << 10
 
 # Each check yields one finding at least, where it can tell anything.
 

@@ -27,8 +27,8 @@ from jobctl.jobspec.deploy.transport.fanout import fan_out
 from jobctl.jobspec.frameworks.base import framework
 from jobctl.jobspec.plan.generation import next_port
 from jobctl.jobspec.plan.types import Container, Node, Plan
-from jobctl.jobspec.render.container import is_address
 from jobctl.jobspec.render.shell import Look, look_script
+from jobctl.jobspec.spec.hosts import is_address
 
 MEETING = 5.0  # seconds in which all hosts have to reach each other
 PORTS = 4  # that are tried for that: one that is free now may be taken when it is needed

@@ -23,9 +23,8 @@ _NODES = {
     "dcu": re.compile(r"dri/renderD\d+"),
     "npu": re.compile(r"davinci\d+"),
 }
-_BUS = re.compile(
-    r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]", re.I
-)  # a GPU's place, as NVIDIA's driver names it
+# A GPU's place, as NVIDIA's driver names it.
+_BUS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]", re.I)
 
 
 def count_devices(kind: str) -> int | None:

@@ -14,10 +14,9 @@ from jobctl.jobspec.records import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a host said of itself. `skew` is how far its clock is ahead of this one (seconds), known to +-`blur`."""
+    """What a host said of itself. `skew` is how far its clock is ahead of this one at least, in seconds."""
 
     skew: float
-    blur: float
     values: Mapping[str, str]
     mtu: Mapping[str, int]
     addresses: Mapping[str, str]  # address to interface
@@ -33,7 +32,8 @@ class Facts:
 def ask(host_job: HostJob, token: str, paths: Sequence[str], names: Sequence[str]) -> Facts:
     """Ask a host what it is like; leaves a file `.check-TOKEN` behind (see `visible`). Raises HostError.
 
-    The connection has to be open: making it would take part in the clock's blur. Files that an earlier check had no chance to remove (it was killed, or cut off) go with it.
+    The connection has to be open: the time to make it would hide how far the clock is ahead. Files that an
+    earlier check had no chance to remove (it was killed, or cut off) go with it.
     """
     began = time.time()
     out = checked(
@@ -71,7 +71,7 @@ def _parse(text: str, began: float, ended: float) -> Facts:
     now = _time(values.get("now", ""), began)
     # The host told its time at the beginning of the command, right after it was sent.
     skew = now - began if now < began else now - ended if now > ended else 0.0
-    return Facts(skew, ended - began, values, mtu, addresses, frozenset(there), names, busy)
+    return Facts(skew, values, mtu, addresses, frozenset(there), names, busy)
 
 
 def _time(text: str, unknown: float) -> float:

@@ -24,7 +24,6 @@ from jobctl.jobspec.deploy.kubernetes.kinds import (
     EVENT,
     MAIN,
     POD,
-    QUEUE_LABEL,
     Kind,
     Object,
     ObjectKey,
@@ -56,7 +55,7 @@ from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.deploy.store.lock import JobLock, nothing_begun
 from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.records import dataclass
-from jobctl.jobspec.render.marks import JOB, OWNER, annotation_of, label_of
+from jobctl.jobspec.render.marks import JOB, OWNER, QUEUE_LABEL, annotation_of, label_of
 
 TAIL = 20  # lines of a log that tell why it ended
 

@@ -9,13 +9,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from jobctl.jobspec.deploy.kubernetes.kinds import PADDLE_JOB, QUEUE_LABEL, Object, is_suspended, labels_of
+from jobctl.jobspec.deploy.kubernetes.kinds import PADDLE_JOB, Object, is_suspended, labels_of
 from jobctl.jobspec.deploy.kubernetes.pods import Pod, parse_pod
 from jobctl.jobspec.deploy.model.control import Control, Ledger
 from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode, Phase
 from jobctl.jobspec.plan.recovery import Failure
 from jobctl.jobspec.plan.types import Plan
-from jobctl.jobspec.render.marks import OWNER, ROLE, annotation_of, label_of
+from jobctl.jobspec.render.marks import OWNER, QUEUE_LABEL, ROLE, annotation_of, label_of
 
 _ORDER = ("trainer", "server", "scheduler")  # of nodes, where no plan says another
 

@@ -124,6 +124,3 @@ def labels_of(thing: Mapping[str, Any]) -> Mapping[str, str]:
 def is_made_by_another(thing: Mapping[str, Any]) -> bool:
     """Say whether a controller made an object and manages it."""
     return any(owner.get("controller") for owner in thing["metadata"].get("ownerReferences") or ())
-
-
-QUEUE_LABEL = "kueue.x-k8s.io/queue-name"  # who has it is suspended while it waits in its queue, by Kueue

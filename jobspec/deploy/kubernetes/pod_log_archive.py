@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import struct
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,12 +12,11 @@ from jobctl.jobspec.deploy.kubernetes.api import Api
 from jobctl.jobspec.deploy.kubernetes.pod_log_writers import NOTES, writers
 from jobctl.jobspec.deploy.kubernetes.pod_logs import PodLog
 from jobctl.jobspec.deploy.kubernetes.pods import Pod
+from jobctl.jobspec.deploy.logs.seeking import RECORD
 from jobctl.jobspec.deploy.model.errors import DeployError
 from jobctl.jobspec.deploy.model.log_lines import Line
 from jobctl.jobspec.deploy.transport.fanout import fan_out
 from jobctl.jobspec.plan.types import Plan
-
-_INDEX = struct.Struct("<Qd")  # as the launcher writes it beside each log, see deploy/logs/reader.py
 
 
 def _kept_at(line: Line) -> Path:
@@ -75,7 +73,7 @@ class _Kept:
             self.files[path] = path.open("ab"), path.with_name(f"{path.name}.idx").open("ab")
             self._note_rank(path, line)
         log, index = self.files[path]
-        index.write(_INDEX.pack(log.tell(), line.time))
+        index.write(RECORD.pack(log.tell(), line.time))
         log.write(line.text + b"\n")
 
     def _note_rank(self, path: Path, line: Line) -> None:

@@ -151,10 +151,8 @@ def exit_code(result: bytes) -> int:
     raise CannotRun(words, 127) if missing else DeployError(words)
 
 
-_MISSING = (
-    "not found in $path",
-    "no such file or directory",
-)  # what container runtimes say of a command that is not there
+# What container runtimes say of a command that is not there.
+_MISSING = ("not found in $path", "no such file or directory")
 
 
 def _buffered(socket: Any, channel: int) -> bytes:

@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping
 from jobctl.jobspec.deploy.logs.files import LogKey, LogSource, Size, Want
 from jobctl.jobspec.records import dataclass
 
-RECORD = struct.Struct("<Qd")  # of an index: from which byte on was written when
+# Of the index that the launcher writes beside each log (log_files.py): from which byte on was written when.
+RECORD = struct.Struct("<Qd")
 BLOCK, LARGEST = 16 << 10, 4 << 20  # bytes that are read at once on the way back from a log's end, at first and at most
-FARTHEST = (
-    64 << 20
-)  # bytes from its end at which a log is read at the earliest for its last lines: some have no line ends
+# Bytes from its end at which a log is read at the earliest for its last lines: some have no line ends.
+FARTHEST = 64 << 20
 PAGE = 4096  # records of an index among which the rest is looked for at once
 
 

@@ -86,7 +86,7 @@ class SlurmAllocation:
     # Looking.
 
     def look(self) -> SlurmLook:
-        """SlurmLook at the job: at its files, and into Slurm's queue unless a coordinator has said just now that it runs."""
+        """Look at the job: at its files, and into Slurm's queue unless a coordinator has said just now that it runs."""
         before = self._look.entry if self._look else None
         ask = before is None or not before.runs or time.monotonic() - self._asked > ASK
         look = self.login.look(ask=ask)
@@ -106,7 +106,7 @@ class SlurmAllocation:
         self._look = None
 
     def look_anew(self) -> SlurmLook:
-        """SlurmLook at the job, and into Slurm's queue. Raises HostError if Slurm does not tell how it is."""
+        """Look at the job, and into Slurm's queue. Raises HostError if Slurm does not tell how it is."""
         self.forget_look()
         look = self.look()
         self.refuse_silent()

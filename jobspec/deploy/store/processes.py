@@ -20,7 +20,6 @@ from jobctl.jobspec.deploy.model.usage import NodeUsage
 WORK_MARK = "JOBCTL_WORK"  # the work directory of the job that a process belongs to
 NODE_MARK = "JOBCTL_NODE"  # the node of it
 ARTEFACT_MARK = "JOBCTL_ARTEFACT"  # hash of the script that started the launcher
-OWNER_MARK = "JOBCTL_OWNER"
 SUPERVISES_MARK = "JOBCTL_SUPERVISES"  # the directory of the job that a supervisor in the background watches
 
 

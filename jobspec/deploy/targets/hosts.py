@@ -12,25 +12,25 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from jobctl.jobspec.deploy.apply.deployer import Failures, FaultTarget, Feed, RuntimeInputs, Verb
+from jobctl.jobspec.deploy.apply.deployer import Failures, FaultTarget, RuntimeInputs
 from jobctl.jobspec.deploy.apply.reconcile import Step
 from jobctl.jobspec.deploy.host.collecting import collect
 from jobctl.jobspec.deploy.host.devices import devices_on
 from jobctl.jobspec.deploy.host.host_job import HostJob
-from jobctl.jobspec.deploy.model.control import Control, Image, Ledger
+from jobctl.jobspec.deploy.model.control import Image
 from jobctl.jobspec.deploy.model.inventory import Inventory
 from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.deploy.targets import building, ending, inside, oneoff, provision, spare_launchers
+from jobctl.jobspec.deploy.targets.fleet_deployer import FleetDeployer
 from jobctl.jobspec.deploy.targets.gathering import HostEvents
-from jobctl.jobspec.deploy.targets.host_fleet import host_fleet
+from jobctl.jobspec.deploy.targets.host_fleet import HostFleet, host_fleet
 from jobctl.jobspec.deploy.targets.launcher_containers import LauncherContainers
-from jobctl.jobspec.deploy.targets.launchers import Launchers
 from jobctl.jobspec.deploy.targets.node_ports import HostPorts
 from jobctl.jobspec.plan.generation import Generation, HotSpare
 from jobctl.jobspec.plan.sent import Dataset
 from jobctl.jobspec.plan.types import Node, Plan
-from jobctl.jobspec.render.artefact import hashes, read_templates, service_hashes, spare_hashes
+from jobctl.jobspec.render.artefact import read_templates, spare_hashes
 from jobctl.jobspec.spec.fitness_mode import FitnessMode
 
 if TYPE_CHECKING:
@@ -39,30 +39,20 @@ if TYPE_CHECKING:
     from jobctl.jobspec.deploy.model.log_lines import LineSelection
 
 
-class Hosts:
+class Hosts(FleetDeployer[HostJob]):
     """The deployer of one job on other machines (and on this one, where the hosts file says `localhost`)."""
 
+    fleet: HostFleet
     interval = 1.0  # one command and one request of the engine's on every host
     pause = 0.2
 
     def __init__(
         self, job: JobDir, target: Literal["compose", "ssh"], inventory: Inventory, plan: Plan | None = None
     ) -> None:
-        self.job, self._target = job, target
-        self.tell: Callable[[str], None] = lambda text: None
-        self.fleet = host_fleet(job, target, inventory, plan or job.plan(), lambda text: self.tell(text))
-        self._containers = LauncherContainers(self.fleet)
-        self._launchers = Launchers(self.fleet, self._containers)
+        fleet = host_fleet(job, target, inventory, plan or job.plan(), lambda text: self.tell(text))
+        self._target, self._containers = target, LauncherContainers(fleet)
+        super().__init__(job, fleet, self._containers)
         self.image: Image | None = None
-
-    @property
-    def plan(self) -> Plan | None:
-        """What the job was last brought up with, None where that is not known here."""
-        return self.fleet.plan
-
-    @plan.setter
-    def plan(self, plan: Plan | None) -> None:
-        self.fleet.plan = plan
 
     @property
     def inventory(self) -> Inventory:
@@ -100,17 +90,9 @@ class Hosts:
 
     # Observing.
 
-    def observe(self) -> Observed:
-        """Read what runs now from all hosts. Raises the first host's error if none answers."""
-        return self.fleet.observe()
-
     def look_on(self) -> None:
         """From now on, let no look wait for a host that is silent."""
         self.fleet.look_on()
-
-    def newest(self) -> Control:
-        """Return the newest generation and ledger. This command waits no more for a host that did not answer."""
-        return self.fleet.newest()
 
     @property
     def failures(self) -> Failures:
@@ -144,14 +126,6 @@ class Hosts:
 
     # What is wanted.
 
-    def hashes(self, plan: Plan) -> Mapping[int, str]:
-        """Return what identifies each node's artefact."""
-        return hashes(plan)
-
-    def service_hashes(self, plan: Plan) -> Mapping[str, str]:
-        """Return what identifies each service's artefact."""
-        return service_hashes(plan)
-
     def spare_hashes(self, plan: Plan) -> Mapping[str, str]:
         """Return what identifies the artefact of each hot spare, by the name of its host."""
         return spare_hashes(plan)
@@ -168,24 +142,6 @@ class Hosts:
     def spares(self, plan: Plan) -> Mapping[str, str]:
         """Return for each spare host what identifies all that a node needs there."""
         return provision.spares(self.fleet, plan)
-
-    # Whose turn it is.
-
-    def lock(self, command: str, *, break_it: bool = False) -> AbstractContextManager[None]:
-        """Hold the job's lock, here and on all hosts that can be reached, while steps are applied."""
-        return self.fleet.lock(command, break_it=break_it)
-
-    def check_here(self) -> None:
-        """Raise LockLost if we have lost the lock on this machine."""
-        self.fleet.check_here()
-
-    def let_in(self, command: str) -> AbstractContextManager[None]:
-        """Let others have the lock for the length of the block."""
-        return self.fleet.let_in(command)
-
-    def follow(self) -> AbstractContextManager[Feed]:
-        """Be the job's only supervisor, wherever others may be started: launchers are answered."""
-        return self.fleet.follow()
 
     # Changing.
 
@@ -239,26 +195,7 @@ class Hosts:
         made = self._containers.next_generation(plan, last, grace, nodes)
         return replace(made, origin=self.job.origin(plan))
 
-    def begin(self, generation: Generation, ledger: Ledger, patience: float = 0.0) -> Failures:
-        """Hand a generation to the launchers; the ledger goes first, see control.py."""
-        self.fleet.check_lock()
-        return self._launchers.begin(generation, ledger, patience)
-
-    def keep(self, ledger: Ledger) -> None:
-        """Keep what recovery has to remember, on all hosts of the job."""
-        self.fleet.check_lock()
-        self._launchers.keep(ledger)
-
     # Ending.
-
-    def command(self, verb: Verb, grace: float) -> None:
-        """Tell all launchers to `stop` (and stay), also as a `pause`, or to `finish` (and exit)."""
-        self.fleet.check_lock()
-        self._launchers.command(verb, grace)
-
-    def stop_processes(self, grace: float, *, for_change: bool = False) -> None:
-        """End all processes of the job, at the same time on all nodes; the launchers stay."""
-        ending.stop_processes(self, grace, "pause" if for_change else "stop")
 
     def finish(self, grace: float) -> None:
         """End all processes and all launchers; the containers stay, so that it can be seen how they ended."""

@@ -13,13 +13,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
-from jobctl.jobspec.deploy.apply.deployer import Failures, FaultTarget, Feed, RuntimeInputs, Verb
+from jobctl.jobspec.deploy.apply.deployer import Failures, FaultTarget, RuntimeInputs
 from jobctl.jobspec.deploy.apply.generations import KnownPorts, choose_generation
 from jobctl.jobspec.deploy.apply.reconcile import Step
 from jobctl.jobspec.deploy.host.devices import count_devices
 from jobctl.jobspec.deploy.logs.files import Folder
 from jobctl.jobspec.deploy.logs.reader import Logs
-from jobctl.jobspec.deploy.model.control import Control, Image, Ledger
+from jobctl.jobspec.deploy.model.control import Image
 from jobctl.jobspec.deploy.model.errors import DeployError, NothingToEnter
 from jobctl.jobspec.deploy.model.finding import Finding
 from jobctl.jobspec.deploy.model.inventory import Inventory
@@ -32,8 +32,8 @@ from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.deploy.store.webhooks import webhooks_for_hosts
 from jobctl.jobspec.deploy.targets import ending
 from jobctl.jobspec.deploy.targets.fleet import Fleet
+from jobctl.jobspec.deploy.targets.fleet_deployer import FleetDeployer
 from jobctl.jobspec.deploy.targets.gathering import LocalEvents
-from jobctl.jobspec.deploy.targets.launchers import Launchers
 from jobctl.jobspec.deploy.targets.local_environ import process_environ, record_environ, recorded_environ
 from jobctl.jobspec.deploy.targets.local_fetch import fetch_collected, fetch_logs, fetch_outputs
 from jobctl.jobspec.deploy.targets.local_job import LauncherProcesses, LocalJob, OneMachine
@@ -45,11 +45,11 @@ from jobctl.jobspec.deploy.transport.foreground import run_in_foreground
 from jobctl.jobspec.plan.generation import Generation, HotSpare, first_generation
 from jobctl.jobspec.plan.sent import Dataset
 from jobctl.jobspec.plan.types import Node, Plan
-from jobctl.jobspec.render.artefact import hashes, render, service_hashes
+from jobctl.jobspec.render.artefact import render
 from jobctl.jobspec.spec.fitness_mode import FitnessMode
 
 
-class Local:
+class Local(FleetDeployer[LocalJob]):
     """The deployer of one job on this machine."""
 
     image: Image | None = None
@@ -58,22 +58,12 @@ class Local:
     pause = 0.02
 
     def __init__(self, job: JobDir, plan: Plan | None = None) -> None:
-        self.job, self.work = job, job.host
-        self.tell: Callable[[str], None] = lambda text: None
+        self.work = job.host
         self._here = LocalJob(self.work, lambda: self.plan)
         inventory = Inventory((self._here.host,))
-        self.fleet = Fleet(job, inventory, [self._here], OneMachine(), plan or job.plan())
-        self._launchers = Launchers(self.fleet, LauncherProcesses())
+        fleet = Fleet(job, inventory, [self._here], OneMachine(), plan or job.plan())
+        super().__init__(job, fleet, LauncherProcesses())
         self.cold: Failures = {}  # this machine has no spares
-
-    @property
-    def plan(self) -> Plan | None:
-        """What the job was last brought up with, None where that is not known here."""
-        return self.fleet.plan
-
-    @plan.setter
-    def plan(self, plan: Plan | None) -> None:
-        self.fleet.plan = plan
 
     def where(self) -> tuple[str, ...]:
         """This machine."""
@@ -95,57 +85,19 @@ class Local:
         """Say whether there is a work directory."""
         return self.work.exists()
 
-    # Observing.
-
-    def observe(self) -> Observed:
-        """Read what runs now from the control file, the launchers' reports and the process table."""
-        return self.fleet.observe()
-
-    def newest(self) -> Control:
-        """Return generation and ledger."""
-        return self.fleet.newest()
-
     # What is wanted.
-
-    def hashes(self, plan: Plan) -> dict[int, str]:
-        """Return what identifies each node's artefact."""
-        return hashes(plan)
-
-    def service_hashes(self, plan: Plan) -> dict[str, str]:
-        """Return what identifies each service's artefact."""
-        return service_hashes(plan)
 
     def spare_hashes(self, plan: Plan) -> dict[str, str]:
         """Return nothing: this machine has no spares."""
-        del plan
         return {}
 
     def idle_spares(self, artefacts: Mapping[str, str], homes: Collection[str]) -> tuple[HotSpare, ...]:
         """Return nothing, likewise."""
-        del artefacts, homes
         return ()
 
     def spares(self, plan: Plan) -> dict[str, str]:
         """Return nothing: this machine is the only one."""
         return {}
-
-    # Whose turn it is.
-
-    def lock(self, command: str, *, break_it: bool = False) -> AbstractContextManager[None]:
-        """Hold the job's lock while steps are applied."""
-        return self.fleet.lock(command, break_it=break_it)
-
-    def check_here(self) -> None:
-        """Raise LockLost if we have lost the lock on this machine."""
-        self.fleet.check_here()
-
-    def let_in(self, command: str) -> AbstractContextManager[None]:
-        """Let others have the lock for the length of the block."""
-        return self.fleet.let_in(command)
-
-    def follow(self) -> AbstractContextManager[Feed]:
-        """Be the job's only supervisor: its launchers are answered."""
-        return self.fleet.follow()
 
     # Changing.
 
@@ -203,26 +155,7 @@ class Local:
         ports = {node.node: node.port for node in self.observe().nodes}
         return choose_generation(plan, last, grace, nodes, KnownPorts(port_is_free, "this machine", ports))
 
-    def begin(self, generation: Generation, ledger: Ledger, patience: float = 0.0) -> Failures:
-        """Hand a generation to the launchers; the ledger goes first, see control.py."""
-        self.fleet.check_lock()
-        return self._launchers.begin(generation, ledger, patience)
-
-    def keep(self, ledger: Ledger) -> None:
-        """Keep what recovery has to remember."""
-        self.fleet.check_lock()
-        self._launchers.keep(ledger)
-
     # Ending.
-
-    def command(self, verb: Verb, grace: float) -> None:
-        """Tell all launchers to `stop` (and stay), also as a `pause`, or to `finish` (and exit)."""
-        self.fleet.check_lock()
-        self._launchers.command(verb, grace)
-
-    def stop_processes(self, grace: float, *, for_change: bool = False) -> None:
-        """End all processes of the job, at the same time on all nodes; the launchers stay."""
-        ending.stop_processes(self, grace, "pause" if for_change else "stop")
 
     def finish(self, grace: float) -> None:
         """End all processes and all launchers: SIGTERM, `grace` seconds, SIGKILL for whatever is left."""

@@ -63,7 +63,6 @@ class LocalJob:
 
     def hand_over(self, ledger: bytes, control: bytes, patience: float = 0.0) -> None:
         """Replace the ledger, then the control file, as far as given. There is no need for `patience`: to look costs nothing."""
-        del patience
         hand_over(self.work, ledger, control)
 
     def start(self, node: int) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from jobctl.jobspec.importers.draft import Draft
 from jobctl.jobspec.importers.kubernetes.document import Document, Path, differences, says_something
 from jobctl.jobspec.importers.names import is_secret, looks_secret
+from jobctl.jobspec.importers.notes import NO_PLACE
 from jobctl.jobspec.records import dataclass
 
 _LONGEST = 40
@@ -31,8 +32,6 @@ class Row:
     values: tuple[Any, ...] = ()
     ours: bool = False  # whether it counts in a manifest of jobctl's only
 
-
-_NO_PLACE = "it has no place in the spec"
 
 # fmt: off
 _ROWS = (
@@ -115,7 +114,7 @@ def _dotted(path: Sequence[str | int]) -> str:
 
 def _note(draft: Draft, named: tuple[str, str], value: Any, ours: bool) -> None:
     where, place = named
-    why = next(_reasons(f"{where} {place}", value, ours), _NO_PLACE)
+    why = next(_reasons(f"{where} {place}", value, ours), NO_PLACE)
     if why:
         draft.drop(f"{_shown(where, value)} {place}".rstrip(), why)
 

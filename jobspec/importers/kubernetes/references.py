@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from jobctl.jobspec.importers.kubernetes.document import Document
 from jobctl.jobspec.importers.names import is_secret
 from jobctl.jobspec.records import dataclass
-from jobctl.jobspec.spec.parts import ENV_NAME
+from jobctl.jobspec.spec.names import ENV_NAME
 
 _PART = re.compile(r"\$\$|\$\(([^)]*)\)")
 _CLUSTER, _SECRET = "is not known here", "may be a secret"

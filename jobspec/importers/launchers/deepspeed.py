@@ -11,12 +11,10 @@ from jobctl.jobspec.importers.common import runs
 from jobctl.jobspec.importers.devices import Seats
 from jobctl.jobspec.importers.draft import Draft, HostLine
 from jobctl.jobspec.importers.launchers.options import NODES_TAKEN, Parts, Table, option, require_script
+from jobctl.jobspec.importers.notes import LOGS_KEPT, NO_PLACE, NOT_BOUND
 from jobctl.jobspec.importers.shell.expand import Read, settled_or_empty
 
 _SSH = "SSH is as your own configuration says"
-_LOGS = "logs are kept by jobctl: `jobctl logs`"
-_CORES = "processes are not bound to cores"
-_PLACE = "it has no place in the spec"
 
 # fmt: off
 TABLE = Table("deepspeed", (
@@ -36,9 +34,9 @@ TABLE = Table("deepspeed", (
     option("--launcher", why="jobctl starts the nodes"), option("--launcher_args", why="jobctl starts the nodes"),
     option("--no_ssh", why=_SSH, value=False), option("--no_ssh_check", why=_SSH, value=False),
     option("--ssh_port", part="ssh_port"),
-    option("--save_pid", why=_LOGS, value=False), option("--enable_each_rank_log", why=_LOGS),
-    option("--bind_cores_to_rank", why=_CORES, value=False), option("--bind_core_list", why=_CORES),
-    option("--autotuning", why=_PLACE), option("--venv_script", why="the image has to bring what it holds"),
+    option("--save_pid", why=LOGS_KEPT, value=False), option("--enable_each_rank_log", why=LOGS_KEPT),
+    option("--bind_cores_to_rank", why=NOT_BOUND, value=False), option("--bind_core_list", why=NOT_BOUND),
+    option("--autotuning", why=NO_PLACE), option("--venv_script", why="the image has to bring what it holds"),
 ))
 # fmt: on
 

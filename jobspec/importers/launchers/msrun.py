@@ -8,11 +8,7 @@ from jobctl.jobspec.importers.devices import Seats
 from jobctl.jobspec.importers.draft import Draft, ImportProblem
 from jobctl.jobspec.importers.launchers.options import Parts, Table, option, require_script
 from jobctl.jobspec.importers.launchers.python import python
-
-_LOGS = "logs are kept by jobctl: `jobctl logs`"
-_CORES = "processes are not bound to cores"
-_PLACE = "it has no place in the spec"
-_MEETING = "msrun meets at an address of jobctl's choice"
+from jobctl.jobspec.importers.notes import LOGS_KEPT, NO_PLACE, NOT_BOUND
 
 # fmt: off
 TABLE = Table("msrun", (
@@ -22,9 +18,11 @@ TABLE = Table("msrun", (
     option("--master_port", part="port"),
     option("--cluster_time_out", to="rendezvous.timeout", read=values.seconds),
     option("--node_rank"), option("--join"),
-    option("--log_dir", why=_LOGS), option("--worker_log_name", why=_LOGS), option("--tail_worker_log", why=_LOGS),
-    option("--bind_core", why=_CORES), option("--bind_numa", why=_CORES),
-    option("--sim_level", why=_PLACE), option("--sim_rank_id", why=_PLACE), option("--rank_table_file", why=_PLACE),
+    option("--log_dir", why=LOGS_KEPT), option("--worker_log_name", why=LOGS_KEPT),
+    option("--tail_worker_log", why=LOGS_KEPT),
+    option("--bind_core", why=NOT_BOUND), option("--bind_numa", why=NOT_BOUND),
+    option("--sim_level", why=NO_PLACE), option("--sim_rank_id", why=NO_PLACE),
+    option("--rank_table_file", why=NO_PLACE),
     # The variables of the processes.
     option(variable="MS_WORKER_NUM", part="workers"),
     option(variable="MS_SCHED_HOST", part="addr"),
@@ -36,7 +34,7 @@ TABLE = Table("msrun", (
     option(variable="MS_NODE_TIMEOUT", to="mindspore.node_timeout", read=values.seconds),
     option(variable="MS_ENABLE_RECOVERY", part="recovery"),
     option(variable="MS_RECOVERY_PATH", why="jobctl gives each run its own; checkpoints lie where `checkpoint` says"),
-    option(variable="RANK_TABLE_FILE", why=_PLACE),
+    option(variable="RANK_TABLE_FILE", why=NO_PLACE),
     option(variable="MS_HCCL_CM_INIT", why="MindSpore does not know it any more"),
 ))
 # fmt: on

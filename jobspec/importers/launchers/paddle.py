@@ -12,14 +12,13 @@ from jobctl.jobspec.importers.devices import VISIBLE, Seats
 from jobctl.jobspec.importers.draft import Draft, HostLine, ImportProblem
 from jobctl.jobspec.importers.escaping import literal
 from jobctl.jobspec.importers.launchers.options import NODES_TAKEN, Option, Parts, Table, option, require_script
+from jobctl.jobspec.importers.notes import LOGS_KEPT, NO_PLACE
 from jobctl.jobspec.importers.shell.expand import settled_or_empty
 from jobctl.jobspec.importers.values import Endpoints
 
-_LOGS = "logs are kept by jobctl: `jobctl logs`"
 _PORTS = "jobctl chooses free ports"
 _TOLD = "jobctl tells each process"
 _RECOVERY = "jobctl starts again what failed: `recovery`"
-_SCRIPT = "it has no place in the spec"
 _HETER = "there are no heterogeneous parameter servers in jobctl"
 
 
@@ -84,11 +83,11 @@ TABLE = Table("paddle.distributed.launch", (
     _told("PADDLE_ELASTIC_TTL", "`recovery.host_timeout` says when a host counts as lost"),
     option("--legacy", part="legacy"),
     # What jobctl does in its own way.
-    option("--log_dir", why=_LOGS, variable="PADDLE_LOG_DIR"),
-    option("--log_level", why=_LOGS, variable="PADDLE_LOG_LEVEL"),
-    option("--log_overwrite", why=_LOGS, variable="PADDLE_LOG_OVERWRITE"),
-    option("--enable_gpu_log", why=_LOGS),
-    option("--print_config", why=_LOGS),
+    option("--log_dir", why=LOGS_KEPT, variable="PADDLE_LOG_DIR"),
+    option("--log_level", why=LOGS_KEPT, variable="PADDLE_LOG_LEVEL"),
+    option("--log_overwrite", why=LOGS_KEPT, variable="PADDLE_LOG_OVERWRITE"),
+    option("--enable_gpu_log", why=LOGS_KEPT),
+    option("--print_config", why=LOGS_KEPT),
     option("--sort_ip", why="nodes are in the order of the hosts file", variable="PADDLE_SORT_IP"),
     option("--start_port", "--started_port", why=_PORTS, variable="PADDLE_START_PORT"),
     option("--http_port", why=_PORTS), option("--gloo_port", why=_PORTS, variable="PADDLE_GLOO_PORT"),
@@ -99,11 +98,11 @@ TABLE = Table("paddle.distributed.launch", (
     _told("PADDLE_RANK_IN_NODE"),
     _told("PADDLE_GLOBAL_RANK"), _told("PADDLE_GLOBAL_SIZE"), _told("PADDLE_LOCAL_RANK"), _told("PADDLE_LOCAL_SIZE"),
     _told("POD_NAME"), _told("PADDLE_LAUNCH_WITH_ARGS"),
-    option("--auto_parallel_config", why=_SCRIPT, variable="PADDLE_AUTO_PARALLEL_CONFIG"),
-    option("--auto_cluster_config", why=_SCRIPT, variable="PADDLE_AUTO_CLUSTER"),
-    option("--auto_tuner_json", why=_SCRIPT), option("--cluster_topo_path", why=_SCRIPT),
-    option("--rank_mapping_path", why=_SCRIPT), option("--rank_mapping_file", why=_SCRIPT),
-    option("--enable_auto_mapping", why=_SCRIPT),
+    option("--auto_parallel_config", why=NO_PLACE, variable="PADDLE_AUTO_PARALLEL_CONFIG"),
+    option("--auto_cluster_config", why=NO_PLACE, variable="PADDLE_AUTO_CLUSTER"),
+    option("--auto_tuner_json", why=NO_PLACE), option("--cluster_topo_path", why=NO_PLACE),
+    option("--rank_mapping_path", why=NO_PLACE), option("--rank_mapping_file", why=NO_PLACE),
+    option("--enable_auto_mapping", why=NO_PLACE),
 ))
 # fmt: on
 

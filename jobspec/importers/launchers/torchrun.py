@@ -10,9 +10,9 @@ from jobctl.jobspec.importers.devices import Seats
 from jobctl.jobspec.importers.draft import Draft
 from jobctl.jobspec.importers.escaping import literal
 from jobctl.jobspec.importers.launchers.options import NODES_TAKEN, Option, Parts, Table, option, require_script
+from jobctl.jobspec.importers.notes import LOGS_KEPT
 from jobctl.jobspec.importers.shell.expand import settled_or_empty
 
-_LOGS = "logs are kept by jobctl: `jobctl logs`"
 _PASSED = (
     ("--numa-binding", "--start-method", "--event-log-handler", "--signals-to-handle", "--logs-specs"),
     ("--virtual-local-rank",),
@@ -49,9 +49,10 @@ TABLE = Table("torchrun", (
     option("--standalone", value=False), _told("--node-rank"), option("--local-addr"),
     option("--monitor-interval", why="jobctl looks after the processes"),
     option("--role", why="all processes are trainers"),
-    option("--log-dir", why=_LOGS), option("--redirects", "-r", why=_LOGS), option("--tee", "-t", why=_LOGS),
-    option("--local-ranks-filter", why=_LOGS), option("--duplicate-stdout-filters", why=_LOGS),
-    option("--duplicate-stderr-filters", why=_LOGS),
+    option("--log-dir", why=LOGS_KEPT), option("--redirects", "-r", why=LOGS_KEPT),
+    option("--tee", "-t", why=LOGS_KEPT),
+    option("--local-ranks-filter", why=LOGS_KEPT), option("--duplicate-stdout-filters", why=LOGS_KEPT),
+    option("--duplicate-stderr-filters", why=LOGS_KEPT),
     *(option(name, part=name) for name in _PASSED[0]),
     *(option(name, part=name, value=False) for name in _PASSED[1]),
 ), _same)

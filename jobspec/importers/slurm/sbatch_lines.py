@@ -12,7 +12,7 @@ from jobctl.jobspec.importers.draft import Draft, Found, ImportProblem
 from jobctl.jobspec.importers.escaping import literal
 from jobctl.jobspec.importers.launchers.options import NODES_TAKEN
 from jobctl.jobspec.importers.names import says_something
-from jobctl.jobspec.importers.notes import concealed
+from jobctl.jobspec.importers.notes import LOGS_KEPT, concealed
 from jobctl.jobspec.importers.slurm import recipes
 from jobctl.jobspec.importers.slurm.option_syntax import exported, is_known, split
 from jobctl.jobspec.records import dataclass
@@ -21,14 +21,13 @@ from jobctl.jobspec.spec.durations import in_one_unit, parse_slurm
 _LINE = re.compile(r"#SBATCH(?=\s)(.*)")
 _TOLD = "SLURM_"
 _JOBCTL = "jobctl sets it itself"
-_LOGS = "logs are kept by jobctl: `jobctl logs`"
 # Options that become keys of `slurm` as they are.
 _KEYS = {"--partition": "partition", "--account": "account", "--qos": "qos", "--constraint": "constraint",
          "--reservation": "reservation", "--mail-user": "mail"}  # fmt: skip
 _DROPPED = {
-    "--output": _LOGS,
-    "--error": _LOGS,
-    "--open-mode": _LOGS,
+    "--output": LOGS_KEPT,
+    "--error": LOGS_KEPT,
+    "--open-mode": LOGS_KEPT,
     "--array": "a spec is one job: import it once, and call `jobctl up --set name=…` for each task",
     "--dependency": "jobctl does not wait for other jobs: call `jobctl wait` before `up`",
     "--signal": "jobctl tells processes before the time limit: `stop_grace_period`",

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from jobctl.jobspec.importers.launchers.docker import DockerRun
 from jobctl.jobspec.importers.names import UNKNOWN_OPTIONS, are_options
+from jobctl.jobspec.importers.notes import NO_PLACE
 from jobctl.jobspec.importers.shell.expand import Read
 from jobctl.jobspec.importers.slurm import containers, recipes
 from jobctl.jobspec.importers.slurm.option_syntax import exported, split
@@ -94,7 +95,7 @@ def _in_container(launch: StartCommand, found: tuple[str, DockerRun, list[str]] 
     container = replace(container, image=made, options=(*volumes, *container.options))
     inner = replace(launch, argv=container.argv, env={**env, **given})
     for option in lost:
-        inner = inner.noting(f"{launch.head} {option}", _RUN if option == "run" else "it has no place in the spec")
+        inner = inner.noting(f"{launch.head} {option}", _RUN if option == "run" else NO_PLACE)
     if container.image:
         return (replace(inner, container=container, folder="."),)
     for option, value in container.options:

@@ -7,12 +7,21 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, TypeVar
 
-from jobctl.jobspec.operations.errors import ChangedMeanwhile, HostsFailed, NotYours, OperationError, PartlyDone
+from jobctl.jobspec.operations.errors import (
+    ChangedMeanwhile,
+    HostsFailed,
+    NotYours,
+    OperationError,
+    PartlyDone,
+    Refused,
+)
+from jobctl.jobspec.operations.lifecycle.base import Stopped
 
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.apply.deployer import Handle
     from jobctl.jobspec.deploy.apply.reconcile import Step
     from jobctl.jobspec.deploy.model.errors import DeployError
+    from jobctl.jobspec.deploy.model.observed import Observed
     from jobctl.jobspec.operations.reporter import Reporter
 
 
@@ -101,6 +110,16 @@ def step_teller(deployer: Handle, reporter: Reporter) -> Callable[[Step], None]:
         reporter.step(step)
 
     return note
+
+
+def ended_already(job: str, observed: Observed, *, is_up: bool) -> Stopped | None:
+    """Return what `stop` says of a job that has ended before, None of any other. Raises Refused if the job is not up."""
+    from jobctl.jobspec.deploy.model.observed import SETTLED, phase
+
+    if not is_up:
+        raise Refused(f"job `{job}` is not up: there is nothing to stop")
+    now, _ = phase(observed)
+    return Stopped(now, already=True) if now in SETTLED else None
 
 
 def grace_of(deployer: Handle, asked: float | None) -> float:

@@ -9,7 +9,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, NoReturn
 
 from jobctl.jobspec.operations.errors import HostsFailed, PartlyDone, Refused, UnsupportedOnTarget, failures_json
-from jobctl.jobspec.operations.lifecycle.applying import cut_off, grace_of, locked, ordering, step_teller
+from jobctl.jobspec.operations.lifecycle.applying import cut_off, ended_already, grace_of, locked, ordering, step_teller
 from jobctl.jobspec.operations.lifecycle.base import Applied, JobRequest, Restarted, ScaleRequest, Stopped, UpOptions
 from jobctl.jobspec.operations.lifecycle.records import about, secret_names, secrets_of, source_of, tell_up
 from jobctl.jobspec.operations.lifecycle.telling import leave_teller, tell_now
@@ -281,18 +281,15 @@ class SlurmJob:
     def stop(self, request: JobRequest, reporter: Reporter) -> Stopped:
         """End the allocation, and keep everything in place."""
         from jobctl.jobspec.deploy.model.errors import DeployError
-        from jobctl.jobspec.deploy.model.observed import SETTLED, phase
         from jobctl.jobspec.deploy.store import events
 
         allocation = self.handle
         with locked(allocation, "stop", request.break_lock):
             observed = allocation.observe()
             refuse_owner(allocation, observed, request.take_over)
-            if not allocation.has_files():
-                raise Refused(f"job `{allocation.job.name}` is not up: there is nothing to stop")
-            now, _ = phase(observed)
-            if now in SETTLED:
-                return Stopped(now, already=True)
+            ended = ended_already(allocation.job.name, observed, is_up=allocation.has_files())
+            if ended is not None:
+                return ended
             try:
                 with reporter.waiting() as waiting:
                     allocation.tell = waiting.show

@@ -14,7 +14,7 @@ from jobctl.jobspec.operations.errors import (
     UnsupportedOnTarget,
     failures_json,
 )
-from jobctl.jobspec.operations.lifecycle.applying import grace_of, locked, step_teller
+from jobctl.jobspec.operations.lifecycle.applying import ended_already, grace_of, locked, step_teller
 from jobctl.jobspec.operations.lifecycle.base import Applied, JobRequest, Restarted, ScaleRequest, Stopped, UpOptions
 from jobctl.jobspec.operations.lifecycle.records import about, secrets_of, source_of, tell_up
 from jobctl.jobspec.operations.resolve.ownership import refuse_others, refuse_owner, warn_of_another_spec
@@ -96,17 +96,13 @@ class ClusterJob:
 
     def stop(self, request: JobRequest, reporter: Reporter) -> Stopped:
         """Have no pod of the job run, and keep everything else in place."""
-        from jobctl.jobspec.deploy.model.observed import SETTLED, phase
-
         cluster = self.handle
         with locked(cluster, "stop", request.break_lock):
             observed = cluster.observe()
             refuse_owner(cluster, observed, request.take_over)
-            if not cluster.has_files():
-                raise Refused(f"job `{cluster.job.name}` is not up: there is nothing to stop")
-            now, _ = phase(observed)
-            if now in SETTLED:
-                return Stopped(now, already=True)
+            ended = ended_already(cluster.job.name, observed, is_up=cluster.has_files())
+            if ended is not None:
+                return ended
             return Stopped("stopped", logs=self._suspend(request, reporter))
 
     def _suspend(self, request: JobRequest, reporter: Reporter) -> Path | None:

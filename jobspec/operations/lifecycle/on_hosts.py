@@ -8,7 +8,7 @@ from threading import Event
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.operations.errors import PartlyDone, Refused
-from jobctl.jobspec.operations.lifecycle.applying import cut_off, grace_of, locked, step_teller
+from jobctl.jobspec.operations.lifecycle.applying import cut_off, ended_already, grace_of, locked, step_teller
 from jobctl.jobspec.operations.lifecycle.base import Applied, JobRequest, Restarted, ScaleRequest, Stopped, UpOptions
 from jobctl.jobspec.operations.lifecycle.bring_up import (
     ENGINES,
@@ -98,18 +98,16 @@ class HostsJob:
         """End all processes, and keep everything in place."""
         from jobctl.jobspec.deploy.model.control import JobResult
         from jobctl.jobspec.deploy.model.errors import DeployError
-        from jobctl.jobspec.deploy.model.observed import SETTLED, phase
+        from jobctl.jobspec.deploy.model.observed import phase
         from jobctl.jobspec.deploy.store import events
 
         deployer = self.handle
         with locked(deployer, "stop", request.break_lock, self._since):
             observed = deployer.observe()
             refuse_owner(deployer, observed, request.take_over)
-            if observed.control.generation is None:
-                raise Refused(f"job `{deployer.job.name}` is not up: there is nothing to stop")
-            now, _ = phase(observed)
-            if now in SETTLED:
-                return Stopped(now, already=True)
+            ended = ended_already(deployer.job.name, observed, is_up=observed.control.generation is not None)
+            if ended is not None:
+                return ended
             # The wish first: whoever finds it without its fulfilment goes on with that.
             deployer.keep(
                 replace(observed.control.ledger, result=JobResult("stopped", "stopped by the user", time.time()))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -13,17 +13,15 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from jobctl.jobspec.deploy.model.errors import DeployError
 from jobctl.jobspec.operations.errors import NotYours, OperationError, PartlyDone, Refused
 from jobctl.jobspec.operations.inspect.as_json import iso
+from jobctl.jobspec.operations.reporter import Silent
 from jobctl.jobspec.records import dataclass
 
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.apply.deployer import Failures, FaultTarget
     from jobctl.jobspec.deploy.apply.reconcile import Step
-    from jobctl.jobspec.deploy.model.finding import Finding
     from jobctl.jobspec.deploy.store.jobdir import JobDir
     from jobctl.jobspec.operations.lifecycle.base import JobOnTarget
     from jobctl.jobspec.operations.lifecycle.drill import Drill, Fault
-    from jobctl.jobspec.spec.diagnostics import Diagnostic
-    from jobctl.jobspec.spec.source import Source
 
 Verb = Literal["restart", "stop", "drill"]
 VERBS: tuple[str, ...] = get_args(Verb)
@@ -150,8 +148,8 @@ class PageActions:
             thread.join()
 
 
-class _Listener:
-    """The reporter of an action: what it hears is shown on the page."""
+class _Listener(Silent):
+    """The reporter of an action: what it hears is shown on the page; lines about progress change too often for that."""
 
     def __init__(self, action: PageAction) -> None:
         self._said = action.said
@@ -167,19 +165,6 @@ class _Listener:
 
     def step(self, step: Step) -> None:
         self._said.append(str(step))
-
-    def findings(self, findings: Sequence[Finding]) -> None:
-        """Checks are of `up`."""
-
-    def diagnostics(self, diagnostics: Sequence[Diagnostic], source: Source) -> None:
-        """Specs are of `up`."""
-
-    def show(self, text: str, done: tuple[int, int] | None = None) -> None:
-        """Take a line about progress: it changes too often to be kept."""
-
-    @contextmanager
-    def waiting(self, *, aloud: bool = False) -> Iterator[_Listener]:
-        yield self
 
 
 @contextmanager

@@ -5,17 +5,12 @@ from __future__ import annotations
 import re
 from pathlib import PurePosixPath
 
-from jobctl.jobspec.spec.checks.rules import ERROR, WARNING, CheckRule, is_elastic, operator_of
+from jobctl.jobspec.spec.checks.rules import ERROR, WARNING, CheckRule, has_recovery_key, is_elastic, operator_of
 from jobctl.jobspec.spec.model import Spec
 
 
 def _managed(spec: Spec) -> bool:
     return operator_of(spec) != "none"
-
-
-def _says(spec: Spec, key: str) -> bool:
-    """Say whether the user has written a key of `recovery`, and not only its default counts."""
-    return key in spec.recovery.model_fields_set
 
 
 def _regroups(spec: Spec) -> bool:
@@ -86,10 +81,12 @@ RULES: tuple[CheckRule, ...] = (
          lambda s: not _managed(s) and any(rule.event for rule in s.recovery.rules),
          "in a cluster nobody moves a node that is only slow", "drain the cluster's node", at_key=True),
     CheckRule("operator-recovery", WARNING, ("recovery", "max_restarts"),
-         lambda s: operator_of(s) == "paddle-operator" and not _regroups(s) and _says(s, "max_restarts") and s.recovery.max_restarts,
+         lambda s: operator_of(s) == "paddle-operator" and not _regroups(s)
+         and has_recovery_key(s, "max_restarts") and s.recovery.max_restarts,
          "below paddle-operator a pod that fails ends the job, unless Paddle's launchers meet through an etcd",
          "name one, `etcd: {endpoints: [etcd:2379]}`; or `kubernetes: {operator: none}` restarts it", at_key=True),
-    CheckRule("operator-recovery", WARNING, ("recovery", "host_timeout"), lambda s: _managed(s) and _says(s, "host_timeout"),
+    CheckRule("operator-recovery", WARNING, ("recovery", "host_timeout"),
+         lambda s: _managed(s) and has_recovery_key(s, "host_timeout"),
          "under an operator the cluster decides when a node is lost", at_key=True),
     CheckRule("operator-recovery", WARNING, ("recovery", "window"), lambda s: s.recovery.window is not None,
          "in a cluster all restarts of a run count", at_key=True),

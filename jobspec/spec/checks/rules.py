@@ -48,6 +48,11 @@ def is_elastic(spec: Spec) -> bool:
     return spec.nodes.min != spec.nodes.max
 
 
+def has_recovery_key(spec: Spec, key: str) -> bool:
+    """Say whether the user has written a key of `recovery`: its default alone does not count."""
+    return key in spec.recovery.model_fields_set
+
+
 def _is(name: str) -> Callable[[Spec], bool]:
     return lambda spec: spec.framework == name
 

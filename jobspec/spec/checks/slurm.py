@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from jobctl.jobspec.spec.checks.rules import ERROR, WARNING, CheckRule
+from jobctl.jobspec.spec.checks.rules import ERROR, WARNING, CheckRule, has_recovery_key
 from jobctl.jobspec.spec.diagnostics import Diagnostic
 from jobctl.jobspec.spec.durations import EARLIEST_SIGNAL
 from jobctl.jobspec.spec.model import Spec
@@ -120,10 +120,6 @@ def _keeps_apart(spec: Spec) -> bool:
     return spec.checkpoint is not None and not spec.checkpoint.shared
 
 
-def _says(spec: Spec, key: str) -> bool:
-    return key in spec.recovery.model_fields_set
-
-
 # fmt: off
 RULES: tuple[CheckRule, ...] = (
     CheckRule("slurm-container", ERROR, ("container", "user"),
@@ -162,7 +158,7 @@ RULES: tuple[CheckRule, ...] = (
     CheckRule("slurm-recovery", WARNING, ("recovery", "wait_timeout"), lambda s: s.recovery.wait_timeout is not None,
          "in an allocation launchers wait until its time limit", "`slurm.time` sets that", at_key=True),
     CheckRule("slurm-recovery", WARNING, ("recovery", "on_host_loss"),
-         lambda s: _says(s, "on_host_loss") and s.recovery.on_host_loss == "fail",
+         lambda s: has_recovery_key(s, "on_host_loss") and s.recovery.on_host_loss == "fail",
          "a node that is lost is replaced by a spare of the allocation, or waited for", at_key=True),
     CheckRule("slurm-recovery", WARNING, ("recovery", "rules"), lambda s: any(rule.event for rule in s.recovery.rules),
          "in an allocation nobody moves a node that is only slow", at_key=True),

@@ -58,7 +58,7 @@ def _on_this_machine(spec: Spec, source: Source, where: _Where) -> list[Diagnost
         lambda: _processes(spec, source),
         lambda: check_local_paths(spec, source, where.directory),
         lambda: check_local_code(spec, source, where.directory),
-        lambda: _local_script(spec, source, where.directory),
+        lambda: _local_script(spec, source),
         lambda: check_from_hosts(spec, source),
         lambda: _fitness(spec, source, where.target),
     )
@@ -157,7 +157,7 @@ def _processes(spec: Spec, source: Source) -> Iterator[Diagnostic]:
         yield Diagnostic("warning", "more-processes-than-cores", message, source.value_span(where))
 
 
-def _local_script(spec: Spec, source: Source, directory: Path) -> Iterator[Diagnostic]:
+def _local_script(spec: Spec, source: Source) -> Iterator[Diagnostic]:
     """A script with an absolute path is in the image, but there is no image here."""
     if spec.script is not None and spec.script.startswith("/") and not os.path.isfile(spec.script):
         message = f"there is no file `{spec.script}` on this machine"
