@@ -3,6 +3,7 @@
 # Without `from __future__ import annotations`: pydantic would have to compile each of them again.
 
 import re
+from os.path import expanduser
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
@@ -249,7 +250,7 @@ class Secret(SecretSource):
 class Code(Part):
     """The code to send to every host, which is also the working directory."""
 
-    source: Text = Field(
+    source: Annotated[Text, AfterValidator(expanduser)] = Field(
         description="The directory to send, relative to the spec. `up` and `run` refuse one that is not there.",
         examples=["src"],
     )
