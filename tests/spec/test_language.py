@@ -136,7 +136,13 @@ def test_hang_timeout(text: str, seconds: float | None) -> None:
 
 @pytest.mark.parametrize(
     ("text", "modules"),
-    [("auto", None), ("", None), ("{}", None), ("{import: []}", ()), ("{import: [torchvision, a.b]}", ("torchvision", "a.b"))],
+    [
+        ("auto", None),
+        ("", None),
+        ("{}", None),
+        ("{import: []}", ()),
+        ("{import: [torchvision, a.b]}", ("torchvision", "a.b")),
+    ],
 )
 def test_standby(text: str, modules: tuple[str, ...] | None) -> None:
     assert load(f"recovery: {{standby: {text}}}").recovery.standby.modules == modules

@@ -5,6 +5,7 @@ Rules need nothing but the spec (and its folder, for files); those about hosts a
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from os.path import expanduser, isdir, isfile, realpath
@@ -284,17 +285,26 @@ def _blocks(spec: Spec, source: Source) -> Iterator[Diagnostic]:
         yield Diagnostic("error", "other-framework", message, source.key_span((name,)), "leave it out")
 
 
+_ENDPOINT = re.compile(r"(?:[\w.-]+|\[[^\[\]\s]+\]):([0-9]{1,5})")
+
+
 def _endpoints(spec: Spec, source: Source) -> Iterator[Diagnostic]:
     for number, endpoint in enumerate(_external(spec)):
         host, _, port = endpoint.rpartition(":")
-        if not host or not port.isdigit() or not 1 <= int(port) <= 65535 or "/" in endpoint:
-            span = source.value_span(("etcd", "endpoints", number))
-            message = f"`{endpoint}` is not an endpoint of etcd"
-            yield Diagnostic("error", "bad-endpoint", message, span, "write `host:2379`, without a scheme")
-        elif is_ipv6(endpoint) or is_ipv6(host):
+        match = _ENDPOINT.fullmatch(endpoint)
+        if is_ipv6(endpoint) or is_ipv6(host):
             span = source.value_span(("etcd", "endpoints", number))
             message = f"`{endpoint}` is an IPv6 address without brackets"
             yield Diagnostic("error", "bad-endpoint", message, span, f"write `[{host}]:{port}`")
+        elif match is None or not 1 <= int(match[1]) <= 65535:
+            span = source.value_span(("etcd", "endpoints", number))
+            message = f"`{endpoint}` is not an endpoint of etcd"
+            hint = (
+                "write each as an item: `[a:2379, b:2379]`"
+                if "," in endpoint
+                else "write `host:2379`, without a scheme"
+            )
+            yield Diagnostic("error", "bad-endpoint", message, span, hint)
 
 
 def _passwords(spec: Spec, source: Source) -> Iterator[Diagnostic]:
