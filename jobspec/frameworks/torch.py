@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from jobctl.jobspec.frameworks.base import Programs, Role, Seat, Start, served, standby
+from jobctl.jobspec.frameworks.base import Programs, Role, Seat, Start, interfaces, served, standby
 from jobctl.jobspec.plan.recovery import Rule
 from jobctl.jobspec.plan.types import Need, Slot, Value
 from jobctl.jobspec.records import dataclass
@@ -93,7 +93,7 @@ class Torch:
         further = spec.torch.torchrun if spec.torch else ()
         argv = _torchrun(seat.python, seat.nproc, further, _keep_nothing(further))
         waits = standby(spec, *_IMPORTS, launcher="torch.distributed.run", changing=_CHANGING)
-        return Start(argv, (), _INTERFACE_ENV, "workerlog", standby=waits)
+        return Start(argv, (), interfaces(spec, *_INTERFACE_ENV), "workerlog", standby=waits)
 
     def under(self, spec: Spec, seat: Seat, operator: str) -> Start:
         """Return torchrun's command line; of an elastic job it reads the rest from PET_… variables that the operator sets."""
@@ -106,7 +106,7 @@ class Torch:
             argv = _torchrun(seat.python, seat.nproc, further)[:-2]
         else:
             argv = (*_module(seat.python), *further, "--nproc-per-node", str(seat.nproc))
-        return Start((*argv, *last), (), _INTERFACE_ENV, "workerlog")
+        return Start((*argv, *last), (), interfaces(spec, *_INTERFACE_ENV), "workerlog")
 
     def visible(self, kind: str) -> tuple[str, ...]:
         """None: PyTorch uses the variables of the devices' own libraries."""
