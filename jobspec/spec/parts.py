@@ -97,6 +97,9 @@ class Ps(Part):
     )
 
 
+RENDEZVOUS_TIMEOUT = 600.0  # seconds
+
+
 class Rendezvous(Part):
     """Where the processes of a generation meet."""
 
@@ -106,7 +109,10 @@ class Rendezvous(Part):
         examples=[29500],
     )
     timeout: Annotated[Duration, AfterValidator(positive("`rendezvous.timeout`"))] = Field(
-        default=600.0, description="How long nodes wait for each other at the start of a generation.", examples=["15m"]
+        default=RENDEZVOUS_TIMEOUT,
+        description="How long nodes wait for each other at the start of a generation. MindSpore goes by it, and torchrun, which waits"
+        " 15 minutes if this is the default. Paddle's launcher waits for ever, JAX as long as the script says.",
+        examples=["30m"],
     )
 
 
