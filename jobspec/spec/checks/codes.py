@@ -85,6 +85,7 @@ CODES: dict[str, tuple[str, str]] = {
     "paddle-etcd-address": ("error", "paddle with an etcd at an IPv6 address"),
     "gloo-outside-paddle": ("error", "`ps.gloo` with another framework than paddle"),
     "rejoin-without-ps": ("error", "`torch.rejoin` in another mode than `ps`"),
+    "torchrun-option": ("error", "an option of torchrun with which no job starts, or a word that is no option"),
     "too-many-trainers": ("error (on cpu a warning)", "more trainers on a host than its devices"),
     "native-recovery-device": ("error", "mindspore's `recovery: native` on another device than gpu"),
     "native-recovery-msrun": ("error", "mindspore's `recovery: native` with `launcher: msrun`"),

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.spec.checks.mounts import check_mounts
+from jobctl.jobspec.spec.checks.torchrun_options import check_torchrun_options
 from jobctl.jobspec.spec.diagnostics import Diagnostic, Severity, Span
 from jobctl.jobspec.spec.env_files import missing_env_file
 from jobctl.jobspec.spec.frameworks import FRAMEWORKS, KINDS, Traits, listed
@@ -258,7 +259,7 @@ def check_spec(spec: Spec, source: Source, directory: Path) -> list[Diagnostic]:
     """Return what is wrong between the fields of a spec (or a draft of one), and which of its files are not there."""
     found: list[Diagnostic] = []
     found += apply(RULES, spec, source)
-    for check in (_blocks, _endpoints, _passwords, _reserved, _secrets, _outputs, check_mounts):
+    for check in (_blocks, _endpoints, _passwords, _reserved, _secrets, _outputs, check_mounts, check_torchrun_options):
         found += told(partial(check, spec, source))
     for files in (_files, _notify_files):
         found += told(partial(files, spec, source, directory))
