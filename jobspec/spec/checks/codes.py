@@ -116,7 +116,7 @@ CODES: dict[str, tuple[str, str]] = {
     "unknown-secret": ("error", "a password that names no secret"),
     "two-sources": ("error", "a secret with both `env` and `file`"),
     "secret-in-env": ("error", "one variable in `env` and in `secrets`"),
-    "reserved-variable": ("warning", "a variable of `env` that the launcher sets"),
+    "reserved-variable": ("warning", "a variable of `env`, or on `local` of the shell, that the launcher sets"),
     "elastic-unshared": ("warning", "an elastic job whose hosts do not share the checkpoint"),
     "no-checkpoint": ("warning", "a job of several nodes that can restart, without `checkpoint`"),
     "one-checkpoint": ("warning", "`checkpoint.keep` of 1 with mindspore"),
