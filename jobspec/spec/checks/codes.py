@@ -146,7 +146,10 @@ CODES: dict[str, tuple[str, str]] = {
     "data-on-host": ("error", "`data` on a host whose folder is not an absolute path"),
     "data-hosts": ("error", "`data` for hosts that are not in the hosts file, or for none that the job may use"),
     "data-not-sent": ("error", "`data` on a target without hosts"),
-    "relative-volume": ("error", "a bind source relative to the spec, on a target with hosts"),
+    "relative-volume": (
+        "error",
+        "a bind source, or a certificate for etcd, relative to the spec, on a target with hosts",
+    ),
     "outputs-not-kept": (
         "warning",
         "outputs of a job whose containers have no code folder, or that are gone with their pods; or a pattern",
