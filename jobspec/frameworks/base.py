@@ -145,7 +145,7 @@ def served(spec: Spec) -> tuple[Role, ...]:
 def interfaces(spec: Spec, *names: str) -> tuple[str, ...]:
     """Return the variables that name the interface: `names`, and on NPUs that of Huawei's collectives.
 
-    Unless it is told, HCCL takes the first interface by name.
+    Without it HCCL takes the first interface by name.
     """
     return (*names, "HCCL_SOCKET_IFNAME") if spec.devices.kind == "npu" else names
 

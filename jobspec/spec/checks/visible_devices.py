@@ -11,16 +11,14 @@ from jobctl.jobspec.spec.source import Source
 
 
 def check_visible_devices(spec: Spec, source: Source, environ: Mapping[str, str]) -> Iterator[Diagnostic]:
-    """Yield a warning for each that the spec's `env` or `up`'s environment sets in vain."""
+    """Yield a warning for each in the spec's `env`, or in `up`'s environment: processes do not get these values."""
     for name in VISIBLE.get(spec.devices.kind, ()):
         if name in spec.env:
             message = f"on target `local` processes are told `{name}` by the launcher: this value never arrives"
             where = source.key_span(("env", name))
             yield Diagnostic("warning", "reserved-variable", message, where, _hint(spec, spec.env[name]))
         elif environ.get(name) and spec.devices.ids is None and not _is_first(spec, environ[name]):
-            message = (
-                f"target `local` does not go by `{name}={environ[name]}` here: it takes the machine's first devices"
-            )
+            message = f"target `local` does not use `{name}={environ[name]}` of this shell: it takes the machine's first devices"
             where = source.value_span(("devices",))
             yield Diagnostic("warning", "reserved-variable", message, where, _hint(spec, environ[name]))
 
