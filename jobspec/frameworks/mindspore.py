@@ -138,7 +138,7 @@ class MindSpore:
             interface_env=interface_env,
             log_name="scheduler.log" if scheduler else "workerlog",
             rank_env=("RANK_ID", "DEVICE_ID") if msrun else ("RANK", "LOCAL_RANK"),
-            scrub=_DECIDED + _ADDRESS_ENV.get(spec.devices.kind, ()),
+            scrub=_DECIDED + (_ADDRESS_ENV.get(spec.devices.kind, ()) if _names_interface(spec, seat) else ()),
             process_env=(("MS_NODE_ID", "sched"),) if scheduler else _PROCESS_ENV,
             listens=scheduler,
             meets=scheduler,
@@ -223,9 +223,13 @@ def _heartbeat(spec: Spec, seat: Seat) -> tuple[tuple[str, Value], ...]:
 
 def _worker(spec: Spec, seat: Seat) -> tuple[tuple[str, Value], ...]:
     # An address wins over the name of an interface.
-    named = seat.interface is not None or not spec.env.keys().isdisjoint(_INTERFACE_ENV.get(spec.devices.kind, ()))
-    names = ("MS_WORKER_IP", *(() if named else _ADDRESS_ENV.get(spec.devices.kind, ())))
-    return tuple((name, Slot("address")) for name in names)
+    further = () if _names_interface(spec, seat) else _ADDRESS_ENV.get(spec.devices.kind, ())
+    return tuple((name, Slot("address")) for name in ("MS_WORKER_IP", *further))
+
+
+def _names_interface(spec: Spec, seat: Seat) -> bool:
+    names = _INTERFACE_ENV.get(spec.devices.kind, ())
+    return seat.interface is not None or not spec.env.keys().isdisjoint(names)
 
 
 FRAMEWORK = MindSpore()
