@@ -40,7 +40,8 @@ class Seat:
     """What a node is to start: `nproc` processes of one role with the interpreter `python`.
 
     `devices` are the indices of their devices as the node sees them: from 0 on in a container, which has no others.
-    `etcd` is the member of the job's etcd that it is to speak to (host:port), if there is one.
+    `etcd` is the member of the job's etcd that it is to speak to (host:port), if there is one; `interface` is that of the
+    network, where the spec or the hosts file names it.
     """
 
     python: str
@@ -48,6 +49,7 @@ class Seat:
     devices: tuple[int, ...] = ()
     role: str = "trainer"
     etcd: str | None = None
+    interface: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +140,14 @@ class Framework(Protocol):
 def served(spec: Spec) -> tuple[Role, ...]:
     """Return the roles of a job whose trainers may have parameter servers."""
     return (Role("trainer", spec.ps.trainers), Role("server", spec.ps.servers)) if spec.ps else ALIKE
+
+
+def interfaces(spec: Spec, *names: str) -> tuple[str, ...]:
+    """Return the variables that name the interface: `names`, and on NPUs that of Huawei's collectives.
+
+    Without it HCCL takes the first interface by name.
+    """
+    return (*names, "HCCL_SOCKET_IFNAME") if spec.devices.kind == "npu" else names
 
 
 def standby(

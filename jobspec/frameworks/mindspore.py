@@ -42,6 +42,7 @@ _INTERVAL = ("MS_RETRY_INTERVAL_LOWER", "MS_RETRY_INTERVAL_UPPER")  # seconds, o
 GIVEN_UP = 30.0  # seconds after which the scheduler of MindSpore 2.5 and earlier takes a worker for lost, and takes it in again
 
 _INTERFACE_ENV = {"gpu": ("NCCL_SOCKET_IFNAME",), "npu": ("HCCL_SOCKET_IFNAME",)}
+_ADDRESS_ENV = {"npu": ("HCCL_IF_IP",)}
 
 # What jobctl decides; inherited values would put a process into another cluster, or another place in this one.
 _DECIDED = (
@@ -133,11 +134,11 @@ class MindSpore:
         )
         return Start(
             argv=_msrun(spec, seat) if msrun else (),
-            env=env if scheduler else (*env, *_worker(spec)),
+            env=env if scheduler else (*env, *_worker(spec, seat)),
             interface_env=interface_env,
             log_name="scheduler.log" if scheduler else "workerlog",
             rank_env=("RANK_ID", "DEVICE_ID") if msrun else ("RANK", "LOCAL_RANK"),
-            scrub=_DECIDED,
+            scrub=_DECIDED + (_ADDRESS_ENV.get(spec.devices.kind, ()) if _names_interface(spec, seat) else ()),
             process_env=(("MS_NODE_ID", "sched"),) if scheduler else _PROCESS_ENV,
             listens=scheduler,
             meets=scheduler,
@@ -220,10 +221,15 @@ def _heartbeat(spec: Spec, seat: Seat) -> tuple[tuple[str, Value], ...]:
     return tuple((name, "1") for name in _INTERVAL) if few and spec.env.keys().isdisjoint(_INTERVAL) else ()
 
 
-def _worker(spec: Spec) -> tuple[tuple[str, Value], ...]:
-    # HCCL takes the first interface by name unless it is told.
-    hccl: tuple[tuple[str, Value], ...] = (("HCCL_IF_IP", Slot("address")),) if spec.devices.kind == "npu" else ()
-    return (("MS_WORKER_IP", Slot("address")), *hccl)
+def _worker(spec: Spec, seat: Seat) -> tuple[tuple[str, Value], ...]:
+    # An address wins over the name of an interface.
+    further = () if _names_interface(spec, seat) else _ADDRESS_ENV.get(spec.devices.kind, ())
+    return tuple((name, Slot("address")) for name in ("MS_WORKER_IP", *further))
+
+
+def _names_interface(spec: Spec, seat: Seat) -> bool:
+    names = _INTERFACE_ENV.get(spec.devices.kind, ())
+    return seat.interface is not None or not spec.env.keys().isdisjoint(names)
 
 
 FRAMEWORK = MindSpore()

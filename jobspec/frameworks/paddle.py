@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from math import ceil
 from typing import TYPE_CHECKING
 
-from jobctl.jobspec.frameworks.base import Programs, Role, Seat, Start, no_standby, served, standby
+from jobctl.jobspec.frameworks.base import Programs, Role, Seat, Start, interfaces, no_standby, served, standby
 from jobctl.jobspec.frameworks.paddle_problems import RULES, installed
 from jobctl.jobspec.frameworks.paddle_variables import DECIDED as _DECIDED
 from jobctl.jobspec.frameworks.paddle_variables import ETCD_CLIENT, INSTEAD, OLD_PROGRAMS, STORE, usual
@@ -33,9 +33,8 @@ if TYPE_CHECKING:
     from jobctl.jobspec.spec.model import Spec
     from jobctl.jobspec.spec.parts import Ps
 
-# NCCL, Gloo and Huawei's HCCL choose an interface by themselves, and choose wrong on hosts with several.
+# NCCL and Gloo choose an interface by themselves, and choose wrong on hosts with several.
 _INTERFACE_ENV = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")
-_INTERFACE_ENV_OF = {"npu": ("HCCL_SOCKET_IFNAME",)}
 
 # Paddle looks for `<TYPE>_VISIBLE_DEVICES` of its device plugins (paddle/distributed/launch/context/device.py).
 _VISIBLE = {"npu": ("NPU_VISIBLE_DEVICES",)}
@@ -107,7 +106,7 @@ class Paddle:
                 *(usual(spec, ETCD_CLIENT) if elastic else ()),
                 *_own(spec),
             ),
-            interface_env=_INTERFACE_ENV + _INTERFACE_ENV_OF.get(spec.devices.kind, ()),
+            interface_env=interfaces(spec, *_INTERFACE_ENV),
             log_name="workerlog",
             rank_env=("PADDLE_TRAINER_ID", "PADDLE_RANK_IN_NODE"),
             scrub=_SCRUBBED,
@@ -133,8 +132,7 @@ class Paddle:
         # Without --devices it takes all that the pod has.
         processes = () if seat.devices else ("--nproc_per_node", str(seat.nproc))
         argv = (seat.python, "-m", "paddle.distributed.launch", *processes, Slot("process_script"))
-        interface = _INTERFACE_ENV + _INTERFACE_ENV_OF.get(spec.devices.kind, ())
-        return Start(argv, env, interface, "workerlog")
+        return Start(argv, env, interfaces(spec, *_INTERFACE_ENV), "workerlog")
 
     def visible(self, kind: str) -> tuple[str, ...]:
         """Return the variables that Paddle's launcher checks `--devices` against, beside those of the device's library."""
@@ -173,7 +171,7 @@ def _trainers(spec: Spec, seat: Seat) -> Start:
             *usual(spec, STORE),
             *_own(spec),
         ),
-        interface_env=_INTERFACE_ENV + _INTERFACE_ENV_OF.get(spec.devices.kind, ()),
+        interface_env=interfaces(spec, *_INTERFACE_ENV),
         log_name="workerlog",
         rank_env=("PADDLE_TRAINER_ID", "PADDLE_RANK_IN_NODE"),
         scrub=_SCRUBBED,

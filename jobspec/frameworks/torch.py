@@ -12,12 +12,14 @@ torchrun knows no roles. So in mode `ps` each process is started by itself, with
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import ceil
 from typing import TYPE_CHECKING
 
-from jobctl.jobspec.frameworks.base import Programs, Role, Seat, Start, served, standby
+from jobctl.jobspec.frameworks.base import Programs, Role, Seat, Start, interfaces, served, standby
 from jobctl.jobspec.plan.recovery import Rule
 from jobctl.jobspec.plan.types import Need, Slot, Value
 from jobctl.jobspec.records import dataclass
+from jobctl.jobspec.spec.parts import RENDEZVOUS_TIMEOUT
 
 if TYPE_CHECKING:
     from jobctl.jobspec.spec.model import Spec
@@ -91,9 +93,9 @@ class Torch:
         if spec.ps is not None:
             return _role(spec, spec.ps, seat)
         further = spec.torch.torchrun if spec.torch else ()
-        argv = _torchrun(seat.python, seat.nproc, further, _keep_nothing(further))
+        argv = _torchrun(seat.python, seat.nproc, further, (*_keep_nothing(further), *_patience(spec)))
         waits = standby(spec, *_IMPORTS, launcher="torch.distributed.run", changing=_CHANGING)
-        return Start(argv, (), _INTERFACE_ENV, "workerlog", standby=waits)
+        return Start(argv, (), interfaces(spec, *_INTERFACE_ENV), "workerlog", standby=waits)
 
     def under(self, spec: Spec, seat: Seat, operator: str) -> Start:
         """Return torchrun's command line; of an elastic job it reads the rest from PET_… variables that the operator sets."""
@@ -103,10 +105,10 @@ class Torch:
             last = (Slot("process_script"),)
         further = spec.torch.torchrun if spec.torch else ()
         if spec.nodes.min == spec.nodes.max:
-            argv = _torchrun(seat.python, seat.nproc, further)[:-2]
+            argv = _torchrun(seat.python, seat.nproc, further, _patience(spec))[:-2]
         else:
             argv = (*_module(seat.python), *further, "--nproc-per-node", str(seat.nproc))
-        return Start((*argv, *last), (), _INTERFACE_ENV, "workerlog")
+        return Start((*argv, *last), (), interfaces(spec, *_INTERFACE_ENV), "workerlog")
 
     def visible(self, kind: str) -> tuple[str, ...]:
         """None: PyTorch uses the variables of the devices' own libraries."""
@@ -156,10 +158,16 @@ def _keep_nothing(further: tuple[str, ...]) -> tuple[Value, ...]:
     return () if logs else ("--log-dir", Slot("scratch"))
 
 
-def _torchrun(python: str, nproc: int, further: tuple[str, ...], logs: tuple[Value, ...] = ()) -> tuple[Value, ...]:
+def _patience(spec: Spec) -> tuple[Value, ...]:
+    """Return how long torchrun waits for the others, in seconds; nothing where its own 15 minutes do."""
+    timeout = spec.rendezvous.timeout
+    return () if timeout == RENDEZVOUS_TIMEOUT else ("--rdzv-conf", f"timeout={ceil(timeout)}")
+
+
+def _torchrun(python: str, nproc: int, further: tuple[str, ...], ours: tuple[Value, ...]) -> tuple[Value, ...]:
     return (
         *_module(python),
-        *logs,
+        *ours,
         *further,  # first: torchrun goes by the last of two, and who the members are is not the user's to say
         *("--nnodes", Slot("nnodes"), "--node-rank", Slot("node_rank")),
         *("--nproc-per-node", str(nproc)),

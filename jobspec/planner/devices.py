@@ -7,25 +7,21 @@ from typing import TYPE_CHECKING
 from jobctl.jobspec.plan import types
 from jobctl.jobspec.planner.context import PlanError, Request
 from jobctl.jobspec.planner.placement import Place, Task
+from jobctl.jobspec.spec.frameworks import VISIBLE
 
 if TYPE_CHECKING:
     from jobctl.jobspec.spec.model import Spec
 
-# On `local` nothing renumbers devices, so each node's processes are shown their share of them.
-_VISIBLE = {
-    "gpu": ("CUDA_VISIBLE_DEVICES",),
-    "dcu": ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"),
-    "xpu": ("XPU_VISIBLE_DEVICES",),
-    "npu": ("ASCEND_RT_VISIBLE_DEVICES",),
-}
-
 
 def visible_names(request: Request) -> tuple[str, ...]:
-    """Return the variables that tell a node's processes which devices of the machine are theirs."""
+    """Return the variables that tell a node's processes which devices of the machine are theirs.
+
+    On `local` nothing renumbers devices, so each node's processes are shown their share of them.
+    """
     if not request.context.traits.is_here:
         return ()
     kind = request.spec.devices.kind
-    return (*_VISIBLE.get(kind, ()), *request.framework.visible(kind))
+    return (*VISIBLE.get(kind, ()), *request.framework.visible(kind))
 
 
 def devices_of(spec: Spec, task: Task) -> types.Devices:

@@ -64,7 +64,9 @@ class NodeBuilder:
         labels = device_labels(spec, devices, task.nproc)
         per_node = spec.command is not None and spec.per == "node"
         nproc = 1 if per_node else len(labels)
-        start = self._start(Seat(self.container.python, nproc, self._seen(devices), task.role, self._member(place)))
+        interface = self.launch.interface or (None if self._local else place.interface)
+        seat = Seat(self.container.python, nproc, self._seen(devices), task.role, self._member(place), interface)
+        start = self._start(seat)
         visible = tuple((name, ",".join(map(str, devices.ids or ()))) for name in self.visible)
         said: dict[str, Any] = {name: getattr(start, name) for name in _OF_START}
         return replace(
@@ -76,7 +78,7 @@ class NodeBuilder:
             start=() if per_node else start.argv,
             env=(*self.launch.env, *start.env, *(_per_node_env(len(labels)) if per_node else ()), *visible),
             devices=labels[:1] if per_node else labels,
-            interface=self.launch.interface or (None if self._local else place.interface),
+            interface=interface,
             rejoin_within=spec.recovery.window if start.rejoin is not None else None,
             **{**said, "scrub": (*start.scrub, *self.scrub)},
         )

@@ -118,10 +118,10 @@ def hang_timeout(value: Any) -> Any:
 
 
 def standby(value: Any) -> Any:
-    """`off` → None, `auto` → {}."""
-    if value is None or value == "off":
+    """`off` → None; `auto`, and nothing after the key → {}, the default."""
+    if value == "off":
         return None
-    if value == "auto":
+    if value is None or value == "auto":
         return {}
     if isinstance(value, str):
         raise expected("`auto`, `off` or `{import: [MODULE, …]}`", value)

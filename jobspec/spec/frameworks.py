@@ -13,6 +13,13 @@ from jobctl.jobspec.records import dataclass
 
 FrameworkName = Literal["torch", "paddle", "mindspore", "jax"]
 KINDS = ("cpu", "gpu", "xpu", "dcu", "npu")
+# By which variables the library of a kind of devices learns which of them a process sees.
+VISIBLE: Mapping[str, tuple[str, ...]] = {
+    "gpu": ("CUDA_VISIBLE_DEVICES",),
+    "dcu": ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"),
+    "xpu": ("XPU_VISIBLE_DEVICES",),
+    "npu": ("ASCEND_RT_VISIBLE_DEVICES",),
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -301,4 +301,7 @@ def spec_recorded(values: Mapping[str, Any]) -> Spec:
 
     Raises ValidationError of pydantic for what another version wrote.
     """
+    recovery = values.get("recovery")
+    if isinstance(recovery, Mapping) and recovery.get("standby", "") is None:  # so it writes `off`
+        values = {**values, "recovery": {**recovery, "standby": "off"}}
     return Spec.model_validate(values, by_alias=True, by_name=True)

@@ -3,6 +3,7 @@
 # Without `from __future__ import annotations`: pydantic would have to compile each of them again.
 
 import re
+from os.path import expanduser
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
@@ -96,6 +97,9 @@ class Ps(Part):
     )
 
 
+RENDEZVOUS_TIMEOUT = 600.0  # seconds
+
+
 class Rendezvous(Part):
     """Where the processes of a generation meet."""
 
@@ -105,7 +109,10 @@ class Rendezvous(Part):
         examples=[29500],
     )
     timeout: Annotated[Duration, AfterValidator(positive("`rendezvous.timeout`"))] = Field(
-        default=600.0, description="How long nodes wait for each other at the start of a generation.", examples=["15m"]
+        default=RENDEZVOUS_TIMEOUT,
+        description="How long nodes wait for each other at the start of a generation. MindSpore uses it, and torchrun, which waits"
+        " 15 minutes if this is the default. Paddle's launcher waits for ever, JAX as long as the script says.",
+        examples=["30m"],
     )
 
 
@@ -249,7 +256,7 @@ class Secret(SecretSource):
 class Code(Part):
     """The code to send to every host, which is also the working directory."""
 
-    source: Text = Field(
+    source: Annotated[Text, AfterValidator(expanduser)] = Field(
         description="The directory to send, relative to the spec. `up` and `run` refuse one that is not there.",
         examples=["src"],
     )

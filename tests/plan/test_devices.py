@@ -32,3 +32,10 @@ def test_no_node_begins_without_a_device(hosts: str, counted: Mapping[str, int] 
 def test_a_host_that_cannot_be_counted_ends_no_plan() -> None:
     plan = make(SPEC, "a\nb nodes=2\n", devices={"a": 1})
     assert [(node.host.name, node.container.devices.ids) for node in plan.nodes] == [("a", (0,)), ("b", (0,))]
+
+
+@pytest.mark.parametrize(("kind", "told"), [("npu", True), ("gpu", False)])
+def test_huaweis_collectives_are_told_the_interface(kind: str, told: bool) -> None:
+    """HCCL takes the first one by name otherwise, which need not lead to the other nodes."""
+    (node,) = make(f"devices: {kind}:1", "a\n").nodes
+    assert ("HCCL_SOCKET_IFNAME" in node.launch.interface_env) == told

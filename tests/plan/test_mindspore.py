@@ -110,6 +110,21 @@ def test_what_the_roles_get() -> None:
     assert {"MS_ROLE", "RANK_ID", "RANK_TABLE_FILE", "MS_ENABLE_RECOVERY"} <= set(worker.launch.scrub)
 
 
+@pytest.mark.parametrize(
+    ("text", "hosts"),
+    [
+        ("network: {interface: ib0}\n", "a slots=1\n"),
+        ("", "a slots=1 interface=ib0\n"),
+        ("env: {HCCL_SOCKET_IFNAME: ib0}\n", "a slots=1\n"),
+    ],
+)
+def test_huaweis_collectives_use_the_interface_that_is_named(text: str, hosts: str) -> None:
+    """They would take an address before it, also one that is inherited."""
+    worker, _ = make(f"devices: npu:1\n{text}", hosts).nodes
+    assert "HCCL_IF_IP" not in dict(worker.launch.env)
+    assert "HCCL_IF_IP" in worker.launch.scrub
+
+
 YEAR = "31536000"
 
 

@@ -136,14 +136,22 @@ def test_hang_timeout(text: str, seconds: float | None) -> None:
 
 @pytest.mark.parametrize(
     ("text", "modules"),
-    [("auto", None), ("{}", None), ("{import: []}", ()), ("{import: [torchvision, a.b]}", ("torchvision", "a.b"))],
+    [
+        ("auto", None),
+        ("", None),
+        ("{}", None),
+        ("{import: []}", ()),
+        ("{import: [torchvision, a.b]}", ("torchvision", "a.b")),
+    ],
 )
 def test_standby(text: str, modules: tuple[str, ...] | None) -> None:
     assert load(f"recovery: {{standby: {text}}}").recovery.standby.modules == modules
 
 
 def test_standby_can_be_off() -> None:
-    assert load("recovery: {standby: off}").recovery.standby is None
+    spec = load("recovery: {standby: off}")
+    assert spec.recovery.standby is None
+    assert spec_recorded(spec.model_dump(mode="json")) == spec
 
 
 def test_scalars_stay_what_the_user_wrote() -> None:
@@ -289,6 +297,12 @@ def test_a_spec_is_the_same_once_it_was_written_down() -> None:
         "notify: [{on: [failed], email: {to: a@b.example, from: c@b.example}}]\n"
     )
     assert spec_recorded(spec.model_dump(mode="json")) == spec
+
+
+@pytest.mark.parametrize("text", ["~/src", "{source: ~/src}"])
+def test_code_may_be_below_the_home_directory(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    assert load(f"code: {text}").code.source == "/home/me/src"
 
 
 def test_specs_are_frozen() -> None:

@@ -85,6 +85,7 @@ CODES: dict[str, tuple[str, str]] = {
     "paddle-etcd-address": ("error", "paddle with an etcd at an IPv6 address"),
     "gloo-outside-paddle": ("error", "`ps.gloo` with another framework than paddle"),
     "rejoin-without-ps": ("error", "`torch.rejoin` in another mode than `ps`"),
+    "torchrun-option": ("error", "an option of torchrun with which no job starts, or a word that is no option"),
     "too-many-trainers": ("error (on cpu a warning)", "more trainers on a host than its devices"),
     "native-recovery-device": ("error", "mindspore's `recovery: native` on another device than gpu"),
     "native-recovery-msrun": ("error", "mindspore's `recovery: native` with `launcher: msrun`"),
@@ -115,7 +116,7 @@ CODES: dict[str, tuple[str, str]] = {
     "unknown-secret": ("error", "a password that names no secret"),
     "two-sources": ("error", "a secret with both `env` and `file`"),
     "secret-in-env": ("error", "one variable in `env` and in `secrets`"),
-    "reserved-variable": ("warning", "a variable of `env` that the launcher sets"),
+    "reserved-variable": ("warning", "a variable of `env`, or on `local` of the shell, that the launcher sets"),
     "elastic-unshared": ("warning", "an elastic job whose hosts do not share the checkpoint"),
     "no-checkpoint": ("warning", "a job of several nodes that can restart, without `checkpoint`"),
     "one-checkpoint": ("warning", "`checkpoint.keep` of 1 with mindspore"),
@@ -145,7 +146,10 @@ CODES: dict[str, tuple[str, str]] = {
     "data-on-host": ("error", "`data` on a host whose folder is not an absolute path"),
     "data-hosts": ("error", "`data` for hosts that are not in the hosts file, or for none that the job may use"),
     "data-not-sent": ("error", "`data` on a target without hosts"),
-    "relative-volume": ("error", "a bind source relative to the spec, on a target with hosts"),
+    "relative-volume": (
+        "error",
+        "a bind source, or a certificate for etcd, relative to the spec, on a target with hosts",
+    ),
     "outputs-not-kept": (
         "warning",
         "outputs of a job whose containers have no code folder, or that are gone with their pods; or a pattern",

@@ -1,4 +1,4 @@
-"""Mounts of a container that hide each other, or what jobctl mounts itself."""
+"""Mounts of a container that hide each other, or what jobctl mounts itself, and those of paths that hosts do not have."""
 
 from __future__ import annotations
 
@@ -62,3 +62,20 @@ def _hiding(spec: Spec, source: Source) -> Iterator[Diagnostic]:
         at.setdefault(target, where)
         for parent in target.parents:
             below.setdefault(parent, target)
+
+
+def check_relative_sources(spec: Spec, source: Source) -> Iterator[Diagnostic]:
+    """Yield an error for each path of a host that is relative to the spec, whose folder hosts do not have."""
+    for number, volume in enumerate(spec.volumes):
+        if volume.kind == "bind" and not PurePosixPath(volume.source or "").is_absolute():
+            message = f"`{volume.source}` is relative to the spec, and the hosts have no such folder"
+            hint = "give an absolute path on the hosts, or send files with `code`"
+            yield Diagnostic(
+                "error", "relative-volume", message, source.value_span(("volumes", number, "source")), hint
+            )
+    tls = spec.etcd.tls if spec.etcd else None
+    for name, path in (("ca", tls.ca), ("cert", tls.cert), ("key", tls.key)) if tls else ():
+        if path is not None and not PurePosixPath(path).is_absolute():
+            message = f"`{path}` is relative to the spec, and the hosts have no such file"
+            where = source.value_span(("etcd", "tls", name))
+            yield Diagnostic("error", "relative-volume", message, where, "give an absolute path on the hosts")

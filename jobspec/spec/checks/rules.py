@@ -5,6 +5,7 @@ Rules need nothing but the spec (and its folder, for files); those about hosts a
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from os.path import expanduser, isdir, isfile, realpath
@@ -12,6 +13,7 @@ from pathlib import Path
 
 from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.spec.checks.mounts import check_mounts
+from jobctl.jobspec.spec.checks.torchrun_options import check_torchrun_options
 from jobctl.jobspec.spec.diagnostics import Diagnostic, Severity, Span
 from jobctl.jobspec.spec.env_files import missing_env_file
 from jobctl.jobspec.spec.frameworks import FRAMEWORKS, KINDS, Traits, listed
@@ -262,7 +264,7 @@ def check_spec(spec: Spec, source: Source, directory: Path) -> list[Diagnostic]:
     """Return what is wrong between the fields of a spec (or a draft of one), and which of its files are not there."""
     found: list[Diagnostic] = []
     found += apply(RULES, spec, source)
-    for check in (_blocks, _endpoints, _passwords, _reserved, _secrets, _outputs, check_mounts):
+    for check in (_blocks, _endpoints, _passwords, _reserved, _secrets, _outputs, check_mounts, check_torchrun_options):
         found += told(partial(check, spec, source))
     for files in (_files, _notify_files):
         found += told(partial(files, spec, source, directory))
@@ -289,17 +291,26 @@ def _blocks(spec: Spec, source: Source) -> Iterator[Diagnostic]:
         yield Diagnostic("error", "other-framework", message, source.key_span((name,)), "leave it out")
 
 
+_ENDPOINT = re.compile(r"(?:[\w.-]+|\[[^\[\]\s]+\]):([0-9]{1,5})")
+
+
 def _endpoints(spec: Spec, source: Source) -> Iterator[Diagnostic]:
     for number, endpoint in enumerate(_external(spec)):
         host, _, port = endpoint.rpartition(":")
-        if not host or not port.isdigit() or not 1 <= int(port) <= 65535 or "/" in endpoint:
-            span = source.value_span(("etcd", "endpoints", number))
-            message = f"`{endpoint}` is not an endpoint of etcd"
-            yield Diagnostic("error", "bad-endpoint", message, span, "write `host:2379`, without a scheme")
-        elif is_ipv6(endpoint) or is_ipv6(host):
+        match = _ENDPOINT.fullmatch(endpoint)
+        if is_ipv6(endpoint) or is_ipv6(host):
             span = source.value_span(("etcd", "endpoints", number))
             message = f"`{endpoint}` is an IPv6 address without brackets"
             yield Diagnostic("error", "bad-endpoint", message, span, f"write `[{host}]:{port}`")
+        elif match is None or not 1 <= int(match[1]) <= 65535:
+            span = source.value_span(("etcd", "endpoints", number))
+            message = f"`{endpoint}` is not an endpoint of etcd"
+            hint = (
+                "write each as an item: `[a:2379, b:2379]`"
+                if "," in endpoint
+                else "write `host:2379`, without a scheme"
+            )
+            yield Diagnostic("error", "bad-endpoint", message, span, hint)
 
 
 def _passwords(spec: Spec, source: Source) -> Iterator[Diagnostic]:

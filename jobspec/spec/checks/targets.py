@@ -13,11 +13,13 @@ from jobctl.jobspec.spec.checks.build import check_build
 from jobctl.jobspec.spec.checks.data import check_data
 from jobctl.jobspec.spec.checks.docker_options import check_docker_options
 from jobctl.jobspec.spec.checks.kubernetes import RULES as KUBERNETES
+from jobctl.jobspec.spec.checks.mounts import check_relative_sources
 from jobctl.jobspec.spec.checks.notify import check_from_hosts, check_told
 from jobctl.jobspec.spec.checks.rules import apply, operator_of, trainers_exceed
 from jobctl.jobspec.spec.checks.slurm import RULES as SLURM
 from jobctl.jobspec.spec.checks.slurm import check_enroot_paths, check_options, in_container
 from jobctl.jobspec.spec.checks.unmounted import check_local_code, check_local_paths, check_node_paths
+from jobctl.jobspec.spec.checks.visible_devices import check_visible_devices
 from jobctl.jobspec.spec.cluster_names import OBJECT_HINT, is_object
 from jobctl.jobspec.spec.diagnostics import Diagnostic
 from jobctl.jobspec.spec.hosts import Host
@@ -60,6 +62,7 @@ def _on_this_machine(spec: Spec, source: Source, where: _Where) -> list[Diagnost
         lambda: check_local_code(spec, source, where.directory),
         lambda: _local_script(spec, source),
         lambda: check_from_hosts(spec, source),
+        lambda: check_visible_devices(spec, source, os.environ),
         lambda: _fitness(spec, source, where.target),
     )
 
@@ -69,7 +72,7 @@ def _in_containers(spec: Spec, source: Source, where: _Where) -> list[Diagnostic
         lambda: _image(spec, source, where.target),
         lambda: _image_name(spec, source),
         lambda: check_build(spec, source, where.directory, where.target, where.hosts),
-        lambda: _relative_volumes(spec, source),
+        lambda: check_relative_sources(spec, source),
         lambda: _script_not_sent(spec, source, where.directory),
         lambda: _outputs_not_kept(spec, source),
     )
@@ -119,7 +122,7 @@ def _in_allocation(spec: Spec, source: Source, where: _Where) -> list[Diagnostic
         lambda: _gloo(spec, source),
         lambda: _native(spec, source),
         lambda: _image(spec, source, where.target) if in_container(spec) else check_node_paths(spec, source),
-        lambda: _relative_volumes(spec, source) if in_container(spec) else (),
+        lambda: check_relative_sources(spec, source) if in_container(spec) else (),
         lambda: _script_not_sent(spec, source, where.directory, _home_of_script(spec)) if _sends(spec) else (),
         lambda: _outputs_not_kept(spec, source) if _sends(spec) else (),
         lambda: _fitness(spec, source, where.target),
@@ -224,16 +227,6 @@ def _image_name(spec: Spec, source: Source) -> Iterator[Diagnostic]:
         message = f"`{spec.image}` is not a valid image name"
         hint = "write `[REGISTRY[:PORT]/]NAME[:TAG]`; the name has lower-case letters, digits, `.`, `_`, `-` and `/`"
         yield Diagnostic("error", "bad-image", message, source.value_span(("image",)), hint)
-
-
-def _relative_volumes(spec: Spec, source: Source) -> Iterator[Diagnostic]:
-    for number, volume in enumerate(spec.volumes):
-        if volume.kind == "bind" and not PurePosixPath(volume.source or "").is_absolute():
-            message = f"`{volume.source}` is relative to the spec, and the hosts have no such folder"
-            hint = "give an absolute path on the hosts, or send files with `code`"
-            yield Diagnostic(
-                "error", "relative-volume", message, source.value_span(("volumes", number, "source")), hint
-            )
 
 
 def _outputs_not_kept(spec: Spec, source: Source) -> Iterator[Diagnostic]:

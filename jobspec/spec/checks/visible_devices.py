@@ -1,0 +1,34 @@
+"""Variables that say which devices processes see: on this machine jobctl sets them, as nothing else separates nodes there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from jobctl.jobspec.spec.diagnostics import Diagnostic
+from jobctl.jobspec.spec.frameworks import VISIBLE
+from jobctl.jobspec.spec.model import Spec
+from jobctl.jobspec.spec.source import Source
+
+
+def check_visible_devices(spec: Spec, source: Source, environ: Mapping[str, str]) -> Iterator[Diagnostic]:
+    """Yield a warning for each in the spec's `env`, or in `up`'s environment: processes do not get these values."""
+    for name in VISIBLE.get(spec.devices.kind, ()):
+        if name in spec.env:
+            message = f"on target `local` processes are told `{name}` by the launcher: this value never arrives"
+            where = source.key_span(("env", name))
+            yield Diagnostic("warning", "reserved-variable", message, where, _hint(spec, spec.env[name]))
+        elif environ.get(name) and spec.devices.ids is None and not _is_first(spec, environ[name]):
+            message = f"target `local` does not use `{name}={environ[name]}` of this shell: it takes the machine's first devices"
+            where = source.value_span(("devices",))
+            yield Diagnostic("warning", "reserved-variable", message, where, _hint(spec, environ[name]))
+
+
+def _is_first(spec: Spec, value: str) -> bool:
+    """Say whether the devices that jobctl takes, the first of the machine, are the first of these."""
+    count = (spec.devices.count or 0) * spec.nodes.max
+    return count > 0 and value.split(",")[:count] == [str(number) for number in range(count)]
+
+
+def _hint(spec: Spec, value: str) -> str:
+    ids = value if all(part.isdigit() for part in value.split(",")) else "0,1"
+    return f'`devices: {{kind: {spec.devices.kind}, ids: "{ids}"}}` says which'

@@ -1,0 +1,33 @@
+"""On this machine jobctl says which devices processes see, whatever the shell of `up` says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from jobctl.jobspec.spec.checks.visible_devices import check_visible_devices
+from jobctl.jobspec.spec.load import load_text
+
+HEAD = "name: demo\nframework: torch\nscript: train.py\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "shell", "hint"),
+    [
+        ("devices: gpu:2", {"CUDA_VISIBLE_DEVICES": "4,5"}, 'ids: "4,5"'),
+        ("devices: gpu", {"CUDA_VISIBLE_DEVICES": "0,1"}, 'ids: "0,1"'),  # the machine may have more
+        ("devices: gpu:2\nnodes: 2", {"CUDA_VISIBLE_DEVICES": "0,1"}, 'ids: "0,1"'),
+        ("devices: npu:1", {"ASCEND_RT_VISIBLE_DEVICES": "7"}, 'ids: "7"'),
+        ("devices: gpu:2", {"CUDA_VISIBLE_DEVICES": "0,1,2"}, None),
+        ("devices: {kind: gpu, ids: '4-5'}", {"CUDA_VISIBLE_DEVICES": "6"}, None),  # whoever says so knows
+        ("devices: cpu:2", {"CUDA_VISIBLE_DEVICES": "6"}, None),
+        ("devices: gpu:2", {}, None),
+    ],
+)
+def test_devices_of_the_shell_are_not_left_out_unsaid(text: str, shell: dict[str, str], hint: str | None) -> None:
+    loaded = load_text(Path("/none/job.yaml"), HEAD + text, environ={})
+    assert loaded.spec is not None
+    found = [one.hint or "" for one in check_visible_devices(loaded.spec, loaded.source, shell)]
+    assert len(found) == (hint is not None)
+    assert all(hint is not None and hint in one for one in found)
