@@ -80,6 +80,13 @@ def test_each_shell_of_a_login_reads_what_was_meant(words: list[str]) -> None:
         assert done.stdout == b"".join(os.fsencode(word) + b"\0" for word in words)
 
 
+def test_a_backslash_is_one_for_a_login_whose_quotes_have_escapes() -> None:
+    """As those of fish have, also in a command on one line."""
+    text = quote_for_login(["printf", "%s", "a\\\\b\\"])
+    assert EACH.fullmatch(text)
+    assert subprocess.run(["sh", "-c", text], capture_output=True, check=True).stdout == b"a\\\\b\\"
+
+
 def test_a_login_is_sent_a_simple_command_as_it_is() -> None:
     assert quote_for_login(["cat", "a b", "it's"]) == """exec cat 'a b' 'it'"'"'s'"""
 

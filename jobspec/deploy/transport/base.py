@@ -137,15 +137,17 @@ def quote(argv: Sequence[str]) -> str:
 
 
 _ODD = re.compile(r"[\\'!\n]")
+_ODD_FOR_LOGINS = re.compile(r"[\\!\n]")
 
 
 def quote_for_login(argv: Sequence[str]) -> str:
     """Return the text that the shell of a login reads as `argv`, also if it is csh, tcsh or fish.
 
-    No quotes of csh hold a line break or a `!`. Where there is one, an `sh` makes the text from octal digits.
+    No quotes of csh hold a line break or a `!`, and those of fish have escapes. Where there is any of these, an `sh` makes
+    the text from octal digits.
     """
     text = quote(argv)
-    if "\n" not in text and "!" not in text:
+    if not _ODD_FOR_LOGINS.search(text):
         return text
     octal = _ODD.sub(lambda odd: f"\\0{ord(odd[0]):03o}", text)
     return f"""exec sh -c 'eval "$(printf %b "$1")"' sh '{octal}'"""
