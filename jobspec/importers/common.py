@@ -137,7 +137,7 @@ def _place_inside(draft: Draft, launch: StartCommand) -> None:
 
 
 def _place_below(draft: Draft, folder: str) -> None:
-    """Say where the code is that a command changes to `folder` for, below the image's own folder, which nobody knows."""
+    """Name the script below `folder`, to which its command changes: nobody knows the image's own folder that this is in."""
     script = draft.get("script")
     if isinstance(script, str) and not script.startswith("/") and not folder.startswith("~"):
         draft.set("script", posixpath.join(folder, script))

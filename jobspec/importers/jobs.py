@@ -345,7 +345,7 @@ def _with_rest(job: Found, rest: Iterable[StartCommand]) -> Found:
 
 # What Slurm sets in a job, or a shell for itself.
 _LATER = re.compile(r"SLURM_\w+|SLURMD_\w+|RANDOM|SECONDS|BASHPID")
-_PUT_IN = "known to a job of Slurm's, or to a shell, only: put a value in, or let the script find one"
+_PUT_IN = "only a Slurm job or a shell sets it: put a value in, or let the script find one"
 
 
 def references(value: object) -> Iterator[str]:

@@ -111,7 +111,8 @@ class Rendezvous(Part):
     timeout: Annotated[Duration, AfterValidator(positive("`rendezvous.timeout`"))] = Field(
         default=RENDEZVOUS_TIMEOUT,
         description="How long nodes wait for each other at the start of a generation. MindSpore uses it, and torchrun, which waits"
-        " 15 minutes if this is the default. Paddle's launcher waits for ever, JAX as long as the script says.",
+        " 15 minutes if this is the default. Under paddle-operator, trainers wait so long for servers. Otherwise Paddle's launcher"
+        " waits for ever, and JAX as long as the script says.",
         examples=["30m"],
     )
 

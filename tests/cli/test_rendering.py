@@ -96,9 +96,8 @@ def test_manifests_are_printed_as_one_stream(jobctl: Any) -> None:
     assert list(yaml.safe_load_all(printed.out)) == [yaml.safe_load(path.read_text()) for path in files]
 
 
-ANNOTATIONS = (
-    256 << 10
-)  # bytes of an object's: `kubectl apply` keeps all of the object in one, unless the server applies
+# Bytes of an object's annotations: `kubectl apply` keeps all of the object in one, unless the server applies it.
+ANNOTATIONS = 256 << 10
 
 
 def test_manifests_are_for_the_server_to_apply(jobctl: Any) -> None:

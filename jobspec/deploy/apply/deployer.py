@@ -1,8 +1,8 @@
 """What commands and the supervisor do with a job, whatever it runs on: a `Handle`, which some targets add to.
 
 `Local` runs the nodes as processes of this machine, `Hosts` in containers of others: their recovery is jobctl's, so they
-are each a `Deployer`. tests/contract holds both to it. In a `Cluster` an operator owns it: that is `Enterable`. In a
-`SlurmAllocation` the launchers do: that is `Breakable`.
+are each a `Deployer`. tests/contract holds both to it. In a `Cluster` its controllers recover the job: that is
+`Enterable`. In a `SlurmAllocation` the launchers do: that is `Breakable`.
 """
 
 from __future__ import annotations

@@ -356,7 +356,7 @@ def _is_chosen(node: Object, pods: Pods) -> bool:
 
 
 def _is_let_in(pods: Pods, taint: Mapping[str, str]) -> bool:
-    """Say whether a taint lets pods in. One that is called like a device, some clusters have pods tolerate that ask for it.
+    """Say whether a taint lets pods in. Some clusters let those tolerate a taint with a device's name that ask for the device.
 
     https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/
     """

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from jobctl.jobspec.deploy.logs.files import LogKey, LogSource, Size, Want
 from jobctl.jobspec.records import dataclass
 
-# Of the index that the launcher writes beside each log (log_files.py): from which byte on was written when.
+# A record of the index that the launcher writes beside each log (log_files.py): a byte of the log, and when it came.
 RECORD = struct.Struct("<Qd")
 BLOCK, LARGEST = 16 << 10, 4 << 20  # bytes that are read at once on the way back from a log's end, at first and at most
 # Bytes from its end at which a log is read at the earliest for its last lines: some have no line ends.

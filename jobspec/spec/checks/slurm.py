@@ -152,7 +152,7 @@ RULES: tuple[CheckRule, ...] = (
          "share the checkpoint, or leave `spares` out"),
     CheckRule("slurm-checkpoint", WARNING, ("checkpoint", "shared"),
          lambda s: _keeps_apart(s) and slurm_of(s).spares == 0,
-         "another allocation has other machines, where nothing is of what these have saved", "share the checkpoint"),
+         "another allocation has other machines, which lack the checkpoints of these", "share the checkpoint"),
     CheckRule("slurm-recovery", WARNING, ("recovery", "window"), lambda s: s.recovery.window is not None,
          "in an allocation all restarts of a run count", at_key=True),
     CheckRule("slurm-recovery", WARNING, ("recovery", "wait_timeout"), lambda s: s.recovery.wait_timeout is not None,
