@@ -236,18 +236,8 @@ def _processes(launches: Sequence[StartCommand], context: ImportContext) -> list
     every = [one for one in launches if _is_process(one, context)]
     if not every:
         return []
-    first = max([one for one in every if not roles.serves(one)] or every, key=_likelihood)
+    first = max([one for one in every if not roles.serves(one)] or every, key=roles.likelihood)
     return [one for one in every if one.argv == first.argv or (roles.serves(one) and _same_program(one, first))]
-
-
-# What scripts run in a container before they train: to fetch its image, or to see that it works.
-_TRIES = {"true", "nvidia-smi", "npu-smi", "rocm-smi", "hostname", "ls", "echo", "cat", "env", "sleep"}
-
-
-def _likelihood(one: StartCommand) -> tuple[bool, int]:
-    """Return what speaks for a process to be the one that trains; of equal ones it is the first."""
-    told = python(one.argv)
-    return (one.head not in _TRIES if told is None else told.kind != "code"), one.processes or 1
 
 
 def _same_program(one: StartCommand, other: StartCommand) -> bool:

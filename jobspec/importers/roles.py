@@ -61,6 +61,20 @@ def serves(launch: StartCommand) -> bool:
     return bool(told & {"MS_SCHED", "MS_PSERVER", "PSERVER"})
 
 
+# What scripts run in a container before they train: to fetch its image, to see that it works, or for files.
+_BEFORE = frozenset(
+    ("true", "nvidia-smi", "npu-smi", "rocm-smi", "hostname", "ls", "echo", "cat", "env", "sleep", "date", "pwd", "df")
+    + ("mkdir", "cp", "mv", "rm", "ln", "chmod", "touch", "tar", "unzip", "rsync", "wget", "curl", "git", "ulimit")
+)
+
+
+def likelihood(launch: StartCommand) -> tuple[bool, int]:
+    """Return what speaks for a process to be the one that trains; of equal ones it is the first."""
+    told = python(launch.argv)
+    trains = launch.head not in _BEFORE if told is None else told.kind != "code"
+    return trains, launch.processes or sum(host.slots or 1 for host in launch.hosts) or 1
+
+
 def find(launches: Sequence[StartCommand], name: str, env: dict[str, str], draft: Draft) -> Seats:
     """Put into the draft what the processes are together; `env` is what the first of them is given."""
     first = launches[0]

@@ -121,10 +121,21 @@ def test_nodes_that_are_counted(count: str) -> None:
     assert recipes.printed(f'scontrol show hostnames "$SLURM_JOB_NODELIST" | {count}', 3) == "3"
 
 
-@pytest.mark.parametrize("joined", ["tr '\\n' ','", "tr '\\n' ',' | sed 's/,$//'", "paste -sd,"])
-def test_nodes_between_commas(joined: str) -> None:
-    said = recipes.printed(f"scontrol show hostnames $SLURM_JOB_NODELIST | {joined}", 2)
+@pytest.mark.parametrize(
+    "joined",
+    ["tr '\\n' ','", "tr '\\n' ',' | sed 's/,$//'", "paste -sd,", "paste -s -d ','", "cut -d. -f1 | paste -sd,"],
+)
+@pytest.mark.parametrize("word", ["hostnames", "hostname"])
+def test_nodes_between_commas(word: str, joined: str) -> None:
+    said = recipes.printed(f"scontrol show {word} $SLURM_JOB_NODELIST | {joined}", 2)
     assert said == f"{recipes.node(0)},{recipes.node(1)}"
+
+
+def test_nodes_that_are_joined_otherwise_or_taken_out_again() -> None:
+    listed = "scontrol show hostnames $SLURM_JOB_NODELIST"
+    assert recipes.printed(f"{listed} | paste -sd ' '", 2) == f"{recipes.node(0)} {recipes.node(1)}"
+    for first in ("tr '\\n' ',' | cut -d, -f1", "paste -sd, | awk -F, '{print $1}'", "head -n 1 | tr -d ','"):
+        assert recipes.printed(f"{listed} | {first}", 2) == recipes.node(0)
 
 
 def test_other_words_of_scontrol_are_no_nodes() -> None:

@@ -21,11 +21,30 @@ BATCH = "#!/bin/bash\n#SBATCH --nodes=2 --ntasks-per-node=4 --gres=gpu:4\nexport
         "mpirun -np 1 python prepare.py\nmpirun -np 8 python train.py\n",
         "docker run --gpus all lab/torch:1 nvidia-smi\ndocker run --gpus all lab/torch:1 python train.py\n",
         "export RANK=0 WORLD_SIZE=1\npython train.py\npython prepare.py\n",
+        "docker run --gpus all lab/torch:1 bash -c 'ulimit -n 9999; mkdir -p out && python train.py'\n",
+        "mpirun -H a:8,b:8 -x MASTER_ADDR=a python train.py\nmpirun -np 2 -x MASTER_ADDR=a python prepare.py\n",
     ],
 )
 def test_what_comes_before_is_not_the_job(script: str) -> None:
     job = import_text(script, CONTEXT)
     assert job.fields.get("script") == "train.py", job.fields
+
+
+@pytest.mark.parametrize(
+    ("word", "kind"),
+    [
+        ("$SCRIPT", "script"),
+        ("$DIR/$SCRIPT", "script"),
+        ("$DIR/train.py", "script"),
+        ("${SCRIPT:-train.py}", "script"),
+        ("./run_$MODE.sh", "command"),
+        ("$BIN/train", "command"),
+        ("${SCRIPT:-run.sh}", "command"),
+    ],
+)
+def test_what_is_a_program_to_paddles_launcher(word: str, kind: str) -> None:
+    job = import_text(f"python -m paddle.distributed.launch --gpus 0,1 {word} --x 1\n", CONTEXT)
+    assert {"script", "command"} & {*job.fields} == {kind}
 
 
 NODES = "#!/bin/bash\n#SBATCH --nodes=4 --gres=gpu:4\n"

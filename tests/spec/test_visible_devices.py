@@ -31,3 +31,13 @@ def test_devices_of_the_shell_are_not_left_out_unsaid(text: str, shell: dict[str
     found = [one.hint or "" for one in check_visible_devices(loaded.spec, loaded.source, shell)]
     assert len(found) == (hint is not None)
     assert all(hint is not None and hint in one for one in found)
+
+
+@pytest.mark.parametrize(
+    ("devices", "taken"), [("gpu:2", "the machine's first devices"), ("gpu", "all devices of the machine")]
+)
+def test_which_devices_are_taken_instead(devices: str, taken: str) -> None:
+    loaded = load_text(Path("/none/job.yaml"), f"{HEAD}devices: {devices}", environ={})
+    assert loaded.spec is not None
+    (found,) = check_visible_devices(loaded.spec, loaded.source, {"CUDA_VISIBLE_DEVICES": "4,5"})
+    assert found.message.endswith(f": it takes {taken}")

@@ -116,8 +116,9 @@ def find(words: tuple[str, ...], env: dict[str, str], draft: Draft, line: int | 
     require_script(rest, "paddle.distributed.launch [OPTIONS] train.py", line)
     # Paddle's launcher lets a variable win over the option of the same meaning.
     parts = TABLE.apply(given, env, draft, env_wins=True)
-    name = settled_or_empty(rest[0])  # nothing: only the environment knows it
-    kind = "script" if name.endswith(".py") or not name else "command"
+    name = settled_or_empty(rest[0]) or rest[0]
+    # What ends in a variable that only the environment knows is more often a script than a program.
+    kind = "script" if name.endswith((".py", "}")) else "command"
     runs(draft, kind, rest[0], tuple(rest[1:]))
     seats = read(parts, draft)
     old = sorted({one.written.split("=")[0].split()[0] for _, one in given} & set(_OLD))

@@ -11,8 +11,9 @@ NODE_LIST = "SLURM_JOB_NODELIST"
 _NAMES = re.compile(r"\bscontrol\s+(show\s+host\w*|getaddrs)\b")
 _OF_NODE = re.compile(r"\bscontrol\b.*\b(BatchHost|Node(List|Addr|HostName))\b", re.DOTALL)
 _COUNT = re.compile(r"\|\s*(wc\s+(-[lw]|--lines|--words)|grep\s+-c)\b")
-_LISTED = re.compile(r"\|\s*(tr\s[^|]*,|paste\b)")
-_FIRST = re.compile(r"\bhead\b|\btail\b|\bhostname\b|\bgetent\b")
+# Joined with commas, of which nothing takes one name out again.
+_LISTED = re.compile(r"\|\s*(tr|paste)\s[^|]*,(?!.*\|\s*(awk\b|cut\b[^|]*\s-f))", re.DOTALL)
+_FIRST = re.compile(r"\bhead\b|\btail\b|(?<!show\s)\bhostname\b|\bgetent\b")
 _ONE = re.compile(rf"{_FIRST.pattern}|\bsed\b|\bawk\b|\bcut\b")
 _HOST = re.compile(rf"\bhostname\b|\bgetent\b.*{NODE}|\bnslookup\b|\bhost\b")
 _JOB = re.compile(r"\$\{?SLURM_JOB_?ID\b|\bSLURM_JOB_?ID\b")

@@ -301,7 +301,8 @@ def _endpoints(spec: Spec, source: Source) -> Iterator[Diagnostic]:
         if is_ipv6(endpoint) or is_ipv6(host):
             span = source.value_span(("etcd", "endpoints", number))
             message = f"`{endpoint}` is an IPv6 address without brackets"
-            yield Diagnostic("error", "bad-endpoint", message, span, f"write `[{host}]:{port}`")
+            whole = f"[{host}]:{port}" if is_ipv6(host) else f"[{endpoint}]:2379"
+            yield Diagnostic("error", "bad-endpoint", message, span, f"write `{whole}`")
         elif match is None or not 1 <= int(match[1]) <= 65535:
             span = source.value_span(("etcd", "endpoints", number))
             message = f"`{endpoint}` is not an endpoint of etcd"

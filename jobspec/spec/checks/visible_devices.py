@@ -18,7 +18,8 @@ def check_visible_devices(spec: Spec, source: Source, environ: Mapping[str, str]
             where = source.key_span(("env", name))
             yield Diagnostic("warning", "reserved-variable", message, where, _hint(spec, spec.env[name]))
         elif environ.get(name) and spec.devices.ids is None and not _is_first(spec, environ[name]):
-            message = f"target `local` does not use `{name}={environ[name]}` of this shell: it takes the machine's first devices"
+            taken = "the machine's first devices" if spec.devices.count else "all devices of the machine"
+            message = f"target `local` does not use `{name}={environ[name]}` of this shell: it takes {taken}"
             where = source.value_span(("devices",))
             yield Diagnostic("warning", "reserved-variable", message, where, _hint(spec, environ[name]))
 
