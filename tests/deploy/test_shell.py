@@ -84,6 +84,14 @@ def test_a_login_is_sent_a_simple_command_as_it_is() -> None:
     assert quote_for_login(["cat", "a b", "it's"]) == """exec cat 'a b' 'it'"'"'s'"""
 
 
+@pytest.mark.parametrize("word", ["a\nb", "wait!", "a\\\\b", "ends\\"])
+def test_a_login_is_sent_no_sign_that_its_shell_may_read_in_another_way(word: str) -> None:
+    """A backslash in quotes is one for csh, and for fish it may quote what follows."""
+    text = quote_for_login(["printf", "%s", word])
+    assert EACH.fullmatch(text)
+    assert subprocess.run(["sh", "-c", text], capture_output=True, check=True).stdout == word.encode()
+
+
 def past_login(login: Login, stream: bytes, chunks: Iterator[int]) -> tuple[bytes, bytes]:
     """Read from a stream that gives as much as it likes at a time; return what the login said, and what is left."""
     said = b""

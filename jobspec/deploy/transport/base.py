@@ -142,10 +142,11 @@ _ODD = re.compile(r"[\\'!\n]")
 def quote_for_login(argv: Sequence[str]) -> str:
     """Return the text that the shell of a login reads as `argv`, also if it is csh, tcsh or fish.
 
-    No quotes of csh hold a line break or a `!`. Where there is one, an `sh` makes the text from octal digits.
+    No quotes of csh hold a line break or a `!`, and in those of fish a backslash may quote what follows. Where there is
+    one of them, an `sh` makes the text from octal digits.
     """
     text = quote(argv)
-    if "\n" not in text and "!" not in text:
+    if not {"\n", "!", "\\"} & set(text):
         return text
     octal = _ODD.sub(lambda odd: f"\\0{ord(odd[0]):03o}", text)
     return f"""exec sh -c 'eval "$(printf %b "$1")"' sh '{octal}'"""
