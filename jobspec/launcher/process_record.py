@@ -97,10 +97,16 @@ def read_record(path: str) -> Optional[ProcessRecord]:
     return None if data is None else ProcessRecord.from_json(data)
 
 
-def latest_record(path: str) -> Optional[ProcessRecord]:
-    """Return the record in a file, once more where its guard has ended: that may have written down the end since."""
+def latest_record(path: str) -> Tuple[Optional[ProcessRecord], bool]:
+    """Return the record in a file, and whether its process has ended without anybody who will write that down.
+
+    A guard that has ended may have done so since the file was read. So it is read again, and what it says then is final.
+    """
     record = read_record(path)
-    return read_record(path) if record is not None and record.is_left() else record
+    if record is None or not record.is_left():
+        return record, False
+    record = read_record(path)
+    return record, record is not None and record.is_left()
 
 
 def environs_of_guards(folder: str, nproc: int, local_name: str) -> Tuple[List[Dict[str, str]], bool]:

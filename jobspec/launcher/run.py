@@ -163,7 +163,8 @@ class Run:
 
     def process(self, local: int) -> ProcessRecord:
         """Return the state of one process, as its guard wrote it down."""
-        process = latest_record(os.path.join(self.folders.records, "%d.json" % local)) or ProcessRecord(local)
+        record, is_left = latest_record(os.path.join(self.folders.records, "%d.json" % local))
+        process = record or ProcessRecord(local)
         if process.rank is None:
             process.rank = self.environment.first_rank + local
         process.device = self.launch.devices[local] if local < len(self.launch.devices) else None
@@ -171,7 +172,7 @@ class Run:
         process.step, process.own_seconds = self.hang.steps_of.get(local), self.paces().get(local)
         stack = self.stacks.get(local, "")
         process.where, process.stack = innermost(stack), frames(stack)
-        if process.is_left():
+        if is_left:
             # Its guard was killed with it and could not say how it ended.
             process.state, process.exit_code, process.signal = "failed", 137, 9
             process.finished_at = process.finished_at or time.time()

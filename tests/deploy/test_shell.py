@@ -80,15 +80,16 @@ def test_each_shell_of_a_login_reads_what_was_meant(words: list[str]) -> None:
         assert done.stdout == b"".join(os.fsencode(word) + b"\0" for word in words)
 
 
-def test_a_backslash_is_one_for_a_login_whose_quotes_have_escapes() -> None:
-    """As those of fish have, also in a command on one line."""
-    text = quote_for_login(["printf", "%s", "a\\\\b\\"])
-    assert EACH.fullmatch(text)
-    assert subprocess.run(["sh", "-c", text], capture_output=True, check=True).stdout == b"a\\\\b\\"
-
-
 def test_a_login_is_sent_a_simple_command_as_it_is() -> None:
     assert quote_for_login(["cat", "a b", "it's"]) == """exec cat 'a b' 'it'"'"'s'"""
+
+
+@pytest.mark.parametrize("word", ["a\nb", "wait!", "a\\\\b", "ends\\"])
+def test_a_login_is_sent_no_sign_that_its_shell_may_read_in_another_way(word: str) -> None:
+    """A backslash in quotes is one for csh, and for fish it may quote what follows."""
+    text = quote_for_login(["printf", "%s", word])
+    assert EACH.fullmatch(text)
+    assert subprocess.run(["sh", "-c", text], capture_output=True, check=True).stdout == word.encode()
 
 
 def past_login(login: Login, stream: bytes, chunks: Iterator[int]) -> tuple[bytes, bytes]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from jobctl.jobspec.deploy.kubernetes.asked import Pods
-from jobctl.jobspec.deploy.kubernetes.preflight import _is_chosen
+from jobctl.jobspec.deploy.kubernetes.preflight import ClusterPreflight, _lets_in
 from kube.conftest import SPEC
 from kube.server import ApiServer
 from kube.store import CORE, OLD_PADDLE, PADDLE
@@ -237,7 +238,19 @@ TAINT = {"key": "dedicated", "value": "ml", "effect": "NoSchedule"}
 def test_nodes_that_keep_pods_off_have_no_room_for_them(taint: Any, tolerations: list[Any], let_in: bool) -> None:
     node = {"metadata": {}, "spec": {"taints": [taint]}}
     gpus = {"nvidia.com/gpu": Decimal(8)}
-    assert _is_chosen(node, Pods(1, gpus, gpus, {}, {"tolerations": tolerations})) is let_in
+    assert _lets_in(node, Pods(1, gpus, gpus, {}, {"tolerations": tolerations})) is let_in
+
+
+@pytest.mark.parametrize(("labels", "room"), [({}, False), ({"kueue.x-k8s.io/queue-name": "team"}, True)])
+def test_a_queue_may_have_nodes_that_keep_other_pods_off(labels: dict[str, str], room: bool) -> None:
+    """The flavors of Kueue have tolerations, which it gives to the pods that it lets begin."""
+    pod = {"containers": [{"name": "trainer", "resources": {"limits": {"nvidia.com/gpu": "8"}}}]}
+    job: Any = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "a", "labels": labels}}
+    job["spec"] = {"parallelism": 1, "template": {"spec": pod}}
+    node = {"metadata": {"name": "n"}, "spec": {"taints": [TAINT]}, "status": {"allocatable": {"nvidia.com/gpu": "8"}}}
+    api: Any = SimpleNamespace(find_all=lambda kind: ([node], ""))
+    preflight = ClusterPreflight(api, "cluster", None, [job])
+    assert [finding.code != "capacity-short" for finding in preflight._capacity()] == [room]
 
 
 def test_what_may_not_be_looked_at_is_skipped(jobctl: Any, api: ApiServer) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from base64 import b64encode
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -109,6 +111,13 @@ def test_a_proxy_whose_url_has_a_user_is_told_who_asks(tmp_path: Path) -> None:
     told = {"proxy-authorization": "Basic YWRhOnNAY3JldA=="}
     assert found.client.rest_client.pool_manager.proxy_headers == told
     assert found.client.configuration.proxy_headers == told
+
+
+def test_a_login_of_a_proxy_is_sent_in_utf_8_like_that_of_kubectl() -> None:
+    signs = "\N{EURO SIGN}\N{LATIN SMALL LETTER U WITH DIAERESIS}"
+    told = {"proxy-authorization": "Basic " + b64encode(f"ada:{signs}".encode()).decode()}
+    assert proxy_login(f"http://ada:{quote(signs)}@proxy.example:3128") == told
+    assert proxy_login(f"http://ada:{signs}@proxy.example:3128") == told
 
 
 @pytest.mark.parametrize("proxy", [None, "http://proxy.example:3128", "socks5://ada:secret@proxy.example:1080"])

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote_to_bytes, urlsplit
 
 from jobctl.jobspec.deploy.kubernetes.problems import ConfigError
 
@@ -70,8 +70,8 @@ def proxy_login(proxy: str | None) -> dict[str, str] | None:
     parts = urlsplit(proxy or "")
     if parts.username is None or parts.scheme not in ("http", "https"):
         return None
-    login = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-    return dict(make_headers(proxy_basic_auth=login))
+    login = unquote_to_bytes(f"{parts.username}:{parts.password or ''}")
+    return dict(make_headers(proxy_basic_auth=login.decode("latin-1")))  # which makes these bytes of it again
 
 
 def _token_file(merged: Any, user: str | None) -> Path | None:

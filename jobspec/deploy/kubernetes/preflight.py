@@ -31,6 +31,7 @@ from jobctl.jobspec.deploy.kubernetes.kinds import (
     TRAIN_JOB,
     Kind,
     Object,
+    labels_of,
 )
 from jobctl.jobspec.deploy.kubernetes.manifests import is_main
 from jobctl.jobspec.deploy.kubernetes.mirror import find_all_of
@@ -38,6 +39,7 @@ from jobctl.jobspec.deploy.kubernetes.problems import ApiError, Call
 from jobctl.jobspec.deploy.model.errors import DeployError
 from jobctl.jobspec.deploy.model.finding import Finding
 from jobctl.jobspec.plan.types import Plan
+from jobctl.jobspec.render.marks import QUEUE_LABEL
 
 # Whose objects they are, where its deployment usually runs, and how that is told which namespace to watch.
 _OPERATORS: dict[Kind, tuple[str, str, str, str]] = {
@@ -297,8 +299,11 @@ class ClusterPreflight:
             return
         nodes, _ = self.api.find_all(NODE)
         usable = [node for node in nodes if not (node.get("spec") or {}).get("unschedulable")]
+        # Kueue adds to the tolerations of what waits in its queues, as its flavors say.
+        queued = any(QUEUE_LABEL in labels_of(thing) for thing in self.want)
         for pods in pods_of(self.want):
-            room = sum(_room(node, pods) for node in usable if _is_chosen(node, pods))
+            chosen = [node for node in usable if _has_labels(node, pods) and (queued or _lets_in(node, pods))]
+            room = sum(_room(node, pods) for node in chosen)
             each = ", ".join(f"{name}: {amount.normalize():f}" for name, amount in pods.requests.items()) or "nothing"
             if room < pods.count:
                 message = f"the cluster's nodes have room for {room} of {pods.count} pods that ask for {each}"
@@ -347,12 +352,15 @@ def _exceeded(quota: Object, asked: dict[str, Decimal], has: dict[str, Decimal])
             yield f"quota {quota['metadata']['name']}: {words}"
 
 
-def _is_chosen(node: Object, pods: Pods) -> bool:
-    """Say whether a node has the labels that pods want, and does not keep them off."""
-    labels = node["metadata"].get("labels") or {}
-    taints = (node.get("spec") or {}).get("taints") or ()
-    wanted = all(labels.get(key) == value for key, value in pods.selector.items())
-    return wanted and all(_is_let_in(pods, taint) for taint in taints)
+def _has_labels(node: Object, pods: Pods) -> bool:
+    """Say whether a node has the labels that pods want."""
+    labels = labels_of(node)
+    return all(labels.get(key) == value for key, value in pods.selector.items())
+
+
+def _lets_in(node: Object, pods: Pods) -> bool:
+    """Say whether a node does not keep pods off."""
+    return all(_is_let_in(pods, taint) for taint in (node.get("spec") or {}).get("taints") or ())
 
 
 def _is_let_in(pods: Pods, taint: Mapping[str, str]) -> bool:
