@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import shutil
 from datetime import UTC, datetime
 from pathlib import Path
-
-RUN = ".began"  # in a folder of history: when the job was first brought up whose logs these are
 
 
 def collect_logs(work: Path, into: Path) -> bool:
@@ -29,24 +26,6 @@ def collect_logs(work: Path, into: Path) -> bool:
 def free_folder(history: Path) -> Path:
     """Return where what is taken away now goes, below `history`."""
     return free_name(history / datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%SZ"))
-
-
-def folder_of_run(history: Path, began: float) -> Path:
-    """Return where logs go of a job that was first brought up at `began`: to those of other hosts that `down` took before."""
-    last = newest_folder(history)
-    return last if last is not None and _is_of_run(last, began) else free_folder(history)
-
-
-def note_run(folder: Path, began: float) -> None:
-    """Note in a folder of history whose logs it has, where there is room for that."""
-    with contextlib.suppress(OSError):
-        (folder / RUN).write_text(repr(began))
-
-
-def _is_of_run(folder: Path, began: float) -> bool:
-    with contextlib.suppress(OSError):
-        return (folder / RUN).read_text(errors="replace") == repr(began)
-    return False
 
 
 def newest_folder(history: Path) -> Path | None:

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Protocol
 
 from jobctl.jobspec.deploy.apply.deployer import AllUnreachable, Failures, Verb
-from jobctl.jobspec.deploy.model.host_state import control_of
 from jobctl.jobspec.deploy.model.observed import SHOWN, Observed, ObservedNode
-from jobctl.jobspec.deploy.store.archive import folder_of_run, free_folder, note_run
+from jobctl.jobspec.deploy.store.archive import free_folder
 from jobctl.jobspec.deploy.store.webhooks import tells
 from jobctl.jobspec.deploy.targets.background import end_supervisor
 from jobctl.jobspec.deploy.targets.fleet import Fleet
@@ -51,36 +50,22 @@ def wait_for_nodes(job: Commanded, grace: float) -> None:
 
 
 def take_down(
-    fleet: Fleet[J],
-    finish: Callable[[], None],
-    erase: Callable[[J, Path], bool],
-    gather: Callable[[], None],
-    *,
-    joins: bool = False,
+    fleet: Fleet[J], finish: Callable[[], None], erase: Callable[[J, Path], bool], gather: Callable[[], None]
 ) -> tuple[Path | None, Failures]:
     """End everything by `finish`, and have each host that can be reached `erase` all of the job; return where its logs went.
 
     `gather` collects what launchers have told people up to their end, if they do: nobody tells that again.
 
-    `erase` moves the logs of a host into a folder, and says whether there were any. If it `joins`, that is the folder where
-    an earlier call has put those of hosts that answered then. Raises LockLost.
+    `erase` moves the logs of a host into a folder, and says whether there were any. Raises LockLost.
     """
-    last, history = control_of(fleet.seen, fleet.known).generation if joins else None, fleet.job.history
-    into = free_folder(history) if last is None else folder_of_run(history, last.began)
-
-    def take(host_job: J) -> bool:
-        had_logs = erase(host_job, into)
-        if had_logs and last is not None:
-            note_run(into, last.began)
-        return had_logs
-
+    into = free_folder(fleet.job.history)
     end_supervisor(fleet.job)
     with contextlib.suppress(AllUnreachable):
         finish()
         if fleet.plan is not None and tells(fleet.plan):
             gather()
     fleet.check_here()  # this process may have been stopped while it waited: then another has brought the job up again
-    outcome = fleet.on(fleet.host_jobs, take)
+    outcome = fleet.on(fleet.host_jobs, lambda host_job: erase(host_job, into))
     collected = into if into.exists() and any(outcome.done.values()) else None
     return collected, fleet.failures(outcome)
 

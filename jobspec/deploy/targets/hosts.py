@@ -217,7 +217,7 @@ class Hosts(FleetDeployer[HostJob]):
             host_job.erase([container.interpreter for container in containers])
             return count > 0
 
-        return ending.take_down(self.fleet, lambda: self.finish(grace), erase, self.events().gather, joins=True)
+        return ending.take_down(self.fleet, lambda: self.finish(grace), erase, self.events().gather)
 
     # Looking around.
 
