@@ -254,8 +254,10 @@ def test_a_host_that_hangs_is_an_error_of_that_host(hosts: Hosts, monkeypatch: p
         begun = hosts.version("h2").parent / "incomplete" / "b"
         promptly(begun.exists)
         if not stopped:
-            stopped.append(hosts.jobs["h2"].transport.programs[0]._process)
-            os.killpg(stopped[0].pid, signal.SIGSTOP)
+            process = hosts.jobs["h2"].transport.programs[0]._process
+            os.killpg(process.pid, signal.SIGSTOP)
+            os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+            stopped.append(process)  # only now, as the other thread gives the host up then, and hangs up
         return True
 
     Gated(monkeypatch, 12_000_000, stop)
