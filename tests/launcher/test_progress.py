@@ -80,14 +80,20 @@ def test_nor_before_the_first_step_of_one_that_the_framework_has_started_again(n
     assert node.report()["process_restarts"] == 1
 
 
-def test_a_step_that_is_seen_once_its_process_was_started_again_is_of_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As where the launcher has stood still meanwhile: loading may take long all the same."""
+def looking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Return the processes of a generation that only looks: none of them is real."""
     monkeypatch.setattr("jobctl.jobspec.launcher.run.reap", dict)
     run = object.__new__(Run)
     run.launch, run.ended, run.folders = launch_of(), {}, Folders(str(tmp_path), 1)
     run.hang, run.progress_at, run.processes = Hang(1.0), None, []
+    return run
+
+
+def test_a_step_that_is_seen_once_its_process_was_started_again_is_of_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the launcher has stood still meanwhile: loading may take long all the same."""
+    run = looking(tmp_path, monkeypatch)
     for starts, since in ((1, True), (2, False)):
         Path(run.folders.progress, "0").write_text(str(6 + starts))
         run.process = lambda local, starts=starts: ProcessRecord(local, starts=starts)
@@ -99,10 +105,8 @@ def test_a_process_that_its_launcher_has_started_again_may_load_for_long_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A trainer of a parameter server, for one: its node would be called hung, and all would begin again."""
-    monkeypatch.setattr("jobctl.jobspec.launcher.run.reap", dict)
-    run = object.__new__(Run)
-    run.launch, run.ended, run.folders = launch_of(), {}, Folders(str(tmp_path), 1)
-    run.hang, run.progress_at, run.processes, run.children, run.again = Hang(1.0), None, [], [5], {}
+    run = looking(tmp_path, monkeypatch)
+    run.children, run.again = [5], {}
     run.process, run.start_process = ProcessRecord, lambda local: 6
     Path(run.folders.progress, "0").write_text("7")
     Path(run.folders.records, "0.json").write_text("{}")
