@@ -122,34 +122,28 @@ def ask_aside(seconds: float, ask: Callable[..., None], *given: Any) -> Any:
 
 def resolved(name: str, pause: Optional[Callable[[float], object]] = None) -> Optional[str]:
     """Return the address of a host; None of a name that no name server tells soon. With `pause` it waits longer, by that."""
-    if is_number(name):
-        return name
-    found: List[str] = []
-    asking, until = ask_aside(AT_FIRST, find_address, name, found), time.monotonic() + RESOLVING
-    while pause is not None and asking.is_alive() and time.monotonic() < until:
-        pause(LOOKED)
-    return found[0] if found else None
-
-
-def find_address(name: str, found: List[str]) -> None:
-    """Add the IPv4 address of a name to `found`, if it has one."""
-    with contextlib.suppress(OSError, UnicodeError):
-        found.append(str(socket.getaddrinfo(name, None, socket.AF_INET)[0][4][0]))
+    return name if is_number(name) else numbers_of([name], pause).get(name)
 
 
 def in_numbers(order: Order, pause: Callable[[float], object]) -> Order:
     """Return an order with IPv4 addresses in place of names. Names that are not resolved soon go through `pause`.
 
-    Interfaces are found by them, and Paddle's launcher leaves names without a dot aside, and then waits for ever.
+    Interfaces are found by them, and Paddle's launcher leaves names without a dot aside, and then waits for ever. A name
+    that means this machine may mean another one elsewhere, and remains.
     """
     addresses = dict.fromkeys([order.rendezvous.address, *(m.address for m in order.members)])
-    names = [address for address in addresses if not is_number(address)]
+    known = numbers_of([address for address in addresses if not is_number(address)], pause)
+    return order.at({n: number for n, number in known.items() if n == "localhost" or not number.startswith("127.")})
+
+
+def numbers_of(names: Sequence[str], pause: Optional[Callable[[float], object]]) -> Dict[str, str]:
+    """Return the IPv4 addresses of those names that name servers tell soon. With `pause` it waits longer, by that."""
     known: Dict[str, str] = {}
     until = time.monotonic() + RESOLVING
     asking = ask_aside(AT_FIRST, find_numbers, names, known, until) if names else None
-    while asking is not None and asking.is_alive() and time.monotonic() < until:
+    while pause is not None and asking is not None and asking.is_alive() and time.monotonic() < until:
         pause(LOOKED)
-    return order.at(dict(known))
+    return dict(known)
 
 
 def is_number(address: str) -> bool:
@@ -164,16 +158,17 @@ def is_number(address: str) -> bool:
 def find_numbers(names: Iterable[str], known: Dict[str, str], until: float) -> None:
     """Add the IPv4 addresses of names to `known`, one after the other, up to the moment `until`."""
     for name in names:
-        known[name] = number_of(name) if time.monotonic() < until else name
+        number = number_of(name) if time.monotonic() < until else None
+        if number is not None:
+            known[name] = number
 
 
-def number_of(name: str) -> str:
-    """Return the IPv4 address of a name; the name where it has none, or one that means another machine elsewhere."""
+def number_of(name: str) -> Optional[str]:
+    """Return the IPv4 address of a name, None where it has none."""
     try:
-        number = str(socket.getaddrinfo(name, None, socket.AF_INET)[0][4][0])
+        return str(socket.getaddrinfo(name, None, socket.AF_INET)[0][4][0])
     except (OSError, UnicodeError):
-        return name
-    return name if number.startswith("127.") and name != "localhost" else number
+        return None
 
 
 def answers(endpoint: str) -> bool:

@@ -59,6 +59,12 @@ def test_names_that_nobody_resolves_in_time_remain_names(monkeypatch: pytest.Mon
     over.set()
 
 
+def test_a_name_that_means_this_machine_remains_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Debian gives a host's own name the address 127.0.1.1: every node would look for the first one on itself."""
+    monkeypatch.setattr(network, "number_of", {"first": "127.0.1.1", "second": "10.0.0.8"}.get)
+    assert addresses(in_numbers(named(), lambda seconds: None)) == ["first", "first", "10.0.0.8", "10.0.0.9"]
+
+
 def test_addresses_that_are_numbers_need_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(network, "ask_aside", lambda *given: pytest.fail("no name server has to be asked"))
     members = [changed(one, address=f"fd00::{one.node + 1}") for one in order().members]
