@@ -50,6 +50,17 @@ def test_of_several_files_the_first_names_the_current_context(tmp_path: Path) ->
     assert connected(first, second).context == "production"
 
 
+@pytest.mark.parametrize("key", ["as", "as-uid", "as-groups", "as-user-extra"])
+def test_a_user_who_acts_as_another_is_refused(tmp_path: Path, key: str) -> None:
+    """`kubectl` would have the other's rights only; the client would have all of the user's own."""
+    said = {"as-groups": ["viewers"], "as-user-extra": {"reason": ["a look"]}}.get(key, "ada")
+    with pytest.raises(ConfigError) as raised:
+        connected(written(tmp_path / "config", "lab", {"token": "a", key: said}))
+    assert raised.value.message == (
+        f"context `lab` of the kubeconfig acts as another user (`{key}`), which jobctl cannot do"
+    )
+
+
 def plugin(script: str) -> dict[str, Any]:
     """Return a user whose credentials a plugin gives: a shell script."""
     version = "client.authentication.k8s.io/v1"

@@ -39,6 +39,8 @@ def load(configuration: Any, files: str, wanted: str | None) -> tuple[str, str]:
         raise ConfigError(
             f"the kubeconfig has {why}", f"`--context` chooses one: it has {', '.join(contexts) or 'none'}"
         )
+    user = contexts[chosen].get("user")
+    _refuse_another_identity(chosen, _said_of(merger.config, user)[0])
     with _failures_told() as told:
         config.load_kube_config(config_file=files, context=chosen, client_configuration=configuration)
     if told and not (configuration.api_key or configuration.cert_file):
@@ -48,7 +50,7 @@ def load(configuration: Any, files: str, wanted: str | None) -> tuple[str, str]:
         raise ConfigError(f"context `{chosen}` of the kubeconfig gives no credentials: {why}", hint)
     if not configuration.verify_ssl:  # the user has said so, and need not be told with each command
         urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
-    file = _token_file(merger.config, contexts[chosen].get("user"))
+    file = _token_file(merger.config, user)
     if file is not None:
         configuration.refresh_api_key_hook = partial(_read_token, file)
     return chosen, contexts[chosen].get("namespace") or "default"
@@ -74,13 +76,32 @@ def proxy_login(proxy: str | None) -> dict[str, str] | None:
     return dict(make_headers(proxy_basic_auth=login.decode("latin-1")))  # which makes these bytes of it again
 
 
+def _refuse_another_identity(context: str, said: Mapping[str, Any]) -> None:
+    """Raise ConfigError where the user is to act as another: the client does not tell the server, and all rights would hold.
+
+    https://kubernetes.io/docs/reference/access-authn-authz/authentication/#user-impersonation
+    """
+    named = [key for key in ("as", "as-uid", "as-groups", "as-user-extra") if said.get(key)]
+    if named:
+        raise ConfigError(
+            f"context `{context}` of the kubeconfig acts as another user (`{named[0]}`), which jobctl cannot do",
+            "`--context` chooses one whose user has the rights that the job needs, and no more",
+        )
+
+
+def _said_of(merged: Any, user: str | None) -> tuple[Mapping[str, Any], Path]:
+    """Return what the kubeconfig says of a user, and the file that says it."""
+    for node in merged["users"].value if user else ():
+        if node.value["name"] == user:
+            return node.value.get("user") or {}, Path(node.path)
+    return {}, Path()
+
+
 def _token_file(merged: Any, user: str | None) -> Path | None:
     """Return the file that has a user's token, None if the kubeconfig itself has it, or nobody has."""
-    for node in merged["users"].value if user else ():
-        said = node.value.get("user") or {}
-        if node.value["name"] == user and said.get("tokenFile") and not said.get("token"):
-            return Path(node.path).absolute().parent / str(said["tokenFile"])
-    return None
+    said, file = _said_of(merged, user)
+    named = said.get("tokenFile")
+    return file.absolute().parent / str(named) if named and not said.get("token") else None
 
 
 def _read_token(file: Path, configuration: Any) -> None:
