@@ -70,7 +70,7 @@ def report(
 
 def _gist(story: Story) -> str:
     """Return the story in a line."""
-    from jobctl.jobspec.launcher.words import in_words
+    from jobctl.jobspec.launcher.telling.words import in_words
     from jobctl.jobspec.report.layout import percent
 
     count = len(story.failures)

@@ -39,7 +39,7 @@ def explain_plan(plan: Plan) -> None:
 
 def _environment(node: Node) -> dict[str, Value]:
     """Return what the launcher gives each process: of the spec's variables, those that it lets through."""
-    from jobctl.jobspec.launcher.network import is_scrubbed
+    from jobctl.jobspec.launcher.system.network import is_scrubbed
     from jobctl.jobspec.plan.types import Slot
 
     launch = node.launch

@@ -15,14 +15,21 @@ import sys
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.allocation.messages import say
-from jobctl.jobspec.launcher.files import read_json, write_json
-from jobctl.jobspec.launcher.processes import SIGNALS, adopt_orphans, die_with_parent, forward, kill_descendants, reap
+from jobctl.jobspec.launcher.system.files import read_json, write_json
+from jobctl.jobspec.launcher.system.processes import (
+    SIGNALS,
+    adopt_orphans,
+    die_with_parent,
+    forward,
+    kill_descendants,
+    reap,
+)
 
 if TYPE_CHECKING:
     import argparse
     from typing import Any, Dict, List, Optional
 
-    from jobctl.jobspec.launcher.files import Json
+    from jobctl.jobspec.launcher.system.files import Json
 LOOK = 0.1  # seconds between two looks of the first process at what it has started
 REMOVING = 30.0  # seconds within which an engine has to remove a container
 # Of a job's environment on a node, what its containers get: all else is about the programs of the node.

@@ -19,14 +19,14 @@ from jobctl.jobspec.allocation.record import Record
 from jobctl.jobspec.allocation.refusals import Refusals
 from jobctl.jobspec.allocation.scheduler import Scheduler, SlurmSilent, wait_for_end
 from jobctl.jobspec.allocation.size import JobSize
-from jobctl.jobspec.launcher.files import read_json
-from jobctl.jobspec.launcher.processes import boot_time
+from jobctl.jobspec.launcher.system.files import read_json
+from jobctl.jobspec.launcher.system.processes import boot_time
 
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional
 
     from jobctl.jobspec.allocation.places import RunnerState
-    from jobctl.jobspec.launcher.files import Json
+    from jobctl.jobspec.launcher.system.files import Json
 POLL = 0.1
 REVIVE = 10.0  # seconds between two tries to start a node runner again
 LINGER = 10.0  # seconds that launchers get to hear of the end from each other

@@ -8,13 +8,13 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from jobctl.jobspec.launcher.control import age_of, control_problem
-from jobctl.jobspec.launcher.files import read_json, write_json
+from jobctl.jobspec.launcher.order.control import age_of, control_problem
+from jobctl.jobspec.launcher.system.files import read_json, write_json
 
 if TYPE_CHECKING:
     from typing import Any, Iterable, List, Optional, Tuple
 
-    from jobctl.jobspec.launcher.files import Json
+    from jobctl.jobspec.launcher.system.files import Json
 
 APART = 500  # between the ports of trainers and those of other roles: more than a machine has processes
 

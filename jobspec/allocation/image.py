@@ -13,13 +13,19 @@ import sys
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.allocation.messages import say
-from jobctl.jobspec.launcher.files import read_json
-from jobctl.jobspec.launcher.processes import PR_SET_PDEATHSIG, adopt_orphans, die_with_parent, kill_descendants, prctl
+from jobctl.jobspec.launcher.system.files import read_json
+from jobctl.jobspec.launcher.system.processes import (
+    PR_SET_PDEATHSIG,
+    adopt_orphans,
+    die_with_parent,
+    kill_descendants,
+    prctl,
+)
 
 if TYPE_CHECKING:
     from typing import Any, NoReturn, Optional
 
-    from jobctl.jobspec.launcher.files import Json
+    from jobctl.jobspec.launcher.system.files import Json
 FETCHES = 3  # how often fetching is tried before the job fails
 BETWEEN = 5.0  # seconds between two tries
 

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING
 from jobctl.jobspec.allocation.container import ContainerHold
 from jobctl.jobspec.allocation.image import JobImage
 from jobctl.jobspec.allocation.messages import say
-from jobctl.jobspec.launcher.files import read_json
-from jobctl.jobspec.launcher.network import is_scrubbed
-from jobctl.jobspec.launcher.processes import boot_time, die_with_parent, forward
+from jobctl.jobspec.launcher.system.files import read_json
+from jobctl.jobspec.launcher.system.network import is_scrubbed
+from jobctl.jobspec.launcher.system.processes import boot_time, die_with_parent, forward
 
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional
 
-    from jobctl.jobspec.launcher.files import Json
+    from jobctl.jobspec.launcher.system.files import Json
 NO_IMAGE = 125  # exit code, as that of `docker run` where there is no container
 LIFE = 60.0  # seconds between two signs of life
 WAIT = 0.2  # seconds between two looks at an image that is fetched

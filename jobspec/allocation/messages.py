@@ -9,12 +9,12 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from jobctl.jobspec.launcher.files import parse_json
+from jobctl.jobspec.launcher.system.files import parse_json
 
 if TYPE_CHECKING:
     from typing import Any, Dict, Iterator, Tuple
 
-    from jobctl.jobspec.launcher.files import Json
+    from jobctl.jobspec.launcher.system.files import Json
 TOKEN = "JOBCTL_ALLOCATION_TOKEN"
 TICK = 0.5  # seconds between two ticks of a node runner
 SILENT = 3.0  # seconds after which a node runner is called unheard

@@ -14,8 +14,8 @@ from jobctl.jobspec.allocation.container import ContainerHold
 from jobctl.jobspec.allocation.launching import Launching
 from jobctl.jobspec.allocation.messages import ANSWER_KEYS, TICK, TOKEN, Datagrams, say
 from jobctl.jobspec.allocation.succession import Succession
-from jobctl.jobspec.launcher.files import read_json, write_json
-from jobctl.jobspec.launcher.processes import (
+from jobctl.jobspec.launcher.system.files import read_json, write_json
+from jobctl.jobspec.launcher.system.processes import (
     EXIT_TAKEN,
     SIGNALS,
     adopt_orphans,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import argparse
     from typing import Any, Optional, Tuple
 
-    from jobctl.jobspec.launcher.files import Json
+    from jobctl.jobspec.launcher.system.files import Json
 POLL = 0.1  # seconds between two looks at the launcher
 FIRST_TICKS = 0.1  # seconds between two ticks of a runner that has no node yet: an answer to one tells it
 EARLY = 5.0  # seconds for which it ticks that often; a spare goes on for days

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from jobctl.jobspec.launcher.files import read_json
-from jobctl.jobspec.launcher.processes import boot_time
+from jobctl.jobspec.launcher.system.files import read_json
+from jobctl.jobspec.launcher.system.processes import boot_time
 
 if TYPE_CHECKING:
     from typing import Optional
 
     from jobctl.jobspec.allocation.coordinator import Coordinator
-    from jobctl.jobspec.launcher.files import Json
+    from jobctl.jobspec.launcher.system.files import Json
 PLAYED = 30.0  # seconds beyond `host_timeout` for which a drill plays that a machine is lost
 
 

@@ -9,7 +9,7 @@ from jobctl.jobspec.allocation.messages import SILENT
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional, Sequence, Tuple
 
-    from jobctl.jobspec.launcher.files import Json
+    from jobctl.jobspec.launcher.system.files import Json
 
 
 class RunnerState:

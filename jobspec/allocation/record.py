@@ -9,12 +9,12 @@ import time
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.allocation.messages import say
-from jobctl.jobspec.launcher.files import read_json, write_json
+from jobctl.jobspec.launcher.system.files import read_json, write_json
 
 if TYPE_CHECKING:
     from typing import Any, Dict, Optional
 
-    from jobctl.jobspec.launcher.files import Json
+    from jobctl.jobspec.launcher.system.files import Json
 FRESH = 2.0  # seconds after which the record is written again though nothing has changed
 
 

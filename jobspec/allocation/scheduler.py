@@ -14,7 +14,7 @@ from jobctl.jobspec.allocation.nodelist import expand
 if TYPE_CHECKING:
     from typing import Callable, List, Optional, Tuple
 
-    from jobctl.jobspec.launcher.files import Json
+    from jobctl.jobspec.launcher.system.files import Json
 ASKED = 30.0  # seconds that Slurm's commands get
 # Seconds within which Slurm answers that the job goes on, and then within which it ends one that it requeued.
 HAND_OVER = 120.0

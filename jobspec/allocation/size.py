@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from typing import Dict, Optional
 
     from jobctl.jobspec.allocation.places import Places, RunnerState
-    from jobctl.jobspec.launcher.files import Json
+    from jobctl.jobspec.launcher.system.files import Json
 GATHER = 20.0  # seconds after which the job begins without machines that it can do without
 STEADY = 10.0  # seconds for which a machine has to answer before the job grows onto it
 

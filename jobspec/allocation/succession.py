@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from jobctl.jobspec.allocation.messages import MARGIN, say
 from jobctl.jobspec.allocation.record import Record
 from jobctl.jobspec.allocation.scheduler import ASKED, HAND_OVER, Scheduler, SlurmSilent
-from jobctl.jobspec.launcher.files import read_json
+from jobctl.jobspec.launcher.system.files import read_json
 
 if TYPE_CHECKING:
     from typing import Dict, Optional
 
-    from jobctl.jobspec.launcher.files import Json
+    from jobctl.jobspec.launcher.system.files import Json
 PATIENCE = 3.0  # seconds beyond the end of leases before Slurm is asked
 ASK_AGAIN = 5.0  # seconds between two questions
 TAKEN = HAND_OVER + 5 * ASKED  # seconds that another node runner gets for what it has begun

@@ -14,7 +14,7 @@ what to run is in the environment (JOBCTL_LAUNCH), who takes part and where they
              └─ W_k  the user's process
 
 Beside a generation that trains there may be the same tree below I once more, imported and waiting: its standby
-(standby.py). The next generation then begins in it.
+(standby/). The next generation then begins in it.
 
 Each of O, I and S_k adopts orphans below it (PR_SET_CHILD_SUBREAPER), each of T, S_k and W_k dies with its parent
 (PR_SET_PDEATHSIG), S_k only after it has ended what is below it, O and I watch each other. So no SIGKILL of any of

@@ -7,13 +7,13 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from jobctl.jobspec.launcher.files import TAIL_ALONE, TAIL_CHARACTERS
 from jobctl.jobspec.launcher.records import changed, flat, known, record
+from jobctl.jobspec.launcher.system.files import TAIL_ALONE, TAIL_CHARACTERS
 
 if TYPE_CHECKING:
     from typing import Optional, Sequence, Tuple, Union
 
-    from jobctl.jobspec.launcher.files import Json
+    from jobctl.jobspec.launcher.system.files import Json
 
 
 @record

@@ -7,13 +7,13 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from jobctl.jobspec.launcher.host_teller import send_message
-from jobctl.jobspec.launcher.node_guard import guard
-from jobctl.jobspec.launcher.process_guard import process_guard
-from jobctl.jobspec.launcher.process_task import ProcessTask
-from jobctl.jobspec.launcher.standby_guard import parked_guard
-from jobctl.jobspec.launcher.standby_launcher import parked_launcher
-from jobctl.jobspec.launcher.standby_messages import GuardPreparation
+from jobctl.jobspec.launcher.node.guard import guard
+from jobctl.jobspec.launcher.process.guard import process_guard
+from jobctl.jobspec.launcher.process.task import ProcessTask
+from jobctl.jobspec.launcher.standby.guard import parked_guard
+from jobctl.jobspec.launcher.standby.launcher import parked_launcher
+from jobctl.jobspec.launcher.standby.messages import GuardPreparation
+from jobctl.jobspec.launcher.telling.host_teller import send_message
 
 if TYPE_CHECKING:
     from typing import NoReturn

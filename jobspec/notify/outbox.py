@@ -11,9 +11,9 @@ from dataclasses import field, replace
 
 from jobctl.jobspec.deploy.model.notification import Channel, DeliveryResult, Notification, notification_from
 from jobctl.jobspec.deploy.model.untrusted import Json, as_moment, as_number, as_text, objects, texts
-from jobctl.jobspec.launcher.news import Told
-from jobctl.jobspec.launcher.notification import mark_of
-from jobctl.jobspec.launcher.storm import (
+from jobctl.jobspec.launcher.telling.news import Told
+from jobctl.jobspec.launcher.telling.notification import mark_of
+from jobctl.jobspec.launcher.telling.storm import (
     AT_ONCE,
     MINUTE,
     MOST_A_MINUTE,
@@ -21,7 +21,7 @@ from jobctl.jobspec.launcher.storm import (
     allowed,
     summed_up,
 )
-from jobctl.jobspec.launcher.telling import LONGEST_RETRY, longer
+from jobctl.jobspec.launcher.telling.telling import LONGEST_RETRY, longer
 from jobctl.jobspec.notify.told import kept_told, told_from
 from jobctl.jobspec.records import dataclass
 

@@ -19,7 +19,7 @@ from jobctl.jobspec.deploy.store import events
 from jobctl.jobspec.deploy.store.files import read_json, write_json
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.deploy.store.lock import Locked, hold
-from jobctl.jobspec.launcher.news import News
+from jobctl.jobspec.launcher.telling.news import News
 from jobctl.jobspec.notify.outbox import Entry, Outbox
 from jobctl.jobspec.notify.sending import Send, Sending
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jobctl.jobspec.deploy.model.untrusted import Json, as_moment, as_number, as_text, objects
-from jobctl.jobspec.launcher.news import Begun, Mishap, Told, Trouble, counts_in
+from jobctl.jobspec.launcher.telling.news import Begun, Mishap, Told, Trouble, counts_in
 
 
 def kept_told(told: Told) -> Json:

@@ -128,7 +128,7 @@ class Etcd:
 
 @dataclass(frozen=True, slots=True)
 class Standby:
-    """What waits beside a generation for the next one to start: see launcher/standby.py.
+    """What waits beside a generation for the next one to start: see launcher/standby/standby.py.
 
     `imports` are modules in groups, each of which is given to a script as a whole; `launcher` is the module of the
     framework's launcher, whose `main` takes its arguments. `off` is why there is none. `changing` are the variables that

@@ -1,7 +1,7 @@
 """Manifests: one object each, in the order in which they are applied.
 
 Without an operator a job is an indexed Job for each role, a headless Service by which its pods have names, and ConfigMaps
-with the launcher and its orders. The launchers agree among themselves on who starts what when (launcher/peers.py),
+with the launcher and its orders. The launchers agree among themselves on who starts what when (launcher/peers/peers.py),
 since there is no supervisor in the cluster.
 """
 

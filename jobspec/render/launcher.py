@@ -11,105 +11,31 @@ from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 
-# From the bottom up: each file imports only from those before it.
-ORDER = (
-    "records",
-    "files",
-    "bytecode",
-    "launch",
-    "restart_policy",
-    "words",
-    "notification",
-    "news",
-    "payloads",
-    "webhook",
-    "processes",
-    "deadline",
-    "failure",
-    "control",
-    "autonomy_terms",
-    "order_news",
-    "order",
-    "whole_order",
-    "scratch",
-    "network",
-    "process_task",
-    "log_files",
-    "process_record",
-    "node_report",
-    "process_guard",
-    "standby_messages",
-    "standby_effects",
-    "standby_imports",
-    "standby_rank",
-    "rehearsal",
-    "standby_guard",
-    "standby_pauses",
-    "standby_launcher",
-    "progress",
-    "stragglers",
-    "lease",
-    "incarnations",
-    "peer_messages",
-    "stacks",
-    "old_places",
-    "peer_orders",
-    "peer_addresses",
-    "done_nodes",
-    "peers",
-    "etcd",
-    "pipe",
-    "session_messages",
-    "session_lease",
-    "etcd_keys",
-    "standby_processes",
-    "standby",
-    "etcd_session",
-    "setup",
-    "environment",
-    "verdict",
-    "run",
-    "report",
-    "event_log",
-    "story",
-    "storm",
-    "telling",
-    "host_teller",
-    "control_file",
-    "autonomy",
-    "replacement",
-    "etcd_replacement",
-    "going_back",
-    "run_watcher",
-    "self_recovery",
-    "idle_standby",
-    "agent",
-    "idle",
-    "node_guard",
-    "main",
+# From the bottom up, by folder: each file imports only from those before it.
+_LAUNCHER = (
+    ("", "records"),
+    ("system/", "files bytecode processes deadline network pipe"),
+    ("", "failure restart_policy"),
+    ("order/", "launch control autonomy_terms order_news order whole_order"),
+    ("process/", "task log_files record guard"),
+    ("report/", "node_report progress stragglers report event_log story"),
+    ("standby/", "messages effects imports rank rehearsal guard pauses launcher processes standby"),
+    ("run/", "scratch stacks setup environment verdict run"),
+    ("peers/", "lease incarnations messages stack_barrier old_places orders addresses done_nodes peers"),
+    ("etcd/", "client session_messages session_lease keys session"),
+    ("telling/", "words notification news payloads webhook storm telling host_teller"),
+    ("recovery/", "control_file autonomy replacement etcd_replacement going_back self_recovery"),
+    ("node/", "run_watcher idle_standby agent idle guard"),
+    ("", "main"),
 )
+ORDER = tuple(f"{folder}{name}" for folder, names in _LAUNCHER for name in names.split())
 # The program inside an allocation of Slurm, with what it takes from the launcher.
-ALLOCATION = (
-    *(("launcher", name) for name in ("files", "processes", "control", "network")),
-    *(("allocation", name) for name in ("messages", "nodelist", "record", "generation", "scheduler")),
-    *(
-        ("allocation", name)
-        for name in (
-            "succession",
-            "container",
-            "launching",
-            "node_runner",
-            "image",
-            "look",
-            "places",
-            "refusals",
-            "size",
-            "orders",
-            "coordinator",
-            "main",
-        )
-    ),
-)
+_TAKEN = ("system/files", "system/processes", "order/control", "system/network")
+_ALLOCATION = """
+messages nodelist record generation scheduler succession container launching node_runner image look places refusals size
+orders coordinator main
+"""
+ALLOCATION = (*(("launcher", name) for name in _TAKEN), *(("allocation", name) for name in _ALLOCATION.split()))
 _TYPES = """\
 TYPE_CHECKING = False  # for those who read this file: nothing of it is imported where it runs
 if TYPE_CHECKING:
@@ -120,15 +46,15 @@ if TYPE_CHECKING:
 
     Json = Dict[str, Any]
     Failed = Any  # what restart_policy.py describes
-    Lease = Any  # what lease.py describes
-    Line = Shorter = Any  # what standby_pauses.py describes
-    OrderKeeper = Any  # what autonomy.py describes
-    ProgressChanges = ReportChanges = Any  # what node_report.py describes
+    Lease = Any  # what peers/lease.py describes
+    Line = Shorter = Any  # what standby/pauses.py describes
+    OrderKeeper = Any  # what recovery/autonomy.py describes
+    ProgressChanges = ReportChanges = Any  # what report/node_report.py describes
     T = Any  # any record
-    Value = Any  # text, or a Slot of launch.py
-    Waiting = Any  # a ParkedRank of standby_guard.py
-    ParkedNode = Any  # a Parked of standby.py, or ParkedProcesses
-    Trained = Any  # a Run, or what an Expected of idle_standby.py expects
+    Value = Any  # text, or a Slot of order/launch.py
+    Waiting = Any  # a ParkedRank of standby/guard.py
+    ParkedNode = Any  # a Parked of standby/standby.py, or ParkedProcesses
+    Trained = Any  # a Run, or what an Expected of node/idle_standby.py expects
 
 """
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, tzinfo
 from itertools import zip_longest
 
-from jobctl.jobspec.launcher.words import in_words
+from jobctl.jobspec.launcher.telling.words import in_words
 from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.render.environment import html_template
 from jobctl.jobspec.report.chart import chart

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, tzinfo
 
-from jobctl.jobspec.launcher.words import in_words
+from jobctl.jobspec.launcher.telling.words import in_words
 from jobctl.jobspec.records import dataclass
 
 LONGEST = 2000  # characters of a line that anyone wrote

@@ -1,6 +1,6 @@
 """Durations as text, one function for each form: a spec's, Go's and Slurm's. Standard library only.
 
-A person's form is `in_words` of launcher/words.py: launchers tell people, too.
+A person's form is `in_words` of launcher/telling/words.py: launchers tell people, too.
 """
 
 from __future__ import annotations

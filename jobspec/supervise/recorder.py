@@ -12,10 +12,10 @@ from jobctl.jobspec.deploy.model.observed import Observed, failure_words
 from jobctl.jobspec.deploy.model.stragglers import stragglers
 from jobctl.jobspec.deploy.store import events, history
 from jobctl.jobspec.deploy.store.jobdir import JobDir
-from jobctl.jobspec.launcher.event_log import key_of
-from jobctl.jobspec.launcher.order import Order
-from jobctl.jobspec.launcher.story import why_begun
-from jobctl.jobspec.launcher.words import id_of
+from jobctl.jobspec.launcher.order.order import Order
+from jobctl.jobspec.launcher.report.event_log import key_of
+from jobctl.jobspec.launcher.report.story import why_begun
+from jobctl.jobspec.launcher.telling.words import id_of
 from jobctl.jobspec.plan.generation import Generation
 from jobctl.jobspec.plan.recovery import Failure
 from jobctl.jobspec.render.payload import control_json

@@ -14,7 +14,7 @@ from jobctl.jobspec.deploy.apply.executor import Transition
 from jobctl.jobspec.deploy.apply.joining import LIMIT, Joined, bring_in, joining
 from jobctl.jobspec.deploy.apply.reconcile import Wanted, reconcile
 from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode
-from jobctl.jobspec.launcher.node_report import StandbyState
+from jobctl.jobspec.launcher.report.node_report import StandbyState
 from jobctl.jobspec.plan.generation import Origin
 from jobctl.jobspec.plan.types import HostRef, Node, Standby
 

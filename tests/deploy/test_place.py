@@ -15,7 +15,7 @@ from jobctl.jobspec.deploy.model.control import Ledger, ledger_json
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.transport.base import Result
 from jobctl.jobspec.deploy.transport.local import LocalTransport
-from jobctl.jobspec.launcher.node_report import DECLARED_DEAD
+from jobctl.jobspec.launcher.report.node_report import DECLARED_DEAD
 from jobctl.jobspec.plan.generation import first_generation
 from jobctl.jobspec.render.artefact import Artefact
 from jobctl.jobspec.render.payload import control_json

@@ -16,7 +16,7 @@ import pytest
 
 from jobctl.jobspec.deploy.store import processes
 from jobctl.jobspec.deploy.store.processes import start_ticks
-from jobctl.jobspec.launcher.processes import descendants
+from jobctl.jobspec.launcher.system.processes import descendants
 
 # As one that was killed, one thread of which waits for a disk: that keeps the port open.
 FIRST_THREAD_DEAD = """\

@@ -15,7 +15,7 @@ from jobctl.jobspec.deploy.store import events
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.deploy.store.webhooks import webhooks_for_hosts
 from jobctl.jobspec.deploy.targets.local import Local
-from jobctl.jobspec.launcher.event_log import EventLog
+from jobctl.jobspec.launcher.report.event_log import EventLog
 from jobctl.jobspec.notify.channels import keep_channels
 
 from .test_executor import TWO

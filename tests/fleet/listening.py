@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from jobctl.jobspec.deploy.model.notification import Notification
-from jobctl.jobspec.launcher.news import News
+from jobctl.jobspec.launcher.telling.news import News
 from jobctl.jobspec.report.runs import Event, events_of
 from tests.tools.webhook import Webhook
 

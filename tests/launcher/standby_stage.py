@@ -6,9 +6,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from jobctl.jobspec.launcher.node_report import StandbyState
-from jobctl.jobspec.launcher.standby import Standby
-from jobctl.jobspec.launcher.standby_messages import StandbyNews
+from jobctl.jobspec.launcher.report.node_report import StandbyState
+from jobctl.jobspec.launcher.standby.messages import StandbyNews
+from jobctl.jobspec.launcher.standby.standby import Standby
 from tests.tools.launches import launch_of
 
 MB = 1 << 20

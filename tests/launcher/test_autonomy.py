@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.launcher import autonomy
-from jobctl.jobspec.launcher.autonomy import LAST, SETTLE, FailedNode
-from jobctl.jobspec.launcher.etcd_keys import JobKeys
+from jobctl.jobspec.launcher.etcd.keys import JobKeys
+from jobctl.jobspec.launcher.etcd.session_lease import ALL_TOLD, EtcdLease, LeaseSession
+from jobctl.jobspec.launcher.etcd.session_messages import NodeCourse, SessionReport
 from jobctl.jobspec.launcher.failure import Failure
-from jobctl.jobspec.launcher.lease import UNSUPERVISED
-from jobctl.jobspec.launcher.order import Order
-from jobctl.jobspec.launcher.processes import EXIT_TAKEN
-from jobctl.jobspec.launcher.progress import Headway
+from jobctl.jobspec.launcher.order.order import Order
+from jobctl.jobspec.launcher.peers.lease import UNSUPERVISED
+from jobctl.jobspec.launcher.recovery import autonomy
+from jobctl.jobspec.launcher.recovery.autonomy import LAST, SETTLE, FailedNode
+from jobctl.jobspec.launcher.report.progress import Headway
 from jobctl.jobspec.launcher.restart_policy import FIRST_DELAY, LONGEST_DELAY
-from jobctl.jobspec.launcher.session_lease import ALL_TOLD, EtcdLease, LeaseSession
-from jobctl.jobspec.launcher.session_messages import NodeCourse, SessionReport
+from jobctl.jobspec.launcher.system.processes import EXIT_TAKEN
 from tests.tools.etcd import b64
 from tests.tools.launches import launch_of, report_of
 

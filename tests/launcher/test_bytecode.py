@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.launcher import bytecode
-from jobctl.jobspec.launcher.bytecode import keep_compiled, keep_compiled_module, program_for
+from jobctl.jobspec.launcher.system import bytecode
+from jobctl.jobspec.launcher.system.bytecode import keep_compiled, keep_compiled_module, program_for
 from jobctl.jobspec.render.launcher import launcher
 
 SOURCE = os.path.abspath(bytecode.__file__)

@@ -7,13 +7,13 @@ import random
 
 import pytest
 
-from jobctl.jobspec.launcher.autonomy import FailedNode
-from jobctl.jobspec.launcher.autonomy_terms import FAILURES_TOLD, TIMES_TOLD, AutonomyTerms
 from jobctl.jobspec.launcher.failure import NodeFailure
-from jobctl.jobspec.launcher.files import TAIL_ALONE, TAIL_CHARACTERS
-from jobctl.jobspec.launcher.order import Order
-from jobctl.jobspec.launcher.order_news import OrderNews
+from jobctl.jobspec.launcher.order.autonomy_terms import FAILURES_TOLD, TIMES_TOLD, AutonomyTerms
+from jobctl.jobspec.launcher.order.order import Order
+from jobctl.jobspec.launcher.order.order_news import OrderNews
 from jobctl.jobspec.launcher.records import changed
+from jobctl.jobspec.launcher.recovery.autonomy import FailedNode
+from jobctl.jobspec.launcher.system.files import TAIL_ALONE, TAIL_CHARACTERS
 
 from .test_autonomy import failed, order
 

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from jobctl.jobspec.deploy.model.report_reader import launching
-from jobctl.jobspec.launcher.node_report import DECLARED_DEAD
-from jobctl.jobspec.launcher.process_guard import Recorder
-from jobctl.jobspec.launcher.process_record import ProcessRecord
-from jobctl.jobspec.launcher.processes import proc_stat
-from jobctl.jobspec.launcher.progress import Hang
-from jobctl.jobspec.launcher.run import Run
+from jobctl.jobspec.launcher.process.guard import Recorder
+from jobctl.jobspec.launcher.process.record import ProcessRecord
+from jobctl.jobspec.launcher.report.node_report import DECLARED_DEAD
+from jobctl.jobspec.launcher.report.progress import Hang
+from jobctl.jobspec.launcher.run.run import Run
+from jobctl.jobspec.launcher.system.processes import proc_stat
 from tests.tools.launches import launch_of
 from tests.tools.waiting import promptly
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.launcher.lease import TICK
-from jobctl.jobspec.launcher.order import Order
+from jobctl.jobspec.launcher.order.order import Order
+from jobctl.jobspec.launcher.peers.lease import TICK
 from tests.tools.etcd import PASSWORD, USER, Etcd, b64, etcd
 from tests.tools.waiting import promptly
 

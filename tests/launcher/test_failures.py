@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.launcher import setup
-from jobctl.jobspec.launcher.files import last_lines
-from jobctl.jobspec.launcher.log_files import LogWatcher
+from jobctl.jobspec.launcher.process.log_files import LogWatcher
+from jobctl.jobspec.launcher.run import setup
+from jobctl.jobspec.launcher.system.files import last_lines
 from tests.tools.launches import launch_of
 from tests.tools.waiting import promptly
 

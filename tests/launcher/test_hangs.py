@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from jobctl.jobspec.launcher.process_record import ProcessRecord
-from jobctl.jobspec.launcher.processes import start_ticks
-from jobctl.jobspec.launcher.stacks import Stacks
+from jobctl.jobspec.launcher.process.record import ProcessRecord
+from jobctl.jobspec.launcher.run.stacks import Stacks
+from jobctl.jobspec.launcher.system.processes import start_ticks
 from tests.tools.waiting import promptly
 
 from .conftest import PATIENCE, STALL
 
 if TYPE_CHECKING:
-    from jobctl.jobspec.launcher.run import Run
+    from jobctl.jobspec.launcher.run.run import Run
 
 BEGUN, HELD, WRITTEN = 1, 2, 3
 

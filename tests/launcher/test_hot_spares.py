@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.launcher.peer_messages import PeerMessage
+from jobctl.jobspec.launcher.peers.messages import PeerMessage
 from tests.tools.waiting import promptly
 
 from .conftest import PATIENCE, STALL, Node, lose_power
@@ -208,7 +208,8 @@ def test_an_order_that_has_reached_one_host_reaches_all(quartet: Quartet) -> Non
 # A launcher on a spare to which a signal comes while it hands the spare over to the launcher of a node.
 INTERRUPTED = """
 import os, signal
-from jobctl.jobspec.launcher import idle, main
+from jobctl.jobspec.launcher import main
+from jobctl.jobspec.launcher.node import idle
 hand_over = idle.take_over
 def interrupted(*given):
     hand_over(*given)

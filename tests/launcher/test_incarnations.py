@@ -10,16 +10,18 @@ from typing import Any, cast
 
 import pytest
 
-from jobctl.jobspec.launcher import autonomy, done_nodes, peer_orders, peers
-from jobctl.jobspec.launcher.autonomy import LAST, SETTLE, Autonomy, FailedNode
-from jobctl.jobspec.launcher.control_file import ControlFile
 from jobctl.jobspec.launcher.failure import Failure
-from jobctl.jobspec.launcher.incarnations import Incarnation, Incarnations
-from jobctl.jobspec.launcher.lease import FIRST_TICKS, SILENT, TICK
-from jobctl.jobspec.launcher.order import Order
-from jobctl.jobspec.launcher.progress import Headway
+from jobctl.jobspec.launcher.order.order import Order
+from jobctl.jobspec.launcher.peers.incarnations import Incarnation, Incarnations
+from jobctl.jobspec.launcher.peers.lease import FIRST_TICKS, SILENT, TICK
+from jobctl.jobspec.launcher.peers import done_nodes, peers
+from jobctl.jobspec.launcher.peers import orders as peer_orders
+from jobctl.jobspec.launcher.recovery import autonomy
+from jobctl.jobspec.launcher.recovery.autonomy import LAST, SETTLE, Autonomy, FailedNode
+from jobctl.jobspec.launcher.recovery.control_file import ControlFile
+from jobctl.jobspec.launcher.recovery.self_recovery import SelfRecovery
+from jobctl.jobspec.launcher.report.progress import Headway
 from jobctl.jobspec.launcher.restart_policy import FIRST_DELAY
-from jobctl.jobspec.launcher.self_recovery import SelfRecovery
 from tests.tools.launches import launch_of, report_of
 from tests.tools.peer_links import BASE, KILLED, Clock, Launchers, links_of, order
 from tests.tools.ports import free_ports

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.launcher import run
 from jobctl.jobspec.launcher.failure import Problem
-from jobctl.jobspec.launcher.lease import PROBE_MARK, MajorityLease, take_answer
+from jobctl.jobspec.launcher.peers.lease import PROBE_MARK, MajorityLease, take_answer
+from jobctl.jobspec.launcher.run import run
 from tests.tools.launches import launch_of
 from tests.tools.waiting import promptly
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from jobctl.jobspec.launcher import log_files
-from jobctl.jobspec.launcher.log_files import LogForwarder
+from jobctl.jobspec.launcher.process import log_files
+from jobctl.jobspec.launcher.process.log_files import LogForwarder
 
 
 def forwarded(tmp_path: Path, *writes: bytes) -> list[bytes]:
@@ -59,8 +59,8 @@ def test_a_line_that_comes_whole_and_is_long_is_said_in_parts(tmp_path: Path) ->
 # Runs as the guard of a process does, which has the signals of its own process.
 PUMP = """\
 import os, subprocess, sys
-from jobctl.jobspec.launcher.log_files import LogFile
-from jobctl.jobspec.launcher.process_guard import pump
+from jobctl.jobspec.launcher.process.log_files import LogFile
+from jobctl.jobspec.launcher.process.guard import pump
 reading, writing = os.pipe()
 child = subprocess.Popen(["sh", "-c", "printf 'last words'; kill -9 $$"], stdout=writing)
 os.close(writing)
@@ -80,8 +80,8 @@ def test_what_was_printed_last_is_kept_although_its_process_has_ended(tmp_path: 
 # has left behind, always has more to say.
 ENDLESS = """\
 import os, subprocess, sys, time
-from jobctl.jobspec.launcher.process_guard import pump
-from jobctl.jobspec.launcher.processes import proc_stat
+from jobctl.jobspec.launcher.process.guard import pump
+from jobctl.jobspec.launcher.system.processes import proc_stat
 reading, writing = os.pipe()
 child = subprocess.Popen(["sh", "-c", "yes & read end; exit 3"], stdin=subprocess.PIPE, stdout=writing)
 os.close(writing)

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.launcher import network
-from jobctl.jobspec.launcher.environment import Environment
-from jobctl.jobspec.launcher.launch import Slot
-from jobctl.jobspec.launcher.standby_launcher import Adopting, ParkedGuard
+from jobctl.jobspec.launcher.order.launch import Slot
+from jobctl.jobspec.launcher.run.environment import Environment
+from jobctl.jobspec.launcher.standby.launcher import Adopting, ParkedGuard
+from jobctl.jobspec.launcher.system import network
 
 from .conftest import PATIENCE
 
@@ -75,7 +75,7 @@ def test_a_rank_is_told_where_rank_0_listens(
 GUARD = """\
 import os, socket, sys
 from types import SimpleNamespace
-from jobctl.jobspec.launcher import standby_guard
+from jobctl.jobspec.launcher.standby import guard as standby_guard
 apart, child = socket.socketpair(), SimpleNamespace(pid=os.getpid())
 standby_guard.ParkedRank = lambda task, environ: SimpleNamespace(channel=apart[0], child=child, warm=lambda: None)
 standby_guard.ProcessTask = SimpleNamespace(from_json=lambda data: None)

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
+from jobctl.jobspec.launcher.etcd.session_messages import NodeCourse, SessionReport, SessionRequest
 from jobctl.jobspec.launcher.failure import Failure, NodeFailure
-from jobctl.jobspec.launcher.incarnations import Incarnation
-from jobctl.jobspec.launcher.order import Order
-from jobctl.jobspec.launcher.peer_messages import Heartbeat, PeerMessage, StacksMessage
-from jobctl.jobspec.launcher.process_record import ProcessRecord
-from jobctl.jobspec.launcher.progress import Headway
+from jobctl.jobspec.launcher.order.order import Order
+from jobctl.jobspec.launcher.peers.incarnations import Incarnation
+from jobctl.jobspec.launcher.peers.messages import Heartbeat, PeerMessage, StacksMessage
+from jobctl.jobspec.launcher.process.record import ProcessRecord
 from jobctl.jobspec.launcher.records import changed, record
-from jobctl.jobspec.launcher.session_messages import NodeCourse, SessionReport, SessionRequest
-from jobctl.jobspec.launcher.standby_messages import (
+from jobctl.jobspec.launcher.report.progress import Headway
+from jobctl.jobspec.launcher.standby.messages import (
     FrameworkStart,
     Gathering,
     GuardPreparation,

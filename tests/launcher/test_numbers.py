@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.launcher import network
-from jobctl.jobspec.launcher.idle_standby import own_address
-from jobctl.jobspec.launcher.network import free_port, in_numbers
-from jobctl.jobspec.launcher.order import Order
+from jobctl.jobspec.launcher.node.idle_standby import own_address
+from jobctl.jobspec.launcher.order.order import Order
 from jobctl.jobspec.launcher.records import changed
+from jobctl.jobspec.launcher.system import network
+from jobctl.jobspec.launcher.system.network import free_port, in_numbers
 from tests.tools.waiting import PROMPT
 
 from .test_peer_orders import order

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from jobctl.jobspec.launcher.lease import MajorityLease
-from jobctl.jobspec.launcher.old_places import CONFIRMED, MARGIN, OldPlaces
-from jobctl.jobspec.launcher.order import Order
-from jobctl.jobspec.launcher.peer_orders import PeerOrders
+from jobctl.jobspec.launcher.order.order import Order
+from jobctl.jobspec.launcher.peers.lease import MajorityLease
+from jobctl.jobspec.launcher.peers.old_places import CONFIRMED, MARGIN, OldPlaces
+from jobctl.jobspec.launcher.peers.orders import PeerOrders
 
 from .test_peer_orders import order
 

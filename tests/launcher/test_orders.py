@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.launcher import control_file
-from jobctl.jobspec.launcher.control_file import ControlFile
+from jobctl.jobspec.launcher.recovery import control_file
+from jobctl.jobspec.launcher.recovery.control_file import ControlFile
 from tests.tools.launches import launch_of
 from tests.tools.waiting import promptly
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.launcher import peer_addresses
-from jobctl.jobspec.launcher.network import address_for
+from jobctl.jobspec.launcher.peers import addresses as peer_addresses
 from jobctl.jobspec.launcher.records import changed
+from jobctl.jobspec.launcher.system.network import address_for
 from tests.tools.peer_links import links_of
 from tests.tools.waiting import PROMPT, promptly
 

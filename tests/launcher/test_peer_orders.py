@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from jobctl.jobspec.launcher import peer_orders
-from jobctl.jobspec.launcher.autonomy import LAST, LEFT_FOR, SETTLE, given_up
-from jobctl.jobspec.launcher.control_file import ControlFile
-from jobctl.jobspec.launcher.going_back import successor
-from jobctl.jobspec.launcher.lease import SILENT, UNSUPERVISED, MajorityLease
-from jobctl.jobspec.launcher.order import Order
-from jobctl.jobspec.launcher.peer_orders import PeerOrders
+from jobctl.jobspec.launcher.order.order import Order
+from jobctl.jobspec.launcher.order.whole_order import packed, unpacked
+from jobctl.jobspec.launcher.peers.lease import SILENT, UNSUPERVISED, MajorityLease
+from jobctl.jobspec.launcher.peers.orders import PeerOrders
+from jobctl.jobspec.launcher.peers import orders as peer_orders
 from jobctl.jobspec.launcher.records import changed
-from jobctl.jobspec.launcher.whole_order import packed, unpacked
+from jobctl.jobspec.launcher.recovery.autonomy import LAST, LEFT_FOR, SETTLE, given_up
+from jobctl.jobspec.launcher.recovery.control_file import ControlFile
+from jobctl.jobspec.launcher.recovery.going_back import successor
 from tests.tools.launches import launch_of
 
 from .test_autonomy import failed

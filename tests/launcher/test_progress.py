@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.launcher.environment import Folders
 from jobctl.jobspec.launcher.failure import Failure
-from jobctl.jobspec.launcher.process_record import ProcessRecord
-from jobctl.jobspec.launcher.progress import STEADY, Hang
-from jobctl.jobspec.launcher.run import Run
+from jobctl.jobspec.launcher.process.record import ProcessRecord
+from jobctl.jobspec.launcher.report.progress import STEADY, Hang
+from jobctl.jobspec.launcher.run.environment import Folders
+from jobctl.jobspec.launcher.run.run import Run
 from tests.tools.launches import launch_of
 from tests.tools.waiting import promptly
 
@@ -82,7 +82,7 @@ def test_nor_before_the_first_step_of_one_that_the_framework_has_started_again(n
 
 def looking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Return the processes of a generation that only looks: none of them is real."""
-    monkeypatch.setattr("jobctl.jobspec.launcher.run.reap", dict)
+    monkeypatch.setattr("jobctl.jobspec.launcher.run.run.reap", dict)
     run = object.__new__(Run)
     run.launch, run.ended, run.folders = launch_of(), {}, Folders(str(tmp_path), 1)
     run.hang, run.progress_at, run.processes = Hang(1.0), None, []

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.launcher.node_report import DECLARED_DEAD, StandbyState
-from jobctl.jobspec.launcher.progress import Headway
-from jobctl.jobspec.launcher.report import Report
+from jobctl.jobspec.launcher.report.node_report import DECLARED_DEAD, StandbyState
+from jobctl.jobspec.launcher.report.progress import Headway
+from jobctl.jobspec.launcher.report.report import Report
 from tests.tools.launches import launch_of
 
 ORDER: Any = SimpleNamespace(began=2.0, number=5)

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.launcher.process_guard import Recorder
-from jobctl.jobspec.launcher.process_record import read_record
-from jobctl.jobspec.launcher.verdict import Verdict
+from jobctl.jobspec.launcher.process.guard import Recorder
+from jobctl.jobspec.launcher.process.record import read_record
+from jobctl.jobspec.launcher.run.verdict import Verdict
 from tests.tools.launches import launch_of
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.launcher.standby_guard import CHANGING
+from jobctl.jobspec.launcher.standby.guard import CHANGING
 from tests.tools.processes import hurry
 from tests.tools.waiting import eventually, promptly
 

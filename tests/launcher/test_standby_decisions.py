@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.launcher import standby as module
-from jobctl.jobspec.launcher.agent import Launcher
-from jobctl.jobspec.launcher.node_report import StandbyState
-from jobctl.jobspec.launcher.standby import AGAIN, LONGEST, MISSED, UNSUITABLE, Standby
-from jobctl.jobspec.launcher.standby_launcher import Adopting
-from jobctl.jobspec.launcher.standby_messages import GuardStart, StandbyNews
-from jobctl.jobspec.launcher.standby_processes import ParkedProcesses
+from jobctl.jobspec.launcher.node.agent import Launcher
+from jobctl.jobspec.launcher.report.node_report import StandbyState
+from jobctl.jobspec.launcher.standby.launcher import Adopting
+from jobctl.jobspec.launcher.standby.messages import GuardStart, StandbyNews
+from jobctl.jobspec.launcher.standby.processes import ParkedProcesses
+from jobctl.jobspec.launcher.standby.standby import AGAIN, LONGEST, MISSED, UNSUITABLE, Standby
+from jobctl.jobspec.launcher.standby import standby as module
 from tests.tools.launches import launch_of
 
 from .standby_stage import MB, READY, WARMING, Stage

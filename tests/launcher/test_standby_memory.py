@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from jobctl.jobspec.launcher import standby as module
+from jobctl.jobspec.launcher.standby import standby as module
 
 NEW, OLD = ("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes")
 

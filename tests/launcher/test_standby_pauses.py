@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.launcher import standby_pauses
-from jobctl.jobspec.launcher.environment import Environment
-from jobctl.jobspec.launcher.order import Rendezvous
-from jobctl.jobspec.launcher.standby_messages import FrameworkStart, Gathering, NodePreparation
-from jobctl.jobspec.launcher.standby_pauses import KnownPause, LauncherPauses, growing, no_turns
+from jobctl.jobspec.launcher.order.order import Rendezvous
+from jobctl.jobspec.launcher.run.environment import Environment
+from jobctl.jobspec.launcher.standby.messages import FrameworkStart, Gathering, NodePreparation
+from jobctl.jobspec.launcher.standby.pauses import KnownPause, LauncherPauses, growing, no_turns
+from jobctl.jobspec.launcher.standby import pauses as standby_pauses
 from jobctl.jobspec.render.launcher import launcher as program
 from tests.tools.frameworks import Name, python_of
 
@@ -111,8 +111,8 @@ def test_a_launcher_that_is_not_known_makes_all_of_its_pauses(
 
 PARKED = """\
 import sys
-from jobctl.jobspec.launcher import standby_pauses
-from jobctl.jobspec.launcher.standby_launcher import parked_launcher
+from jobctl.jobspec.launcher.standby import pauses as standby_pauses
+from jobctl.jobspec.launcher.standby.launcher import parked_launcher
 pause = standby_pauses.KnownPause("meets_others", "Master", "begin", sys.argv[2], 1, standby_pauses.no_turns)
 standby_pauses.PAUSES = {"meets_others": (pause,)}
 parked_launcher(int(sys.argv[1]))

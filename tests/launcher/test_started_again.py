@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.launcher import setup
+from jobctl.jobspec.launcher.run import setup
 from tests.tools.launches import launch_of
 from tests.tools.waiting import promptly
 

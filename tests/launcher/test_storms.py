@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from jobctl.jobspec.launcher.notification import Notification
-from jobctl.jobspec.launcher.telling import MENTIONED, WebhookLine, mentioned
-from jobctl.jobspec.launcher.webhook import DeliveryResult
+from jobctl.jobspec.launcher.telling.notification import Notification
+from jobctl.jobspec.launcher.telling.telling import MENTIONED, WebhookLine, mentioned
+from jobctl.jobspec.launcher.telling.webhook import DeliveryResult
 
 HOOK = "webhook HOOK (slack)"
 

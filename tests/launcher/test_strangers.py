@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.launcher.etcd import Etcd, EtcdError, text64
-from jobctl.jobspec.launcher.etcd_keys import course_in
-from jobctl.jobspec.launcher.files import read_json
-from jobctl.jobspec.launcher.launch import EtcdSettings
-from jobctl.jobspec.launcher.peers import PeerLinks
-from jobctl.jobspec.launcher.processes import boot_time
+from jobctl.jobspec.launcher.etcd.client import Etcd, EtcdError, text64
+from jobctl.jobspec.launcher.etcd.keys import course_in
+from jobctl.jobspec.launcher.order.launch import EtcdSettings
+from jobctl.jobspec.launcher.peers.peers import PeerLinks
 from jobctl.jobspec.launcher.records import changed
+from jobctl.jobspec.launcher.system.files import read_json
+from jobctl.jobspec.launcher.system.processes import boot_time
 from tests.tools.peer_links import links_of
 
 from .test_peer_orders import order

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.launcher.lease import UNSUPERVISED
-from jobctl.jobspec.launcher.notification import Notification
-from jobctl.jobspec.launcher.peer_messages import PeerMessage
-from jobctl.jobspec.launcher.storm import MINUTE, MOST_A_MINUTE
-from jobctl.jobspec.launcher.telling import (
+from jobctl.jobspec.launcher.peers.lease import UNSUPERVISED
+from jobctl.jobspec.launcher.peers.messages import PeerMessage
+from jobctl.jobspec.launcher.telling.notification import Notification
+from jobctl.jobspec.launcher.telling.storm import MINUTE, MOST_A_MINUTE
+from jobctl.jobspec.launcher.telling.telling import (
     LASTING,
     LONGEST_RETRY,
     TAKES_OVER,
@@ -24,7 +24,7 @@ from jobctl.jobspec.launcher.telling import (
     readable,
     told_of,
 )
-from jobctl.jobspec.launcher.webhook import DeliveryResult
+from jobctl.jobspec.launcher.telling.webhook import DeliveryResult
 
 ALL = frozenset({"failed", "recovered", "hang", "waiting", "succeeded"})
 HOOK = Webhook("webhook HOOK (slack)", ALL, "https://hooks.example.com/very-secret", "slack")

@@ -8,16 +8,9 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.launcher import peers, replacement
-from jobctl.jobspec.launcher.autonomy_terms import HotSpare
-from jobctl.jobspec.launcher.lease import MajorityLease
-from jobctl.jobspec.launcher.order import Member, Order
-from jobctl.jobspec.launcher.peers import PeerLinks
-from jobctl.jobspec.launcher.processes import boot_time
-from jobctl.jobspec.launcher.progress import Headway
-from jobctl.jobspec.launcher.records import changed
-from jobctl.jobspec.launcher.replacement import moved_to
-from jobctl.jobspec.launcher.whole_order import (
+from jobctl.jobspec.launcher.order.autonomy_terms import HotSpare
+from jobctl.jobspec.launcher.order.order import Member, Order
+from jobctl.jobspec.launcher.order.whole_order import (
     PART,
     OrderPart,
     OrderParts,
@@ -27,6 +20,13 @@ from jobctl.jobspec.launcher.whole_order import (
     sum_of,
     unpacked,
 )
+from jobctl.jobspec.launcher.peers.lease import MajorityLease
+from jobctl.jobspec.launcher.peers.peers import PeerLinks, peers
+from jobctl.jobspec.launcher.records import changed
+from jobctl.jobspec.launcher.recovery import replacement
+from jobctl.jobspec.launcher.recovery.replacement import moved_to
+from jobctl.jobspec.launcher.report.progress import Headway
+from jobctl.jobspec.launcher.system.processes import boot_time
 from jobctl.jobspec.spec.scalars import MOST_NODES
 from tests.tools.peer_links import links_of
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.launcher.going_back import AWAITED
+from jobctl.jobspec.launcher.recovery.going_back import AWAITED
 
 GRACE = 10.0  # the spec's stop_grace_period, in which whoever kills a command may stand still
 STUBBORN = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"

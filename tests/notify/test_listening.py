@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.launcher.news import News
+from jobctl.jobspec.launcher.telling.news import News
 from jobctl.jobspec.report.runs import events_of
 from tests.fleet.listening import Receipt, heard, untold, watched
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.launcher.news import News, Told
-from jobctl.jobspec.launcher.storm import summed_up
+from jobctl.jobspec.launcher.telling.news import News, Told
+from jobctl.jobspec.launcher.telling.storm import summed_up
 from jobctl.jobspec.notify.told import kept_told, told_from
 
 from .tools import line

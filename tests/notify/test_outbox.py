@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from jobctl.jobspec.deploy.model.notification import Channel, DeliveryResult, Notification
-from jobctl.jobspec.launcher.notification import mark_of
-from jobctl.jobspec.launcher.storm import MINUTE, MOST_A_MINUTE
-from jobctl.jobspec.launcher.telling import FIRST_RETRY, LONGEST_RETRY
+from jobctl.jobspec.launcher.telling.notification import mark_of
+from jobctl.jobspec.launcher.telling.storm import MINUTE, MOST_A_MINUTE
+from jobctl.jobspec.launcher.telling.telling import FIRST_RETRY, LONGEST_RETRY
 from jobctl.jobspec.notify.outbox import Entry, Outbox
 
 from .tools import CHAT, HOOK

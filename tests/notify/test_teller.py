@@ -21,9 +21,9 @@ from jobctl.jobspec.deploy.model.notification import Channel, DeliveryResult, No
 from jobctl.jobspec.deploy.store import events
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.deploy.store.lock import Locked, hold
-from jobctl.jobspec.launcher.news import News
-from jobctl.jobspec.launcher.notification import mark_of
-from jobctl.jobspec.launcher.telling import MOST_A_MINUTE, readable
+from jobctl.jobspec.launcher.telling.news import News
+from jobctl.jobspec.launcher.telling.notification import mark_of
+from jobctl.jobspec.launcher.telling.telling import MOST_A_MINUTE, readable
 from jobctl.jobspec.notify import teller as module
 from jobctl.jobspec.notify.channels import keep_channels
 from jobctl.jobspec.notify.outbox import Outbox

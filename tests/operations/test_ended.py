@@ -10,9 +10,9 @@ from typing import Any
 
 from jobctl.jobspec.deploy.model.control import Control, Ledger
 from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode
-from jobctl.jobspec.launcher.order import Order
-from jobctl.jobspec.launcher.story import about
-from jobctl.jobspec.launcher.telling import readable
+from jobctl.jobspec.launcher.order.order import Order
+from jobctl.jobspec.launcher.report.story import about
+from jobctl.jobspec.launcher.telling.telling import readable
 from jobctl.jobspec.operations.inspect.status import ended
 from jobctl.jobspec.operations.lifecycle.down import _ending
 from jobctl.jobspec.plan.generation import Generation, Member, RendezvousPoint

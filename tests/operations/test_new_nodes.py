@@ -18,7 +18,7 @@ from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode
 from jobctl.jobspec.deploy.store.lock import Locked
 from jobctl.jobspec.deploy.targets.hosts import Hosts
-from jobctl.jobspec.launcher.node_report import StandbyState
+from jobctl.jobspec.launcher.report.node_report import StandbyState
 from jobctl.jobspec.operations.errors import ChangedMeanwhile, NotYours, Refused
 from jobctl.jobspec.operations.lifecycle.base import JobRequest, UpOptions
 from jobctl.jobspec.operations.lifecycle.bring_up import BringUp

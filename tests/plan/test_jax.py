@@ -10,7 +10,7 @@ import pytest
 
 from jobctl.jobspec.frameworks.base import framework
 from jobctl.jobspec.frameworks.failure_patterns import DEFAULT_RULES
-from jobctl.jobspec.launcher.order import Rendezvous
+from jobctl.jobspec.launcher.order.order import Rendezvous
 from jobctl.jobspec.plan.recovery import Recovery
 from jobctl.jobspec.plan.types import Launch, Plan, Slot
 from jobctl.jobspec.planner import job as planner

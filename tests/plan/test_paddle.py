@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.launcher.control import etcd_name
+from jobctl.jobspec.launcher.order.control import etcd_name
 from jobctl.jobspec.plan.generation import first_generation, next_generation
 from jobctl.jobspec.plan.types import Plan, Slot
 from jobctl.jobspec.planner import job as planner

@@ -9,7 +9,7 @@ from dataclasses import fields, replace
 import pytest
 from plans import cases, container, launch, node, plan, planned, with_container
 
-from jobctl.jobspec.launcher.launch import Launch, Slot
+from jobctl.jobspec.launcher.order.launch import Launch, Slot
 from jobctl.jobspec.plan import types
 from jobctl.jobspec.plan.generation import first_generation
 from jobctl.jobspec.plan.types import Devices, Plan

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from plans import TOLD, cases, plan, planned
 
-from jobctl.jobspec.launcher.environment import Environment, Folders
-from jobctl.jobspec.launcher.launch import Launch
-from jobctl.jobspec.launcher.order import Order
+from jobctl.jobspec.launcher.order.launch import Launch
+from jobctl.jobspec.launcher.order.order import Order
+from jobctl.jobspec.launcher.run.environment import Environment, Folders
 from jobctl.jobspec.plan.generation import first_generation
 from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.render.artefact import render

@@ -69,4 +69,4 @@ def test_a_heading_names_the_file_that_follows() -> None:
     headings = [line.split()[2].rstrip("-") for line in lines if line.startswith("# --- ")]
     assert headings == [f"launcher/{name}.py" for name in ORDER]
     at = lines.index("class MajorityLease:")
-    assert [line.split()[2] for line in lines[:at] if line.startswith("# --- ")][-1] == "launcher/lease.py"
+    assert [line.split()[2] for line in lines[:at] if line.startswith("# --- ")][-1] == "launcher/peers/lease.py"

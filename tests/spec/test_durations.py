@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jobctl.jobspec.launcher.words import in_words
+from jobctl.jobspec.launcher.telling.words import in_words
 from jobctl.jobspec.spec.durations import (
     for_go,
     for_slurm,

@@ -123,14 +123,14 @@ def test_imports_point_down_only(number: int) -> None:
 def test_a_file_of_the_launcher_imports_only_what_is_below_it() -> None:
     """The standard library only, and of the launcher what comes before it in ORDER; types may be named before they are there."""
     package = "jobctl.jobspec.launcher"
-    assert sorted(ORDER) == sorted(
-        path.stem for path in (ROOT / "jobspec/launcher").glob("*.py") if path.stem != "__init__"
-    )
+    folder = ROOT / "jobspec/launcher"
+    names = (path.relative_to(folder).with_suffix("").as_posix() for path in folder.rglob("*.py"))
+    assert sorted(ORDER) == sorted(name for name in names if not name.endswith("__init__"))
     for number, name in enumerate(ORDER):
         tree = _tree(ROOT / f"jobspec/launcher/{name}.py")
         nodes = (node for part in tree.body if not _is_for_types(part) for node in ast.walk(part))
         modules = {module for module, _ in _imported(nodes)}
-        below = {f"{package}.{other}" for other in ORDER[:number]}
+        below = {f"{package}.{other.replace('/', '.')}" for other in ORDER[:number]}
         known = {
             m
             for m in modules

@@ -9,16 +9,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from jobctl.jobspec.deploy.model.control import Control, newest, parse_control
-from jobctl.jobspec.launcher.autonomy import LAST, SETTLE, FailedNode
 from jobctl.jobspec.launcher.failure import Failure
-from jobctl.jobspec.launcher.going_back import GoingBack
-from jobctl.jobspec.launcher.lease import FIRST_TICKS, TICK
-from jobctl.jobspec.launcher.order import Order
-from jobctl.jobspec.launcher.peer_messages import PeerMessage
-from jobctl.jobspec.launcher.peer_orders import PeerOrders
-from jobctl.jobspec.launcher.progress import Headway
-from jobctl.jobspec.launcher.replacement import Replacement
-from jobctl.jobspec.launcher.whole_order import packed, unpacked
+from jobctl.jobspec.launcher.order.order import Order
+from jobctl.jobspec.launcher.order.whole_order import packed, unpacked
+from jobctl.jobspec.launcher.peers.lease import FIRST_TICKS, TICK
+from jobctl.jobspec.launcher.peers.messages import PeerMessage
+from jobctl.jobspec.launcher.peers.orders import PeerOrders
+from jobctl.jobspec.launcher.recovery.autonomy import LAST, SETTLE, FailedNode
+from jobctl.jobspec.launcher.recovery.going_back import GoingBack
+from jobctl.jobspec.launcher.recovery.replacement import Replacement
+from jobctl.jobspec.launcher.report.progress import Headway
 from jobctl.jobspec.plan.generation import AutonomyTerms, Base, Generation, HotSpare
 from tests.tools.launches import launch_of, report_of
 

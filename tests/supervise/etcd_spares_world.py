@@ -9,9 +9,9 @@ import base64
 import json
 from dataclasses import dataclass, field, replace
 
-from jobctl.jobspec.launcher.etcd_replacement import EtcdReplacement
-from jobctl.jobspec.launcher.lease import NOBODY
-from jobctl.jobspec.launcher.session_messages import SessionReport
+from jobctl.jobspec.launcher.etcd.session_messages import SessionReport
+from jobctl.jobspec.launcher.peers.lease import NOBODY
+from jobctl.jobspec.launcher.recovery.etcd_replacement import EtcdReplacement
 from jobctl.jobspec.plan.generation import Generation, HotSpare
 
 from .etcd_world import EtcdBugs, EtcdHost, EtcdLauncher, EtcdSim, order_of

@@ -6,7 +6,7 @@ import base64
 from dataclasses import dataclass, field
 from typing import Any
 
-from jobctl.jobspec.launcher.etcd import EtcdError
+from jobctl.jobspec.launcher.etcd.client import EtcdError
 
 from .world import DT, Sim
 

@@ -14,16 +14,16 @@ from types import SimpleNamespace
 from typing import Any
 
 from jobctl.jobspec.deploy.model.control import Control, newest, parse_control
-from jobctl.jobspec.launcher.autonomy import Autonomy
-from jobctl.jobspec.launcher.etcd import Etcd, Quorum
-from jobctl.jobspec.launcher.etcd_replacement import EtcdReplacement
-from jobctl.jobspec.launcher.etcd_session import EtcdSession
+from jobctl.jobspec.launcher.etcd.client import Etcd, Quorum
+from jobctl.jobspec.launcher.etcd.session import EtcdSession
+from jobctl.jobspec.launcher.etcd.session_lease import EtcdLease, LeaseSession
+from jobctl.jobspec.launcher.etcd.session_messages import NodeCourse, SessionReport, SessionRequest
 from jobctl.jobspec.launcher.failure import Failure
-from jobctl.jobspec.launcher.launch import EtcdSettings
-from jobctl.jobspec.launcher.order import Order
-from jobctl.jobspec.launcher.progress import Headway
-from jobctl.jobspec.launcher.session_lease import EtcdLease, LeaseSession
-from jobctl.jobspec.launcher.session_messages import NodeCourse, SessionReport, SessionRequest
+from jobctl.jobspec.launcher.order.launch import EtcdSettings
+from jobctl.jobspec.launcher.order.order import Order
+from jobctl.jobspec.launcher.recovery.autonomy import Autonomy
+from jobctl.jobspec.launcher.recovery.etcd_replacement import EtcdReplacement
+from jobctl.jobspec.launcher.report.progress import Headway
 from jobctl.jobspec.plan.generation import AutonomyTerms, Generation
 from jobctl.jobspec.render.payload import control_json
 from tests.tools.launches import launch_of, report_of

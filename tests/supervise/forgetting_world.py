@@ -9,15 +9,15 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, cast
 
-from jobctl.jobspec.launcher.done_nodes import LINGER, DoneNodes
 from jobctl.jobspec.launcher.failure import Failure
-from jobctl.jobspec.launcher.incarnations import Incarnation, Incarnations
-from jobctl.jobspec.launcher.lease import MajorityLease
-from jobctl.jobspec.launcher.order import Order
-from jobctl.jobspec.launcher.peer_messages import PeerMessage
-from jobctl.jobspec.launcher.peer_orders import PeerOrders
-from jobctl.jobspec.launcher.peers import age_of_entered
-from jobctl.jobspec.launcher.self_recovery import SelfRecovery
+from jobctl.jobspec.launcher.order.order import Order
+from jobctl.jobspec.launcher.peers.done_nodes import LINGER, DoneNodes
+from jobctl.jobspec.launcher.peers.incarnations import Incarnation, Incarnations
+from jobctl.jobspec.launcher.peers.lease import MajorityLease
+from jobctl.jobspec.launcher.peers.messages import PeerMessage
+from jobctl.jobspec.launcher.peers.orders import PeerOrders
+from jobctl.jobspec.launcher.peers.peers import age_of_entered
+from jobctl.jobspec.launcher.recovery.self_recovery import SelfRecovery
 
 from .alone_world import AloneBugs, AloneHost, AloneLauncher, AloneSim
 from .world import Host, Twice

@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 import pytest
 
 from jobctl.jobspec.deploy.model.liveness import FailureDetector
-from jobctl.jobspec.launcher.autonomy import LEFT_FOR
-from jobctl.jobspec.launcher.lease import TICK
-from jobctl.jobspec.launcher.old_places import OldPlaces
+from jobctl.jobspec.launcher.peers.lease import TICK
+from jobctl.jobspec.launcher.peers.old_places import OldPlaces
+from jobctl.jobspec.launcher.recovery.autonomy import LEFT_FOR
 from jobctl.jobspec.launcher.restart_policy import FIRST_DELAY
 from jobctl.jobspec.plan.generation import Generation
 

@@ -10,7 +10,7 @@ import random
 
 import pytest
 
-from jobctl.jobspec.launcher.going_back import AWAITED
+from jobctl.jobspec.launcher.recovery.going_back import AWAITED
 
 from .alone_world import AloneBugs, AloneSim
 from .test_alone_world import begin, mishap

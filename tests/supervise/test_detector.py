@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from jobctl.jobspec.deploy.model.liveness import EXPIRY, MARGIN, RECENT, SILENCE, FailureDetector, tick_of
-from jobctl.jobspec.launcher.lease import PROBE_MARK
-from jobctl.jobspec.launcher.old_places import CONFIRMED
+from jobctl.jobspec.launcher.peers.lease import PROBE_MARK
+from jobctl.jobspec.launcher.peers.old_places import CONFIRMED
 from jobctl.jobspec.plan.generation import AutonomyTerms, Base, Generation, HotSpare, Moves, OldPlace
 
 from .test_loss import GENERATION

@@ -11,8 +11,8 @@ from dataclasses import replace
 
 import pytest
 
-from jobctl.jobspec.launcher.etcd_replacement import AWAY, NOBODY_LEFT
-from jobctl.jobspec.launcher.session_lease import TERMINATED
+from jobctl.jobspec.launcher.etcd.session_lease import TERMINATED
+from jobctl.jobspec.launcher.recovery.etcd_replacement import AWAY, NOBODY_LEFT
 
 from .etcd_spares_world import HotEtcdBugs, HotEtcdHost, HotEtcdSim
 from .test_alone_world import mishap

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.launcher.etcd import Quorum, text64
-from jobctl.jobspec.launcher.etcd_session import EtcdSession
-from jobctl.jobspec.launcher.session_lease import EtcdLease
+from jobctl.jobspec.launcher.etcd.client import Quorum, text64
+from jobctl.jobspec.launcher.etcd.session import EtcdSession
+from jobctl.jobspec.launcher.etcd.session_lease import EtcdLease
 from jobctl.jobspec.render.launcher import ORDER
 
 from .etcd_world import LOADING, EtcdBugs, EtcdSim
@@ -41,7 +41,7 @@ class Clock:
 def simulated(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     played = {"boot_time": Clock.now, "free_port": lambda address, first, *ports: first, "note": lambda text: None}
     for room in ORDER:
-        module = importlib.import_module(f"jobctl.jobspec.launcher.{room}")
+        module = importlib.import_module(f"jobctl.jobspec.launcher.{room.replace('/', '.')}")
         for name in played.keys() & vars(module).keys():
             monkeypatch.setattr(module, name, played[name])
     monkeypatch.setattr(os, "urandom", lambda size: random.getrandbits(8 * size).to_bytes(size, "big"))

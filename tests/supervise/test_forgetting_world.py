@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.launcher.done_nodes import DoneNodes
-from jobctl.jobspec.launcher.incarnations import Incarnation, Incarnations
-from jobctl.jobspec.launcher.order import Order
-from jobctl.jobspec.launcher.peer_orders import PeerOrders
+from jobctl.jobspec.launcher.order.order import Order
+from jobctl.jobspec.launcher.peers.done_nodes import DoneNodes
+from jobctl.jobspec.launcher.peers.incarnations import Incarnation, Incarnations
+from jobctl.jobspec.launcher.peers.orders import PeerOrders
 
 from .forgetting_world import ForgettingBugs, ForgettingHost, ForgettingSim
 from .test_alone_world import BOUND, made, mishap

@@ -11,7 +11,7 @@ from jobctl.jobspec.deploy.apply.joining import LIMIT
 from jobctl.jobspec.deploy.model.control import Control, Ledger
 from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.model.spare_state import SpareState
-from jobctl.jobspec.launcher.node_report import StandbyState
+from jobctl.jobspec.launcher.report.node_report import StandbyState
 from jobctl.jobspec.plan.generation import RendezvousPoint
 from jobctl.jobspec.supervise.decide import decide
 from jobctl.jobspec.supervise.decisions import Continue, Decision, Grow, Restart

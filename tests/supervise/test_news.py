@@ -12,7 +12,7 @@ import pytest
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.store import events
 from jobctl.jobspec.deploy.store.jobdir import JobDir
-from jobctl.jobspec.launcher.news import News
+from jobctl.jobspec.launcher.telling.news import News
 from jobctl.jobspec.supervise.decisions import Leave, Rejoin, Restart, Wait
 from jobctl.jobspec.supervise.loop import LOOK, SOON, Supervisor
 

@@ -14,7 +14,7 @@ from jobctl.jobspec.deploy.model.observed import Observed, ObservedProcess
 from jobctl.jobspec.deploy.store import events
 from jobctl.jobspec.deploy.store.history import read_progress
 from jobctl.jobspec.deploy.store.jobdir import JobDir
-from jobctl.jobspec.launcher.node_report import StartWay
+from jobctl.jobspec.launcher.report.node_report import StartWay
 from jobctl.jobspec.plan.generation import AutonomyTerms, Base, Generation
 from jobctl.jobspec.plan.recovery import Failure
 from jobctl.jobspec.supervise.decisions import Stay

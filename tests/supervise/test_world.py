@@ -15,7 +15,7 @@ import pytest
 
 from jobctl.jobspec.deploy.model import liveness as detector
 from jobctl.jobspec.deploy.model.liveness import FailureDetector
-from jobctl.jobspec.launcher.lease import MajorityLease
+from jobctl.jobspec.launcher.peers.lease import MajorityLease
 
 from .world import DT, POLICY, Bugs, Sim, Twice
 from .world_supervisor import IMPORTS

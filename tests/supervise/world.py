@@ -15,9 +15,9 @@ from typing import Any
 
 from jobctl.jobspec.deploy.model.control import Control, Ledger, age, newest
 from jobctl.jobspec.deploy.model.liveness import EXPIRY, FailureDetector
-from jobctl.jobspec.launcher.lease import FIRST_TICKS, TICK, MajorityLease
-from jobctl.jobspec.launcher.old_places import OldPlaces
-from jobctl.jobspec.launcher.order import Order
+from jobctl.jobspec.launcher.order.order import Order
+from jobctl.jobspec.launcher.peers.lease import FIRST_TICKS, TICK, MajorityLease
+from jobctl.jobspec.launcher.peers.old_places import OldPlaces
 from jobctl.jobspec.plan.generation import Generation, Member, RendezvousPoint
 from jobctl.jobspec.plan.recovery import Recovery
 from jobctl.jobspec.render.payload import control_json

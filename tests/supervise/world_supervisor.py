@@ -12,8 +12,8 @@ from jobctl.jobspec.deploy.apply.reconcile import Wanted, reconcile
 from jobctl.jobspec.deploy.model.control import NOTHING, Control, JobResult, Ledger, age, newest
 from jobctl.jobspec.deploy.model.liveness import tick_of
 from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode, State
-from jobctl.jobspec.launcher.lease import take_answer
-from jobctl.jobspec.launcher.node_report import StandbyState
+from jobctl.jobspec.launcher.peers.lease import take_answer
+from jobctl.jobspec.launcher.report.node_report import StandbyState
 from jobctl.jobspec.plan.generation import Generation, Member, OldPlace, Origin, Standing
 from jobctl.jobspec.plan.recovery import Failure
 from jobctl.jobspec.supervise.decide import decide

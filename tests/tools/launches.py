@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from jobctl.jobspec.launcher.launch import Launch
-from jobctl.jobspec.launcher.node_report import LauncherProcess, NodeReport, StandbyState
+from jobctl.jobspec.launcher.order.launch import Launch
+from jobctl.jobspec.launcher.report.node_report import LauncherProcess, NodeReport, StandbyState
 
 LAUNCH: dict[str, Any] = {
     "node": 0,

@@ -7,12 +7,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from jobctl.jobspec.launcher.incarnations import Incarnations
-from jobctl.jobspec.launcher.lease import MajorityLease
-from jobctl.jobspec.launcher.order import Order
-from jobctl.jobspec.launcher.peer_orders import PeerOrders
-from jobctl.jobspec.launcher.peers import PeerLinks
-from jobctl.jobspec.launcher.processes import boot_time
+from jobctl.jobspec.launcher.order.order import Order
+from jobctl.jobspec.launcher.peers.incarnations import Incarnations
+from jobctl.jobspec.launcher.peers.lease import MajorityLease
+from jobctl.jobspec.launcher.peers.orders import PeerOrders
+from jobctl.jobspec.launcher.peers.peers import PeerLinks
+from jobctl.jobspec.launcher.system.processes import boot_time
 from tests.tools.ports import free_ports
 
 

@@ -1,7 +1,7 @@
 """Nodes that join a job that runs: it goes on until they can begin at once, and only then the next generation begins.
 
 The launcher of such a node knows the generation that runs, and has no part in it. So it is idle, as that of a hot spare is,
-and imports what its processes need (launcher/idle_standby.py). Nothing of the job has changed by then: a command that is
+and imports what its processes need (launcher/node/idle_standby.py). Nothing of the job has changed by then: a command that is
 killed meanwhile leaves behind a change that is prepared, and that a supervisor makes.
 """
 

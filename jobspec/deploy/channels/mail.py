@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from jobctl.jobspec.deploy.model.notification import DeliveryResult, Notification
 from jobctl.jobspec.deploy.transport.descriptors import for_child
-from jobctl.jobspec.launcher.payloads import shortened, title
+from jobctl.jobspec.launcher.telling.payloads import shortened, title
 
 if TYPE_CHECKING:
     from email.message import EmailMessage

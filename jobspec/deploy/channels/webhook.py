@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from jobctl.jobspec.deploy.model.notification import DeliveryResult, Notification
-from jobctl.jobspec.launcher.webhook import post_to
+from jobctl.jobspec.launcher.telling.webhook import post_to
 
 
 def post(how: dict[str, Any], message: Notification) -> DeliveryResult:

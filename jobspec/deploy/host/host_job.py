@@ -31,7 +31,7 @@ from jobctl.jobspec.deploy.model.spare_state import SPARE, as_nodes
 from jobctl.jobspec.deploy.model.untrusted import Json, as_text, number_in
 from jobctl.jobspec.deploy.store.files import Room
 from jobctl.jobspec.deploy.transport.base import FIRST_ANSWER, Transport, checked, problem, put
-from jobctl.jobspec.launcher.node_report import DECLARED_DEAD
+from jobctl.jobspec.launcher.report.node_report import DECLARED_DEAD
 from jobctl.jobspec.plan.types import Container
 from jobctl.jobspec.render.artefact import Artefact, folder
 from jobctl.jobspec.spec.hosts import Host

@@ -24,7 +24,7 @@ from jobctl.jobspec.deploy.store.lock import WAIT, Locked, LockLost, who
 from jobctl.jobspec.deploy.transport.answers import LINE, bound
 from jobctl.jobspec.deploy.transport.base import Result, problem
 from jobctl.jobspec.deploy.transport.fanout import fan_out
-from jobctl.jobspec.launcher.processes import boot_time
+from jobctl.jobspec.launcher.system.processes import boot_time
 
 TICK = 4.0  # seconds
 ANSWER = 20.0  # seconds within which a host says whether the lock is free

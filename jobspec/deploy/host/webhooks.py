@@ -6,7 +6,7 @@ import json
 
 from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.model.untrusted import Json
-from jobctl.jobspec.launcher.host_teller import WEBHOOKS
+from jobctl.jobspec.launcher.telling.host_teller import WEBHOOKS
 
 
 def leave_webhooks(host_job: HostJob, webhooks: Json | None) -> None:

@@ -41,7 +41,7 @@ class Writer:
         return Line(at, self.node, rank, 0, f"{name}log.{rank % self.nproc}", found.group(3))
 
 
-# How the launcher begins each line that it forwards of its processes (LogForwarder in launcher/log_files.py).
+# How the launcher begins each line that it forwards of its processes (LogForwarder in launcher/process/log_files.py).
 _FORWARDED = re.compile(rb"(rank|server|scheduler)(\d+) \| (.*)", re.S)
 
 

@@ -12,7 +12,7 @@ from dataclasses import asdict, field, replace
 from typing import Any, Literal, TypeVar
 
 from jobctl.jobspec.deploy.model.untrusted import Json
-from jobctl.jobspec.launcher.control import age_of
+from jobctl.jobspec.launcher.order.control import age_of
 from jobctl.jobspec.plan.generation import AutonomyTerms, Generation
 from jobctl.jobspec.plan.recovery import STRAGGLER, UNTOLD, Failure
 from jobctl.jobspec.plan.serial import load

@@ -19,8 +19,8 @@ from jobctl.jobspec.deploy.model.untrusted import (
     objects,
     texts,
 )
-from jobctl.jobspec.launcher.event_log import key_of
-from jobctl.jobspec.launcher.words import EVENT_WORDS, id_of
+from jobctl.jobspec.launcher.report.event_log import key_of
+from jobctl.jobspec.launcher.telling.words import EVENT_WORDS, id_of
 from jobctl.jobspec.records import dataclass
 
 LATE = 60.0  # seconds after which nobody waits for what other nodes tell of how a generation began

@@ -15,7 +15,7 @@ node may be started elsewhere once it is certain that it had no such answer:
 What one launcher says of a second that it hears is not enough: {we, A}, {A, B}, {B, C, D} may all hear one another, and
 nobody tells us that C and D keep B alive.
 
-With etcd (launcher/etcd_session.py) its leases alone decide: a node that a launcher calls unheard has none there. If we
+With etcd (launcher/etcd/session.py) its leases alone decide: a node that a launcher calls unheard has none there. If we
 do not hear a node, it is started elsewhere once a launcher that we hear says so. If we hear no launcher at all, it is
 started elsewhere without asking: the new launcher begins nothing before etcd gives it the node's lease.
 """
@@ -29,8 +29,8 @@ from dataclasses import field
 
 from jobctl.jobspec.deploy.model.control import age
 from jobctl.jobspec.deploy.model.untrusted import Json, as_moment, as_number, as_text, number_in, objects, parse_object
-from jobctl.jobspec.launcher.lease import PROBE_MARK
-from jobctl.jobspec.launcher.old_places import CONFIRMED
+from jobctl.jobspec.launcher.peers.lease import PROBE_MARK
+from jobctl.jobspec.launcher.peers.old_places import CONFIRMED
 from jobctl.jobspec.plan.generation import Generation, OldPlace
 from jobctl.jobspec.records import dataclass
 

@@ -6,8 +6,8 @@ from dataclasses import field
 from typing import Any
 
 from jobctl.jobspec.deploy.model.untrusted import Json, as_moment, as_number, as_text, texts
-from jobctl.jobspec.launcher.notification import Notification as Notification
-from jobctl.jobspec.launcher.webhook import DeliveryResult as DeliveryResult
+from jobctl.jobspec.launcher.telling.notification import Notification as Notification
+from jobctl.jobspec.launcher.telling.webhook import DeliveryResult as DeliveryResult
 from jobctl.jobspec.records import dataclass
 
 

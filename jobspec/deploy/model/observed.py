@@ -13,7 +13,7 @@ from typing import Literal
 from jobctl.jobspec.deploy.model.control import Control
 from jobctl.jobspec.deploy.model.slurm_state import SlurmState
 from jobctl.jobspec.deploy.model.spare_state import SpareState
-from jobctl.jobspec.launcher.node_report import StandbyState, StartWay
+from jobctl.jobspec.launcher.report.node_report import StandbyState, StartWay
 from jobctl.jobspec.plan.generation import Generation, OldPlace
 from jobctl.jobspec.plan.recovery import Failure
 from jobctl.jobspec.records import dataclass

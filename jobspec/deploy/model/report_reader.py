@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from jobctl.jobspec.deploy.model.observed import LAUNCHER_KILLED, ObservedNode, ObservedProcess, State
 from jobctl.jobspec.deploy.model.untrusted import Json, as_code, as_moment, as_number, as_text, objects, texts
-from jobctl.jobspec.launcher.node_report import StandbyState, StartWay
+from jobctl.jobspec.launcher.report.node_report import StandbyState, StartWay
 from jobctl.jobspec.plan.recovery import Failure
 
 _STATES: dict[str, State] = {

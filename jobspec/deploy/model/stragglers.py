@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from jobctl.jobspec.deploy.model.observed import ObservedNode
-from jobctl.jobspec.launcher.stragglers import slow_processes
-from jobctl.jobspec.launcher.words import slowness
+from jobctl.jobspec.launcher.report.stragglers import slow_processes
+from jobctl.jobspec.launcher.telling.words import slowness
 from jobctl.jobspec.records import dataclass
 
 

@@ -17,8 +17,8 @@ from jobctl.jobspec.deploy.slurm.queue import SlurmLook
 from jobctl.jobspec.deploy.store.events import EventFile, KnownEvents
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.deploy.targets.gathering import Place, gather
-from jobctl.jobspec.launcher.event_log import EVENTS
-from jobctl.jobspec.launcher.words import id_of
+from jobctl.jobspec.launcher.report.event_log import EVENTS
+from jobctl.jobspec.launcher.telling.words import id_of
 
 # There is never a supervisor, so nobody has to be told.
 _NO_SUPERVISOR = re.compile(r"; no supervisor was there$|^no supervisor is there: ")

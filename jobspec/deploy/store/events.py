@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from jobctl.jobspec.deploy.model.untrusted import is_moment, parse_object
 from jobctl.jobspec.deploy.store.files import append_line
-from jobctl.jobspec.launcher.event_log import key_of
+from jobctl.jobspec.launcher.report.event_log import key_of
 
 SLACK = 5.0  # seconds before a job counts as brought up in which `up` may have told of its first generation
 

@@ -14,7 +14,7 @@ from jobctl.jobspec.deploy.store.events import EventFile, KnownEvents
 from jobctl.jobspec.deploy.store.files import read_json, write_json
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.deploy.store.lock import read_holder
-from jobctl.jobspec.launcher.event_log import EVENTS
+from jobctl.jobspec.launcher.report.event_log import EVENTS
 
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.host.host_job import HostJob

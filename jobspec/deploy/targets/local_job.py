@@ -28,7 +28,7 @@ from jobctl.jobspec.deploy.targets.local_processes import HOST, folder_of, scrip
 from jobctl.jobspec.deploy.targets.local_services import LocalServices
 from jobctl.jobspec.deploy.transport.fanout import H, Outcome, T
 from jobctl.jobspec.deploy.transport.local import LocalTransport
-from jobctl.jobspec.launcher.host_teller import WEBHOOKS
+from jobctl.jobspec.launcher.telling.host_teller import WEBHOOKS
 from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.spec.hosts import Host
 

@@ -99,7 +99,7 @@ class LocalLaunchers:
                     os.kill(launcher, signal.SIGTERM)
 
     def remove_scratch(self) -> None:
-        """Remove the scratch directories of launchers that were killed: see make_scratch in launcher/scratch.py."""
+        """Remove the scratch directories of launchers that were killed: see make_scratch in launcher/run/scratch.py."""
         for link in self.work.glob("node-*/scratch"):
             if link.is_symlink() and link.readlink().name.startswith("jobctl-"):
                 shutil.rmtree(link.readlink(), ignore_errors=True)

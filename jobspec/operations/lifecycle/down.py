@@ -9,8 +9,8 @@ from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jobctl.jobspec.launcher.event_log import key_of
-from jobctl.jobspec.launcher.words import id_of
+from jobctl.jobspec.launcher.report.event_log import key_of
+from jobctl.jobspec.launcher.telling.words import id_of
 from jobctl.jobspec.operations.inspect.status import state_of
 from jobctl.jobspec.operations.lifecycle.applying import completing, grace_of, locked, locked_by
 from jobctl.jobspec.operations.lifecycle.telling import tell_last, tell_now

@@ -146,7 +146,7 @@ class _Resolver:
         return Channel(f"command {one.command[0]} ({digest})", on, "command", how)
 
     def _url(self, source: SecretReference) -> str:
-        from jobctl.jobspec.launcher.webhook import is_url
+        from jobctl.jobspec.launcher.telling.webhook import is_url
 
         url = self._value(source).strip()
         if not is_url(url):

@@ -1,0 +1,1 @@
+"""A node in etcd: its lease there, and the job's generation."""

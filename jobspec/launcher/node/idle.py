@@ -1,0 +1,128 @@
+"""The launcher of a hot spare: it waits until a node is given to its host, and is that node's launcher from then on."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from jobctl.jobspec.launcher.node.agent import GIVEN, Launcher
+from jobctl.jobspec.launcher.peers.lease import NOBODY
+from jobctl.jobspec.launcher.records import changed
+from jobctl.jobspec.launcher.run.scratch import remove_scratch
+from jobctl.jobspec.launcher.system.files import note, read_json, write_json
+from jobctl.jobspec.launcher.system.processes import handle_signals
+
+if TYPE_CHECKING:
+    import argparse
+    from typing import Optional
+
+    from jobctl.jobspec.launcher.etcd.session_lease import LeaseSession
+    from jobctl.jobspec.launcher.order.launch import Launch
+    from jobctl.jobspec.launcher.system.deadline import Deadline
+
+
+class SpareLauncher(Launcher):
+    """The launcher of a node on a hot spare: it ends when the newest order has another node there."""
+
+    def follow(self, last: SpareLauncher) -> None:
+        """Take the place of the launcher before this one: with its standby, and told to end if that was told so just now."""
+        if last.launch.node == NOBODY:
+            self.standby = last.standby
+        handle_signals(self.on_signal)
+        if last.signal is not None:  # from here on that one hears none
+            self.signal = last.signal
+
+    def obey(self) -> Optional[int]:
+        """Do what the order says, unless another launcher is to."""
+        return super().obey() if self.given() in (None, self.launch.node) else self.end_for_another()
+
+    def end_for_another(self) -> int:
+        """End what runs: two have moved a node to this host at once, and the other one counts."""
+        self.standby.drop()
+        self.end_processes(0.0, over=True)
+        return GIVEN
+
+    def given(self) -> Optional[int]:
+        """Return the node that the newest order has on this host, None if it has none."""
+        order = self.orders.order
+        members = order.members if order is not None and order.command != "finish" else []
+        return next((member.node for member in members if member.host == self.launch.host), None)
+
+
+class IdleLauncher(SpareLauncher):
+    """Follows the orders of a job without a node of its own, and tells all launchers that it is there."""
+
+    def __init__(
+        self, launch: Launch, options: argparse.Namespace, deadline: Deadline, session: Optional[LeaseSession] = None
+    ) -> None:
+        super().__init__(launch, options, deadline, session)
+        self.idle.allow()
+        self.say()
+
+    def obey(self) -> Optional[int]:
+        """See whether a node is on this host by now."""
+        order = self.orders.order
+        if order is None:
+            return None
+        if order.command != "run":
+            self.standby.drop()
+        if order.command == "finish":
+            return 0
+        if self.given() is not None:
+            return GIVEN
+        if order.command == "run":
+            self.idle.expect(order)
+        self.links.greet(order)
+        return None
+
+
+def run_spare(
+    launch: Launch, options: argparse.Namespace, deadline: Deadline, session: Optional[LeaseSession] = None
+) -> int:
+    """Wait for a node, then run it; return the exit code.
+
+    A launcher that was started again after that finds in its report which node it was.
+    """
+    spare = options.dir
+    last: Optional[SpareLauncher] = None
+    node = (read_json(os.path.join(spare, "report.json")) or {}).get("node", NOBODY)
+    while True:
+        options.dir = spare if node == NOBODY else node_directory(spare, node)
+        kind = IdleLauncher if node == NOBODY else SpareLauncher
+        if session is not None:
+            session.be(node)
+        launcher = kind(changed(launch, node=node), options, deadline, session)
+        if last is not None:
+            launcher.follow(last)
+        try:
+            code = launcher.run()
+        finally:
+            remove_scratch(options.dir)
+        given = launcher.given()
+        if code != GIVEN or given is None:
+            return code
+        take_over(launcher, spare, given)
+        node, last = given, launcher
+
+
+def take_over(launcher: SpareLauncher, spare: str, node: int) -> None:
+    """Leave to the launcher of `node` all that it needs: the order, and the port at which others expect it."""
+    folder = node_directory(spare, node)
+    os.makedirs(folder, exist_ok=True)
+    agreed = launcher.orders.agreed
+    known = {
+        "order": agreed.to_json() if agreed is not None else None,
+        "left": launcher.report.fields.left,
+        "port": launcher.links.addresses.port,
+    }
+    begun = {"version": 1, "node": node, "role": launcher.launch.role, "state": "waiting", "spare": True}
+    write_json(os.path.join(folder, "report.json"), {**begun, **known})
+    path = os.path.join(spare, "report.json")
+    write_json(path, {**(read_json(path) or {}), "node": node, "reason": "node %d is here" % node})
+    launcher.links.addresses.close()
+    note("node %d is given to this host" % node)
+
+
+def node_directory(directory: str, node: int) -> str:
+    """Return the directory of a node beside that of the idle launcher."""
+    return os.path.join(os.path.dirname(directory), "node-%d" % node)

@@ -1,0 +1,91 @@
+"""Which nodes are done with the generation, and which have heard that this one is."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING
+
+from jobctl.jobspec.launcher.peers.lease import FIRST_TICKS
+from jobctl.jobspec.launcher.system.processes import boot_time
+
+if TYPE_CHECKING:
+    from typing import Any, Set
+
+    from jobctl.jobspec.launcher.order.order import Order
+    from jobctl.jobspec.launcher.peers.messages import PeerMessage
+    from jobctl.jobspec.launcher.peers.peers import PeerLinks
+    from jobctl.jobspec.launcher.run.run import Run
+DONE = 10.0  # seconds in which launchers of servers are told that a trainer is done
+FAREWELL = 3.0  # seconds in which all others are, where launchers move nodes that they take for lost
+LINGER = 1.5  # seconds for which a launcher that leaves goes on to say how its job has ended, where nobody else does
+
+
+class DoneNodes:
+    """What launchers tell each other about the good end of their nodes."""
+
+    def __init__(self, links: PeerLinks) -> None:
+        self.links = links
+        self.nodes: Set[int] = set()  # nodes that have said so
+        self.told: Set[int] = set()  # nodes that have heard that this one is
+        self.next = 0.0  # when it says so next
+        self.ended = False  # whether this one is, and its launcher stays
+
+    def begin_generation(self) -> None:
+        """Forget what launchers have said in the last generation. They may be the same ones."""
+        self.nodes, self.told, self.ended = set(), set(), False
+
+    def hear(self, message: PeerMessage, sender: Any) -> None:
+        """Note that another node is done, or that its launcher has heard that this one is."""
+        links = self.links
+        if links.incarnations is not None and message.age != links.message().age:
+            return  # it may begin again, in an order with the same lease
+        if message.done:
+            self.nodes.add(message.node)
+        if message.heard:
+            self.told.add(message.node)
+        else:  # it may have been started again, and not know any more that this one is done
+            links.send(links.message(heard=True, done=self.ended), sender)
+
+    def say(self, nodes: Set[int]) -> None:
+        """Tell the launchers of `nodes` that this one is done."""
+        for node in nodes & set(self.links.peers):
+            self.links.send(self.links.message(done=True), self.links.peers[node])
+
+    def tell_others(self, run: Run, must_hear: Set[int]) -> None:
+        """Tell the launchers of the servers of this node that it is done, and of `must_hear`, until they have heard it.
+
+        The supervisor ends those that do not answer. Where launchers may move a node, all others hear of it too, or they
+        would take this one for lost. Where they tell people, the one in `must_hear` does that tells how the job has ended.
+        """
+        links, terms = self.links, run.order.autonomy
+        peers = set(links.peers) if terms is not None and terms.spares else set()
+        must_hear = run.serving | must_hear
+        until = time.monotonic() + (DONE if run.serving else FAREWELL)
+        while (left := (must_hear | (peers - self.nodes)) - self.told) and time.monotonic() < until:
+            self.say(left)
+            if links.launcher.signal is not None or not links.launcher.pause(FIRST_TICKS):
+                return
+
+    def are_all(self, order: Order) -> bool:
+        """Return whether all trainers of an order are done, and all others know that this one is; tell them so.
+
+        One that is silent may be cut off, and would wait for ever then: it counts for as long as a lease lasts.
+        """
+        me, now, orders = self.links.launcher.launch.node, boot_time(), self.links.orders
+        heard = orders.lease.heard if orders is not None else {}
+        untold = {n for n, at in heard.items() if now - at <= order.lease_limit} - self.told
+        self.ended = True
+        if untold and now >= self.next:
+            self.next = now + FIRST_TICKS
+            self.say(untold)
+        return not untold and {m.node for m in order.of_role("trainer")} <= self.nodes | {me}
+
+    def linger(self) -> None:
+        """Go on to say how the job has ended, where no supervisor does: others may not have heard it."""
+        links, until = self.links, time.monotonic() + LINGER
+        if os.getppid() != links.launcher.guard or links.incarnations is None:
+            return
+        while links.peers and time.monotonic() < until:
+            links.attend()
+            links.wait(FIRST_TICKS)

@@ -1,0 +1,1 @@
+"""One process of a node: its guard, its log, and what is written down of it."""

@@ -1,0 +1,1 @@
+"""What launchers decide by themselves where no supervisor does. docs/protocol.md has the rules."""

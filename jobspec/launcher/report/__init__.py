@@ -1,0 +1,1 @@
+"""What a launcher says of its node: the report, progress and events."""

@@ -1,0 +1,1 @@
+"""What the next generation of a node is started from: processes that have imported everything, and wait."""
