@@ -9,6 +9,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Generator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -73,7 +74,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     rank = {name: number for number, name in enumerate((*LONGEST, *LONG))}
 
     def place(item: pytest.Item) -> int:
-        folder = item.path.parent.name
+        folder = _kind(item)
         return rank.get(f"{folder}/{item.path.name}", rank.get(folder, len(rank)))
 
     items.sort(key=place)
@@ -87,13 +88,18 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def _kind(item: pytest.Item) -> str:
+    """Return the folder of `tests/` that a test is in, which is its kind: `deploy` also for what is in `deploy/slurm`."""
+    return item.path.relative_to(Path(__file__).parent).parts[0]
+
+
 def _is_left_out(item: pytest.Item, config: pytest.Config) -> bool:
     marked = item.get_closest_marker("release") is not None
     if config.getoption("--release") or (marked and not _named_by_id(config)):
         return marked != config.getoption("--release")
     if config.getoption("--all") or config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
         return False
-    return item.path.parent.name in LEFT_OUT or item.get_closest_marker("long") is not None
+    return _kind(item) in LEFT_OUT or item.get_closest_marker("long") is not None
 
 
 def _named_by_id(config: pytest.Config) -> bool:

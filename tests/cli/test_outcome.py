@@ -19,7 +19,7 @@ from jobctl.jobspec.operations.lifecycle.base import Applied
 from jobctl.options import Format
 from jobctl.views import logs, outcome
 from jobctl.views.failure import command
-from tests.deploy.test_executor import RUNNING, TWO
+from tests.deploy.apply.test_executor import RUNNING, TWO
 
 NO = DeployError("no")
 

@@ -1,4 +1,4 @@
-"""What the tests of deploying share: a real browser, data with a host to send it to, and an sshd whose key is known."""
+"""What the tests of deploying share: data with a host to send it to, and an sshd whose key is known."""
 
 from __future__ import annotations
 
@@ -8,12 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.tools.browser import browse
+from tests.deploy.data.sent_data import data_folder, host_of_data
 from tests.tools.loopback import Loopback, loopback
-
-from .sent_data import data_folder, host_of_data
-
-__all__ = ["browse"]  # a fixture
 
 
 @pytest.fixture

@@ -43,8 +43,8 @@ OTHERS = pytest.mark.release(
 # How containerd's store saves an image is what the units know; hosts with it get one from each other here.
 CONTAINERD = pytest.mark.release(
     "tests/fleet/test_stores.py::test_hosts_of_all_stores_get_a_change_and_train[docker26]",
-    "tests/deploy/test_images.py::test_an_archive_that_lacks_a_layer_is_an_error",
-    "tests/deploy/test_images.py::test_what_an_engine_saves_goes_on_as_it_is",
+    "tests/deploy/images/test_images.py::test_an_archive_that_lacks_a_layer_is_an_error",
+    "tests/deploy/images/test_images.py::test_what_an_engine_saves_goes_on_as_it_is",
 )
 MARKS = {"docker26": pytest.mark.long, "containerd": CONTAINERD, "docker": OTHERS, "podman": OTHERS}
 

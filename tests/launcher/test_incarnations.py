@@ -12,10 +12,10 @@ import pytest
 
 from jobctl.jobspec.launcher.failure import Failure
 from jobctl.jobspec.launcher.order.order import Order
-from jobctl.jobspec.launcher.peers.incarnations import Incarnation, Incarnations
-from jobctl.jobspec.launcher.peers.lease import FIRST_TICKS, SILENT, TICK
 from jobctl.jobspec.launcher.peers import done_nodes, peers
 from jobctl.jobspec.launcher.peers import orders as peer_orders
+from jobctl.jobspec.launcher.peers.incarnations import Incarnation, Incarnations
+from jobctl.jobspec.launcher.peers.lease import FIRST_TICKS, SILENT, TICK
 from jobctl.jobspec.launcher.recovery import autonomy
 from jobctl.jobspec.launcher.recovery.autonomy import LAST, SETTLE, Autonomy, FailedNode
 from jobctl.jobspec.launcher.recovery.control_file import ControlFile

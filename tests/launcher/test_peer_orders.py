@@ -9,9 +9,9 @@ import pytest
 
 from jobctl.jobspec.launcher.order.order import Order
 from jobctl.jobspec.launcher.order.whole_order import packed, unpacked
+from jobctl.jobspec.launcher.peers import orders as peer_orders
 from jobctl.jobspec.launcher.peers.lease import SILENT, UNSUPERVISED, MajorityLease
 from jobctl.jobspec.launcher.peers.orders import PeerOrders
-from jobctl.jobspec.launcher.peers import orders as peer_orders
 from jobctl.jobspec.launcher.records import changed
 from jobctl.jobspec.launcher.recovery.autonomy import LAST, LEFT_FOR, SETTLE, given_up
 from jobctl.jobspec.launcher.recovery.control_file import ControlFile

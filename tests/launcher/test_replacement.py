@@ -8,12 +8,12 @@ import pytest
 
 from jobctl.jobspec.launcher.order.autonomy_terms import Base, HotSpare, LastMove
 from jobctl.jobspec.launcher.order.order import Moves, OldPlace, Order
+from jobctl.jobspec.launcher.peers import old_places
+from jobctl.jobspec.launcher.peers import orders as peer_orders
 from jobctl.jobspec.launcher.peers.lease import MajorityLease
 from jobctl.jobspec.launcher.peers.messages import PeerMessage
 from jobctl.jobspec.launcher.peers.old_places import CONFIRMED, MARGIN
 from jobctl.jobspec.launcher.peers.orders import PeerOrders
-from jobctl.jobspec.launcher.peers import old_places
-from jobctl.jobspec.launcher.peers import orders as peer_orders
 from jobctl.jobspec.launcher.records import with_rest
 from jobctl.jobspec.launcher.recovery import replacement
 from jobctl.jobspec.launcher.recovery.replacement import TURN, Replacement

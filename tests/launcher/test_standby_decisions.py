@@ -11,11 +11,11 @@ import pytest
 
 from jobctl.jobspec.launcher.node.agent import Launcher
 from jobctl.jobspec.launcher.report.node_report import StandbyState
+from jobctl.jobspec.launcher.standby import standby as module
 from jobctl.jobspec.launcher.standby.launcher import Adopting
 from jobctl.jobspec.launcher.standby.messages import GuardStart, StandbyNews
 from jobctl.jobspec.launcher.standby.processes import ParkedProcesses
 from jobctl.jobspec.launcher.standby.standby import AGAIN, LONGEST, MISSED, UNSUITABLE, Standby
-from jobctl.jobspec.launcher.standby import standby as module
 from tests.tools.launches import launch_of
 
 from .standby_stage import MB, READY, WARMING, Stage

@@ -16,9 +16,9 @@ import pytest
 
 from jobctl.jobspec.launcher.order.order import Rendezvous
 from jobctl.jobspec.launcher.run.environment import Environment
+from jobctl.jobspec.launcher.standby import pauses as standby_pauses
 from jobctl.jobspec.launcher.standby.messages import FrameworkStart, Gathering, NodePreparation
 from jobctl.jobspec.launcher.standby.pauses import KnownPause, LauncherPauses, growing, no_turns
-from jobctl.jobspec.launcher.standby import pauses as standby_pauses
 from jobctl.jobspec.render.launcher import launcher as program
 from tests.tools.frameworks import Name, python_of
 

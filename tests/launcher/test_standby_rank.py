@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
+from jobctl.jobspec.launcher.standby import guard as standby_guard
 from jobctl.jobspec.launcher.standby.guard import CannotWait, ParkedRank, write_hook
 from jobctl.jobspec.launcher.standby.messages import GuardPreparation
 from jobctl.jobspec.launcher.standby.rank import group_nice, set_group_nice
-from jobctl.jobspec.launcher.standby import guard as standby_guard
 from jobctl.jobspec.render.launcher import launcher
 
 

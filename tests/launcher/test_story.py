@@ -12,9 +12,9 @@ from jobctl.jobspec.launcher.order.autonomy_terms import LastMove
 from jobctl.jobspec.launcher.order.order import Moves, OldPlace, Order
 from jobctl.jobspec.launcher.process.record import ProcessRecord
 from jobctl.jobspec.launcher.records import changed
+from jobctl.jobspec.launcher.report import event_log, story
 from jobctl.jobspec.launcher.report.event_log import EVENTS, EventLog, key_of
 from jobctl.jobspec.launcher.report.node_report import EventStamp, StartWay
-from jobctl.jobspec.launcher.report import event_log, story
 from jobctl.jobspec.launcher.report.story import Story
 from jobctl.jobspec.launcher.system import files
 from tests.tools.launches import launch_of, report_of

@@ -20,8 +20,9 @@ from jobctl.jobspec.launcher.order.whole_order import (
     sum_of,
     unpacked,
 )
+from jobctl.jobspec.launcher.peers import peers
 from jobctl.jobspec.launcher.peers.lease import MajorityLease
-from jobctl.jobspec.launcher.peers.peers import PeerLinks, peers
+from jobctl.jobspec.launcher.peers.peers import PeerLinks
 from jobctl.jobspec.launcher.records import changed
 from jobctl.jobspec.launcher.recovery import replacement
 from jobctl.jobspec.launcher.recovery.replacement import moved_to

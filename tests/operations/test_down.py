@@ -30,7 +30,7 @@ from jobctl.jobspec.plan.types import HostRef, Plan
 from jobctl.jobspec.spec.hosts import Host
 from jobctl.options import Format
 from jobctl.views.down import finish_down
-from tests.deploy.test_executor import RUNNING, TWO
+from tests.deploy.apply.test_executor import RUNNING, TWO
 
 ON_HOSTS = replace(TWO, target="compose")
 HERE = replace(TWO, nodes=tuple(replace(node, host=HostRef("localhost", "127.0.0.2")) for node in TWO.nodes))

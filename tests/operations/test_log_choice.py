@@ -15,7 +15,7 @@ from jobctl.jobspec.deploy.model.control import Control, Ledger
 from jobctl.jobspec.deploy.model.log_lines import LineSelection
 from jobctl.jobspec.operations.inspect.logs import Choice, open_logs
 from jobctl.jobspec.plan.generation import first_generation
-from tests.deploy.test_executor import TWO
+from tests.deploy.apply.test_executor import TWO
 
 SECOND = replace(first_generation(TWO), number=2)
 

@@ -24,7 +24,7 @@ from jobctl.jobspec.operations.lifecycle.on_hosts import HostsJob
 from jobctl.jobspec.operations.reporter import SILENT
 from jobctl.options import Format
 from jobctl.views.outcome import finish_stop
-from tests.deploy.test_executor import RUNNING, TWO
+from tests.deploy.apply.test_executor import RUNNING, TWO
 
 
 class Stopping:

@@ -30,7 +30,7 @@ LARGE: dict[str, tuple[int, str]] = {
     "examples/paddle-wide-deep/train.py train": (46, _LOOP),
     "examples/torch-elastic/train.py train": (41, _LOOP),
     "examples/torch-resnet/train.py train": (46, _LOOP),
-    "tests/deploy/stories.py rich": (83, "one story, event by event"),
+    "tests/report/stories.py rich": (83, "one story, event by event"),
     "tests/fleet/test_data.py test_data_is_sent_once_and_kept_between_jobs": (49, _SCENARIO),
     "tests/fleet/test_life.py test_a_whole_life": (46, _SCENARIO),
     "tests/kube/test_moving.py test_to_a_cluster_and_back": (48, _SCENARIO),

@@ -26,7 +26,7 @@ from jobctl.jobspec.plan.types import HostRef, Plan
 from jobctl.jobspec.supervise.actions import ActionOutcome
 from jobctl.jobspec.supervise.decisions import Change, Decision, Grow, Restart
 from jobctl.jobspec.supervise.loop import GIVE_WAY, Supervisor, is_over
-from tests.deploy.test_executor import RUNNING, TWO, Now, World
+from tests.deploy.apply.test_executor import RUNNING, TWO, Now, World
 
 
 class Passing(Clock):

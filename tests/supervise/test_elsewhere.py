@@ -28,7 +28,7 @@ from jobctl.jobspec.plan.generation import Generation, first_generation
 from jobctl.jobspec.render.payload import control_json
 from jobctl.jobspec.spec.hosts import Host
 from jobctl.jobspec.supervise.loop import is_over
-from tests.deploy.test_executor import TWO
+from tests.deploy.apply.test_executor import TWO
 
 FIRST = first_generation(TWO)
 SOURCE = {"spec": {"name": "job"}, "count": None, "context": {"directory": "/project", "version": "1"}}

@@ -24,7 +24,7 @@ from jobctl.jobspec.supervise import actions, replan
 from jobctl.jobspec.supervise.decisions import Repair, Restart
 from jobctl.jobspec.supervise.loop import HostsChanged, Supervisor
 from jobctl.jobspec.supervise.replan import moved_meanwhile
-from tests.deploy.test_executor import RUNNING, TWO, Now
+from tests.deploy.apply.test_executor import RUNNING, TWO, Now
 from tests.tools.failures import lost
 
 LOST = lost()

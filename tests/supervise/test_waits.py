@@ -23,7 +23,7 @@ from jobctl.jobspec.spec.hosts import Host
 from jobctl.jobspec.supervise import actions, replan
 from jobctl.jobspec.supervise.loop import LOOK, Supervisor
 from jobctl.jobspec.supervise.timers import AWAY_FOR
-from tests.deploy.test_executor import BROKEN, RUNNING, TWO, World
+from tests.deploy.apply.test_executor import BROKEN, RUNNING, TWO, World
 from tests.tools.failures import dead_launcher, failed
 
 from .test_change import Passing

@@ -1,0 +1,55 @@
+"""What `status` says of a job, by what was seen of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from jobctl.jobspec.deploy.model.observed import FULL, GOES_BACK, phase
+from tests.deploy.apply.test_reconcile import CONTROL, MISSED, RUNNING, with_node
+
+
+def test_a_running_job_says_what_its_nodes_wait_for() -> None:
+    assert phase(RUNNING) == ("running", None)
+    waiting = with_node(1, reason="waits for server 10.0.0.1:20001")
+    assert phase(waiting) == ("running", "node 1: waits for server 10.0.0.1:20001")
+
+
+def test_status_names_the_host_that_has_not_received_the_generation() -> None:
+    words = "localhost has not received generation 2; it is sent again until it arrives"
+    assert phase(MISSED) == ("restarting", words)
+    full = replace(MISSED, obstacles={"localhost": FULL})
+    assert phase(full) == ("restarting", f"{words}; localhost: {FULL}")
+    alone = replace(MISSED, supervised=False)
+    assert phase(alone) == ("degraded", "localhost has not received generation 2; `jobctl up` sends it again")
+
+
+def test_a_change_that_waits_is_told_of_a_job_that_runs() -> None:
+    words = "a change waits until all hosts that it needs are ready"
+    assert phase(replace(RUNNING, changing=True)) == ("running", words)
+
+
+def test_a_job_that_a_command_stopped_to_change_it_is_not_called_stopped() -> None:
+    half = replace(RUNNING, control=replace(CONTROL, generation=replace(CONTROL.generation, command="stop")))  # type: ignore[type-var]
+    assert phase(half) == ("restarting", "stopped for a change; the change goes on")
+
+
+def test_a_job_whose_command_was_cut_off_says_what_becomes_of_it() -> None:
+    def told(command: str, pause: int | None, reason: str | None = None) -> tuple[str, str | None]:
+        generation = replace(CONTROL.generation, command=command, pause=pause)  # type: ignore[type-var]
+        nodes = [replace(node, state="exited", reason=reason) for node in RUNNING.nodes]
+        control = replace(CONTROL, generation=generation)
+        return phase(replace(RUNNING, control=control, nodes=tuple(nodes), supervised=False))
+
+    assert told("stop", 1) == ("restarting", f"stopped for a change; {GOES_BACK}")
+    words = "stopped for a change; no supervisor runs: `jobctl up` goes on"
+    assert told("stop", None) == ("stopped", words)
+    stuck = "cannot go on as before: the launcher of node 1 is not heard, or was started again since"
+    assert told("stop", 1, stuck) == ("stopped", words.replace("; ", f"; {stuck}; "))
+    assert told("finish", None) == (
+        "stopped",
+        "taken down in part: `jobctl down` takes the rest down, `jobctl up` starts it again",
+    )
+
+
+def test_a_full_disk_is_told_of_a_job_that_runs() -> None:
+    assert phase(replace(RUNNING, obstacles={"localhost": FULL})) == ("running", f"localhost: {FULL}")
