@@ -71,7 +71,7 @@ def limited() -> None:
 
 def measure(code: Path, host: Path) -> dict[str, float]:
     """Hash the code and send it; return how long that took, and the most memory."""
-    from jobctl.jobspec.deploy.host.send_code import Package
+    from jobctl.jobspec.deploy.sending.send_code import Package
     from jobctl.jobspec.deploy.store.code import select
     from jobctl.jobspec.deploy.transport.local import LocalTransport
     from jobctl.jobspec.plan.sent import Code

@@ -62,7 +62,7 @@ def parts(seed: int, faults: int) -> Iterator[Part]:
     yield _tests("schedules", "tests/fleet/test_faults.py", {**often, "JOBCTL_TEST_CUTS": "20"})
     transfers = {"JOBCTL_TEST_SEED": str(seed), "JOBCTL_TEST_TRANSFERS": "30"}
     yield _tests("transfers", "tests/deploy/images/test_killed_transfers.py", transfers)
-    yield _tests("transfers-data", "tests/deploy/data/test_killed_data.py", transfers)
+    yield _tests("transfers-data", "tests/deploy/sending/test_killed_data.py", transfers)
     yield _tests("worlds", "tests/supervise", {"JOBCTL_TEST_WORLDS": "10000"})
     yield _tests("protocol", "tests/protocol", {"JOBCTL_TEST_MODEL": "large"})
     yield _tests("pods", "tests/cluster/test_none.py", {"JOBCTL_TEST_PODS": "30", "JOBCTL_TEST_SEED": str(seed)})

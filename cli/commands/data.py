@@ -15,7 +15,7 @@ from jobctl.options import AcceptNew, Format, Hosts, Output, SshConfig
 from jobctl.views.failure import Failed, command
 
 if TYPE_CHECKING:
-    from jobctl.jobspec.deploy.host.kept_data import KeptData
+    from jobctl.jobspec.deploy.sending.kept_data import KeptData
     from jobctl.jobspec.operations.inspect.data import DataOnHosts
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.deploy.host.kept_data import KeptData
+from jobctl.jobspec.deploy.sending.kept_data import KeptData
 from jobctl.jobspec.operations.inspect.data import DataHosts, DataOnHosts
 
 from .test_prune import left, past

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.deploy.data.sent_data import data_folder, host_of_data
+from tests.deploy.sending.sent_data import data_folder, host_of_data
 from tests.tools.loopback import Loopback, loopback
 
 

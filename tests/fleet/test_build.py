@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from jobctl.jobspec.deploy.host.buildkit import builder
+from jobctl.jobspec.deploy.images.buildkit import builder
 
 from .fleet import Fleet
 from .host import Host

@@ -14,11 +14,12 @@ from collections.abc import Callable, Sequence
 from jobctl.jobspec.deploy.check import checks, comparisons
 from jobctl.jobspec.deploy.check.probing import probe_said, probe_source
 from jobctl.jobspec.deploy.check.survey import CheckedHost, Survey, binds, of_error
-from jobctl.jobspec.deploy.host import facts, image_spread, images
+from jobctl.jobspec.deploy.host import facts
 from jobctl.jobspec.deploy.host.devices_in_use import devices_in_use
 from jobctl.jobspec.deploy.host.host_job import HostJob
-from jobctl.jobspec.deploy.host.image_copy import ImageSources
 from jobctl.jobspec.deploy.host.ports import used_ports
+from jobctl.jobspec.deploy.images import images, spread
+from jobctl.jobspec.deploy.images.copy import ImageSources
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.finding import Finding
 from jobctl.jobspec.deploy.model.untrusted import Json
@@ -136,7 +137,7 @@ class Preflight:
         try:
             images.digest_in_registry(seat.host_job, image)
         except HostError as error:
-            others = [other for other in self.seats if other is not seat][: image_spread.ROUNDS]
+            others = [other for other in self.seats if other is not seat][: spread.ROUNDS]
             if error.code != "registry-unreachable" or "@" in image:
                 raise
             if not fan_out(others, lambda other: images.digest_in_registry(other.host_job, image)).done:

@@ -15,7 +15,7 @@ from jobctl.jobspec.render.container import host_mounts
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.host.facts import Facts
     from jobctl.jobspec.deploy.host.host_job import HostJob
-    from jobctl.jobspec.deploy.host.image_copy import ImageSources
+    from jobctl.jobspec.deploy.images.copy import ImageSources
     from jobctl.jobspec.deploy.model.engine_kind import EngineKind
 
 Json = dict[str, Any]

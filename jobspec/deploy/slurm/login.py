@@ -8,10 +8,10 @@ from pathlib import Path
 
 from jobctl.jobspec.deploy.host.collecting import collect
 from jobctl.jobspec.deploy.host.host_job import HostJob
-from jobctl.jobspec.deploy.host.send_code import Package
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.inventory import Inventory
 from jobctl.jobspec.deploy.model.untrusted import Json, parse_object
+from jobctl.jobspec.deploy.sending.send_code import Package
 from jobctl.jobspec.deploy.slurm.problems import has_ended, slurm_error
 from jobctl.jobspec.deploy.slurm.queue import QueuePlace, SlurmLook, read_look, read_place
 from jobctl.jobspec.deploy.slurm.scripts import SCRIPTS

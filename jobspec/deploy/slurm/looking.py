@@ -6,9 +6,9 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from secrets import token_hex
 
-from jobctl.jobspec.deploy.host.send_code import pack_code
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.inventory import Inventory
+from jobctl.jobspec.deploy.sending.send_code import pack_code
 from jobctl.jobspec.deploy.slurm.entering import has_terminal
 from jobctl.jobspec.deploy.slurm.login import LoginNode, without
 from jobctl.jobspec.deploy.slurm.preflight import NOW_NOT

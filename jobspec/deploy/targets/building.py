@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from jobctl.jobspec.deploy.host.engine import Engine
-from jobctl.jobspec.deploy.host.image_build import build_image, remove_name
-from jobctl.jobspec.deploy.host.image_copy import HERE, ImageSources
+from jobctl.jobspec.deploy.images.build import build_image, remove_name
+from jobctl.jobspec.deploy.images.copy import HERE, ImageSources
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.targets.host_fleet import HostFleet
 from jobctl.jobspec.deploy.transport.fanout import fan_out

@@ -17,10 +17,10 @@ from dataclasses import replace
 from secrets import token_hex
 
 from jobctl.jobspec.deploy.apply.deployer import RuntimeInputs
-from jobctl.jobspec.deploy.host.code_spread import spread_code
 from jobctl.jobspec.deploy.host.containers import Containers
 from jobctl.jobspec.deploy.host.host_job import HostJob
-from jobctl.jobspec.deploy.host.send_code import Package
+from jobctl.jobspec.deploy.sending.code_spread import spread_code
+from jobctl.jobspec.deploy.sending.send_code import Package
 from jobctl.jobspec.deploy.targets.host_fleet import HostFleet
 from jobctl.jobspec.deploy.targets.provision import transfer_of
 from jobctl.jobspec.plan.types import Node, Plan

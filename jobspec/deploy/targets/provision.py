@@ -11,20 +11,20 @@ from hashlib import sha256
 from typing import TypeVar
 
 from jobctl.jobspec.deploy.apply.deployer import Failures, RuntimeInputs
-from jobctl.jobspec.deploy.host import images
-from jobctl.jobspec.deploy.host.code_spread import spread_code
-from jobctl.jobspec.deploy.host.data_spread import DataSpread
 from jobctl.jobspec.deploy.host.host_job import HostJob
-from jobctl.jobspec.deploy.host.image_copy import ImageSources
-from jobctl.jobspec.deploy.host.image_spread import ImageSpread
-from jobctl.jobspec.deploy.host.send_code import CodeThere, Package, pack_code
-from jobctl.jobspec.deploy.host.send_data import pack_data
 from jobctl.jobspec.deploy.host.webhooks import leave_webhooks
+from jobctl.jobspec.deploy.images import images
+from jobctl.jobspec.deploy.images.copy import ImageSources
+from jobctl.jobspec.deploy.images.spread import ImageSpread
 from jobctl.jobspec.deploy.model.control import Image
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.model.spare_state import SPARE
 from jobctl.jobspec.deploy.model.untrusted import Json
+from jobctl.jobspec.deploy.sending.code_spread import spread_code
+from jobctl.jobspec.deploy.sending.data_spread import DataSpread
+from jobctl.jobspec.deploy.sending.send_code import CodeThere, Package, pack_code
+from jobctl.jobspec.deploy.sending.send_data import pack_data
 from jobctl.jobspec.deploy.store.webhooks import webhooks_for_hosts
 from jobctl.jobspec.deploy.targets.host_fleet import HostFleet
 from jobctl.jobspec.deploy.transport.base import checked

@@ -12,7 +12,7 @@ from jobctl.jobspec.records import dataclass
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.apply.deployer import Failures
     from jobctl.jobspec.deploy.host.host_job import HostJob
-    from jobctl.jobspec.deploy.host.kept_data import KeptData
+    from jobctl.jobspec.deploy.sending.kept_data import KeptData
     from jobctl.jobspec.operations.resolve.job import Reached
 
 
@@ -34,13 +34,13 @@ class DataHosts:
 
     def list(self) -> DataOnHosts:
         """Return the data on all hosts."""
-        from jobctl.jobspec.deploy.host.kept_data import kept_data
+        from jobctl.jobspec.deploy.sending.kept_data import kept_data
 
         return self._on_all(kept_data, self.host_jobs)
 
     def remove(self, chosen: Mapping[str, Sequence[KeptData]]) -> DataOnHosts:
         """Remove the chosen data of hosts; return what is gone. Data that a job has got since is kept."""
-        from jobctl.jobspec.deploy.host.kept_data import kept_data, remove_data
+        from jobctl.jobspec.deploy.sending.kept_data import kept_data, remove_data
 
         def remove(host_job: HostJob) -> Sequence[KeptData]:
             wanted = {one.path for one in chosen[host_job.host.name]}

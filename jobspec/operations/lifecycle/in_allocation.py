@@ -201,7 +201,7 @@ class SlurmJob:
 
     def _send(self, plan: Plan, secrets: Mapping[str, str]) -> None:
         """Put all files below the job's directory; what runs is not touched by that."""
-        from jobctl.jobspec.deploy.host.send_code import pack_code
+        from jobctl.jobspec.deploy.sending.send_code import pack_code
         from jobctl.jobspec.plan.generation import first_generation
         from jobctl.jobspec.render.artefact import render
 

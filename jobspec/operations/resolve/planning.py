@@ -174,7 +174,7 @@ def _with_data(plan: Plan, known: Mapping[str, str | None]) -> Plan:
 
 def _packed(plan: Plan) -> Plan:
     """Return `plan` with the version of its code, and with the code itself where manifests carry it."""
-    from jobctl.jobspec.deploy.host.send_code import archive_of
+    from jobctl.jobspec.deploy.sending.send_code import archive_of
     from jobctl.jobspec.deploy.store.code import code_hash
 
     assert plan.code is not None

@@ -12,8 +12,9 @@ import pytest
 
 from jobctl.jobspec.deploy.check.preflight import Preflight
 from jobctl.jobspec.deploy.check.survey import CheckedHost
-from jobctl.jobspec.deploy.host import facts, images
+from jobctl.jobspec.deploy.host import facts
 from jobctl.jobspec.deploy.host.host_job import HostJob
+from jobctl.jobspec.deploy.images import images
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.transport.local import LocalTransport
 from jobctl.jobspec.spec.hosts import parse_hosts

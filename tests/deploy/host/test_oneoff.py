@@ -16,15 +16,15 @@ from pathlib import Path
 import pytest
 
 from jobctl.jobspec.deploy.apply.deployer import RuntimeInputs
-from jobctl.jobspec.deploy.host import images
 from jobctl.jobspec.deploy.host.containers import Containers
 from jobctl.jobspec.deploy.host.engine import Engine
 from jobctl.jobspec.deploy.host.host_job import HostJob
-from jobctl.jobspec.deploy.host.send_code import pack_code
 from jobctl.jobspec.deploy.host.webhooks import leave_webhooks
+from jobctl.jobspec.deploy.images import images
 from jobctl.jobspec.deploy.model.engine_kind import EngineKind
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.inventory import Inventory
+from jobctl.jobspec.deploy.sending.send_code import pack_code
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.deploy.targets.hosts import Hosts
 from jobctl.jobspec.deploy.transport.base import Result

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.deploy.host.room import EMPTY, bytes_missing, check_room
+from jobctl.jobspec.deploy.images.room import EMPTY, bytes_missing, check_room
 from jobctl.jobspec.deploy.model.engine_kind import EngineKind, engine_kind
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.transport.local import LocalTransport

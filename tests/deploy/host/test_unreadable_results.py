@@ -15,14 +15,14 @@ from typing import Any, cast
 
 import pytest
 
-from jobctl.jobspec.deploy.host import images
 from jobctl.jobspec.deploy.host.containers import Containers
 from jobctl.jobspec.deploy.host.host_job import HostJob
-from jobctl.jobspec.deploy.host.image_copy import ImageSources
 from jobctl.jobspec.deploy.host.scripts import SCRIPTS, python, readable
-from jobctl.jobspec.deploy.host.send_code import pack_code
+from jobctl.jobspec.deploy.images import images
+from jobctl.jobspec.deploy.images.copy import ImageSources
 from jobctl.jobspec.deploy.model.container import SeenContainer
 from jobctl.jobspec.deploy.model.errors import HostError
+from jobctl.jobspec.deploy.sending.send_code import pack_code
 from jobctl.jobspec.deploy.targets.provision import Transfer
 from jobctl.jobspec.deploy.transport.base import Result
 from jobctl.jobspec.deploy.transport.local import LocalTransport

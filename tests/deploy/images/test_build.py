@@ -19,8 +19,8 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.deploy.host import image_build
-from jobctl.jobspec.deploy.host.image_build import build_image, registries
+from jobctl.jobspec.deploy.images import build as image_build
+from jobctl.jobspec.deploy.images.build import build_image, registries
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.store.build_context import context_of
 from jobctl.jobspec.deploy.store.dockerfile import needs_buildkit

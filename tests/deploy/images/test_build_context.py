@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.deploy.host.image_build import packed
+from jobctl.jobspec.deploy.images.build import packed
 from jobctl.jobspec.deploy.model.errors import DeployError
 from jobctl.jobspec.deploy.store.build_context import context_of
 from jobctl.jobspec.planner.code import tagged

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.deploy.host.image_copy import HERE
+from jobctl.jobspec.deploy.images.copy import HERE
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.targets import building
 from tests.deploy.images.built import build_of, folder_to_build

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.deploy.host import image_spread, images
-from jobctl.jobspec.deploy.host.image_copy import HERE
-from jobctl.jobspec.deploy.host.image_spread import ImageSpread, Pull, together
+from jobctl.jobspec.deploy.images import images
+from jobctl.jobspec.deploy.images import spread as image_spread
+from jobctl.jobspec.deploy.images.copy import HERE
+from jobctl.jobspec.deploy.images.spread import ImageSpread, Pull, together
 from jobctl.jobspec.deploy.model.control import Image
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.transport.local import LocalTransport

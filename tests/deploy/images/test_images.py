@@ -13,10 +13,11 @@ from typing import Any, cast
 
 import pytest
 
-from jobctl.jobspec.deploy.host import image_copy, images
-from jobctl.jobspec.deploy.host.image_copy import ImageSources, shared_layers
-from jobctl.jobspec.deploy.host.images import PullProgress
 from jobctl.jobspec.deploy.host.scripts.saved_image import without_layers
+from jobctl.jobspec.deploy.images import copy as image_copy
+from jobctl.jobspec.deploy.images import images
+from jobctl.jobspec.deploy.images.copy import ImageSources, shared_layers
+from jobctl.jobspec.deploy.images.images import PullProgress
 from jobctl.jobspec.deploy.model.control import Image
 from jobctl.jobspec.deploy.model.errors import HostError
 

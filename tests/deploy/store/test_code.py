@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.deploy.host.send_code import Package, archive_of, pack_code
 from jobctl.jobspec.deploy.model.control import Ledger, ledger_json
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
+from jobctl.jobspec.deploy.sending.send_code import Package, archive_of, pack_code
 from jobctl.jobspec.deploy.store import code as code_module
 from jobctl.jobspec.deploy.store.code import GENERATOR, File, code_hash, digest_of, note_pulled, select
 from jobctl.jobspec.deploy.store.ignore import Patterns

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from jobctl.jobspec.deploy.apply.deployer import RuntimeInputs
-from jobctl.jobspec.deploy.host import images
 from jobctl.jobspec.deploy.host.host_job import HostJob
+from jobctl.jobspec.deploy.images import images
 from jobctl.jobspec.deploy.model.control import NOTHING
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.host_state import HostState

@@ -28,11 +28,11 @@ from jobctl.jobspec.deploy.check.fitness.verdicts import (
     judge_all,
 )
 from jobctl.jobspec.deploy.check.survey import CheckedHost, Survey, of_error
-from jobctl.jobspec.deploy.host import images
 from jobctl.jobspec.deploy.host.devices_in_use import jobs_of
-from jobctl.jobspec.deploy.host.image_copy import ImageSources
-from jobctl.jobspec.deploy.host.image_spread import ImageSpread
 from jobctl.jobspec.deploy.host.scripts import SCRIPTS
+from jobctl.jobspec.deploy.images import images
+from jobctl.jobspec.deploy.images.copy import ImageSources
+from jobctl.jobspec.deploy.images.spread import ImageSpread
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.model.finding import Finding
 from jobctl.jobspec.deploy.model.untrusted import Json

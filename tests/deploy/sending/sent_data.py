@@ -8,9 +8,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from jobctl.jobspec.deploy.host.data_source import FolderOnHost
-from jobctl.jobspec.deploy.host.kept_data import kept_data
-from jobctl.jobspec.deploy.host.send_data import DataPackage, pack_data
+from jobctl.jobspec.deploy.sending.data_source import FolderOnHost
+from jobctl.jobspec.deploy.sending.kept_data import kept_data
+from jobctl.jobspec.deploy.sending.send_data import DataPackage, pack_data
 from jobctl.jobspec.deploy.store.data import version_of
 from jobctl.jobspec.deploy.transport.base import Result
 from jobctl.jobspec.deploy.transport.local import LocalTransport

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.deploy.host import code_spread
-from jobctl.jobspec.deploy.host.code_spread import spread_code
-from jobctl.jobspec.deploy.host.data_source import FolderOnHost
 from jobctl.jobspec.deploy.host.scripts import SCRIPTS
-from jobctl.jobspec.deploy.host.send_code import pack_code
+from jobctl.jobspec.deploy.sending import code_spread
+from jobctl.jobspec.deploy.sending.code_spread import spread_code
+from jobctl.jobspec.deploy.sending.data_source import FolderOnHost
+from jobctl.jobspec.deploy.sending.send_code import pack_code
 from jobctl.jobspec.plan.sent import Code
-from tests.deploy.data.spread_data import Remote
+from tests.deploy.sending.spread_data import Remote
 from tests.render.plans import plan as made_plan
 
 HOSTS = ("h1", "h2", "h3")

@@ -8,8 +8,8 @@ from dataclasses import field
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from jobctl.jobspec.deploy.host.data_source import Rest, named_digest
 from jobctl.jobspec.deploy.host.scripts import SCRIPTS
+from jobctl.jobspec.deploy.sending.data_source import Rest, named_digest
 from jobctl.jobspec.deploy.store.code import kind_of
 from jobctl.jobspec.deploy.transport.base import Stdin, checked, problem
 from jobctl.jobspec.records import dataclass

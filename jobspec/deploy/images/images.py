@@ -9,7 +9,7 @@ from typing import Any
 from jobctl.jobspec.deploy.host.engine import patient
 from jobctl.jobspec.deploy.host.handing_on import ARRIVING
 from jobctl.jobspec.deploy.host.host_job import HostJob
-from jobctl.jobspec.deploy.host.image_copy import ImageSources
+from jobctl.jobspec.deploy.images.copy import ImageSources
 from jobctl.jobspec.deploy.model.control import Image
 from jobctl.jobspec.deploy.model.engine_kind import CONTENT, image_content
 from jobctl.jobspec.deploy.model.errors import HostError

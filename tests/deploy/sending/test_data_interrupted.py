@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.deploy.host.data_folder import DataFileThere, DataFolder, DataThere
-from jobctl.jobspec.deploy.host.kept_data import kept_data, remove_data
 from jobctl.jobspec.deploy.host.scripts import SCRIPTS
-from jobctl.jobspec.deploy.host.send_data import DataPackage
 from jobctl.jobspec.deploy.model.errors import HostError
+from jobctl.jobspec.deploy.sending.data_folder import DataFileThere, DataFolder, DataThere
+from jobctl.jobspec.deploy.sending.kept_data import kept_data, remove_data
+from jobctl.jobspec.deploy.sending.send_data import DataPackage
 from jobctl.jobspec.deploy.transport.base import Result
 from jobctl.jobspec.deploy.transport.local import LocalTransport
-from tests.deploy.data.sent_data import (
+from tests.deploy.sending.sent_data import (
     Counting,
     contents,
     package,

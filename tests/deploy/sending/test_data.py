@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.deploy.host.data_folder import DataFolder
-from jobctl.jobspec.deploy.host.kept_data import kept_data, remove_data
 from jobctl.jobspec.deploy.host.scripts import SCRIPTS
-from jobctl.jobspec.deploy.host.send_data import pack_data
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
+from jobctl.jobspec.deploy.sending.data_folder import DataFolder
+from jobctl.jobspec.deploy.sending.kept_data import kept_data, remove_data
+from jobctl.jobspec.deploy.sending.send_data import pack_data
 from jobctl.jobspec.deploy.transport.base import TIMEOUT, Result
 from jobctl.jobspec.operations.errors import Refused
 from jobctl.jobspec.operations.inspect.data import DataOnHosts, choose
 from jobctl.jobspec.plan.sent import Dataset
-from tests.deploy.data.sent_data import contents, nobody, package, there, versions
+from tests.deploy.sending.sent_data import contents, nobody, package, there, versions
 
 
 def test_all_files_are_there_whatever_they_are_called(source: Path, host: Any) -> None:

@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.deploy.host import data_spread, handing_on
-from jobctl.jobspec.deploy.host.data_spread import DataSpread
+from jobctl.jobspec.deploy.host import handing_on
 from jobctl.jobspec.deploy.host.scripts import HAND_ON, MARK, joined
-from jobctl.jobspec.deploy.host.send_data import DataPackage
+from jobctl.jobspec.deploy.sending import data_spread
+from jobctl.jobspec.deploy.sending.data_spread import DataSpread
+from jobctl.jobspec.deploy.sending.send_data import DataPackage
 from jobctl.jobspec.deploy.transport.base import Result
 from jobctl.jobspec.deploy.transport.local import LocalTransport
-from tests.deploy.data.sent_data import contents, package
+from tests.deploy.sending.sent_data import contents, package
 
 HOSTS = ("h1", "h2", "h3")
 PROGRAM = MARK

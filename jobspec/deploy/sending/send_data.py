@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from jobctl.jobspec.deploy.host.data_folder import DataFileThere, DataFolder, DataThere, Shipment, lines
-from jobctl.jobspec.deploy.host.data_source import READ, STALL, DataSource, FolderHere, FolderOnHost, Rest
 from jobctl.jobspec.deploy.host.tar import SLOW
 from jobctl.jobspec.deploy.host.transfer_progress import TransferProgress
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
+from jobctl.jobspec.deploy.sending.data_folder import DataFileThere, DataFolder, DataThere, Shipment, lines
+from jobctl.jobspec.deploy.sending.data_source import READ, STALL, DataSource, FolderHere, FolderOnHost, Rest
 from jobctl.jobspec.deploy.store.data import DataFile
 from jobctl.jobspec.deploy.transport.base import TIMEOUT
 from jobctl.jobspec.plan.sent import Dataset

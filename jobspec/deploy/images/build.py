@@ -17,10 +17,10 @@ from pathlib import PurePosixPath
 from subprocess import CalledProcessError
 from typing import Any
 
-from jobctl.jobspec.deploy.host.buildkit import builder, lines_of
 from jobctl.jobspec.deploy.host.engine import Engine
-from jobctl.jobspec.deploy.host.image_copy import layers_of
 from jobctl.jobspec.deploy.host.tar import Tar
+from jobctl.jobspec.deploy.images.buildkit import builder, lines_of
+from jobctl.jobspec.deploy.images.copy import layers_of
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.store.build_context import BuildContext, context_of
 from jobctl.jobspec.deploy.store.dockerfile import images, needs_buildkit, text_of

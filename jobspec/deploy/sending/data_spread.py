@@ -11,15 +11,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from jobctl.jobspec.deploy.host.code_spread import MUCH
-from jobctl.jobspec.deploy.host.data_folder import DataFolder, DataThere, Shipment
-from jobctl.jobspec.deploy.host.data_source import STALL, FolderOnHost, Rest
 from jobctl.jobspec.deploy.host.handing_on import ArchiveSource, HandingOn
 from jobctl.jobspec.deploy.host.host_job import HostJob
-from jobctl.jobspec.deploy.host.image_copy import HERE
-from jobctl.jobspec.deploy.host.send_data import Coverage, DataPackage, archived
 from jobctl.jobspec.deploy.host.tar import SLOW, Tar
+from jobctl.jobspec.deploy.images.copy import HERE
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
+from jobctl.jobspec.deploy.sending.code_spread import MUCH
+from jobctl.jobspec.deploy.sending.data_folder import DataFolder, DataThere, Shipment
+from jobctl.jobspec.deploy.sending.data_source import STALL, FolderOnHost, Rest
+from jobctl.jobspec.deploy.sending.send_data import Coverage, DataPackage, archived
 from jobctl.jobspec.deploy.store.data import DataFile
 from jobctl.jobspec.deploy.transport.fanout import fan_out
 from jobctl.jobspec.deploy.transport.local import LocalTransport

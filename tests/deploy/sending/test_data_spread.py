@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from jobctl.jobspec.deploy.host import handing_on
-from jobctl.jobspec.deploy.host.data_folder import DataFolder
-from jobctl.jobspec.deploy.host.data_source import FolderHere, Rest
-from jobctl.jobspec.deploy.host.data_spread import DataSpread
 from jobctl.jobspec.deploy.host.handing_on import HandingOn
 from jobctl.jobspec.deploy.model.errors import HostError
-from tests.deploy.data.sent_data import package, package_from
-from tests.deploy.data.spread_data import HOSTS, Hosts
+from jobctl.jobspec.deploy.sending.data_folder import DataFolder
+from jobctl.jobspec.deploy.sending.data_source import FolderHere, Rest
+from jobctl.jobspec.deploy.sending.data_spread import DataSpread
+from tests.deploy.sending.sent_data import package, package_from
+from tests.deploy.sending.spread_data import HOSTS, Hosts
 from tests.tools.waiting import PATIENCE, promptly
 
 

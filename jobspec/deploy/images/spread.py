@@ -1,6 +1,6 @@
 """Bringing an image to all hosts that lack it at once: it leaves the one that has it once, and hosts hand it on.
 
-What does not get there this way comes as before, through this machine (image_copy.py): where there is no Python on a host, or
+What does not get there this way comes as before, through this machine (copy.py): where there is no Python on a host, or
 no way between hosts.
 """
 
@@ -11,10 +11,11 @@ from contextlib import suppress
 from hashlib import sha256
 from typing import Literal
 
-from jobctl.jobspec.deploy.host import images
 from jobctl.jobspec.deploy.host.handing_on import ArchiveSource, HandingOn
 from jobctl.jobspec.deploy.host.host_job import HostJob
-from jobctl.jobspec.deploy.host.image_copy import (
+from jobctl.jobspec.deploy.host.scripts.saved_image import without_layers
+from jobctl.jobspec.deploy.images import images
+from jobctl.jobspec.deploy.images.copy import (
     ImageSources,
     can_be_used,
     give_name,
@@ -24,8 +25,7 @@ from jobctl.jobspec.deploy.host.image_copy import (
     saved,
     shared_layers,
 )
-from jobctl.jobspec.deploy.host.room import bytes_missing, check_room
-from jobctl.jobspec.deploy.host.scripts.saved_image import without_layers
+from jobctl.jobspec.deploy.images.room import bytes_missing, check_room
 from jobctl.jobspec.deploy.model.control import Image
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.transport.fanout import fan_out

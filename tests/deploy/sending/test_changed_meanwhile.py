@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.deploy.host.send_code import pack_code
-from jobctl.jobspec.deploy.host.send_data import pack_data
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
+from jobctl.jobspec.deploy.sending.send_code import pack_code
+from jobctl.jobspec.deploy.sending.send_data import pack_data
 from jobctl.jobspec.deploy.store.code import _looked_at, code_hash
 from jobctl.jobspec.deploy.store.data import version_of
 from jobctl.jobspec.deploy.transport.local import LocalTransport
 from jobctl.jobspec.plan.sent import Code, Dataset
-from tests.deploy.data.sent_data import host_of_data, nobody, package_from, there
+from tests.deploy.sending.sent_data import host_of_data, nobody, package_from, there
 from tests.render.plans import plan as made_plan
 
 

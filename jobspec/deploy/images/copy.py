@@ -15,9 +15,9 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from jobctl.jobspec.deploy.host.engine import Engine, patient
 from jobctl.jobspec.deploy.host.host_job import HostJob
-from jobctl.jobspec.deploy.host.room import bytes_missing, check_room
 from jobctl.jobspec.deploy.host.scripts.frames import PIECE
 from jobctl.jobspec.deploy.host.scripts.saved_image import without_layers
+from jobctl.jobspec.deploy.images.room import bytes_missing, check_room
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.model.untrusted import texts
 from jobctl.jobspec.deploy.transport.fanout import fan_out

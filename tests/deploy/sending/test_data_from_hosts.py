@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.deploy.host import data_source, send_data
-from jobctl.jobspec.deploy.host.data_source import FolderOnHost
 from jobctl.jobspec.deploy.host.scripts import SCRIPTS
 from jobctl.jobspec.deploy.host.transfer_progress import TransferProgress
 from jobctl.jobspec.deploy.model.errors import HostError
+from jobctl.jobspec.deploy.sending import data_source, send_data
+from jobctl.jobspec.deploy.sending.data_source import FolderOnHost
 from jobctl.jobspec.deploy.transport.base import Result
 from jobctl.jobspec.deploy.transport.local import LocalTransport
-from tests.deploy.data.sent_data import Counting, contents, package, package_from, there
+from tests.deploy.sending.sent_data import Counting, contents, package, package_from, there
 
 # A folder that is on a host.
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
-from jobctl.jobspec.deploy.host.data_source import FolderOnHost
 from jobctl.jobspec.deploy.host.handing_on import ArchiveSource, HandingOn
 from jobctl.jobspec.deploy.host.host_job import HostJob
-from jobctl.jobspec.deploy.host.image_copy import HERE
-from jobctl.jobspec.deploy.host.send_code import CodeThere, Package, Parcel
+from jobctl.jobspec.deploy.images.copy import HERE
 from jobctl.jobspec.deploy.model.errors import DeployError
+from jobctl.jobspec.deploy.sending.data_source import FolderOnHost
+from jobctl.jobspec.deploy.sending.send_code import CodeThere, Package, Parcel
 from jobctl.jobspec.deploy.transport.fanout import fan_out
 from jobctl.jobspec.deploy.transport.local import LocalTransport
 

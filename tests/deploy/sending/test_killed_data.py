@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.deploy.data.spread_data import HOSTS, Hosts
 from tests.deploy.kills import AGAIN, KILLS, SEED, kill_program, lose_unwritten, run, run_and_kill, stays, tell
+from tests.deploy.sending.spread_data import HOSTS, Hosts
 
 FILES = {"a": 9_000_000, "b": 24_000_000, **{f"c{number}": 1_500_000 for number in range(10)}}
 SIZE = sum(FILES.values())

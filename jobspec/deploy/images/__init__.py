@@ -1,0 +1,1 @@
+"""Images on hosts: built, pulled, or copied from this machine or another host."""
