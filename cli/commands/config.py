@@ -11,7 +11,7 @@ from jobctl.views.failure import command
 
 if TYPE_CHECKING:
     from jobctl.jobspec.operations.resolve.settings import Setting, Settings
-    from jobctl.jobspec.spec.notify_part import Notify
+    from jobctl.jobspec.spec.parts.notify import Notify
 
 _UNSET = {
     "hosts": "this machine, or what a job was started with",

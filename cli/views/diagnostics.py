@@ -10,7 +10,7 @@ from jobctl import console
 
 if TYPE_CHECKING:
     from jobctl.jobspec.spec.diagnostics import Diagnostic
-    from jobctl.jobspec.spec.source import Source
+    from jobctl.jobspec.spec.reading.source import Source
 
 
 def show_diagnostics(diagnostics: Sequence[Diagnostic], source: Source, stream: Any = None) -> None:
@@ -42,7 +42,7 @@ def _coloured(text: str, stream: Any) -> str:
 
 def source_lines(file: str, source: Source) -> list[str]:
     """Return the lines of a file that a diagnostic points into; none if it cannot be read as text."""
-    from jobctl.jobspec.spec.source import MAX_BYTES, split_lines
+    from jobctl.jobspec.spec.reading.source import MAX_BYTES, split_lines
 
     lines = source.lines(file)
     if lines is not None:

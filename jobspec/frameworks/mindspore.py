@@ -29,7 +29,7 @@ from jobctl.jobspec.frameworks.base import ALIKE, Programs, Role, Seat, Start, n
 from jobctl.jobspec.plan.recovery import Rule
 from jobctl.jobspec.plan.types import Need, Slot, Value
 from jobctl.jobspec.records import dataclass
-from jobctl.jobspec.spec.framework_parts import MindsporeOptions
+from jobctl.jobspec.spec.parts.frameworks import MindsporeOptions
 
 if TYPE_CHECKING:
     from jobctl.jobspec.spec.model import Spec

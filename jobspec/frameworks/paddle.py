@@ -31,7 +31,7 @@ from jobctl.jobspec.records import dataclass
 
 if TYPE_CHECKING:
     from jobctl.jobspec.spec.model import Spec
-    from jobctl.jobspec.spec.parts import Ps
+    from jobctl.jobspec.spec.parts.parts import Ps
 
 # NCCL and Gloo choose an interface by themselves, and choose wrong on hosts with several.
 _INTERFACE_ENV = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")

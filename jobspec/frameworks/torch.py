@@ -19,11 +19,11 @@ from jobctl.jobspec.frameworks.base import Programs, Role, Seat, Start, interfac
 from jobctl.jobspec.plan.recovery import Rule
 from jobctl.jobspec.plan.types import Need, Slot, Value
 from jobctl.jobspec.records import dataclass
-from jobctl.jobspec.spec.parts import RENDEZVOUS_TIMEOUT
+from jobctl.jobspec.spec.parts.parts import RENDEZVOUS_TIMEOUT
 
 if TYPE_CHECKING:
     from jobctl.jobspec.spec.model import Spec
-    from jobctl.jobspec.spec.parts import Ps
+    from jobctl.jobspec.spec.parts.parts import Ps
 
 # PyTorch imports its compiler with the first optimizer, which takes as long as all the rest.
 _IMPORTS = (("torch", "torch.distributed"), ("torch._dynamo",))

@@ -11,7 +11,7 @@ from yaml import ScalarNode
 from jobctl.jobspec.importers.draft import Found, HostLine
 from jobctl.jobspec.importers.values import span
 from jobctl.jobspec.spec.frameworks import FRAMEWORKS
-from jobctl.jobspec.spec.yaml_reader import Loader
+from jobctl.jobspec.spec.reading.yaml_reader import Loader
 
 # The keys in the order in which people read them; a blank line between groups.
 _GROUPS = (

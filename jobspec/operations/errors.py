@@ -9,7 +9,7 @@ from jobctl.jobspec.deploy.model.errors import DeployError
 
 if TYPE_CHECKING:
     from jobctl.jobspec.spec.diagnostics import Diagnostic
-    from jobctl.jobspec.spec.source import Source
+    from jobctl.jobspec.spec.reading.source import Source
 
 
 class OperationError(Exception):

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from jobctl.jobspec.deploy.apply.reconcile import Step
     from jobctl.jobspec.deploy.model.finding import Finding
     from jobctl.jobspec.spec.diagnostics import Diagnostic
-    from jobctl.jobspec.spec.source import Source
+    from jobctl.jobspec.spec.reading.source import Source
 
 
 class Waiting(Protocol):

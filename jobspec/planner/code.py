@@ -15,7 +15,7 @@ from jobctl.jobspec.spec.data_place import place_of_data
 if TYPE_CHECKING:
     from jobctl.jobspec.planner.context import Context
     from jobctl.jobspec.spec.model import Spec
-    from jobctl.jobspec.spec.notify_part import Notify
+    from jobctl.jobspec.spec.parts.notify import Notify
 
 
 def code_of(spec: Spec, directory: str) -> sent.Code:

@@ -10,9 +10,9 @@ from jobctl.jobspec.planner.placement import Place, Task
 
 if TYPE_CHECKING:
     from jobctl.jobspec.spec.base import Part
-    from jobctl.jobspec.spec.kubernetes_part import Kubernetes
-    from jobctl.jobspec.spec.kubernetes_part import Toleration as Given
     from jobctl.jobspec.spec.model import Spec
+    from jobctl.jobspec.spec.parts.kubernetes import Kubernetes
+    from jobctl.jobspec.spec.parts.kubernetes import Toleration as Given
 
 # The names that device plugins give their devices: https://kubernetes.io/docs/tasks/manage-gpus/scheduling-gpus/ and
 # the vendors' plugins.
@@ -67,7 +67,7 @@ def _token(given: Kubernetes) -> bool | None:
 
 
 def _empty() -> Kubernetes:
-    from jobctl.jobspec.spec.kubernetes_part import Kubernetes
+    from jobctl.jobspec.spec.parts.kubernetes import Kubernetes
 
     return Kubernetes()
 

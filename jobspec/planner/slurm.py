@@ -10,7 +10,7 @@ from jobctl.jobspec.planner.placement import Place, Task
 if TYPE_CHECKING:
     from jobctl.jobspec.planner.context import Context, Request
     from jobctl.jobspec.spec.model import Spec
-    from jobctl.jobspec.spec.slurm_part import Slurm
+    from jobctl.jobspec.spec.parts.slurm import Slurm
 
 # What srun tells of the one task that the launcher is. Frameworks would take it for one of their ranks.
 TASK_VARIABLES = (
@@ -50,7 +50,7 @@ def work_directory(directory: str, job: str) -> str:
 
 
 def _empty() -> Slurm:
-    from jobctl.jobspec.spec.slurm_part import Slurm
+    from jobctl.jobspec.spec.parts.slurm import Slurm
 
     return Slurm()
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.spec.diagnostics import Diagnostic, Span, closest, in_order
-from jobctl.jobspec.spec.source import BadSource, read_text, split_lines
+from jobctl.jobspec.spec.reading.source import BadSource, read_text, split_lines
 
 MAX_HOSTS = 65_536
 

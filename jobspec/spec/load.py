@@ -9,16 +9,16 @@ from pathlib import Path
 
 from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.spec.diagnostics import Diagnostic, Span, has_errors, in_order
-from jobctl.jobspec.spec.env_files import dot_env, read_env_file
-from jobctl.jobspec.spec.interpolate import BadInterpolation, interpolate
 from jobctl.jobspec.spec.model import Spec
 from jobctl.jobspec.spec.names import is_name
-from jobctl.jobspec.spec.overrides import apply_override
-from jobctl.jobspec.spec.partial import draft
-from jobctl.jobspec.spec.problems import validate
-from jobctl.jobspec.spec.source import BadSource, Source, YamlNode, folder_of, read_text
-from jobctl.jobspec.spec.variables import fill_in, pass_through
-from jobctl.jobspec.spec.yaml_reader import parse
+from jobctl.jobspec.spec.reading.env_files import dot_env, read_env_file
+from jobctl.jobspec.spec.reading.interpolate import BadInterpolation, interpolate
+from jobctl.jobspec.spec.reading.overrides import apply_override
+from jobctl.jobspec.spec.reading.partial import draft
+from jobctl.jobspec.spec.reading.problems import validate
+from jobctl.jobspec.spec.reading.source import BadSource, Source, YamlNode, folder_of, read_text
+from jobctl.jobspec.spec.reading.variables import fill_in, pass_through
+from jobctl.jobspec.spec.reading.yaml_reader import parse
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,15 +11,15 @@ from pydantic import AfterValidator, BeforeValidator, Field, field_validator
 
 from jobctl.jobspec.spec import canonical as short
 from jobctl.jobspec.spec.base import Part
-from jobctl.jobspec.spec.build_part import BuildOption
-from jobctl.jobspec.spec.data_part import Data
 from jobctl.jobspec.spec.fitness_mode import FitnessMode
-from jobctl.jobspec.spec.framework_parts import MindsporeOptions, PaddleOptions, TorchOptions
 from jobctl.jobspec.spec.frameworks import FrameworkName
-from jobctl.jobspec.spec.kubernetes_part import Kubernetes
 from jobctl.jobspec.spec.names import ENV_NAME, NAME, is_name
-from jobctl.jobspec.spec.notify_part import Notify
-from jobctl.jobspec.spec.parts import (
+from jobctl.jobspec.spec.parts.build import BuildOption
+from jobctl.jobspec.spec.parts.data import Data
+from jobctl.jobspec.spec.parts.frameworks import MindsporeOptions, PaddleOptions, TorchOptions
+from jobctl.jobspec.spec.parts.kubernetes import Kubernetes
+from jobctl.jobspec.spec.parts.notify import Notify
+from jobctl.jobspec.spec.parts.parts import (
     Checkpoint,
     Code,
     ContainerOptions,
@@ -36,9 +36,9 @@ from jobctl.jobspec.spec.parts import (
     Volume,
     one_cpu,
 )
-from jobctl.jobspec.spec.recovery_part import Recovery
+from jobctl.jobspec.spec.parts.recovery import Recovery
+from jobctl.jobspec.spec.parts.slurm import Slurm
 from jobctl.jobspec.spec.scalars import AnyText, Duration, Form, Int, Text, bad, expected
-from jobctl.jobspec.spec.slurm_part import Slurm
 
 __all__ = ["Secret", "Spec"]
 

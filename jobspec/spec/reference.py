@@ -14,7 +14,7 @@ from pydantic.fields import FieldInfo
 from jobctl.jobspec.spec.durations import in_one_unit
 from jobctl.jobspec.spec.forms import form
 from jobctl.jobspec.spec.model import Spec
-from jobctl.jobspec.spec.pod_parts import PodSecurityContext
+from jobctl.jobspec.spec.parts.pod import PodSecurityContext
 
 
 def keys_at(path: Sequence[str | int]) -> list[str]:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.spec.diagnostics import Diagnostic, closest, in_order
-from jobctl.jobspec.spec.source import BadSource, Source, YamlNode, read_text
+from jobctl.jobspec.spec.reading.source import BadSource, Source, YamlNode, read_text
 
 if TYPE_CHECKING:
-    from jobctl.jobspec.spec.notify_part import Notify
+    from jobctl.jobspec.spec.parts.notify import Notify
 
 # Each names a file; a relative one is beside the configuration file.
 PATHS = ("hosts", "ssh_config")
@@ -59,7 +59,7 @@ def load_user_config(path: Path) -> UserConfig:
     file = str(path)
     if not os.path.lexists(path):
         return UserConfig(path, Source(file, "", None))
-    from jobctl.jobspec.spec.yaml_reader import parse
+    from jobctl.jobspec.spec.reading.yaml_reader import parse
 
     text = ""
     try:
@@ -83,8 +83,8 @@ def _notify(source: Source) -> tuple[ConfiguredNotify | None, list[Diagnostic]]:
         return None, []
     from pydantic import TypeAdapter, ValidationError
 
-    from jobctl.jobspec.spec.notify_part import Notify
-    from jobctl.jobspec.spec.problems import describe
+    from jobctl.jobspec.spec.parts.notify import Notify
+    from jobctl.jobspec.spec.reading.problems import describe
 
     try:
         items = TypeAdapter(tuple[Notify, ...]).validate_python(entry[1].data())

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from jobctl.jobspec.spec import source
+from jobctl.jobspec.spec.reading import source
 
 LIBC = ctypes.CDLL(None)
 HEAD = b"name: demo\nframework: torch\nscript: train.py\n"

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from jobctl.jobspec.spec.diagnostics import Span, render_text
 from jobctl.jobspec.spec.hosts import parse_hosts
-from jobctl.jobspec.spec.interpolate import BadInterpolation, interpolate
 from jobctl.jobspec.spec.load import load_text
-from jobctl.jobspec.spec.source import split_lines
+from jobctl.jobspec.spec.reading.interpolate import BadInterpolation, interpolate
+from jobctl.jobspec.spec.reading.source import split_lines
 from tests.tools.examples import examples
 
 PATH = Path("/none/job.yaml")

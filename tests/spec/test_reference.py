@@ -13,10 +13,10 @@ from jsonschema import Draft202012Validator
 from pydantic import BaseModel, TypeAdapter
 from pydantic.fields import FieldInfo
 
-from jobctl.jobspec.spec import pod_parts
 from jobctl.jobspec.spec.checks.codes import CODES, LATER
 from jobctl.jobspec.spec.load import load_text
 from jobctl.jobspec.spec.model import Spec
+from jobctl.jobspec.spec.parts import pod as pod_parts
 from jobctl.jobspec.spec.reference import codes_page, models_in, spec_page
 from jobctl.jobspec.spec.schema import json_schema
 

@@ -14,7 +14,7 @@ from jobctl.jobspec.importers.kubernetes.references import References
 from jobctl.jobspec.importers.shell.interpreter import Command
 from jobctl.jobspec.importers.values import seconds, whole
 from jobctl.jobspec.spec.names import ENV_NAME
-from jobctl.jobspec.spec.pod_parts import Affinity, PodSecurityContext, SecurityContext
+from jobctl.jobspec.spec.parts.pod import Affinity, PodSecurityContext, SecurityContext
 from jobctl.jobspec.spec.reference import models_in
 
 _OURS = "JOBCTL_"

@@ -16,7 +16,7 @@ from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.spec.frameworks import FRAMEWORKS
 from jobctl.jobspec.spec.load import load_text
 from jobctl.jobspec.spec.names import is_name
-from jobctl.jobspec.spec.source import MAX_BYTES, BadSource, folder_of, read_text
+from jobctl.jobspec.spec.reading.source import MAX_BYTES, BadSource, folder_of, read_text
 
 _COMMAND = "a command stands after `--`: jobctl import -- torchrun train.py"
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from jobctl.jobspec.operations.reporter import Reporter
     from jobctl.jobspec.operations.resolve.job import Compiled
     from jobctl.jobspec.spec.model import Secret, Spec
-    from jobctl.jobspec.spec.notify_part import Email, Notify, SecretReference
+    from jobctl.jobspec.spec.parts.notify import Email, Notify, SecretReference
     from jobctl.jobspec.spec.user_config import UserConfig
 
 HINT = "export it, or name a file: `webhook: {file: PATH}`; `notify: []` in the spec tells nobody"

@@ -20,7 +20,7 @@ SHOWN = 5  # files that are named
 def no_code(spec: Path, hosts: Path | None) -> Iterator[tuple[str, str]]:
     """Yield files that may be in the code's folder and do not belong to the code, each with a reason: the spec, hosts files, jobctl's history."""
     from jobctl.jobspec.deploy.store.jobdir import state_dir
-    from jobctl.jobspec.spec.source import folder_of
+    from jobctl.jobspec.spec.reading.source import folder_of
 
     yield os.path.abspath(spec), _SPEC
     beside = folder_of(spec).absolute()

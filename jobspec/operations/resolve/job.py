@@ -79,7 +79,7 @@ def spec_path(job: str | None) -> Path:
             f"no job `{job}` is known here, and no file of that name",
             "name a spec file, or see `jobctl list`",
         )
-    from jobctl.jobspec.spec.source import is_descriptor
+    from jobctl.jobspec.spec.reading.source import is_descriptor
 
     if is_descriptor(Path(spec)):
         message = f"job `{job}` was started from {spec}, which gave its spec once"
@@ -247,7 +247,7 @@ def _where_data_is(
 ) -> tuple[tuple[Host, ...], list[Diagnostic]]:
     """Return the chosen hosts that get all data of a job, and what is wrong with those that it names."""
     from jobctl.jobspec.spec.checks.data import check_data_hosts, hosts_with_data
-    from jobctl.jobspec.spec.partial import told
+    from jobctl.jobspec.spec.reading.partial import told
 
     spec = loaded.draft
     if spec is None or not every:
@@ -279,7 +279,7 @@ def _hosts(path: Path, where: Where) -> tuple[tuple[Host, ...], tuple[Host, ...]
 def known_hosts(where: Where) -> tuple[Host, ...]:
     """Return the chosen hosts of a hosts file. Raises Refused if something is wrong with it."""
     from jobctl.jobspec.spec.diagnostics import has_errors
-    from jobctl.jobspec.spec.source import Source
+    from jobctl.jobspec.spec.reading.source import Source
 
     if where.hosts is None:
         return ()
@@ -306,7 +306,7 @@ def compile_job(job: str | None, overrides: Sequence[str] | None, where: Where, 
 
 def refuse_missing_files(compiled: Compiled) -> None:
     """Raise Refused if the folder of the code is not there, or a file of `env_file`: nothing is started without them."""
-    from jobctl.jobspec.spec.env_files import missing_env_file
+    from jobctl.jobspec.spec.reading.env_files import missing_env_file
 
     refuse_missing_code(compiled)
     for name in compiled.spec.env_file:
@@ -349,7 +349,7 @@ def say_default_hosts(where: Where, reporter: Reporter) -> None:
 
 def say_unused_hosts(checked: Checked, where: Where, reporter: Reporter) -> None:
     """Tell that the target is this machine although there is a hosts file beside the spec, if nobody has chosen so."""
-    from jobctl.jobspec.spec.source import folder_of
+    from jobctl.jobspec.spec.reading.source import folder_of
 
     unused = folder_of(checked.files[0]) / "hosts.txt"
     if where.target is None and where.hosts is None and not names_cluster(where) and os.path.isfile(unused):

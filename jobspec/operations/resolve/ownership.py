@@ -128,7 +128,7 @@ def _spec_of(directory: JobDir) -> Path | None:
 
 
 def _same_folder(one: Path, other: Path) -> bool:
-    from jobctl.jobspec.spec.source import folder_of
+    from jobctl.jobspec.spec.reading.source import folder_of
 
     return os.path.realpath(folder_of(one)) == os.path.realpath(folder_of(other))
 

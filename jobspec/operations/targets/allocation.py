@@ -93,7 +93,7 @@ class InAllocation:
 def _place_in_slurm(path: Path) -> tuple[str | None, str] | None:
     """Return login node and directory from a spec, whatever else is wrong with it; None if it has no block `slurm`."""
     from jobctl.jobspec.spec.load import load_spec
-    from jobctl.jobspec.spec.partial import Lost
+    from jobctl.jobspec.spec.reading.partial import Lost
 
     loaded = load_spec(path, environ=os.environ)
     seen = loaded.spec or loaded.draft

@@ -7,11 +7,11 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from jobctl.jobspec.spec.build_part import Build
 from jobctl.jobspec.spec.diagnostics import Diagnostic
 from jobctl.jobspec.spec.hosts import Host
 from jobctl.jobspec.spec.model import Spec
-from jobctl.jobspec.spec.source import Source
+from jobctl.jobspec.spec.parts.build import Build
+from jobctl.jobspec.spec.reading.source import Source
 from jobctl.jobspec.spec.targets import TARGETS, TargetName
 
 _SENSITIVE = re.compile(r"secret|passw|credential|token(?!i)|(api|private|access)_?key", re.IGNORECASE)

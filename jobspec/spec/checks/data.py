@@ -10,7 +10,7 @@ from jobctl.jobspec.spec.data_place import place_of_data
 from jobctl.jobspec.spec.diagnostics import Diagnostic
 from jobctl.jobspec.spec.hosts import Host, UnknownHost, choose
 from jobctl.jobspec.spec.model import Spec
-from jobctl.jobspec.spec.source import Source
+from jobctl.jobspec.spec.reading.source import Source
 from jobctl.jobspec.spec.targets import TARGETS, TargetName
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from jobctl.jobspec.spec.diagnostics import Diagnostic
 from jobctl.jobspec.spec.model import Spec
-from jobctl.jobspec.spec.source import Source
+from jobctl.jobspec.spec.reading.source import Source
 
 # Its network is always the host's; the others say which container it is, and how it is started, again too.
 _OURS = frozenset(

@@ -8,7 +8,7 @@ from posixpath import normpath
 
 from jobctl.jobspec.spec.diagnostics import Diagnostic
 from jobctl.jobspec.spec.model import Spec
-from jobctl.jobspec.spec.source import Source
+from jobctl.jobspec.spec.reading.source import Source
 
 _ROOT, _OURS = PurePosixPath("/"), PurePosixPath("/jobctl")  # the launcher's files are in the latter
 

@@ -15,12 +15,12 @@ from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.spec.checks.mounts import check_mounts
 from jobctl.jobspec.spec.checks.torchrun_options import check_torchrun_options
 from jobctl.jobspec.spec.diagnostics import Diagnostic, Severity, Span
-from jobctl.jobspec.spec.env_files import missing_env_file
 from jobctl.jobspec.spec.frameworks import FRAMEWORKS, KINDS, Traits, listed
 from jobctl.jobspec.spec.hosts import is_ipv6
 from jobctl.jobspec.spec.model import Spec
-from jobctl.jobspec.spec.partial import told
-from jobctl.jobspec.spec.source import Source
+from jobctl.jobspec.spec.reading.env_files import missing_env_file
+from jobctl.jobspec.spec.reading.partial import told
+from jobctl.jobspec.spec.reading.source import Source
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from jobctl.jobspec.spec.checks.rules import ERROR, WARNING, CheckRule, has_reco
 from jobctl.jobspec.spec.diagnostics import Diagnostic
 from jobctl.jobspec.spec.durations import EARLIEST_SIGNAL
 from jobctl.jobspec.spec.model import Spec
-from jobctl.jobspec.spec.slurm_part import Slurm
-from jobctl.jobspec.spec.source import Source
+from jobctl.jobspec.spec.parts.slurm import Slurm
+from jobctl.jobspec.spec.reading.source import Source
 
 # Options of sbatch that jobctl sets itself, and of which a second value would break recovery.
 _OURS = (

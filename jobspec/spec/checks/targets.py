@@ -25,8 +25,8 @@ from jobctl.jobspec.spec.diagnostics import Diagnostic
 from jobctl.jobspec.spec.hosts import Host
 from jobctl.jobspec.spec.load import Loaded
 from jobctl.jobspec.spec.model import Spec
-from jobctl.jobspec.spec.partial import told
-from jobctl.jobspec.spec.source import Source
+from jobctl.jobspec.spec.reading.partial import told
+from jobctl.jobspec.spec.reading.source import Source
 from jobctl.jobspec.spec.targets import TARGETS, PlaceKind, TargetName
 
 

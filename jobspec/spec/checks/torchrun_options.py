@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from jobctl.jobspec.spec.diagnostics import Diagnostic
 from jobctl.jobspec.spec.model import Spec
-from jobctl.jobspec.spec.source import Source
+from jobctl.jobspec.spec.reading.source import Source
 
 _WHAT_RUNS = frozenset(("-m", "--module", "--run-path"))
 

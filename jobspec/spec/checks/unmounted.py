@@ -8,8 +8,8 @@ from pathlib import Path
 
 from jobctl.jobspec.spec.diagnostics import Diagnostic
 from jobctl.jobspec.spec.model import Spec
-from jobctl.jobspec.spec.parts import Volume
-from jobctl.jobspec.spec.source import Source
+from jobctl.jobspec.spec.parts.parts import Volume
+from jobctl.jobspec.spec.reading.source import Source
 
 
 def check_node_paths(spec: Spec, source: Source) -> Iterator[Diagnostic]:

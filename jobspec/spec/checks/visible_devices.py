@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from jobctl.jobspec.spec.diagnostics import Diagnostic
 from jobctl.jobspec.spec.frameworks import VISIBLE
 from jobctl.jobspec.spec.model import Spec
-from jobctl.jobspec.spec.source import Source
+from jobctl.jobspec.spec.reading.source import Source
 
 
 def check_visible_devices(spec: Spec, source: Source, environ: Mapping[str, str]) -> Iterator[Diagnostic]:

@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from jobctl.jobspec.spec.diagnostics import Diagnostic, Span
-from jobctl.jobspec.spec.source import BadSource, YamlNode, split_lines
+from jobctl.jobspec.spec.reading.source import BadSource, YamlNode, split_lines
 
 MAX_DEPTH = 64
 MAX_NODES = 20_000  # after aliases are expanded

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from jobctl.jobspec.spec import canonical as short
 from jobctl.jobspec.spec.base import Part
-from jobctl.jobspec.spec.parts import Port, Texts
+from jobctl.jobspec.spec.parts.parts import Port, Texts
 from jobctl.jobspec.spec.scalars import AnyText, Bool, Form, Text, bad
 
 NotifyEvent = Literal["failed", "recovered", "host-lost", "hang", "waiting", "straggler", "succeeded"]

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.spec.diagnostics import Diagnostic, Span
-from jobctl.jobspec.spec.interpolate import BadInterpolation, interpolate
 from jobctl.jobspec.spec.names import ENV_NAME
-from jobctl.jobspec.spec.source import BadSource, read_text
+from jobctl.jobspec.spec.reading.interpolate import BadInterpolation, interpolate
+from jobctl.jobspec.spec.reading.source import BadSource, read_text
 
 if TYPE_CHECKING:
     from dotenv.parser import Binding

@@ -18,7 +18,7 @@ from jobctl.jobspec.spec.cluster_names import (
     QueueName,
     ResourceName,
 )
-from jobctl.jobspec.spec.pod_parts import Affinity, PodSecurityContext, SecurityContext
+from jobctl.jobspec.spec.parts.pod import Affinity, PodSecurityContext, SecurityContext
 from jobctl.jobspec.spec.scalars import AnyText, Bool, Form, Int, Text, at_least, bad
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from jobctl.jobspec.spec.diagnostics import Diagnostic, Span
-from jobctl.jobspec.spec.interpolate import BadInterpolation, interpolate
-from jobctl.jobspec.spec.source import Source, YamlNode
+from jobctl.jobspec.spec.reading.interpolate import BadInterpolation, interpolate
+from jobctl.jobspec.spec.reading.source import Source, YamlNode
 
 Where = tuple[str | int, ...]
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from jobctl.jobspec.spec import canonical as short
 from jobctl.jobspec.spec.diagnostics import Diagnostic, Span
+from jobctl.jobspec.spec.reading.source import BadSource, YamlNode
+from jobctl.jobspec.spec.reading.yaml_reader import parse
 from jobctl.jobspec.spec.scalars import is_text
-from jobctl.jobspec.spec.source import BadSource, YamlNode
-from jobctl.jobspec.spec.yaml_reader import parse
 
 FILE = "--set"  # in place of a file: line n is the n-th override
 

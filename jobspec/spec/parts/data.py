@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from jobctl.jobspec.spec import canonical as short
 from jobctl.jobspec.spec.base import Part
 from jobctl.jobspec.spec.data_place import place_of_data
-from jobctl.jobspec.spec.parts import absolute_target
+from jobctl.jobspec.spec.parts.parts import absolute_target
 from jobctl.jobspec.spec.scalars import Form, Text, bad
 
 

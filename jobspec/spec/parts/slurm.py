@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from jobctl.jobspec.spec.base import Part
-from jobctl.jobspec.spec.parts import Texts
+from jobctl.jobspec.spec.parts.parts import Texts
 from jobctl.jobspec.spec.scalars import Bool, Duration, Form, Int, Text, at_least, bad, positive
 
 LONGEST_LOGIN = 253

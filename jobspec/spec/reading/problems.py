@@ -8,7 +8,7 @@ from typing import Any
 from jobctl.jobspec.spec.diagnostics import Diagnostic, Span, closest, nearest
 from jobctl.jobspec.spec.frameworks import FRAMEWORKS, listed
 from jobctl.jobspec.spec.model import Spec
-from jobctl.jobspec.spec.source import Source
+from jobctl.jobspec.spec.reading.source import Source
 
 Where = tuple[str | int, ...]
 
