@@ -18,6 +18,7 @@ from jobctl.commands import supervise
 from jobctl.jobspec.deploy.apply.deployer import Feed
 from jobctl.jobspec.supervise.decisions import Leave
 from jobctl.jobspec.supervise.loop import Supervisor
+from tests.tools.waiting import PROMPT
 
 from .conftest import kill
 
@@ -101,6 +102,24 @@ def test_supervise_in_the_foreground(counting: Any, eventually: Any) -> None:
     (counting.directory / "hold").unlink()
     done = counting.run("supervise")
     assert (done.returncode, "job succeeded" in done.stderr) == (0, True)
+    ends_well(counting)
+
+
+def test_up_without_a_supervisor_ends_the_one_of_an_earlier_up(counting: Any, eventually: Any) -> None:
+    """One that a person has started, in a terminal or by systemd, goes on."""
+    wait_for_step(counting, eventually, 2)
+    kill(*launchers(counting, 0))
+    eventually(lambda: counting.runs(2))  # by the supervisor, whose end ends nothing that it has started
+    done = counting.run("up", "--no-supervise")
+    assert "the supervisor that an earlier `jobctl up` left behind has ended" in done.stderr
+    state = counting.status()
+    assert (state["phase"], state["supervised"], state["generation"]) == ("running", False, 2)
+    own = counting.popen("supervise")
+    eventually(lambda: counting.status()["supervised"])
+    assert "has ended" not in counting.run("up", "--no-supervise").stderr
+    assert counting.status()["supervised"] is True
+    (counting.directory / "hold").unlink()
+    assert own.wait(PROMPT) == 0
     ends_well(counting)
 
 

@@ -46,5 +46,12 @@ def start_supervisor(job: JobDir, argv: Sequence[str], environ: Mapping[str, str
 def end_supervisor(job: JobDir) -> None:
     """End the job's supervisor, and one that has not got as far as to say so: its `up` may have been killed."""
     end_holder(job.supervisor_lock)
-    for pid in with_marks(f"{SUPERVISES_MARK}={job.root}"):
+    end_left_behind(job)
+
+
+def end_left_behind(job: JobDir) -> bool:
+    """End the supervisor that an `up` has left behind, and say whether there was one; a person's own goes on."""
+    left = list(with_marks(f"{SUPERVISES_MARK}={job.root}"))
+    for pid in left:
         end(pid, start_ticks(pid), LET_GO)
+    return bool(left)

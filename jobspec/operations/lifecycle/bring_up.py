@@ -18,7 +18,7 @@ from jobctl.jobspec.operations.lifecycle.records import (
     tell_refused,
     tell_up,
 )
-from jobctl.jobspec.operations.lifecycle.telling import start_supervisor, tell_now
+from jobctl.jobspec.operations.lifecycle.telling import leave_none, start_supervisor, tell_now
 from jobctl.jobspec.operations.lifecycle.unfit_hosts import has_enough, plan_on, plan_on_spares
 from jobctl.jobspec.operations.reporter import SILENT
 from jobctl.jobspec.operations.resolve.build import have_built
@@ -144,6 +144,8 @@ class BringUp:
         left = self._prepare(None)
         with locked(self.deployer, "up", self.options.break_lock):
             applied = self._apply(left, self._look())
+            if not self.options.supervise and not applied.held:
+                leave_none(self.deployer.job, self.reporter)
         tell_now(self.deployer.job, self.reporter)
         return applied
 

@@ -12,7 +12,7 @@ from jobctl.jobspec.operations.errors import HostsFailed, PartlyDone, Refused, U
 from jobctl.jobspec.operations.lifecycle.applying import cut_off, ended_already, grace_of, locked, ordering, step_teller
 from jobctl.jobspec.operations.lifecycle.base import Applied, JobRequest, Restarted, ScaleRequest, Stopped, UpOptions
 from jobctl.jobspec.operations.lifecycle.records import about, secret_names, secrets_of, source_of, tell_up
-from jobctl.jobspec.operations.lifecycle.telling import leave_teller, tell_now
+from jobctl.jobspec.operations.lifecycle.telling import leave_none, leave_teller, tell_now
 from jobctl.jobspec.operations.resolve.channels import channels_of, withheld_variables
 from jobctl.jobspec.operations.resolve.drift import spec_started_with
 from jobctl.jobspec.operations.resolve.names import node_number
@@ -124,7 +124,9 @@ class SlurmJob:
             self._refuse_unfit(plan, reporter)
         with locked(self.handle, "up", options.break_lock):
             applied = self._apply(compiled, options, reporter)
-            if options.supervise and self.handle.job.channels.exists() and not self.handle.is_settled():
+            if not options.supervise:
+                leave_none(self.handle.job, reporter)
+            elif self.handle.job.channels.exists() and not self.handle.is_settled():
                 leave_teller(self.handle.job)
         tell_now(self.handle.job, reporter)
         return applied

@@ -39,6 +39,14 @@ def start_supervisor(job: JobDir) -> None:
         raise PartlyDone(message, "`jobctl up` again starts it") from error
 
 
+def leave_none(job: JobDir, reporter: Reporter) -> None:
+    """End the supervisor that an earlier `up` has left behind; one that a person has started goes on."""
+    from jobctl.jobspec.deploy.targets.background import end_left_behind
+
+    if end_left_behind(job):
+        reporter.say("the supervisor that an earlier `jobctl up` left behind has ended")
+
+
 def leave_teller(job: JobDir) -> None:
     """Leave a process behind that tells people of a job without a supervisor, unless there is one, or no channel."""
     from jobctl.jobspec.deploy.store.lock import read_holder
