@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from jobctl.jobspec.spec.checks.visible_devices import check_visible_devices
+from jobctl.jobspec.spec.checks.visible_devices import check_shared_devices, check_visible_devices
 from jobctl.jobspec.spec.load import load_text
 
 HEAD = "name: demo\nframework: torch\nscript: train.py\n"
@@ -41,3 +41,20 @@ def test_which_devices_are_taken_instead(devices: str, taken: str) -> None:
     assert loaded.spec is not None
     (found,) = check_visible_devices(loaded.spec, loaded.source, {"CUDA_VISIBLE_DEVICES": "4,5"})
     assert found.message.endswith(f": it takes {taken}")
+
+
+@pytest.mark.parametrize(
+    ("text", "warned"),
+    [
+        ("devices: {kind: gpu, ids: '0-1'}\nnodes: 2", True),
+        ("devices: {kind: gpu, ids: '0-1'}\nnodes: '1:2'", True),
+        ("devices: {kind: gpu, ids: '0-1'}", False),
+        ("devices: {kind: gpu, ids: '0'}\nnodes: 2\nmode: ps\nps: {servers: 2, trainers: 1}", False),
+        ("devices: gpu:1\nnodes: 2", False),
+    ],
+)
+def test_nodes_of_this_machine_that_have_the_same_devices(text: str, warned: bool) -> None:
+    loaded = load_text(Path("/none/job.yaml"), HEAD + text, environ={})
+    assert loaded.spec is not None
+    found = [(one.severity, one.code) for one in check_shared_devices(loaded.spec, loaded.source)]
+    assert found == [("warning", "shared-devices")] * warned

@@ -202,7 +202,7 @@ CODES: dict[str, tuple[str, str]] = {
     "notify-target": ("warning", "on `kubernetes`: `notify`, as no supervisor of jobctl is there to tell"),
     "too-few-hosts": ("error", "more nodes than the hosts have room for"),
     "ids-beyond-slots": ("error", "a device number beyond a host's slots, or not among its `devices=`"),
-    "shared-devices": ("error", "`devices.ids` where one host takes several nodes"),
+    "shared-devices": ("error (on `local`: a warning)", "`devices.ids` where one host takes several nodes"),
     "too-few-devices": ("error", "more devices a node than a host has for it, or fewer devices than nodes on one host"),
     "port-collision": ("error", "one port for two things on the same hosts"),
     "too-many-servers": (

@@ -19,7 +19,7 @@ from jobctl.jobspec.spec.checks.rules import apply, operator_of, trainers_exceed
 from jobctl.jobspec.spec.checks.slurm import RULES as SLURM
 from jobctl.jobspec.spec.checks.slurm import check_enroot_paths, check_options, in_container
 from jobctl.jobspec.spec.checks.unmounted import check_local_code, check_local_paths, check_node_paths
-from jobctl.jobspec.spec.checks.visible_devices import check_visible_devices
+from jobctl.jobspec.spec.checks.visible_devices import check_shared_devices, check_visible_devices
 from jobctl.jobspec.spec.cluster_names import OBJECT_HINT, is_object
 from jobctl.jobspec.spec.diagnostics import Diagnostic
 from jobctl.jobspec.spec.hosts import Host
@@ -63,6 +63,7 @@ def _on_this_machine(spec: Spec, source: Source, where: _Where) -> list[Diagnost
         lambda: _local_script(spec, source),
         lambda: check_from_hosts(spec, source),
         lambda: check_visible_devices(spec, source, os.environ),
+        lambda: check_shared_devices(spec, source),
         lambda: _fitness(spec, source, where.target),
     )
 

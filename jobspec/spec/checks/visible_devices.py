@@ -24,6 +24,15 @@ def check_visible_devices(spec: Spec, source: Source, environ: Mapping[str, str]
             yield Diagnostic("warning", "reserved-variable", message, where, _hint(spec, environ[name]))
 
 
+def check_shared_devices(spec: Spec, source: Source) -> Iterator[Diagnostic]:
+    """Yield a warning where all nodes have the same `ids`. On hosts it is an error; here such a job may only be tried."""
+    nodes = min(spec.nodes.max, spec.ps.trainers) if spec.ps else spec.nodes.max  # those with devices
+    if spec.devices.ids is not None and nodes > 1:
+        message = f"target `local` has {nodes} nodes on this machine, and each uses the same devices"
+        where = source.value_span(("devices", "ids"))
+        yield Diagnostic("warning", "shared-devices", message, where, "give `count` in place of `ids`")
+
+
 def _is_first(spec: Spec, value: str) -> bool:
     """Say whether the devices that jobctl takes, the first of the machine, are the first of these."""
     count = (spec.devices.count or 0) * spec.nodes.max
