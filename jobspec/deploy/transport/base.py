@@ -172,6 +172,8 @@ def problem(host: str, what: str, result: Result) -> HostError:
     return HostError(host, "command-failed", f"cannot {what}: {words}")
 
 
+# By it commands say in English what goes wrong, unless a login has LC_ALL. That is left alone: sbatch hands it to the job.
+MESSAGES = {"LC_MESSAGES": "C"}
 _CAUSES: Mapping[str, tuple[str, str]] = {
     "No space left on device": (
         "disk-full",

@@ -18,6 +18,7 @@ from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.inventory import SshOptions
 from jobctl.jobspec.deploy.transport import ssh
 from jobctl.jobspec.deploy.transport.base import _SCRIPTS, Input, Result, checked, problem, put, quote
+from jobctl.jobspec.deploy.transport.held_shell import Login
 from jobctl.jobspec.deploy.transport.local import LocalTransport
 from jobctl.jobspec.deploy.transport.streamlocal import STREAMLOCAL, wire
 from jobctl.jobspec.spec.hosts import Host
@@ -78,6 +79,21 @@ def test_a_command_that_fails_is_an_error_where_it_has_to_succeed() -> None:
     assert checked(LocalTransport(), ["printf", "text"], "print") == b"text"
     with pytest.raises(HostError, match="cannot look: it is dark"):
         checked(LocalTransport(), ["sh", "-c", "echo it is dark >&2; exit 1"], "look")
+
+
+def test_commands_say_in_english_what_goes_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Codes and remedies are found by their words; whatever else a login has set is the job's too, on Slurm."""
+    monkeypatch.setenv("LC_MESSAGES", "zh_CN.UTF-8")
+    monkeypatch.setenv("LC_TIME", "zh_CN.UTF-8")
+    said = ["sh", "-c", 'cat; echo "$LC_MESSAGES $LC_TIME"']
+    expected = b"C zh_CN.UTF-8\n"
+    transport = LocalTransport()
+    assert [transport.run(said, stdin).out for stdin in (b"", iter([b""]))] == [expected] * 2
+    with transport.dial(said) as channel:
+        channel.shutdown(socket.SHUT_WR)
+        assert channel.makefile("rb").read() == expected
+    login = Login()
+    assert subprocess.run(login.argv(said), input=b"", capture_output=True, check=True).stdout.endswith(expected)
 
 
 def test_a_program_that_is_not_there_is_a_result_and_a_signal_a_code() -> None:
