@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import subprocess
+import sys
 import threading
 from typing import Any
 
@@ -114,3 +117,23 @@ def test_an_idle_launcher_goes_on_telling_that_it_is_there_while_it_looks_for_th
     with pytest.raises(OSError, match="the name first cannot be resolved"):
         own_address("spare", named(), pause)
     server.answers.set()
+
+
+HAS_ADDRESSES = """
+ip link set lo up
+ip addr add 10.9.0.1/24 dev lo
+ip addr add 10.9.0.2/24 dev lo label lo:1
+ip link add other type veth peer name end
+ip addr add fd00::9/64 dev other
+exec "$@"
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="makes a network of its own, as root")
+def test_an_interface_is_found_by_each_of_its_addresses() -> None:
+    """By its second one too, and by one of IPv6: NCCL and gloo get its name."""
+    script = "import sys; from jobctl.jobspec.launcher.system.network import interface_of as of; print(*map(of, sys.argv[1:]))"
+    addresses = ["127.0.0.1", "10.9.0.1", "10.9.0.2", "fd00::9", "fd00:0::0009", "::1", "10.9.0.3", "host"]
+    argv = ["unshare", "--net", "sh", "-ec", HAS_ADDRESSES, "sh", sys.executable, "-c", script, *addresses]
+    done = subprocess.run(argv, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["lo", "lo", "lo", "other", "other", "lo", "None", "None"]

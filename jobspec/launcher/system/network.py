@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import binascii
 import contextlib
 import fcntl
@@ -192,7 +193,8 @@ def meet(endpoint: Optional[str], seconds: float) -> None:
         time.sleep(LOOKED)
 
 
-SIOCGIFADDR = 0x8915
+SIOCGIFCONF = 0x8912  # all IPv4 addresses of this host
+ADDRESSES = 1 << 16  # bytes of room for them
 
 
 def is_scrubbed(name: str, patterns: Sequence[str]) -> bool:
@@ -220,13 +222,27 @@ def port_range(job: str, node: int) -> str:
 
 
 def interface_of(address: str) -> Optional[str]:
-    """Return the network interface that owns an IPv4 address, None if there is none."""
+    """Return the network interface that has an address, None if there is none."""
     if address.startswith("127."):
         return "lo"
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        for _, name in socket.if_nameindex():
-            with contextlib.suppress(OSError):
-                answer = fcntl.ioctl(probe.fileno(), SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
-                if socket.inet_ntoa(answer[20:24]) == address:
-                    return name
-    return None
+    try:
+        packed = socket.inet_pton(socket.AF_INET6 if ":" in address else socket.AF_INET, address)
+    except OSError:  # a name
+        return None
+    return own_addresses().get(packed)
+
+
+def own_addresses() -> Dict[bytes, str]:
+    """Return the interface of each address of this host; one interface may have several."""
+    found: Dict[bytes, str] = {}
+    with contextlib.suppress(OSError), open("/proc/net/if_inet6") as file:  # there is none without IPv6
+        for fields in map(str.split, file):
+            found[bytes.fromhex(fields[0])] = fields[5]
+    room = array.array("B", bytes(ADDRESSES))
+    size = 40 if struct.calcsize("P") == 8 else 32  # of `struct ifreq`: a name of 16 bytes, and an address
+    with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        asked = struct.pack("iP", ADDRESSES, room.buffer_info()[0])
+        for at in range(0, struct.unpack("iP", fcntl.ioctl(probe.fileno(), SIOCGIFCONF, asked))[0], size):
+            label = bytes(room[at : at + 16]).partition(b"\0")[0].decode()
+            found[bytes(room[at + 20 : at + 24])] = label.partition(":")[0]  # eth0:1 is a label of eth0
+    return found
