@@ -122,3 +122,27 @@ def test_a_renamed_job_without_a_checkpoint_is_not_trained_twice(slow: Any) -> N
     # One file for many jobs is something else.
     assert slow.run("up", "--set", "name=third", "--dry-run").stderr.count("refuses") == 0
     rename(slow, "counter", ("name: other", "name: counter"))
+
+
+def test_a_job_on_another_machine_with_the_same_home_is_left_alone(slow: Any) -> None:
+    """As on login nodes: no process of it can be seen here, and started again it would run twice."""
+    file = slow.state / "jobs" / "counter" / "host" / "machine.json"
+    here, before = json.loads(file.read_text()), slow.processes()
+    for same in (
+        {**here, "name": "renamed"},
+        {**here, "boot": "another"},
+        {},
+    ):  # a new container, a reboot, an older jobctl
+        file.write_text(json.dumps(same))
+        assert slow.status()["phase"] == "running"
+    file.write_text(json.dumps({"name": "login1", "boot": "another"}))
+    state = slow.run("status", "-o", "json")
+    assert (state.returncode, json.loads(state.stdout)["phase"]) == (3, "unknown")
+    for command in (["status"], ["up"], ["stop"], ["down"], ["restart"]):
+        done = slow.run(*command)
+        assert done.returncode == 3, (command, done.stdout, done.stderr)
+        assert "machine `login1`" in done.stdout + done.stderr
+        assert "Traceback" not in done.stderr
+    assert slow.processes() == before
+    file.write_text(json.dumps(here))
+    assert generation(slow) == (1, "running")

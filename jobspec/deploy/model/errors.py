@@ -53,6 +53,15 @@ class HostError(DeployError):
         self.host, self.code, self.cause = host, code, message
 
 
+class OnAnotherMachine(HostError):
+    """Processes of target `local` that are on another machine, which shares the folder with their files: nobody looks there."""
+
+    def __init__(self, host: str, machine: str, file: str) -> None:
+        cause = f"the job's processes are on machine `{machine}`, which has the same state directory"
+        hint = f"run the command there; `rm {file}` if that machine is no more"
+        super().__init__(host, "on-another-machine", cause, hint)
+
+
 class UnlistedHost(HostError):
     """A host that a job is on, and that nobody asked: it is not among those that this command knows."""
 

@@ -47,6 +47,11 @@ class FleetDeployer(Generic[J]):
         """Return the newest generation and ledger. This command waits no more for a host that did not answer."""
         return self.fleet.newest()
 
+    @property
+    def failures(self) -> Failures:
+        """Why hosts did not answer when last observed."""
+        return self.fleet.down
+
     # What is wanted.
 
     def hashes(self, plan: Plan) -> Mapping[int, str]:

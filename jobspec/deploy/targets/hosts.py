@@ -94,11 +94,6 @@ class Hosts(FleetDeployer[HostJob]):
         """From now on, let no look wait for a host that is silent."""
         self.fleet.look_on()
 
-    @property
-    def failures(self) -> Failures:
-        """Why hosts did not answer when last observed."""
-        return self.fleet.down
-
     def count_devices(self, kind: str, hosts: Iterable[str]) -> tuple[Mapping[str, int], Failures]:
         """Return how many devices hosts have, none left out that have some, and which hosts could not be asked."""
         outcome = self.fleet.on(hosts, devices_on)

@@ -112,6 +112,7 @@ class Local(FleetDeployer[LocalJob]):
             if artefact.path != "control.json":
                 write_atomic(self.work / artefact.path.removeprefix(f"{HOST}/"), artefact.content, artefact.mode)
         record_environ(self.work, plan, start.environ)
+        self._here.claim()
         # What runs needs its secrets until the change is made.
         self.leave_secrets({**(self._here.secrets() if self.job.is_changing() else {}), **start.secrets})
         if plan.checkpoint:
@@ -201,11 +202,6 @@ class Local(FleetDeployer[LocalJob]):
     def events(self) -> LocalEvents:
         """Return what reads this machine's history, and collects what launchers have kept."""
         return LocalEvents(self.job, HOST)
-
-    @property
-    def failures(self) -> Failures:
-        """This machine always answers."""
-        return {}
 
     def enter(self, node: int | str, argv: Sequence[str]) -> int:
         """Run a command with the environment of a node's first process, or of a service, in its directory."""

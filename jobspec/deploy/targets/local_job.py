@@ -13,7 +13,7 @@ from pathlib import Path
 
 from jobctl.jobspec.deploy.apply.reconcile import Step
 from jobctl.jobspec.deploy.model.control import Control, Image, begun_by_launchers, newest
-from jobctl.jobspec.deploy.model.errors import DeployError
+from jobctl.jobspec.deploy.model.errors import DeployError, OnAnotherMachine
 from jobctl.jobspec.deploy.model.host_state import HostState
 from jobctl.jobspec.deploy.model.liveness import FailureDetector
 from jobctl.jobspec.deploy.model.untrusted import Json
@@ -21,6 +21,7 @@ from jobctl.jobspec.deploy.store.archive import collect_logs
 from jobctl.jobspec.deploy.store.control_files import hand_over, read_control
 from jobctl.jobspec.deploy.store.files import is_full, read_json, write_json
 from jobctl.jobspec.deploy.store.jobdir import JobDir
+from jobctl.jobspec.deploy.store.machine import other_machine, record_machine
 from jobctl.jobspec.deploy.targets.local_environ import recorded_environ
 from jobctl.jobspec.deploy.targets.local_feed import LocalFollowing
 from jobctl.jobspec.deploy.targets.local_launchers import LocalLaunchers
@@ -41,11 +42,26 @@ class LocalJob:
         self.host, self.transport = Host(HOST), LocalTransport(HOST)
         self.launchers, self.services = LocalLaunchers(work), LocalServices(work)
 
+    def claim(self) -> None:
+        """Write down that the job's processes are on this machine."""
+        record_machine(self._machine)
+
+    @property
+    def _machine(self) -> Path:
+        return self.work / "machine.json"
+
+    def _refuse_elsewhere(self, control: Control) -> None:
+        """Raise OnAnotherMachine if the processes are on another machine, where nobody here can look; one that has ended has none."""
+        name = other_machine(self._machine)
+        if name is not None and control.ledger.result is None:
+            raise OnAnotherMachine(HOST, name, str(self._machine))
+
     # Looking.
 
     def observe(self) -> HostState:
         """Read what is there from files and the process table. Raises DeployError for files that cannot be read."""
         control, nodes = read_control(self.work), self.launchers.nodes()
+        self._refuse_elsewhere(control)
         reports = {node: report for node in nodes if (report := self.launchers.report(node)) is not None}
         found = (*self.launchers.seen(reports), *self.services.seen())
         there, full = self.work.exists(), is_full(self.work)
@@ -57,7 +73,9 @@ class LocalJob:
     def control(self) -> Control:
         """Read the generation, which launchers may have begun by themselves, and the ledger. Raises DeployError."""
         reports = map(self.launchers.report, self.launchers.nodes())
-        return newest([read_control(self.work), *map(begun_by_launchers, reports)])
+        here = read_control(self.work)
+        self._refuse_elsewhere(here)
+        return newest([here, *map(begun_by_launchers, reports)])
 
     # Changing.
 
@@ -149,8 +167,12 @@ class OneMachine:
     keeps_run = False
 
     def on(self, hosts: Iterable[H], task: Callable[[H], T]) -> Outcome[H, T]:
-        """Do `task`."""
-        return Outcome({host: task(host) for host in hosts}, {})
+        """Do `task`. Only that the processes are on another machine is the host's failure: it does not answer then."""
+        asked = list(hosts)
+        try:
+            return Outcome({host: task(host) for host in asked}, {})
+        except OnAnotherMachine as error:
+            return Outcome({}, dict.fromkeys(asked, error))
 
     def lock(
         self, host_jobs: Sequence[LocalJob], command: str, *, break_it: bool, stay: bool
