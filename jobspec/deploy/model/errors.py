@@ -58,7 +58,7 @@ class OnAnotherMachine(HostError):
 
     def __init__(self, host: str, machine: str, file: str) -> None:
         cause = f"the job's processes are on machine `{machine}`, which has the same state directory"
-        hint = f"run the command there; `rm {file}` if that machine is no more"
+        hint = f"run the command there; if that machine no longer exists, `rm {file}`"
         super().__init__(host, "on-another-machine", cause, hint)
 
 
