@@ -160,6 +160,23 @@ def test_hosts_are_not_asked_again_just_after_all_have_answered(running: Running
     assert (running.bring_up._left_out(silent), running.looks) == ({}, [])
 
 
+@pytest.mark.parametrize(("silent", "held"), [("b", True), ("c", False)])
+def test_the_supervisor_of_an_earlier_up_stays_where_the_change_has_to_wait(
+    running: Running, silent: str, held: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A third node waits for host b, which has one of the two: nothing is changed. Without c there is no third node."""
+    away, ended = {silent: HostError(silent, "no-route", "it does not answer")}, list[object]()
+    monkeypatch.setattr(Hosts, "failures", property(lambda deployer: away))
+    monkeypatch.setattr(Hosts, "prepare", lambda deployer, plan, start: away)
+    monkeypatch.setattr(
+        "jobctl.jobspec.operations.lifecycle.bring_up.leave_none", lambda job, reporter: ended.append(job)
+    )
+    running.bring_up.options = replace(running.bring_up.options, check=False)
+    running.looks[:] = [replace(running.seen(), unreachable={silent: "not heard"})] * 2
+    applied = running.bring_up.run()
+    assert (applied.held, sorted(applied.failed), len(ended)) == (held, [silent], 0 if held else 1)
+
+
 def test_hosts_let_restart_in_while_it_reads_what_it_needs_here(running: Running) -> None:
     asked = list[str]()
 
