@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from functools import cache
 from pathlib import Path
 
 from jobctl.jobspec.deploy.store.files import read_json, write_json
@@ -29,7 +30,13 @@ def other_machine(file: Path) -> str | None:
 def this_machine() -> dict[str, str]:
     """Return the name of this machine, and the id of its boot (empty where the kernel does not tell)."""
     try:
-        boot = _BOOT.read_text(encoding="ascii").strip()
+        boot = _boot_id()
     except OSError:
         boot = ""
     return {"name": socket.gethostname(), "boot": boot}
+
+
+@cache
+def _boot_id() -> str:
+    """Return the id of this boot, which no process outlives: each look at a job asks for it. Raises OSError."""
+    return _BOOT.read_text(encoding="ascii").strip()

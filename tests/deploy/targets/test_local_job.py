@@ -14,6 +14,7 @@ import pytest
 from jobctl.jobspec.deploy.apply.reconcile import Step
 from jobctl.jobspec.deploy.model.control import Control, Ledger, ledger_json
 from jobctl.jobspec.deploy.model.errors import DeployError
+from jobctl.jobspec.deploy.store import machine
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.deploy.store.lock import LockLost, break_lock
 from jobctl.jobspec.deploy.store.processes import ARTEFACT_MARK, kill_marked, start_ticks
@@ -191,3 +192,9 @@ def test_who_has_lost_the_lock_leaves_secrets_as_they_are(local: Local) -> None:
     kept = local.started_with()
     assert kept is not None
     assert kept.secrets == {"TOKEN": "s3cr3t"}
+
+
+def test_which_boot_this_is_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = machine.this_machine()
+    monkeypatch.setattr(machine, "_BOOT", tmp_path / "none")
+    assert (here["boot"] != "", machine.this_machine()) == (True, here)
