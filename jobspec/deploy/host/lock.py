@@ -30,6 +30,7 @@ TICK = 4.0  # seconds
 ANSWER = 20.0  # seconds within which a host says whether the lock is free
 RETRY = 0.2  # seconds between two attempts at a lock that is taken
 SUPERVISOR = "supervisor"  # the command in whose name a supervisor holds the lock
+SILENT = 124  # exit code of timeout(1)
 FREED = 2.0  # seconds within which hosts that are still there free a lock
 
 
@@ -46,7 +47,7 @@ class Held:
 
     def __init__(self, clock: Callable[[], float] = boot_time) -> None:
         self.channels: dict[str, Any] = {}
-        self.lost: set[str] = set()
+        self.lost: dict[str, str] = {}  # hosts where it is lost, and why
         self.failed: dict[str, DeployError] = {}  # hosts that could not be locked: they do not answer
         self._clock, self._ticked = clock, clock()
         self._end = threading.Event()
@@ -60,25 +61,24 @@ class Held:
             for host, channel in list(self.channels.items()):
                 try:
                     channel.sendall(b"\n")
-                except Exception:  # of paramiko too; the other hosts are to be ticked on
-                    self.lost.add(host)
+                except Exception as error:  # of paramiko too; the other hosts are to be ticked on
+                    self.lost.setdefault(host, _why_ended(channel, error))
 
     def _note_pause(self) -> None:
         """Take note of a time without ticks after which hosts have freed it: this process or machine has slept."""
         if self._clock() - self._ticked > EXPIRY:
-            self.lost |= set(self.channels)
+            why = f"this machine or jobctl has slept for more than {EXPIRY} s"
+            self.lost = {**dict.fromkeys(self.channels, why), **self.lost}
 
     def check(self) -> None:
         """Raise LockLost if the lock was lost on a host that is not known to be gone, or is held nowhere."""
         if not self.channels:
             raise LockLost("there is nothing to lock: the job is down", "`jobctl up` starts it")
         self._note_pause()
-        lost = self.lost - set(self.failed)
+        lost = {host: why for host, why in sorted(self.lost.items()) if host not in self.failed}
         if lost:
-            raise LockLost(
-                f"the lock on {', '.join(sorted(lost))} was lost",
-                "the connection broke off, or this machine slept; repeat the command to go on",
-            )
+            why = "; ".join(dict.fromkeys(lost.values()))
+            raise LockLost(f"the lock on {', '.join(lost)} was lost: {why}", "repeat the command to go on")
 
     def release(self) -> None:
         """Let go of it. When this returns it is free on all hosts that answer: the shells that held it have ended."""
@@ -199,6 +199,20 @@ def check_answer(answer: str, host: str, path: str) -> None:
         )
     age, _, text = rest.partition(" ")
     raise Locked(parse_object(text) or {}, age=number_in(age), where=host)
+
+
+def _why_ended(channel: Any, error: Exception) -> str:
+    """Return why what held a lock on a host takes no tick any more; `error` is what a tick got."""
+    connection = getattr(channel, "get_transport", lambda: None)()  # None where a socket leads to a program here
+    if connection is not None and not connection.is_active():
+        return connection.why_closed or f"its connection broke off ({connection.saved_exception or error})"
+    said = b""
+    with contextlib.suppress(OSError, EOFError):
+        said = channel.recv(LINE)
+    word, _, code = said.decode("utf-8", "replace").strip().rpartition("ended ")
+    if word or not code.isdigit():
+        return f"what held it has ended ({error or type(error).__name__})"
+    return f"it heard nothing for {EXPIRY} s" if int(code) == SILENT else f"what held it has ended with code {code}"
 
 
 def _lines(host: str, channel: Any, count: int) -> list[str]:

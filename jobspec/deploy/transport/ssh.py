@@ -314,14 +314,15 @@ class Ssh:
             if found is None:
                 raise
             if found.code not in ("key-refused", "host-key-unknown", "host-key-changed"):
-                self._forget()
+                self._forget(found.cause)
             raise found from error
 
-    def _forget(self) -> None:
+    def _forget(self, why: str) -> None:
         """Let the next use connect again."""
         with self._lock:
             connection, self._connection = self._connection, None
         if connection is not None:
+            connection.transport.why_closed = connection.transport.why_closed or why
             wake(connection)
             threading.Thread(target=close, args=(connection,), daemon=True).start()  # which waits for a dead peer
 

@@ -49,6 +49,7 @@ def _transport() -> Any:
         def __init__(self, *args: Any, **options: Any) -> None:
             super().__init__(*args, **options)
             self._opens = threading.local()
+            self.why_closed: str | None = None  # what went wrong with the connection, for others that use it
 
         def open_socket(self, path: str, timeout: float) -> paramiko.Channel:
             """Return a channel to a Unix socket. Raises ChannelException if the other side does not lead there."""

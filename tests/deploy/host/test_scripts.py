@@ -264,9 +264,9 @@ def watch(place: list[str]) -> tuple[subprocess.Popen[str], str]:
     return began(Path("/"), "watch", *place, '{"command": "supervise"}', "me", str(EXPIRY))
 
 
-def lock(place: list[str], command: str, how: str = "") -> tuple[subprocess.Popen[str], str]:
+def lock(place: list[str], command: str, how: str = "", expiry: float = EXPIRY) -> tuple[subprocess.Popen[str], str]:
     holder = json.dumps({"command": command, "pid": 1})
-    return began(Path("/"), "hold", *place, "lock", holder, how, str(EXPIRY))
+    return began(Path("/"), "hold", *place, "lock", holder, how, str(expiry))
 
 
 def let_go(*processes: subprocess.Popen[str]) -> None:
@@ -312,6 +312,16 @@ def test_nobody_begins_to_follow_a_job_that_is_taken_down(place: list[str]) -> N
     watching, said = watch(place)
     let_go(watching)
     assert said == "held"
+
+
+@pytest.mark.parametrize(("expiry", "code"), [(0.1, 124), (EXPIRY, 1)])
+def test_what_held_a_lock_says_how_it_ended(place: list[str], expiry: float, code: int) -> None:
+    holder, said = lock(place, "up", expiry=expiry)
+    assert holder.stdout is not None
+    if code == 1:  # nobody will tick any more
+        assert holder.stdin is not None
+        holder.stdin.close()
+    assert (said, holder.stdout.read()) == ("held", f"ended {code}\n")
 
 
 def test_a_supervisor_creates_no_lock_where_the_job_is_down(place: list[str]) -> None:

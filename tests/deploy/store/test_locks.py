@@ -6,12 +6,14 @@ import contextlib
 import io
 import os
 import pwd
+import re
 import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -238,11 +240,62 @@ def test_who_gets_a_lock_on_some_hosts_only_lets_go_of_these(tmp_path: Path) -> 
 def test_a_host_that_does_not_answer_is_left_out_of_a_lock(tmp_path: Path) -> None:
     with hostlock.hold_on(host_jobs(tmp_path, "h1", "h2", gone="h1"), "lock", "up") as held:
         assert (sorted(held.channels), sorted(held.failed)) == (["h2"], ["h1"])
-        held.lost.add("h1")  # it was known to be gone
+        held.lost["h1"] = "its connection broke off"  # it was known to be gone
         held.check()
-        held.lost.add("h2")
-        with pytest.raises(hostlock.LockLost, match="the lock on h2 was lost"):
+        held.lost["h2"] = "it does not answer"
+        with pytest.raises(hostlock.LockLost, match=r"^the lock on h2 was lost: it does not answer$"):
             held.check()
+
+
+class Ended:
+    """The channel of a command that held a lock, and has ended."""
+
+    def __init__(self, said: bytes = b"", connection: object = None) -> None:
+        self.said, self.connection = said, connection
+
+    def get_transport(self) -> object:
+        return self.connection
+
+    def sendall(self, data: bytes) -> None:
+        raise OSError("Socket is closed")
+
+    def recv(self, size: int) -> bytes:
+        return self.said
+
+    def shutdown(self, how: int) -> None:
+        raise OSError("Socket is closed")
+
+    def settimeout(self, seconds: float) -> None:
+        raise OSError("Socket is closed")
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+
+def gone(why_closed: str | None, saved: Exception | None = None) -> SimpleNamespace:
+    return SimpleNamespace(is_active=lambda: False, why_closed=why_closed, saved_exception=saved)
+
+
+@pytest.mark.parametrize(
+    ("channel", "why"),
+    [
+        (Ended(b"ended 124\n"), "it heard nothing for 15 s"),
+        (Ended(b"ended 143\n"), "what held it has ended with code 143"),
+        (Ended(), "what held it has ended (Socket is closed)"),
+        (Ended(connection=gone("it does not answer")), "it does not answer"),
+        (Ended(connection=gone(None, EOFError("reset"))), "its connection broke off (reset)"),
+    ],
+)
+def test_a_lock_that_is_lost_says_why(monkeypatch: pytest.MonkeyPatch, channel: Ended, why: str) -> None:
+    monkeypatch.setattr(hostlock, "TICK", 0.01)
+    held = hostlock.Held()
+    try:
+        held.channels = {"h1": channel}
+        promptly(lambda: held.lost)
+        with pytest.raises(hostlock.LockLost, match=f"^the lock on h1 was lost: {re.escape(why)}$"):
+            held.check()
+    finally:
+        held.release()
 
 
 def test_who_has_slept_has_lost_the_lock(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,7 +308,7 @@ def test_who_has_slept_has_lost_the_lock(monkeypatch: pytest.MonkeyPatch) -> Non
         clock.pause(EXPIRY)
         held.check()
         clock.pause(1.0)
-        with pytest.raises(hostlock.LockLost, match="the lock on h1 was lost"):
+        with pytest.raises(hostlock.LockLost, match="the lock on h1 was lost: this machine or jobctl has slept"):
             held.check()
         clock.time -= 1.0  # as after its next tick
         with pytest.raises(hostlock.LockLost, match="the lock on h1 was lost"):
