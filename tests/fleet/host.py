@@ -295,8 +295,7 @@ class Host:
             process.kill()
             process.wait()
         for pid in children if what == "sshd" else ():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+            kill(pid, self.namespace)
 
     def small_disk(self, megabytes: int) -> None:
         """Give its home a file system of its own, of that size (to be filled). Before it is started."""
@@ -344,12 +343,25 @@ def kill_all(namespace: str) -> None:
     def gone() -> bool:
         pids = [int(pid) for pid in sh("ip", "netns", "pids", namespace, check=False).split()]
         for pid in pids:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+            kill(pid, namespace)
         return not pids
 
     # Who waits for a disk dies when it answers.
     wait(gone, 60, lambda: f"what runs in {namespace} outlives SIGKILL")
+
+
+def kill(pid: int, namespace: str) -> None:
+    """SIGKILL a process of a network namespace, unless it is gone: its number may be another's by now.
+
+    Tests start a hundred processes a second.
+    """
+    with contextlib.suppress(OSError):
+        handle = os.pidfd_open(pid)
+        try:
+            if os.path.samefile(f"/proc/{pid}/ns/net", f"/run/netns/{namespace}"):
+                signal.pidfd_send_signal(handle, signal.SIGKILL)
+        finally:
+            os.close(handle)
 
 
 def unmount(folder: Path) -> None:

@@ -104,13 +104,14 @@ def kill_marked(
     """
     seen: set[int] = set()
     deadline = clock() + 10
-    while pids := [pid for pid in marked(work, node) if (at := start_ticks(pid)) is not None and at <= before]:
+    while pids := {pid: at for pid in marked(work, node) if (at := start_ticks(pid)) is not None and at <= before}:
         if clock() > deadline:
             raise TimeoutError(f"processes {', '.join(map(str, pids))} do not die (uninterruptible sleep?)")
-        for pid in pids:
+        for pid, at in pids.items():
             seen.add(pid)
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+            if start_ticks(pid) == at:  # else it has gone, and the number may be another's by now
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
         pause(0.01)
     return len(seen)
 

@@ -97,22 +97,22 @@ def start_ticks(pid: int) -> Optional[int]:
     return stat[2] if stat else None
 
 
-def descendants(root: int, but: Sequence[int] = ()) -> List[int]:
-    """Return all living processes below `root`, children before grandchildren; zombies are not living.
+def descendants(root: int, but: Sequence[int] = ()) -> Dict[int, int]:
+    """Return all living processes below `root`, children before grandchildren, and when each started, in clock ticks.
 
-    Those of `but` are left out, with all that is below them.
+    Zombies are not living. Those of `but` are left out, with all that is below them.
     """
-    children: Dict[int, List[int]] = {}
+    children: Dict[int, List[Tuple[int, int]]] = {}
     for name in os.listdir("/proc"):
         stat = proc_stat(int(name)) if name.isdigit() else None
         if stat:
-            children.setdefault(stat[1], []).append(int(name))
-    found, look = [], [root]
+            children.setdefault(stat[1], []).append((int(name), stat[2]))
+    found, look = {}, [root]
     while look:
-        below = [pid for pid in children.get(look.pop(0), []) if pid not in but]
-        found.extend(below)
+        below = {pid: ticks for pid, ticks in children.get(look.pop(0), []) if pid not in but}
+        found.update(below)
         look.extend(below)
-    return [pid for pid in found if (proc_stat(pid) or ("Z", 0, 0))[0] not in "ZX"]
+    return {pid: ticks for pid, ticks in found.items() if (proc_stat(pid) or ("Z", 0, 0))[0] not in "ZX"}
 
 
 def kill_descendants(but: Sequence[int] = ()) -> None:
@@ -124,9 +124,10 @@ def kill_descendants(but: Sequence[int] = ()) -> None:
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline:
         below = descendants(os.getpid(), but)
-        for pid in below:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
+        for pid, ticks in below.items():
+            if start_ticks(pid) == ticks:  # else it is reaped, and the number may be another's by now
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
         reap()
         if not below:
             return

@@ -16,6 +16,7 @@ import pytest
 
 from jobctl.jobspec.deploy.store import processes
 from jobctl.jobspec.deploy.store.processes import start_ticks
+from jobctl.jobspec.launcher.system import processes as launched
 from jobctl.jobspec.launcher.system.processes import descendants
 
 # As one that was killed, one thread of which waits for a disk: that keeps the port open.
@@ -106,3 +107,22 @@ def test_the_processes_of_one_node_are_found_and_killed(started: Any, tmp_path: 
     assert processes.kill_marked(tmp_path, 0, before=processes.start_ticks(first.pid) - 1) == 0  # type: ignore[operator]
     assert processes.kill_marked(tmp_path, 0, before=processes.ticks_now(), pause=reaping(first)) >= 1
     assert (first.wait(), second.poll(), other.poll()) == (-signal.SIGKILL, None, None)
+
+
+@pytest.mark.parametrize(("now", "killed"), [(5, [7]), (6, []), (None, [])])
+def test_a_number_that_is_anothers_by_now_is_not_killed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, now: int | None, killed: list[int]
+) -> None:
+    """Between a look at all processes and the kill one may end, and another get its number."""
+    said: list[int] = []
+    monkeypatch.setattr(os, "kill", lambda pid, number: said.append(pid))
+    looks, ticks = iter([[7], []]), iter([5, now])
+    monkeypatch.setattr(processes, "marked", lambda work, node: next(looks))
+    monkeypatch.setattr(processes, "start_ticks", lambda pid: next(ticks))
+    assert (processes.kill_marked(tmp_path, pause=lambda seconds: None), said) == (1, killed)
+    below = iter([{7: 5}, {}])
+    monkeypatch.setattr(launched, "descendants", lambda root, but: next(below))
+    monkeypatch.setattr(launched, "start_ticks", lambda pid: now)
+    monkeypatch.setattr(launched, "reap", dict)
+    launched.kill_descendants()
+    assert said == killed * 2
