@@ -13,7 +13,7 @@ import secrets
 import shutil
 import tarfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import takewhile
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,7 @@ from jobctl.jobspec.deploy.host.container_starter import STARTING
 from jobctl.jobspec.deploy.host.scripts import SCRIPTS
 from jobctl.jobspec.deploy.model.container import Interpreter, SeenContainer
 from jobctl.jobspec.deploy.model.errors import HostError
+from jobctl.jobspec.deploy.model.untrusted import number_in
 from jobctl.jobspec.deploy.store.files import told_of
 from jobctl.jobspec.deploy.transport.base import FIRST_ANSWER
 from jobctl.jobspec.render.artefact import folder
@@ -34,17 +35,20 @@ LOOK = 15.0  # seconds without anything, after which it is asked whether the hos
 _TAIL = 1 << 17  # bytes, more than what comes behind an archive
 
 
-def collect(host_job: HostJob, into: Path, ended: Sequence[SeenContainer] = ()) -> int:
+def collect(
+    host_job: HostJob, into: Path, ended: Sequence[SeenContainer] = (), moved: Collection[int] = frozenset()
+) -> int:
     """Copy all that the job leaves behind below `into`; return how many files that were.
 
     `ended`: the job's containers, if all have ended. One of their images makes readable what only containers can.
+    `moved`: the nodes whose home is another host, which may have logs of the same names.
     Raises HostError unless everything has arrived whole, and is written here.
     """
     if ended:
         _make_readable(host_job, [container.interpreter for container in ended])
     reader = _Reader(host_job)
     try:
-        count = _unpack(reader, folder(host_job.host.name), into)
+        count = _unpack(reader, folder(host_job.host.name), into, moved)
         while reader.read(_CHUNK):
             pass
     except (tarfile.TarError, OSError, ValueError) as error:
@@ -153,7 +157,7 @@ class _Reader:
         return HostError(self._host_job.host.name, "lost", cause, "run the same command again")
 
 
-def _unpack(reader: Any, host: str, into: Path) -> int:
+def _unpack(reader: Any, host: str, into: Path, moved: Collection[int]) -> int:
     """Write the files of an archive, and its links last: no file is written through one.
 
     By hand: the filters of `tarfile` that could do it are not in the Python of Debian 12.
@@ -164,14 +168,15 @@ def _unpack(reader: Any, host: str, into: Path) -> int:
             if member.issym():
                 links.append(member)
             elif member.isfile():
-                _write(archive, member, into, into / _place(member.name, host))
+                _write(archive, member, into, into / _place(member.name, host, moved))
                 count += 1
-    return count + sum(_link(link, host, into) for link in links)
+    return count + sum(_link(link, host, into, moved) for link in links)
 
 
-def _place(name: str, host: str) -> PurePosixPath:
+def _place(name: str, host: str, moved: Collection[int]) -> PurePosixPath:
     """Return where a file goes. Each host's outputs are in a folder of their own, below its host's name; a node's logs are its own.
 
+    Each generation of a node was on one host. But all hosts that it has had may have a log of no generation, such as `setup.log`.
     Raises TarError for a name that leads out of the folder.
     """
     parts = [part for part in name.split("/") if part not in ("", ".")]
@@ -179,7 +184,10 @@ def _place(name: str, host: str) -> PurePosixPath:
         raise tarfile.TarError(f"the file `{name}` is not in the folder of its job")
     top, *rest = parts
     if top not in ("outputs", "code"):
-        return PurePosixPath(*parts)
+        of_generation = number_in("".join(rest[1:2])) is not None
+        if top in [f"node-{node}" for node in moved] and rest[:1] == ["logs"] and not of_generation:
+            rest.insert(1, f"from-{host}")  # the name of a host may be a number, as that of a generation is
+        return PurePosixPath(top, *rest)
     below = rest if top == "outputs" else rest[1:]  # which version of the code it was is of no interest
     return PurePosixPath("outputs", host, *below)
 
@@ -218,14 +226,14 @@ def _extract(archive: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> N
         os.utime(path, (member.mtime, member.mtime))
 
 
-def _link(member: tarfile.TarInfo, host: str, into: Path) -> bool:
+def _link(member: tarfile.TarInfo, host: str, into: Path, moved: Collection[int]) -> bool:
     """Make a symbolic link, unless it leads out of the outputs of its host, or out of its node; say whether it was made.
 
     Its target goes up first, from a real folder, and down from there: so it leads nowhere else by way of other links either.
     """
     if member.linkname.startswith("/"):
         return False
-    path = into / _place(member.name, host)
+    path = into / _place(member.name, host, moved)
     steps = [step for step in member.linkname.split("/") if step not in ("", ".")]
     up = len(list(takewhile(lambda step: step == "..", steps)))
     parts = path.relative_to(into).parts

@@ -50,6 +50,18 @@ class HostFleet(Fleet[HostJob]):
         for transport in self._others.values():
             transport.close()
 
+    def moved_from(self, host: str) -> frozenset[int]:
+        """Return the nodes whose home is another host than `host`, as last observed.
+
+        Their home is where the generation has them, or the plan. Where neither is known, it is the first host with a folder of it.
+        """
+        seen = [(name, self.seen[name]) for name in self.host_jobs if name in self.seen]
+        homes = {node: name for name, one in reversed(seen) for node in one.directories}
+        planned = {node.index: node.host.name for node in self.plan.nodes} if self.plan else {}
+        placed = {**planned, **(self.known.placement if self.known else {})}
+        homes |= {node: name for node, name in placed.items() if name in self.host_jobs}
+        return frozenset(node for node, name in homes.items() if name != host)
+
     def folder_of(self, data: Dataset) -> FolderOnHost:
         """Return the folder of data that is on a host."""
         assert data.host is not None

@@ -17,6 +17,7 @@ from jobctl.jobspec.deploy.apply.reconcile import Step
 from jobctl.jobspec.deploy.host.collecting import collect
 from jobctl.jobspec.deploy.host.devices import devices_on
 from jobctl.jobspec.deploy.host.host_job import HostJob
+from jobctl.jobspec.deploy.model.container import SeenContainer
 from jobctl.jobspec.deploy.model.control import Image
 from jobctl.jobspec.deploy.model.inventory import Inventory
 from jobctl.jobspec.deploy.model.observed import Observed
@@ -206,13 +207,17 @@ class Hosts(FleetDeployer[HostJob]):
             self.tell(f"stopping what still runs on {host_job.host.name}")
             host_job.containers.stop(containers, grace)
             self.tell(f"fetching logs and outputs from {host_job.host.name}")
-            count = collect(host_job, into, containers)
+            count = self._collect(host_job, into, containers)
             self.tell(f"removing what is left on {host_job.host.name}")
             host_job.containers.remove(containers)
             host_job.erase([container.interpreter for container in containers])
             return count > 0
 
         return ending.take_down(self.fleet, lambda: self.finish(grace), erase, self.events().gather)
+
+    def _collect(self, host_job: HostJob, into: Path, ended: Sequence[SeenContainer] = ()) -> int:
+        """Copy all that the job leaves behind on a host, also of nodes that have another home by now."""
+        return collect(host_job, into, ended, self.fleet.moved_from(host_job.host.name))
 
     # Looking around.
 
@@ -266,7 +271,7 @@ class Hosts(FleetDeployer[HostJob]):
     def fetch(self, into: Path) -> dict[str, int]:
         """Copy logs and outputs of all hosts that answer, also where no node is any more; those of a node are in its folder."""
         self.observe()
-        outcome = self.fleet.on(self.fleet.hosts_with_files(), lambda host_job: collect(host_job, into))
+        outcome = self.fleet.on(self.fleet.hosts_with_files(), lambda host_job: self._collect(host_job, into))
         self.fleet.down = {**self.fleet.down, **self.fleet.failures(outcome)}
         if not (count := sum(outcome.done.values())) and self.fleet.down:
             raise next(iter(self.fleet.down.values()))
