@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path, PurePosixPath
 from stat import S_ISREG
 from typing import Protocol
@@ -53,27 +54,30 @@ class LogSource(Protocol):
 
 
 class Folder:
-    """The logs in a work directory on this machine (or in what `down` collected of one)."""
+    """The logs in a work directory on this machine (or in what `down` collected of one).
+
+    Of several folders the last one that has a file counts: it is that of the same host, collected again.
+    """
 
     interval = 0.1
 
-    def __init__(self, root: Path) -> None:
-        self.root = root
+    def __init__(self, *roots: Path) -> None:
+        self.roots = roots
         self.problems: dict[str, DeployError] = {}
 
     def files(self) -> Mapping[LogKey, Size]:
         """Return all files below the nodes' `logs` and `processes`; a node may be removed meanwhile."""
+        return {key: size for root in self.roots for key, size in self._files(root)}
+
+    def _files(self, root: Path) -> Iterator[tuple[LogKey, Size]]:
         nodes: list[Path] = []
         with suppress(FileNotFoundError):
-            nodes = sorted(self.root.glob("node-*"))
+            nodes = sorted(root.glob("node-*"))
         folders = [node / part for part in ("logs", "processes") for node in nodes]
         # Unlike `glob`, `walk` does not mind that a folder is gone.
         paths = [sorted(os.path.join(at, name) for at, _, names in os.walk(top) for name in names) for top in folders]
-        return {key: size for some in paths for key, size in self._sizes(some)}
-
-    def _sizes(self, paths: Sequence[str]) -> Iterator[tuple[LogKey, Size]]:
-        for path in paths:
-            inside = PurePosixPath(os.path.relpath(path, self.root))
+        for path in chain.from_iterable(paths):
+            inside = PurePosixPath(os.path.relpath(path, root))
             with suppress(OSError):
                 kept = os.stat(path)
                 if is_of_node(inside) and S_ISREG(kept.st_mode):
@@ -83,12 +87,14 @@ class Folder:
         """Return what was wanted."""
         found = {}
         for want in wants:
-            try:
-                with (self.root / want.key.path).open("rb") as file:
-                    file.seek(want.offset)
-                    found[want] = file.read(want.count)
-            except FileNotFoundError:
-                continue
+            for root in reversed(self.roots):
+                try:
+                    with (root / want.key.path).open("rb") as file:
+                        file.seek(want.offset)
+                        found[want] = file.read(want.count)
+                        break
+                except FileNotFoundError:
+                    continue
         return found
 
 

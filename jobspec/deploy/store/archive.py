@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import shutil
 from datetime import UTC, datetime
+from itertools import takewhile
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jobctl.jobspec.deploy.store import events
+
+if TYPE_CHECKING:
+    from jobctl.jobspec.deploy.store.jobdir import JobDir
 
 
 def collect_logs(work: Path, into: Path) -> bool:
@@ -28,11 +35,20 @@ def free_folder(history: Path) -> Path:
     return free_name(history / datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%SZ"))
 
 
-def newest_folder(history: Path) -> Path | None:
-    """Return where logs went the last time, None if none ever did."""
-    return max(
-        (path for path in history.glob("*") if path.is_dir()), key=lambda path: path.stat().st_mtime, default=None
-    )
+def last_folders(job: JobDir) -> list[Path]:
+    """Return where logs went when the job was last taken down, the oldest first; nothing if it never was.
+
+    They are several if a `down` could not reach all hosts, and the next one went on, without an `up` between them.
+    """
+    found = sorted((path.stat().st_mtime, path) for path in job.history.glob("*") if path.is_dir())
+    newest = found[-1][0] if found else 0.0
+    told = [event for event in events.read(job.events)[0] if event["event"] in ("up", "step", "down")]
+    before = [event for event in told if event["time"] <= newest]
+    parts = len(list(takewhile(lambda event: event["event"] == "down" and event.get("failed"), reversed(before))))
+    if not parts:
+        return [path for _, path in found[-1:]]
+    began = before[-parts - 1]["time"] if parts < len(before) else 0.0
+    return [path for at, path in found if at > began]
 
 
 def free_name(path: Path) -> Path:

@@ -26,7 +26,7 @@ from jobctl.jobspec.deploy.model.inventory import Inventory
 from jobctl.jobspec.deploy.model.log_lines import LineSelection
 from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.store import processes
-from jobctl.jobspec.deploy.store.archive import newest_folder
+from jobctl.jobspec.deploy.store.archive import last_folders
 from jobctl.jobspec.deploy.store.files import write_atomic
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.deploy.store.webhooks import webhooks_for_hosts
@@ -256,10 +256,10 @@ class Local(FleetDeployer[LocalJob]):
 
     def fetch(self, into: Path) -> dict[str, int]:
         """Copy logs and outputs."""
-        last = None if self.work.exists() else newest_folder(self.job.history)
+        last = [] if self.work.exists() else last_folders(self.job)
         outputs = fetch_outputs(self.plan, into / HOST) if self.plan else 0
-        outputs += fetch_collected(last, into) if last is not None else 0
-        counts = {"logs": fetch_logs(last or self.work, into / HOST), "outputs": outputs}
+        outputs += fetch_collected(last, into)
+        counts = {"logs": fetch_logs(last or [self.work], into / HOST), "outputs": outputs}
         return {what: count for what, count in counts.items() if count}
 
     def close(self) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
 
@@ -15,9 +16,10 @@ from jobctl.jobspec.plan.types import Plan
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 
-def fetch_logs(root: Path, into: Path) -> int:
-    """Copy the logs of all nodes below `root`; return how many files there are."""
-    return sum(_copy(path, into / path.parent.name / "logs") for path in sorted(root.glob("node-*/logs")))
+def fetch_logs(roots: Sequence[Path], into: Path) -> int:
+    """Copy the logs of all nodes below `roots`, of which later ones may have the same; return how many files there are."""
+    found = [path for root in roots for path in sorted(root.glob("node-*/logs"))]
+    return len(set[Path]().union(*(_copy(path, into / path.parent.name / "logs") for path in found)))
 
 
 def fetch_outputs(plan: Plan, into: Path) -> int:
@@ -31,16 +33,16 @@ def fetch_outputs(plan: Plan, into: Path) -> int:
     return len(found)
 
 
-def fetch_collected(root: Path, into: Path) -> int:
-    """Copy the outputs that `down` has fetched from hosts below `root`; return how many there are."""
-    found = sorted(root.glob("outputs/*/*"))
-    for path in found:
-        _copy(path, into / path.relative_to(root))
+def fetch_collected(roots: Sequence[Path], into: Path) -> int:
+    """Copy the outputs that `down` has fetched from hosts below `roots`; return how many there are."""
+    found = {path.relative_to(root): path for root in roots for path in sorted(root.glob("outputs/*/*"))}
+    for name, path in found.items():
+        _copy(path, into / name)
     return len(found)
 
 
-def _copy(source: Path, to: Path, above: frozenset[str] = frozenset()) -> int:
-    """Copy a file, or all files of a folder; return how many these are. Links are followed.
+def _copy(source: Path, to: Path, above: frozenset[str] = frozenset()) -> set[Path]:
+    """Copy a file, or all files of a folder; return where these are now. Links are followed.
 
     Left out is what goes away meanwhile, what leads nowhere or back to a folder that it is in (one of those `above`), and
     what is neither a file nor a folder, such as a socket.
@@ -50,16 +52,16 @@ def _copy(source: Path, to: Path, above: frozenset[str] = frozenset()) -> int:
         if S_ISDIR(mode):
             inside = above | {os.path.realpath(source)}
             names = [] if inside == above else sorted(os.listdir(source))
-            return sum(_copy(source / name, to / name, inside) for name in names)
+            return set[Path]().union(*(_copy(source / name, to / name, inside) for name in names))
     except OSError as error:
         if error.errno not in _GONE:
             raise
-        return 0
+        return set()
     if not S_ISREG(mode):
-        return 0
+        return set()
     to.parent.mkdir(parents=True, exist_ok=True)
     to.unlink(missing_ok=True)  # it may be one that nobody may write
     with contextlib.suppress(FileNotFoundError):
         shutil.copy2(source, to)
-        return 1
-    return 0
+        return {to}
+    return set()

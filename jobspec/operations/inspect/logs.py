@@ -39,15 +39,15 @@ def _reader(handle: Handle, selection: LineSelection, last: int | None) -> Reade
     """Return what reads the logs: where the job runs, otherwise in what `down` collected."""
     from jobctl.jobspec.deploy.logs.files import Folder
     from jobctl.jobspec.deploy.logs.reader import Logs
-    from jobctl.jobspec.deploy.store.archive import newest_folder
+    from jobctl.jobspec.deploy.store.archive import last_folders
 
     reader = handle.logs(selection, last)
     if reader is not None:
         return reader
-    collected = newest_folder(handle.job.history)
-    if collected is None:
+    collected = last_folders(handle.job)
+    if not collected:
         raise Refused(f"job `{handle.job.name}` has no logs here", "`jobctl up` starts it")
-    return Logs(Folder(collected), selection, last)
+    return Logs(Folder(*collected), selection, last)
 
 
 def _selection(handle: Handle, choice: Choice) -> LineSelection:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from jobctl.jobspec.deploy.store import events
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.deploy.targets.local import Local
 from tests.deploy.apply.test_executor import TWO
@@ -124,3 +125,23 @@ def test_what_down_has_collected_on_hosts_is_fetched_too(local: Local) -> None:
         "into/outputs/h0/runs/loss",
         "into/outputs/h1/runs/loss",
     ]
+
+
+def test_what_one_down_has_left_to_the_next_is_fetched_with_it(local: Local) -> None:
+    for moment, host, names in ((1, "h0", ("0/logs/a.log", "1/logs/a.log")), (3, "h1", ("1/logs/a.log",))):
+        folder = local.job.history / str(moment)
+        for name in (f"outputs/{host}/loss", "outputs/h2/loss", *(f"node-{name}" for name in names)):
+            (folder / name).parent.mkdir(parents=True)
+            (folder / name).write_text(str(moment))
+        os.utime(folder, (moment, moment))
+    events.record(local.job.events, 2.0, "down", "", failed=["h1"])
+    shutil.rmtree(local.work)
+    assert Local(local.job, None).fetch(Path("into")) == {"logs": 2, "outputs": 3}
+    found = {str(path.relative_to("into")): path.read_text() for path in Path("into").rglob("*") if path.is_file()}
+    assert found == {
+        "localhost/node-0/logs/a.log": "1",
+        "localhost/node-1/logs/a.log": "3",
+        "outputs/h0/loss": "1",
+        "outputs/h1/loss": "3",
+        "outputs/h2/loss": "3",
+    }
