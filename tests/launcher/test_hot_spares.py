@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -212,8 +213,9 @@ from jobctl.jobspec.launcher import main
 from jobctl.jobspec.launcher.node import idle
 hand_over = idle.take_over
 def interrupted(*given):
-    hand_over(*given)
+    written = hand_over(*given)
     os.kill(os.getpid(), signal.SIGTERM)
+    return written
 idle.take_over = interrupted
 main.main()
 """
@@ -235,3 +237,29 @@ def test_a_spare_that_is_told_to_end_as_it_gets_a_node_ends(node: Node) -> None:
             process.terminate()
     said = json.loads(taken.read_text())
     assert (process.returncode, said["reason"], said["generation"]) == (143, "stopped by SIGTERM", 0)
+
+
+@pytest.mark.parametrize("place", ["node-1/report.json", "spare/report.json"])
+def test_a_spare_that_cannot_write_down_its_node_begins_nothing(node: Node, place: str) -> None:
+    """The launcher of a node would know neither the order nor its port; an engine starts this one again, idle."""
+    blocked = node.root / place
+    (blocked / "in the way").mkdir(parents=True)
+    node.dir = node.root / "spare"
+    node.launch.update(node=-1, host="c", spare=2, command=node.script(TRAIN))
+    member = {"node": 1, "rank": 0, "roles": ["trainer"], "host": "c", "address": "127.0.0.1", "nproc": 1}
+    node.order(1, members=[member])
+    idle = node.start()
+    begun = node.root / "node-1" / "logs" / "1"
+    promptly(lambda: idle.poll() is not None or begun.exists())
+    assert (idle.poll(), begun.exists()) == (1, False)
+    assert idle.stdout is not None
+    said = idle.stdout.read()
+    assert (f"cannot write {blocked}: " in said, "does not take node 1" in said, "broken" in said) == (
+        True,
+        True,
+        False,
+    )
+    shutil.rmtree(blocked)
+    node.start()
+    taken = node.root / "node-1" / "report.json"
+    promptly(lambda: taken.exists() and json.loads(taken.read_text())["state"] == "running")

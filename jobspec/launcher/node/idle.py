@@ -101,14 +101,17 @@ def run_spare(
         given = launcher.given()
         if code != GIVEN or given is None:
             return code
-        take_over(launcher, spare, given)
+        if not take_over(launcher, spare, given):
+            return 1  # its engine starts it again, idle
         node, last = given, launcher
 
 
-def take_over(launcher: SpareLauncher, spare: str, node: int) -> None:
-    """Leave to the launcher of `node` all that it needs: the order, and the port at which others expect it."""
-    folder = node_directory(spare, node)
-    os.makedirs(folder, exist_ok=True)
+def take_over(launcher: SpareLauncher, spare: str, node: int) -> bool:
+    """Leave to the launcher of `node` all that it needs: the order, and the port at which others expect it.
+
+    Return whether all of it is on disk. A launcher that began without it would follow an older order, and hear others at a
+    port that they do not know. One that is started again without it would begin once more in an order in which its node ran.
+    """
     agreed = launcher.orders.agreed
     known = {
         "order": agreed.to_json() if agreed is not None else None,
@@ -116,11 +119,16 @@ def take_over(launcher: SpareLauncher, spare: str, node: int) -> None:
         "port": launcher.links.addresses.port,
     }
     begun = {"version": 1, "node": node, "role": launcher.launch.role, "state": "waiting", "spare": True}
-    write_json(os.path.join(folder, "report.json"), {**begun, **known})
     path = os.path.join(spare, "report.json")
-    write_json(path, {**(read_json(path) or {}), "node": node, "reason": "node %d is here" % node})
+    here = {**(read_json(path) or {}), "node": node, "reason": "node %d is here" % node}
+    # That of the node comes first: the other one names it.
+    written = write_json(os.path.join(node_directory(spare, node), "report.json"), {**begun, **known})
+    if not (written and write_json(path, here)):
+        note("this host does not take node %d: the node's launcher could not read all that it needs" % node)
+        return False
     launcher.links.addresses.close()
     note("node %d is given to this host" % node)
+    return True
 
 
 def node_directory(directory: str, node: int) -> str:
