@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from jobctl.jobspec.launcher.node.agent import Launcher
     from jobctl.jobspec.launcher.order.launch import Value
     from jobctl.jobspec.launcher.order.order import Member, Order
+ROOM_TRIED = 4096  # bytes, more than the record of a process has
 SCRIPT = [os.path.abspath(__file__), "process"]  # this program as a script: the guard of one process
 
 
@@ -37,6 +39,19 @@ class Folders:
             remove_tree(folder)
         for folder in (self.logs, self.progress, self.records):
             os.makedirs(folder, exist_ok=True)
+
+    def try_out(self) -> None:
+        """Write a file where the guards of processes write theirs, and remove it. Raises OSError."""
+        for folder in (self.logs, self.records):
+            path = os.path.join(folder, ".tried")
+            try:
+                with open(path, "wb") as file:
+                    file.write(bytes(ROOM_TRIED))
+            except OSError as error:
+                raise OSError(error.errno, os.strerror(error.errno or 0), folder) from error
+            finally:
+                with contextlib.suppress(OSError):
+                    os.unlink(path)
 
 
 class Environment:

@@ -28,7 +28,7 @@ from jobctl.jobspec.launcher.run.stacks import Stacks, frames, innermost
 from jobctl.jobspec.launcher.run.verdict import Verdict
 from jobctl.jobspec.launcher.standby.guard import resident
 from jobctl.jobspec.launcher.standby.messages import GuardStart
-from jobctl.jobspec.launcher.system.files import note
+from jobctl.jobspec.launcher.system.files import naming, note
 from jobctl.jobspec.launcher.system.network import answers
 from jobctl.jobspec.launcher.system.processes import boot_time, forward, reap, signal_group
 
@@ -68,7 +68,8 @@ class Run:
         self.way: Optional[StartWay] = None  # whether they were started from standby
         self.cold_because: Optional[str] = None
         self.framework: Optional[subprocess.Popen[bytes]] = None  # kept: `subprocess` would reap one that is let go
-        with open(os.path.join(self.folders.logs, "launch.log"), "a", encoding="utf-8") as log:
+        path = os.path.join(self.folders.logs, "launch.log")
+        with naming(path), open(path, "a", encoding="utf-8") as log:
             log.write(overview(order, self.launch))
             log.flush()
             self.verdict = Verdict(self, log.tell())

@@ -33,13 +33,13 @@ def make_shared(order: Order, directory: str) -> str:
     """Return a folder for a generation that all nodes see, made if it is not there; those of earlier ones go.
 
     It is below the checkpoint directory; without one, beside the folder of this node, `directory`: then all nodes are on
-    one machine (`planner.checks`). Raises Problem.
+    one machine (`planner.checks`). Raises Problem, OSError.
     """
     mine = shared_prefix(order, directory) + order.id
     remove_shared(order, directory, but=mine)
     try:
         os.makedirs(mine, exist_ok=True)
-    except OSError as error:
+    except (PermissionError, NotADirectoryError, FileExistsError) as error:  # others may pass: a disk has room again
         raise Problem("cannot make %s: %s" % (mine, os.strerror(error.errno or 0)), start_failure(None)) from error
     return mine
 

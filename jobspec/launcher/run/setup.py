@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from jobctl.jobspec.launcher.failure import Failure, Problem, fenced, start_failure
 from jobctl.jobspec.launcher.process.guard import cannot_start, spawn
-from jobctl.jobspec.launcher.system.files import last_lines, read_secrets
+from jobctl.jobspec.launcher.system.files import last_lines, naming, read_secrets
 from jobctl.jobspec.launcher.system.processes import boot_time, kill_descendants
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Setup:
             return True
         for command in self.launcher.launch.setup:
             os.makedirs(os.path.dirname(self.log), exist_ok=True)
-            with open(self.log, "ab") as file:
+            with naming(self.log), open(self.log, "ab") as file:
                 file.write(b"+ %s\n" % command.encode())
                 file.flush()
                 code = self.run_one(command, file.fileno())

@@ -54,7 +54,7 @@ class Verdict:
         return bool(codes) and all(code == 0 for code in codes)
 
     def failure(self) -> Optional[Failure]:
-        """Return what failed first, None while nothing has."""
+        """Return what failed first, None while nothing has. Raises OSError."""
         failed = [p for p in self.run.processes if p.exit_code]
         first = self.process_failure(min(failed, key=lambda p: p.finished_at or 0.0)) if failed else None
         if first is not None and self.run.launch.regroups:
@@ -99,9 +99,14 @@ class Verdict:
         return Failure(kind, process.rank, process.local_rank, code, log, at, tail)
 
     def launcher_failure(self, code: int, at: float) -> Failure:
-        """Return the failure of the framework's launcher: before its processes began, or of its own."""
+        """Return the failure of the framework's launcher: before its processes began, or of its own.
+
+        Raises OSError if no process has begun, and none could write its files: the disk is the cause then, and not the program.
+        """
         tail = self.launcher_lines()
         began = any(p.pid for p in self.run.processes)
+        if not began:
+            self.run.folders.try_out()
         kind = "signal" if signal_of(code) else "exit" if began else "start"
         return Failure(kind, None, None, code, "launch.log", at, tail)
 

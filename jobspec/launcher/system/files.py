@@ -64,6 +64,17 @@ def overwrite(path: str, text: bytes) -> bool:
         os.close(handle)
 
 
+@contextlib.contextmanager
+def naming(path: str) -> Iterator[None]:
+    """Have an error that names no file name `path`: a full disk is noticed by `write`, which knows none."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None and error.errno is not None:
+            raise OSError(error.errno, os.strerror(error.errno), path) from error
+        raise
+
+
 def parse_json(text: str) -> Any:
     """Return the value in a text of JSON. Raises ValueError for what is not JSON, or is nested too deep."""
     try:

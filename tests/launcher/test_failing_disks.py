@@ -1,0 +1,49 @@
+"""Disks that fail once a generation has begun, or that have no room for what a launcher writes."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobctl.jobspec.launcher.failure import Problem
+from jobctl.jobspec.launcher.run.scratch import make_shared
+
+from .test_failures import failure
+
+
+@pytest.mark.parametrize("folder", ["logs", "processes"])
+def test_a_generation_whose_processes_cannot_write_their_files_has_failed(node: Any, folder: str) -> None:
+    """The framework's launcher has begun by then: here it puts a file in the place of a folder."""
+    place = node.dir / folder / "1"
+    breaks = f"rm -r {place}; touch {place}; " + 'LOCAL_RANK=0 "$@"'
+    report = failure(node, start=["sh", "-c", breaks, "sh", {"slot": "process"}], command=["false"])
+    assert report["reason"] == f"its processes cannot be started: Not a directory ({place})"
+    assert (report["failure"]["kind"], report["failure"]["exit_code"]) == ("launcher", None)
+
+
+@pytest.mark.parametrize(("setup", "log"), [([], "1/launch.log"), (["true"], "setup.log")])
+def test_a_log_without_room_is_named(node: Any, setup: list[str], log: str) -> None:
+    path = node.dir / "logs" / log
+    path.parent.mkdir(parents=True)
+    path.symlink_to("/dev/full")
+    report = failure(node, setup=setup, command=["true"])
+    assert report["reason"] == f"its processes cannot be started: No space left on device ({path})"
+
+
+@pytest.mark.parametrize(("number", "passes"), [(errno.ENOSPC, True), (errno.EDQUOT, True), (errno.EACCES, False)])
+def test_a_folder_for_all_nodes_may_find_room_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, passes: bool
+) -> None:
+    """What a checkpoint directory forbids it forbids the next generation, too."""
+
+    def refuse(path: str, exist_ok: bool) -> None:
+        raise OSError(number, os.strerror(number), path)
+
+    monkeypatch.setattr(os, "makedirs", refuse)
+    order: Any = type("Order", (), {"job": "demo", "id": "demo-1", "checkpoint_dir": str(tmp_path)})
+    with pytest.raises(OSError if passes else Problem, match=os.strerror(number)):
+        make_shared(order, str(tmp_path / "node-0"))
