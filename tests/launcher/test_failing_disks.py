@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from jobctl.jobspec.launcher.failure import Problem
 from jobctl.jobspec.launcher.run.scratch import make_shared
+from tests.tools.waiting import promptly
 
 from .test_failures import failure
 
@@ -32,6 +34,23 @@ def test_a_log_without_room_is_named(node: Any, setup: list[str], log: str) -> N
     path.symlink_to("/dev/full")
     report = failure(node, setup=setup, command=["true"])
     assert report["reason"] == f"its processes cannot be started: No space left on device ({path})"
+
+
+def test_a_report_that_could_not_be_written_is_written_once_it_can(node: Any) -> None:
+    """Otherwise a supervisor would take what has failed for running, for ever."""
+    node.start(command=["sh", "-c", "while ! test -e enough; do sleep 0.02; done; exit 3"])
+    node.order(1)
+    node.until("running")
+    report = node.dir / "report.json"
+    promptly(lambda: node.report()["processes"])
+    report.rename(node.root / "last")
+    (report / "in the way").mkdir(parents=True)
+    (node.root / "enough").touch()
+    node.says("rank 0 exited with code 3 (generation 1)")
+    node.said = node.said.partition(b"rank 0 exited")[2]
+    node.says(f"cannot write {report}: ")
+    shutil.rmtree(report)
+    assert node.until("failed", seconds=20.0)["failure"]["exit_code"] == 3
 
 
 @pytest.mark.parametrize(("number", "passes"), [(errno.ENOSPC, True), (errno.EDQUOT, True), (errno.EACCES, False)])

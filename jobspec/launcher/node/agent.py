@@ -159,6 +159,8 @@ class Launcher:
             code = self.obey()
             if code is not None:
                 return code
+        if self.report.is_late():
+            self.say()
         self.begin_pending()
         self.idle.look()
         code = self.watcher.watch()

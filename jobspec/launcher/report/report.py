@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from jobctl.jobspec.launcher.order.order import Order
     from jobctl.jobspec.launcher.report.node_report import ReportChanges, StandbyState
 
+WRITTEN_AGAIN = 2.0  # seconds after which a report that could not be written is written again
 STARTED_AGAIN = "its launcher was started again"
 # Last states of a launcher whose processes have ended with it, or with its engine.
 HAVE_RUN = ("setup", "running", "stopped")
@@ -35,6 +36,7 @@ class Report:
     def __init__(self, launch: Launch, folder: str, guard: int, port: Optional[int], standby: StandbyState) -> None:
         self.path, self.dead = os.path.join(folder, "report.json"), os.path.join(folder, DECLARED_DEAD)
         self.since = boot_time()  # when the state last changed
+        self.unwritten: Optional[float] = None  # when it could not be written last, None where it could
         last = read_json(self.path) or {}
         self.fields = NodeReport(
             node=launch.node,
@@ -137,10 +139,16 @@ class Report:
         if "state" in changes:
             self.since = boot_time()
         self.fields = changed(self.fields, **changes)
-        failure = self.fields.failure
-        if not write_json(self.path, self.fields.to_json()) and failure is not None:
-            write_json(self.path, changed(self.fields, failure=failure.abridged()).to_json())
-        return self.summary() != before
+        failure, late = self.fields.failure, self.unwritten is not None
+        written = write_json(self.path, self.fields.to_json())
+        if not written and failure is not None:
+            written = write_json(self.path, changed(self.fields, failure=failure.abridged()).to_json())
+        self.unwritten = None if written else boot_time()
+        return self.summary() != before or (late and written)
+
+    def is_late(self) -> bool:
+        """Return whether it could not be written, and it is time to try again: a node that has failed may change no more."""
+        return self.unwritten is not None and boot_time() - self.unwritten >= WRITTEN_AGAIN
 
     def summary(self) -> List[object]:
         """Return the fields whose changes the commands that watch hear at once; progress comes with the next tick."""
