@@ -57,4 +57,4 @@ cuda = torch.cuda.is_available()
 dist.init_process_group("nccl" if cuda else "gloo")
 train(torch.device("cuda", int(os.environ["LOCAL_RANK"])) if cuda else torch.device("cpu"))
 dist.destroy_process_group()
-os._exit(0)  # a thread of gloo may abort the process while Python ends: see docs/torch.md
+os._exit(0)  # flushes nothing, and skips Python's shutdown, in which gloo may abort: see docs/torch.md

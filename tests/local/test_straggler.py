@@ -46,7 +46,7 @@ def test_without_a_supervisor_launchers_name_it(jobs: Any, eventually: Any) -> N
     assert named == {"node": 1, "rank": 1, "host": "localhost", "generation": 1, "seconds": 0.02, "median": 0.01}
     said = "rank 1 needs 0.02 s for its part of each step, 2.0 times the median (0.01 s)"
     assert event["message"] == f"node 1 on localhost is a straggler: {said}"
-    jobs.ok("up")  # its supervisor does not name it again
+    jobs.ok("up", "--set", "nodes=3")  # its supervisor does not name it again
     eventually(lambda: any(event["event"] == "supervisor-started" for event in jobs.events()))
     (jobs.directory / "end").touch()
     assert jobs.run("wait").returncode == 0

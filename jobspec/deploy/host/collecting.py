@@ -185,7 +185,7 @@ def _place(name: str, host: str, moved: Collection[int]) -> PurePosixPath:
     top, *rest = parts
     if top not in ("outputs", "code"):
         of_generation = number_in("".join(rest[1:2])) is not None
-        if top in [f"node-{node}" for node in moved] and rest[:1] == ["logs"] and not of_generation:
+        if rest[:1] == ["logs"] and not of_generation and number_in(top.removeprefix("node-")) in moved:
             rest.insert(1, f"from-{host}")  # the name of a host may be a number, as that of a generation is
         return PurePosixPath(top, *rest)
     below = rest if top == "outputs" else rest[1:]  # which version of the code it was is of no interest

@@ -62,7 +62,8 @@ class Held:
                 try:
                     channel.sendall(b"\n")
                 except Exception as error:  # of paramiko too; the other hosts are to be ticked on
-                    self.lost.setdefault(host, _why_ended(channel, error))
+                    if host not in self.lost:
+                        self.lost[host] = _why_ended(channel, error)
 
     def _note_pause(self) -> None:
         """Take note of a time without ticks after which hosts have freed it: this process or machine has slept."""
@@ -77,7 +78,10 @@ class Held:
         self._note_pause()
         lost = {host: why for host, why in sorted(self.lost.items()) if host not in self.failed}
         if lost:
-            why = "; ".join(dict.fromkeys(lost.values()))
+            reasons = set(lost.values())
+            why = (
+                next(iter(reasons)) if len(reasons) == 1 else "; ".join(f"{host}: {why}" for host, why in lost.items())
+            )
             raise LockLost(f"the lock on {', '.join(lost)} was lost: {why}", "repeat the command to go on")
 
     def release(self) -> None:
@@ -209,10 +213,12 @@ def _why_ended(channel: Any, error: Exception) -> str:
     said = b""
     with contextlib.suppress(OSError, EOFError):
         said = channel.recv(LINE)
-    word, _, code = said.decode("utf-8", "replace").strip().rpartition("ended ")
-    if word or not code.isdigit():
+    word, _, number = said.decode("utf-8", "replace").strip().rpartition("ended ")
+    code = number_in(number)
+    if word or code is None:
         return f"what held it has ended ({error or type(error).__name__})"
-    return f"it heard nothing for {EXPIRY} s" if int(code) == SILENT else f"what held it has ended with code {code}"
+    silent = f"the host heard nothing of this command for {EXPIRY} s"
+    return silent if code == SILENT else f"what held it has ended with code {code}"
 
 
 def _lines(host: str, channel: Any, count: int) -> list[str]:

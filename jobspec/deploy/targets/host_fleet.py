@@ -8,6 +8,7 @@ from typing import Literal
 
 from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.host.lock import Held, hold_on
+from jobctl.jobspec.deploy.model.control import kept_control, newest
 from jobctl.jobspec.deploy.model.inventory import Inventory, SshOptions
 from jobctl.jobspec.deploy.model.liveness import FailureDetector
 from jobctl.jobspec.deploy.sending.data_source import FolderOnHost
@@ -51,14 +52,16 @@ class HostFleet(Fleet[HostJob]):
             transport.close()
 
     def moved_from(self, host: str) -> frozenset[int]:
-        """Return the nodes whose home is another host than `host`, as last observed.
+        """Return the nodes whose home is another host than `host`.
 
-        Their home is where the generation has them, or the plan. Where neither is known, it is the first host with a folder of it.
+        Their home is where the newest generation has them, also one that this machine alone knows of, or the plan. Where
+        neither is known, it is the first host with a folder of it.
         """
         seen = [(name, self.seen[name]) for name in self.host_jobs if name in self.seen]
         homes = {node: name for name, one in reversed(seen) for node in one.directories}
         planned = {node.index: node.host.name for node in self.plan.nodes} if self.plan else {}
-        placed = {**planned, **(self.known.placement if self.known else {})}
+        control = newest([kept_control(*self.job.kept_run()[:2]), *([self.known] if self.known else [])])
+        placed = {**planned, **control.placement}
         homes |= {node: name for node, name in placed.items() if name in self.host_jobs}
         return frozenset(node for node, name in homes.items() if name != host)
 

@@ -47,9 +47,12 @@ class Setup:
             return True
         for command in self.launcher.launch.setup:
             os.makedirs(os.path.dirname(self.log), exist_ok=True)
-            with naming(self.log), open(self.log, "ab") as file:
-                file.write(b"+ %s\n" % command.encode())
-                file.flush()
+            with contextlib.ExitStack() as opened:
+                with naming(self.log):
+                    file = opened.enter_context(
+                        open(self.log, "ab", buffering=0)
+                    )  # nothing is left to write at its end
+                    file.write(b"+ %s\n" % command.encode())
                 code = self.run_one(command, file.fileno())
             if not self.launcher.lease.held(boot_time()):
                 raise Problem(self.launcher.lease.why_over(), fenced())

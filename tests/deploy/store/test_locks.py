@@ -245,6 +245,10 @@ def test_a_host_that_does_not_answer_is_left_out_of_a_lock(tmp_path: Path) -> No
         held.lost["h2"] = "it does not answer"
         with pytest.raises(hostlock.LockLost, match=r"^the lock on h2 was lost: it does not answer$"):
             held.check()
+        held.failed.clear()
+        why = "h1: its connection broke off; h2: it does not answer"
+        with pytest.raises(hostlock.LockLost, match=f"^the lock on h1, h2 was lost: {why}$"):
+            held.check()
 
 
 class Ended:
@@ -279,9 +283,10 @@ def gone(why_closed: str | None, saved: Exception | None = None) -> SimpleNamesp
 @pytest.mark.parametrize(
     ("channel", "why"),
     [
-        (Ended(b"ended 124\n"), "it heard nothing for 15 s"),
+        (Ended(b"ended 124\n"), "the host heard nothing of this command for 15 s"),
         (Ended(b"ended 143\n"), "what held it has ended with code 143"),
         (Ended(), "what held it has ended (Socket is closed)"),
+        (Ended("ended \u00b2\n".encode()), "what held it has ended (Socket is closed)"),
         (Ended(connection=gone("it does not answer")), "it does not answer"),
         (Ended(connection=gone(None, EOFError("reset"))), "its connection broke off (reset)"),
     ],

@@ -11,7 +11,7 @@ import pytest
 from jobctl.jobspec.deploy.host.containers import Containers
 from jobctl.jobspec.deploy.logs.files import Folder
 from jobctl.jobspec.deploy.logs.reader import Logs
-from jobctl.jobspec.deploy.model.control import Ledger
+from jobctl.jobspec.deploy.model.control import Control, Ledger
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.inventory import Inventory
 from jobctl.jobspec.deploy.model.log_lines import LineSelection
@@ -121,3 +121,11 @@ def test_a_home_that_does_not_answer_keeps_its_name(hosts: Hosts, tmp_path: Path
     assert fetched(tmp_path / "into").get("node-0/logs/setup.log") is None
     hosts.fetch(tmp_path / "into")
     assert list(fetched(tmp_path / "into").values()).count("h0") == 2
+
+
+def test_a_home_that_only_this_machine_knows_of_is_the_nodes(hosts: Hosts) -> None:
+    """`down` is run again, by another process, once a host is back that has not heard of the move."""
+    moves(hosts)
+    again = Hosts(hosts.job, "ssh", hosts.inventory, TWO)
+    again.fleet.known = Control(FIRST, Ledger(0.0))  # what the host that is back has
+    assert [again.fleet.moved_from(name) for name in ("h0", "7")] == [{0, 1}, {1}]
