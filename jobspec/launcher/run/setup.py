@@ -49,9 +49,8 @@ class Setup:
             os.makedirs(os.path.dirname(self.log), exist_ok=True)
             with contextlib.ExitStack() as opened:
                 with naming(self.log):
-                    file = opened.enter_context(
-                        open(self.log, "ab", buffering=0)
-                    )  # nothing is left to write at its end
+                    # Unbuffered: closing it, which is not named, has nothing left to write.
+                    file = opened.enter_context(open(self.log, "ab", buffering=0))
                     file.write(b"+ %s\n" % command.encode())
                 code = self.run_one(command, file.fileno())
             if not self.launcher.lease.held(boot_time()):
