@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
 import time
 from pathlib import Path
@@ -11,8 +12,14 @@ from typing import Any
 
 import pytest
 
+from jobctl.jobspec.launcher.process.guard import Recorder
 from jobctl.jobspec.launcher.process.log_files import LogWatcher
+from jobctl.jobspec.launcher.process.record import ProcessRecord, latest_record
+from jobctl.jobspec.launcher.report.progress import Hang
 from jobctl.jobspec.launcher.run import setup
+from jobctl.jobspec.launcher.run.environment import Folders
+from jobctl.jobspec.launcher.run.run import Run
+from jobctl.jobspec.launcher.run.verdict import Verdict
 from jobctl.jobspec.launcher.system.files import last_lines
 from tests.tools.launches import launch_of
 from tests.tools.waiting import promptly
@@ -260,6 +267,32 @@ def test_the_first_failure_counts(node: Any) -> None:
     )
     report = failure(node, nproc=3, command=node.script(script))
     assert report["reason"] == "rank 0 exited with code 3"
+
+
+def test_what_failed_first_counts_although_it_was_looked_at_before_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rank 0 fails after its record was read, and rank 1 because of that, before its own is."""
+    run = object.__new__(Run)
+    run.launch, run.ended, run.stacks, run.hang = launch_of(nproc=2), {}, {}, Hang(None)
+    run.folders, run.processes, run.progress_at = Folders(str(tmp_path), 1), [], None
+    recorders = [Recorder(f"{run.folders.records}/{local}.json", str(local), str(local)) for local in range(2)]
+    for recorder in recorders:
+        recorder.began(os.getpid(), False, None)
+    run.verdict = Verdict(run, 0)
+
+    def read(path: str) -> tuple[ProcessRecord | None, bool]:
+        found = latest_record(path)
+        if recorders[1].record.state == "running":
+            recorders[0].ended(3)
+            recorders[1].ended(4)
+        return found
+
+    monkeypatch.setattr("jobctl.jobspec.launcher.run.run.latest_record", read)
+    run.look()
+    failure = run.verdict.failure()
+    assert failure is not None
+    assert (failure.rank, failure.exit_code) == (0, 3)
 
 
 def test_output_is_indexed_by_time(node: Any) -> None:

@@ -145,7 +145,10 @@ class Run:
         now = time.time()
         for pid, code in reap().items():
             self.ended[pid] = (code, now)
-        processes = [self.process(local) for local in range(self.launch.nproc)]
+        processes = self.read_processes()
+        if processes != self.processes and any(process.exit_code for process in processes):
+            # What made it fail may have ended after its own record was read, and before that of what failed with it.
+            processes = self.read_processes()
         changed, before = processes != self.processes, self.restarts()
         self.processes = processes
         if changed:
@@ -161,6 +164,10 @@ class Run:
             process.step = self.hang.steps_of.get(process.local_rank)
             process.own_seconds = self.paces().get(process.local_rank)
         return progress or changed
+
+    def read_processes(self) -> List[ProcessRecord]:
+        """Return the states of all processes, one after the other."""
+        return [self.process(local) for local in range(self.launch.nproc)]
 
     def process(self, local: int) -> ProcessRecord:
         """Return the state of one process, as its guard wrote it down."""
