@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from jobctl.jobspec.plan.types import ClusterOptions, Container, Devices, Etcd, HostRef, Mount, Service, Tls
 from jobctl.jobspec.planner.context import Context, PlanError, Request
+from jobctl.jobspec.planner.inputs import inputs_label, inputs_of_job
 from jobctl.jobspec.planner.kubernetes import uses_etcd
 from jobctl.jobspec.planner.placement import local_hosts
 from jobctl.jobspec.spec.hosts import is_address
@@ -69,9 +70,8 @@ def etcd_members(request: Request) -> tuple[Service, ...]:
     if managed is None or context.traits.chooses_nodes:  # jobctl starts none in a cluster
         return ()
     homes = _homes(request.hosts, context, managed.replicas, request.placement.services)
-    port = managed.port
-    cluster = ",".join(f"{_name(i)}=http://{_join(home.address, port + 1)}" for i, home in enumerate(homes))
-    return tuple(_member(spec, context, i, home, port, cluster) for i, home in enumerate(homes))
+    inputs = inputs_of_job(spec, context, homes)
+    return tuple(_member(spec, context, homes, i, managed.port, inputs) for i in range(len(homes)))
 
 
 def _homes(hosts: Sequence[Host], context: Context, count: int, placement: Mapping[str, str]) -> list[HostRef]:
@@ -88,15 +88,17 @@ def _homes(hosts: Sequence[Host], context: Context, count: int, placement: Mappi
     return [HostRef(host.name, host.address) for host in chosen]
 
 
-def _member(spec: Spec, context: Context, number: int, home: HostRef, port: int, cluster: str) -> Service:
+def _member(spec: Spec, context: Context, homes: Sequence[HostRef], number: int, port: int, inputs: str) -> Service:
     """Return one member."""
-    name = _name(number)
+    name, home = _name(number), homes[number]
+    cluster = ",".join(f"{_name(i)}=http://{_join(one.address, port + 1)}" for i, one in enumerate(homes))
     labels = (
         ("jobctl.job", spec.name),
         ("jobctl.node", name),
         ("jobctl.role", "etcd"),
         ("jobctl.owner", context.owner),
         ("jobctl.version", context.version),
+        inputs_label(inputs, name),
     )
     managed = spec.etcd.managed if spec.etcd else None
     image = (managed.image if managed else None) or IMAGE

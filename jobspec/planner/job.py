@@ -64,7 +64,7 @@ def _planned(request: Request) -> types.Plan:
     tasks = TASKS[context.target](request)
     cluster = cluster_of(spec) if context.traits.in_cluster else None
     members = etcd_members(request)
-    build = NodeBuilder(request, etcd_of(spec, context, members, cluster), cluster)
+    build = NodeBuilder(request, etcd_of(spec, context, members, cluster), cluster, [one.host for one in members])
     nodes = tuple(build.node(index, task) for index, task in enumerate(tasks))
     check_nodes(spec, nodes, build.starts, context.traits.is_here)
     alike = request.roles == ALIKE

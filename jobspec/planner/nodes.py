@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os.path
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from jobctl.jobspec.plan.generation import port_of
 from jobctl.jobspec.planner.context import Context, Request
 from jobctl.jobspec.planner.devices import device_labels, devices_of, visible_names
 from jobctl.jobspec.planner.etcd import certificates
+from jobctl.jobspec.planner.inputs import InputsLabel, inputs_label, inputs_of_job
 from jobctl.jobspec.planner.kubernetes import has_operator
 from jobctl.jobspec.planner.memory import shared_memory
 from jobctl.jobspec.planner.placement import Place, Task
@@ -25,9 +27,18 @@ _OF_START = {field.name for field in fields(Start)} & {field.name for field in f
 
 
 class NodeBuilder:
-    """Builds the nodes of one job. `container` and `launch` are what all nodes have alike; `starts` is how each kind starts."""
+    """Builds the nodes of one job. `container` and `launch` are what all nodes have alike; `starts` is how each kind starts.
 
-    def __init__(self, request: Request, etcd: types.Etcd | None, cluster: types.ClusterOptions | None) -> None:
+    `homes` are the hosts of its managed etcd.
+    """
+
+    def __init__(
+        self,
+        request: Request,
+        etcd: types.Etcd | None,
+        cluster: types.ClusterOptions | None,
+        homes: Sequence[types.HostRef] = (),
+    ) -> None:
         self.request, self.etcd = request, etcd
         self.operator = cluster.operator if cluster is not None and has_operator(cluster) else None
         self.container = _container(request)
@@ -36,6 +47,7 @@ class NodeBuilder:
             self.launch = replace(self.launch, peer_port=port_of(request.spec.name, 0))
         self.scrub = TASK_VARIABLES if request.context.traits.in_allocation else ()
         self.visible = visible_names(request)
+        self.inputs = inputs_of_job(request.spec, request.context, homes)
         self.starts: dict[Seat, Start] = {}
 
     def node(self, index: int, task: Task) -> types.Node:
@@ -55,9 +67,16 @@ class NodeBuilder:
             ("jobctl.owner", context.owner),
             *(("jobctl.devices", ",".join(f"{devices.kind}:{i}" for i in ids)) for ids in [devices.ids] if ids),
             ("jobctl.version", context.version),
+            self._inputs_of(index, task, devices),
         )
         name, hostname = f"jobctl-{job}-{index}", f"{job}-{index}"
         return replace(self.container, name=name, hostname=hostname, labels=labels, devices=devices)
+
+    def _inputs_of(self, index: int, task: Task, devices: types.Devices) -> InputsLabel:
+        host, image = task.place.host, self.container.image
+        return inputs_label(
+            self.inputs, index, task.role, task.nproc, host.name, host.address, devices.ids, task.place.interface, image
+        )
 
     def _launch_of(self, index: int, task: Task, devices: types.Devices) -> types.Launch:
         spec, place = self.request.spec, task.place

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 
 from jobctl.jobspec.frameworks.base import ALIKE
 from jobctl.jobspec.plan import types
+from jobctl.jobspec.plan.artefact_id import INPUTS_LABEL
 from jobctl.jobspec.planner.context import PlanError, Request
+from jobctl.jobspec.planner.inputs import inputs_label
 from jobctl.jobspec.planner.placement import equipped, tasks_on_spares
 
 if TYPE_CHECKING:
@@ -51,7 +53,8 @@ def _may_be_hot(request: Request, nodes: Sequence[types.Node]) -> bool:
 def _waiting(request: Request, node: types.Node, nodes: int) -> types.Node:
     """Return the node that waits on a spare host: as node 0 would be there, with a name of its own."""
     job, host = request.spec.name, node.host.name
-    own = {"jobctl.node": "spare", "jobctl.role": "spare"}
+    inputs = inputs_label(dict(node.container.labels)[INPUTS_LABEL], "spare", nodes)
+    own = {"jobctl.node": "spare", "jobctl.role": "spare", **dict([inputs])}
     labels = tuple((name, own.get(name, value)) for name, value in node.container.labels)
     # Programs tell machines apart by host names, and two nodes may be on spares.
     hostname = f"{job}-spare-{sha256(host.encode()).hexdigest()[:6]}"

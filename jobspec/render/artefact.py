@@ -8,10 +8,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
+from jobctl.jobspec.plan.artefact_id import ArtefactId
 from jobctl.jobspec.plan.generation import Generation
 from jobctl.jobspec.plan.types import Node, Plan, Service
 from jobctl.jobspec.records import dataclass
-from jobctl.jobspec.render.compose import compose_file, service_hash
+from jobctl.jobspec.render.compose import compose_file, service_id
 from jobctl.jobspec.render.container import node_directory
 from jobctl.jobspec.render.environment import compose_template, shell_template
 from jobctl.jobspec.render.launcher import launcher
@@ -21,7 +22,7 @@ from jobctl.jobspec.render.shell import (
     local_script,
     local_service_hash,
     local_service_script,
-    ssh_hash,
+    ssh_id,
     ssh_script,
 )
 from jobctl.jobspec.spec.targets import Starter, TargetName
@@ -30,13 +31,13 @@ __all__ = [
     "Artefact",
     "control_json",
     "folder",
-    "hashes",
+    "ids",
     "launch_json",
     "launcher",
     "read_templates",
     "render",
-    "service_hashes",
-    "spare_hashes",
+    "service_ids",
+    "spare_ids",
 ]
 
 
@@ -71,22 +72,22 @@ def read_templates(starter: Starter) -> None:
         read(name)
 
 
-def service_hashes(plan: Plan) -> dict[str, str]:
-    """Return the hash of what starts each service, by the service's name."""
-    hash_of = _HASHES.get(plan.target, _compose_hash)
-    return {service.name: hash_of(plan, service) for service in plan.services}
+def service_ids(plan: Plan) -> dict[str, ArtefactId]:
+    """Return what identifies the artefact of each service, by the service's name."""
+    id_of = _IDS.get(plan.target, _compose_id)
+    return {service.name: id_of(plan, service) for service in plan.services}
 
 
-def spare_hashes(plan: Plan) -> dict[str, str]:
-    """Return the hash of what starts the container of each hot spare, by the name of its host."""
-    hash_of = _HASHES.get(plan.target, _compose_hash)
-    return {node.host.name: hash_of(plan, node) for node in plan.spares}
+def spare_ids(plan: Plan) -> dict[str, ArtefactId]:
+    """Return what identifies the artefact of each hot spare, by the name of its host."""
+    id_of = _IDS.get(plan.target, _compose_id)
+    return {node.host.name: id_of(plan, node) for node in plan.spares}
 
 
-def hashes(plan: Plan) -> dict[int, str]:
-    """Return the hash of what starts each node's launcher, as the label `jobctl.spec` of its container has it."""
-    hash_of = _HASHES.get(plan.target, _compose_hash)
-    return {node.index: hash_of(plan, node) for node in plan.nodes}
+def ids(plan: Plan) -> dict[int, ArtefactId]:
+    """Return what identifies each node's artefact, as labels of its container have it."""
+    id_of = _IDS.get(plan.target, _compose_id)
+    return {node.index: id_of(plan, node) for node in plan.nodes}
 
 
 def _local_files(plan: Plan, generation: Generation) -> Iterator[Artefact]:
@@ -141,14 +142,14 @@ def _compose_files(plan: Plan, generation: Generation) -> Iterator[Artefact]:
         yield Artefact(f"{folder(host)}/compose.yaml", content, 0o644)
 
 
-def _local_hash(plan: Plan, one: Node | Service) -> str:
+def _local_id(plan: Plan, one: Node | Service) -> ArtefactId:
     if isinstance(one, Service):
-        return local_service_hash(local_service_script(one))
-    return local_hash(local_script(plan, one), plan)
+        return ArtefactId(local_service_hash(local_service_script(one)))
+    return ArtefactId(local_hash(local_script(plan, one), plan))
 
 
-def _compose_hash(plan: Plan, one: Node | Service) -> str:
-    return service_hash(plan.sent, one)
+def _compose_id(plan: Plan, one: Node | Service) -> ArtefactId:
+    return service_id(plan.sent, one)
 
 
 RENDERERS: Mapping[TargetName, Callable[[Plan, Generation], Iterator[Artefact]]] = {
@@ -158,7 +159,7 @@ RENDERERS: Mapping[TargetName, Callable[[Plan, Generation], Iterator[Artefact]]]
     "kubernetes": _manifests,
     "slurm": _allocation,
 }
-_HASHES: Mapping[TargetName, Callable[[Plan, Node | Service], str]] = {"local": _local_hash, "ssh": ssh_hash}
+_IDS: Mapping[TargetName, Callable[[Plan, Node | Service], ArtefactId]] = {"local": _local_id, "ssh": ssh_id}
 _TEMPLATES: Mapping[Starter, tuple[Callable[[str], object], tuple[str, ...]]] = {
     "compose": (compose_template, ("compose.yaml.j2", "service.yaml.j2", "service_alike.yaml.j2")),
     "ssh": (shell_template, ("ssh.sh.j2", "ssh_alike.sh.j2", "ssh_start.sh.j2")),

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
+from jobctl.jobspec.plan.artefact_id import ArtefactId
 from jobctl.jobspec.plan.sent import Sent
 from jobctl.jobspec.plan.types import Container, Mount, Node, Pairs, Plan, Service
 from jobctl.jobspec.render import container
@@ -33,9 +34,9 @@ def compose_file(plan: Plan, nodes: Iterable[Node], services: Iterable[Service] 
     return text.encode()
 
 
-def service_hash(sent: Sent, node: Node | Service) -> str:
-    """Return the hash of what starts `node`."""
-    return container.hash_of((_own_service(node) if isinstance(node, Service) else _service(sent, node))[1])
+def service_id(sent: Sent, node: Node | Service) -> ArtefactId:
+    """Return what identifies the artefact of `node`."""
+    return container.id_of((_own_service(node) if isinstance(node, Service) else _service(sent, node))[1])
 
 
 def _own_service(service: Service) -> tuple[Rendered, Pairs]:
@@ -54,7 +55,7 @@ def _own_service(service: Service) -> tuple[Rendered, Pairs]:
         launch=None,
         labels=container.labels(service),
     )
-    return Rendered(text), container.uncovered_labels(service, text)
+    return Rendered(text), container.uncovered_labels(Sent(), service, text)
 
 
 def _is_named(mount: Mount) -> bool:
@@ -80,7 +81,7 @@ def _service(sent: Sent, node: Node) -> tuple[Rendered, Pairs]:
         launch=container.launch_variable(node.launch),
         labels=container.labels(node),
     )
-    return Rendered(text), container.uncovered_labels(node, text)
+    return Rendered(text), container.uncovered_labels(sent, node, text)
 
 
 @lru_cache(maxsize=16)

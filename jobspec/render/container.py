@@ -9,6 +9,7 @@ import re
 from dataclasses import replace
 from hashlib import sha256
 
+from jobctl.jobspec.plan.artefact_id import INPUTS_LABEL, ArtefactId
 from jobctl.jobspec.plan.sent import Code, Dataset, Sent
 from jobctl.jobspec.plan.types import Container, Launch, Mount, Node, Pairs, Service, Ulimit
 from jobctl.jobspec.render.devices import access
@@ -16,8 +17,9 @@ from jobctl.jobspec.render.payload import launch_json
 from jobctl.jobspec.render.quote import Rendered, mount_option
 from jobctl.jobspec.spec.hosts import is_address
 
-# Labels beside the artefact's hash: the version of jobctl alone is no reason to replace a container.
+# Labels that the artefact's hash does not cover: the version of jobctl alone is no reason to replace a container.
 SPEC_LABEL, VERSION_LABEL = "jobctl.spec", "jobctl.version"
+_UNCOVERED = (VERSION_LABEL, INPUTS_LABEL)
 
 SPARE = "spare"  # what the launcher on a spare host is called as long as it is no node
 DATA = ".data"  # beside the work directories of a host's jobs; no job has such a name
@@ -175,18 +177,31 @@ def user(container: Container) -> str | None:
 
 def labels(node: Node | Service) -> Pairs:
     """Return the labels that the artefact's hash covers."""
-    return tuple(label for label in node.container.labels if label[0] != VERSION_LABEL)
+    return tuple(label for label in node.container.labels if label[0] not in _UNCOVERED)
 
 
-def uncovered_labels(node: Node | Service, artefact: str) -> Pairs:
+def uncovered_labels(sent: Sent, node: Node | Service, artefact: str) -> Pairs:
     """Return the labels that the hash of `artefact`, the rest of what starts the node, does not cover."""
-    version = tuple(label for label in node.container.labels if label[0] == VERSION_LABEL)
+    more = tuple(told_beside(sent, node).items())
     artefact = artefact.replace(*_SELF)
     if isinstance(node, Node):  # containers of earlier versions have this policy, and are not replaced for that
         artefact = _RESTART.sub(r"\1on-failure" if node.launch.etcd else r"\1no", artefact)
-    return (*version, (SPEC_LABEL, sha256(artefact.encode(errors="surrogatepass")).hexdigest()))
+    return (*more, (SPEC_LABEL, sha256(artefact.encode(errors="surrogatepass")).hexdigest()))
 
 
-def hash_of(uncovered: Pairs) -> str:
-    """Return the artefact's hash among the labels that `uncovered_labels` gave."""
-    return dict(uncovered)[SPEC_LABEL]
+def told_beside(sent: Sent, node: Node | Service) -> dict[str, str]:
+    """Return the labels that tell which jobctl has made a container, and from which inputs."""
+    found = {name: value for name, value in node.container.labels if name in _UNCOVERED}
+    return {name: _inputs(sent, value) if name == INPUTS_LABEL else value for name, value in found.items()}
+
+
+def _inputs(sent: Sent, planned: str) -> str:
+    """Return the hash of what a container is made from: `planned` is what the planner knows of, code and data are beside it."""
+    versions = [sent.code.version if sent.code else None, *((one.name, one.version) for one in sent.data)]
+    return sha256(repr((planned, versions)).encode()).hexdigest()
+
+
+def id_of(uncovered: Pairs) -> ArtefactId:
+    """Return what identifies an artefact, from the labels that `uncovered_labels` gave."""
+    found = dict(uncovered)
+    return ArtefactId(found[SPEC_LABEL], found.get(INPUTS_LABEL))

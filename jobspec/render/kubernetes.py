@@ -11,15 +11,17 @@ import math
 from collections.abc import Iterator
 from hashlib import sha256
 
+from jobctl.jobspec.plan.artefact_id import INPUTS_LABEL
 from jobctl.jobspec.plan.generation import Generation
 from jobctl.jobspec.plan.types import Node, Plan
 from jobctl.jobspec.planner.kubernetes import main_name
 from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.render import operators
 from jobctl.jobspec.render.autonomy import with_autonomy
+from jobctl.jobspec.render.container import VERSION_LABEL, told_beside
 from jobctl.jobspec.render.errors import RenderError
 from jobctl.jobspec.render.manifest import Object, manifest
-from jobctl.jobspec.render.marks import FRAMEWORK, JOB, OWNER, SECRETS, SPEC, mark
+from jobctl.jobspec.render.marks import FRAMEWORK, INPUTS, JOB, OWNER, SECRETS, SPEC, VERSION, mark
 from jobctl.jobspec.render.payload import control_json, launch_json
 from jobctl.jobspec.render.pod import (
     ARCHIVE,
@@ -88,10 +90,14 @@ def _started(plan: Plan, main: Object, further: list[Object] | None = None) -> O
     covered += [(plan.code.version or "").encode()] if plan.code else []
     digest = sha256(b"\0".join(covered)).hexdigest()
     metadata = main["metadata"]
+    told = [told_beside(plan.sent, node) for node in plan.nodes]
+    inputs = "\0".join(one.get(INPUTS_LABEL, "") for one in told)
     annotations = {
         mark(FRAMEWORK): plan.framework,
         mark(OWNER): plan.owner,
         mark(SPEC): digest,
+        mark(INPUTS): sha256(inputs.encode()).hexdigest(),
+        mark(VERSION): told[0].get(VERSION_LABEL, ""),
         **dict(cluster.annotations),
     }
     more = {**operators.queue_labels(plan), **dict(cluster.labels)}

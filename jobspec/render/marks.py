@@ -12,6 +12,7 @@ DOMAIN, BEFORE = "jobctl.dev/", "jobctl."  # a mark's prefix, and what it was
 
 JOB, ROLE = "job", "role"  # labels
 SPEC, OWNER, FRAMEWORK, SECRETS = "spec", "owner", "framework", "secrets"  # annotations
+INPUTS, VERSION = "inputs", "version"  # annotations, as the labels of containers
 
 MANAGED_LABEL, NAME_LABEL, COMPONENT_LABEL = (
     f"app.kubernetes.io/{name}" for name in ("managed-by", "name", "component")

@@ -9,8 +9,9 @@ from dataclasses import replace
 from functools import lru_cache
 from hashlib import sha256
 
+from jobctl.jobspec.plan.artefact_id import ArtefactId
 from jobctl.jobspec.plan.sent import Sent
-from jobctl.jobspec.plan.types import Container, Mount, Node, Plan, Service
+from jobctl.jobspec.plan.types import Container, Mount, Node, Pairs, Plan, Service
 from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.render import container
 from jobctl.jobspec.render.environment import shell_template
@@ -61,19 +62,23 @@ def ssh_script(plan: Plan, node: Node | Service) -> bytes:
     Raises RenderError for what `docker run` cannot say.
     """
     text = _run(plan, node)
-    labels = container.uncovered_labels(node, text)
+    labels = _uncovered_labels(plan, node, text)
     start = shell_template("ssh_start.sh.j2").render(
         name=node.container.name,
         labels=[f"{name}={value}" for name, value in labels],
-        hash=container.hash_of(labels),
+        hash=container.id_of(labels).hash,
         directory=node.name if isinstance(node, Service) else container.node_directory(node.index),
     )
     return _encode(text + start)
 
 
-def ssh_hash(plan: Plan, node: Node | Service) -> str:
-    """Return the hash of what the script of `node` starts."""
-    return container.hash_of(container.uncovered_labels(node, _run(plan, node)))
+def ssh_id(plan: Plan, node: Node | Service) -> ArtefactId:
+    """Return what identifies the artefact of `node`, as its script has it."""
+    return container.id_of(_uncovered_labels(plan, node, _run(plan, node)))
+
+
+def _uncovered_labels(plan: Plan, node: Node | Service, text: str) -> Pairs:
+    return container.uncovered_labels(Sent() if isinstance(node, Service) else plan.sent, node, text)
 
 
 def _run(plan: Plan, node: Node | Service) -> str:

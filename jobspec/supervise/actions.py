@@ -219,7 +219,7 @@ class Actions:
             return {}
         moved, failed = self._planned(plan, source, inventory, decision.moves)
         able = {*decision.moves.values()} - set(failed)
-        waits = self.deployer.spare_hashes(plan)  # where a launcher waits, nothing has to be sent or started
+        waits = self.deployer.spare_ids(plan)  # where a launcher waits, nothing has to be sent or started
         failed |= self._provision(moved, frozenset(host for host in able if not takes_over(waits, now, host)))
         failed |= self._measure(moved, able - set(failed))
         if failed:  # the others have to do without those

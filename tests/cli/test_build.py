@@ -133,7 +133,7 @@ def test_plan_names_the_old_and_the_new_image(folder: Path) -> None:
     def changes(before: str | None) -> list[str]:
         source = {"context": {"image": before}} if before else {"context": {}}
         job = SimpleNamespace(source=lambda: source)
-        deployer: Any = SimpleNamespace(job=job, hashes=lambda plan: {0: "a"})
+        deployer: Any = SimpleNamespace(job=job, ids=lambda plan: {0: "a"})
         return [one.line for one in changed_image(plan, deployer)]
 
     assert changes("demo:old") == [f"build: demo:old → {now}: restarts node 0"]

@@ -24,6 +24,7 @@ from jobctl.jobspec.plan.serial import dump_plan, load_plan
 from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.planner import job as planner
 from jobctl.jobspec.planner.context import Context
+from jobctl.jobspec.render.artefact import ids
 from jobctl.jobspec.spec.hosts import Host, parse_hosts
 from jobctl.jobspec.spec.load import load_text
 from jobctl.jobspec.spec.model import Spec
@@ -155,6 +156,6 @@ def test_what_a_change_makes_necessary_is_known_where_devices_were_counted(tmp_p
     old = with_value(new, ("recovery", "max_restarts"), 7)
     compiled = Compiled(spec, tmp_path, tmp_path / "job.yaml", "ssh", hosts_of("a\nb\n"), None, None, None, ())
     plan = plan_of(compiled, devices={"a": 2, "b": 2})
-    deployer = SimpleNamespace(hashes=lambda plan: {node.index: str(node.container) for node in plan.nodes})
+    deployer = SimpleNamespace(ids=ids)
     effect = _Effects(compiled, plan, cast(Any, deployer)).of(("recovery", "max_restarts"), old, new)
     assert effect == {"nodes": (), "generation": False, "later": False}

@@ -147,7 +147,8 @@ def test_what_render_prints_is_sent_and_runs_to_its_end(job: Job, hosts: Fleet) 
             assert (work / artefact.path).read_bytes() == artefact.content
             assert (work / artefact.path).stat().st_mode & 0o777 == artefact.mode
         texts = [one.content.decode() for one in job.artefacts(host.name) if one.path != "launcher.py"]
-        assert all(c.artefact and c.artefact in text for c, text in zip(seen.containers, texts, strict=True))
+        ids = [container.artefact for container in seen.containers]
+        assert all(one and one.hash in text and str(one.inputs) in text for one, text in zip(ids, texts, strict=True))
     job.up()  # once more changes nothing
     assert [seen.containers for seen in job.on_all(HostJob.observe)] == [first.containers, second.containers]
     for host in hosts.hosts:

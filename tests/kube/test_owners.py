@@ -35,6 +35,29 @@ def test_marks_of_old_still_tell_whose_a_job_is(jobctl: Any, world: World, api: 
     assert (down.code, api.names()) == (0, [])
 
 
+def test_what_another_version_of_jobctl_has_made_goes_on(jobctl: Any, world: World, api: ApiServer) -> None:
+    """It rendered the Job and a ConfigMap in another way, from the same spec."""
+    assert jobctl(*UP).code == 0
+    _mark(api, {"jobctl.dev/spec": "0" * 64, "jobctl.dev/version": "0.0.9"})
+    again = jobctl("up")
+    assert (again.code, again.err) == (0, "job `resnet` is running as the spec says; nothing to do\n")
+    Path("job.yaml").write_text(SPEC + "args: [--epochs, '3']\n")
+    assert "replace Job resnet: the spec changed" in jobctl("plan").out.splitlines()
+    Path("job.yaml").write_text(SPEC)
+    assert "replace Job resnet: `--recreate`" in jobctl("up", "--recreate").err.splitlines()
+    assert jobctl("plan").code == 0
+    _mark(api, {"jobctl.dev/spec": "0" * 64})  # an edit of what this version has made
+    assert "replace Job resnet: the spec changed" in jobctl("plan").out.splitlines()
+
+
+def _mark(api: ApiServer, marks: dict[str, str]) -> None:
+    """Give the Job other annotations, and the ConfigMap another text."""
+    things = {record.thing["kind"]: record.thing for record in api.store.records.values()}
+    things["Job"]["metadata"]["annotations"].update(marks)
+    config = next(r.thing for r in api.store.records.values() if "control.json" in r.thing.get("data", {}))
+    config["data"]["control.json"] = "{}"
+
+
 def _age(thing: Any) -> None:
     """Give an object the marks of an older jobctl, and a hash of its own."""
     if isinstance(thing, dict):

@@ -71,7 +71,7 @@ class Running:
     def seen(self, standby: str | None = None, *, ledger: Ledger | None = None) -> Observed:
         """Return the job with two nodes that run, and a third one with such a standby."""
         two = replace(self.plan, nodes=self.plan.nodes[:2])
-        code, artefacts = None, self.deployer.hashes(self.plan)
+        code, artefacts = None, self.deployer.ids(self.plan)
         control = Control(first_generation(two), ledger or Ledger(1.0, code))
         nodes = [
             ObservedNode(n.index, "trainer", n.host.name, "running", artefacts[n.index], launcher=1, generation=1)

@@ -22,6 +22,7 @@ from jobctl.jobspec.operations.lifecycle.base import JobRequest
 from jobctl.jobspec.operations.lifecycle.down import take_down
 from jobctl.jobspec.operations.lifecycle.on_hosts import HostsJob
 from jobctl.jobspec.operations.reporter import SILENT
+from jobctl.jobspec.plan.artefact_id import ArtefactId
 from jobctl.options import Format
 from jobctl.views.outcome import finish_stop
 from tests.deploy.apply.test_executor import RUNNING, TWO
@@ -142,7 +143,7 @@ def test_nothing_was_changed_only_until_processes_are_told_to_end(
 
     job.plan, job.inventory, job.image = TWO, None, None
     job.preconnect = lambda: None
-    job.hashes = job.service_hashes = job.spare_hashes = lambda plan: dict.fromkeys((0, 1), "new")
+    job.ids = job.service_ids = job.spare_ids = lambda plan: dict.fromkeys((0, 1), ArtefactId("new"))
     job.engines = fail if when == "prepare" else lambda hosts, patience: {}
     job.stop_processes = fail
     with pytest.raises(error) as failed:

@@ -9,7 +9,7 @@ import pytest
 from jobctl.jobspec.plan.types import HostRef, Plan
 from jobctl.jobspec.planner import job as planner
 from jobctl.jobspec.planner.context import Context, Placement
-from jobctl.jobspec.render.artefact import hashes, spare_hashes
+from jobctl.jobspec.render.artefact import ids, spare_ids
 from jobctl.jobspec.spec.hosts import parse_hosts
 from jobctl.jobspec.spec.targets import TargetName
 from tests.plan.made import spec_of
@@ -34,7 +34,9 @@ def test_a_spare_waits_as_a_node_would_run_there() -> None:
     (spare,), (node, _) = there.spares, there.nodes
     assert spare.host == node.host == HostRef("s", "10.0.0.9")
     assert spare.launch == replace(node.launch, node=-1, spare=2)
-    own = {"jobctl.node": "spare", "jobctl.role": "spare"}
+    inputs = dict(spare.container.labels)["jobctl.inputs"]
+    assert inputs != dict(node.container.labels)["jobctl.inputs"]
+    own = {"jobctl.node": "spare", "jobctl.role": "spare", "jobctl.inputs": inputs}
     labels = tuple((name, own.get(name, value)) for name, value in node.container.labels)
     hostname = spare.container.hostname
     assert spare.container == replace(node.container, name="jobctl-job-spare", hostname=hostname, labels=labels)
@@ -50,8 +52,8 @@ def test_two_spares_have_host_names_of_their_own() -> None:
 def test_what_a_spare_runs_is_the_same_wherever_nodes_are(target: TargetName) -> None:
     """Else a node in a spare's container would look as if its spec had changed."""
     before, after = make(target=target), make(target=target, placement={0: "a", 1: "s"})
-    assert spare_hashes(before) == spare_hashes(after)
-    assert spare_hashes(after)["s"] not in hashes(after).values()
+    assert spare_ids(before) == spare_ids(after)
+    assert spare_ids(after)["s"] not in ids(after).values()
 
 
 @pytest.mark.parametrize(

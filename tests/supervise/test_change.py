@@ -20,6 +20,7 @@ from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.deploy.store.lock import hold, read_holder
 from jobctl.jobspec.deploy.store.processes import start_ticks
+from jobctl.jobspec.plan.artefact_id import ArtefactId
 from jobctl.jobspec.plan.generation import first_generation
 from jobctl.jobspec.plan.recovery import Failure
 from jobctl.jobspec.plan.types import HostRef, Plan
@@ -123,10 +124,10 @@ def test_a_node_that_gets_ready_for_a_change_is_left_alone_when_all_begin_again(
     deployer: Any = actions.deployer
     for name in ("engines", "stop_processes", "apply", "next_generation", "idle_spares", "begin"):
         setattr(deployer, name, getattr(world, name))
-    old = {0: "old", 1: "old"}
+    old = dict.fromkeys((0, 1), ArtefactId("old"))
     deployer.image, deployer.cold, deployer.provision = None, {}, lambda plan, hosts: {}
-    deployer.hashes, deployer.service_hashes, deployer.spare_hashes = lambda plan: old, lambda plan: {}, lambda plan: {}
-    joins = ObservedNode(2, "trainer", "h2", "starting", "old", launcher=1)
+    deployer.ids, deployer.service_ids, deployer.spare_ids = lambda plan: old, lambda plan: {}, lambda plan: {}
+    joins = ObservedNode(2, "trainer", "h2", "starting", old[0], launcher=1)
     seen = replace(RUNNING, nodes=(replace(RUNNING.nodes[0], state="failed", reason="no"), RUNNING.nodes[1], joins))
     failure = Failure(1, 4.0, 0, "h0", 0, 1, "exit", 7, 60.0)
     assert actions.apply(Restart("node 0: no", failure, 0.0), seen).complete

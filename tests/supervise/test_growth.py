@@ -12,6 +12,7 @@ from jobctl.jobspec.deploy.model.control import Control, Ledger
 from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.model.spare_state import SpareState
 from jobctl.jobspec.launcher.report.node_report import StandbyState
+from jobctl.jobspec.plan.artefact_id import ArtefactId
 from jobctl.jobspec.plan.generation import RendezvousPoint
 from jobctl.jobspec.supervise.decide import decide
 from jobctl.jobspec.supervise.decisions import Continue, Decision, Grow, Restart
@@ -64,7 +65,7 @@ def test_nobody_waits_for_ever_or_for_what_does_not_come() -> None:
 
 def test_where_a_node_cannot_wait_the_generation_begins_at_once() -> None:
     assert decided(two(), patient=frozenset({0, 1})) == BEGIN
-    hot = SpareState("h2", "ready", "artefact", 1)
+    hot = SpareState("h2", "ready", ArtefactId("hash"), 1)
     assert decided(two(spares=(hot,))) == BEGIN
 
 

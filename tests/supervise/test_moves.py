@@ -16,6 +16,7 @@ from jobctl.jobspec.deploy.model.finding import Finding
 from jobctl.jobspec.deploy.model.inventory import Inventory
 from jobctl.jobspec.deploy.model.spare_state import SpareState
 from jobctl.jobspec.deploy.store.jobdir import JobDir
+from jobctl.jobspec.plan.artefact_id import ArtefactId
 from jobctl.jobspec.plan.generation import AutonomyTerms, Generation, LastMove, Origin
 from jobctl.jobspec.plan.types import HostRef, Plan
 from jobctl.jobspec.planner.context import PlanError
@@ -51,7 +52,7 @@ def supervisor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Supervisor:
     monkeypatch.setattr(JobDir, "inventory", lambda self: inventory)
     deployer: Any = SimpleNamespace(job=job, plan=TWO, inventory=inventory)
     deployer.provision = lambda plan, hosts: {host: NO_CODE for host in hosts if host == "s1"}
-    deployer.spare_hashes = lambda plan: {}
+    deployer.spare_ids = lambda plan: {}
     return Supervisor(deployer, Now(), lambda text: None)
 
 
@@ -199,8 +200,8 @@ def test_nothing_is_sent_to_a_host_where_a_launcher_waits(supervisor: Supervisor
     deployer: Any = supervisor.deployer
     sent: list[frozenset[str]] = []
     deployer.provision = lambda plan, hosts: sent.append(hosts) or {}
-    deployer.spare_hashes = lambda plan: {"s1": "h", "s2": "new"}
-    waits = replace(RUNNING, spares=tuple(SpareState(host, "ready", "h", 4000) for host in ("s1", "s2")))
+    deployer.spare_ids = lambda plan: {"s1": ArtefactId("h"), "s2": ArtefactId("new")}
+    waits = replace(RUNNING, spares=tuple(SpareState(host, "ready", ArtefactId("h"), 4000) for host in ("s1", "s2")))
     supervisor.actions._move(Restart("both are lost", LOST, 0.0, moves={0: "s2", 1: "s1"}), waits)
     assert (sent, homes(supervisor)[0]) == ([frozenset({"s2"})], {0: "s2", 1: "s1"})
 

@@ -17,6 +17,7 @@ from jobctl.jobspec.deploy.store import events
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.deploy.store.lock import Locked
 from jobctl.jobspec.launcher.restart_policy import LONGEST_DELAY
+from jobctl.jobspec.plan.artefact_id import ArtefactId
 from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.planner.context import PlanError
 from jobctl.jobspec.spec.hosts import Host
@@ -52,8 +53,8 @@ class Watch:
         deployer: Any = SimpleNamespace(job=job, plan=job.plan(), inventory=inventory, image=None, cold={})
         for name in ("engines", "stop_processes", "apply", "next_generation", "idle_spares", "begin"):
             setattr(deployer, name, getattr(self.world, name))
-        deployer.hashes = lambda plan: {0: "old", 1: "old"}
-        deployer.spares = deployer.service_hashes = deployer.spare_hashes = lambda plan: {}
+        deployer.ids = lambda plan: dict.fromkeys((0, 1), ArtefactId("old"))
+        deployer.spares = deployer.service_ids = deployer.spare_ids = lambda plan: {}
         deployer.lock, deployer.observe = lambda command: nullcontext(), lambda: self.seen
         deployer.where, deployer.free_hosts = lambda: ("h0", "h1", "s1"), lambda observed: ("s1",)
         deployer.events, deployer.provision = lambda: SimpleNamespace(gather=lambda: None), self.refuse

@@ -19,6 +19,7 @@ from jobctl.jobspec.deploy.model.inventory import Inventory
 from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.store.events import Events
 from jobctl.jobspec.deploy.store.jobdir import JobDir
+from jobctl.jobspec.plan.artefact_id import ArtefactId
 from jobctl.jobspec.plan.generation import Generation, HotSpare
 from jobctl.jobspec.plan.sent import Dataset
 from jobctl.jobspec.plan.types import Node, Plan
@@ -215,16 +216,16 @@ class Deployer(Breakable, Enterable, Protocol):
     def newest(self) -> Control:
         """Return the newest generation and ledger, empty where no host tells; nothing else is looked at."""
 
-    def hashes(self, plan: Plan) -> Mapping[int, str]:
+    def ids(self, plan: Plan) -> Mapping[int, ArtefactId]:
         """Return what identifies each node's artefact."""
 
-    def service_hashes(self, plan: Plan) -> Mapping[str, str]:
+    def service_ids(self, plan: Plan) -> Mapping[str, ArtefactId]:
         """Return what identifies each service's artefact, by the service's name."""
 
-    def spare_hashes(self, plan: Plan) -> Mapping[str, str]:
+    def spare_ids(self, plan: Plan) -> Mapping[str, ArtefactId]:
         """Return what identifies the artefact of each hot spare, by the name of its host."""
 
-    def idle_spares(self, artefacts: Mapping[str, str], homes: Collection[str]) -> tuple[HotSpare, ...]:
+    def idle_spares(self, artefacts: Mapping[str, ArtefactId], homes: Collection[str]) -> tuple[HotSpare, ...]:
         """Return the hot spares that wait for a node, as last observed; none on `homes`, or of other `artefacts` by host."""
 
     @property

@@ -94,9 +94,9 @@ class Done:
 def wanted(deployer: Deployer, plan: Plan, **how: object) -> Wanted:
     """Return what should run; `how` are further fields of Wanted."""
     code = plan.code.version if plan.code and plan.code.version else code_hash(plan)
-    also = {"services": deployer.service_hashes(plan), "spare_artefacts": deployer.spare_hashes(plan)}
+    also = {"services": deployer.service_ids(plan), "spare_artefacts": deployer.spare_ids(plan)}
     how = {"origin": deployer.job.origin(plan), **how}
-    return Wanted(plan, deployer.hashes(plan), code, **also, **how)  # type: ignore[arg-type]
+    return Wanted(plan, deployer.ids(plan), code, **also, **how)  # type: ignore[arg-type]
 
 
 def execute(

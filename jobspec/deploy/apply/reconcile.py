@@ -13,6 +13,7 @@ from typing import Literal
 from jobctl.jobspec.deploy.apply.changes import Changed, causes
 from jobctl.jobspec.deploy.model.observed import LAUNCHER_KILLED, Observed, ObservedNode, is_behind, phase
 from jobctl.jobspec.deploy.model.spare_state import SpareState
+from jobctl.jobspec.plan.artefact_id import ArtefactId
 from jobctl.jobspec.plan.generation import Origin
 from jobctl.jobspec.plan.types import Node, Plan
 from jobctl.jobspec.records import dataclass
@@ -66,7 +67,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What should run: a plan, the hash of each node's artefact, and of the code.
+    """What should run: a plan, what identifies each node's artefact, and the hash of the code.
 
     `anew` asks for another generation, whatever runs now, in these words; `replace` for new launchers of these nodes. Without
     `begins` the current generation goes on: it is completed, and no other one begins. `cleared`
@@ -76,7 +77,7 @@ class Wanted:
     """
 
     plan: Plan
-    artefacts: Mapping[int, str]
+    artefacts: Mapping[int, ArtefactId]
     code: str | None
     anew: str | None = None
     replace: frozenset[int] = frozenset()
@@ -87,10 +88,10 @@ class Wanted:
     excluded: frozenset[str] = frozenset()
     keep_budget: bool = False
     changed: tuple[Changed, ...] | None = None
-    services: Mapping[str, str] = field(default_factory=dict)  # the hash of each service's artefact
+    services: Mapping[str, ArtefactId] = field(default_factory=dict)  # what identifies the artefact of each
     # What identifies the files that each spare host needs; None: spares stay as they are.
     spares: Mapping[str, str] | None = None
-    spare_artefacts: Mapping[str, str] = field(default_factory=dict)  # the hash of each hot spare's artefact, by host
+    spare_artefacts: Mapping[str, ArtefactId] = field(default_factory=dict)  # of each hot spare, by host
     origin: Origin | None = None  # who wants it
     # On which hosts nodes get ready that a change brings, which is made later: they are left alone.
     joining: Mapping[int, str] = field(default_factory=dict)
@@ -190,7 +191,7 @@ def _service_steps(wanted: Wanted, observed: Observed) -> Iterator[Step]:
         seen = next((one for one in observed.services if (one.name, one.host) == (name, host)), None)
         if host in observed.unreachable:
             continue
-        if seen is not None and seen.artefact is not None and seen.artefact != wanted.services.get(name):
+        if seen is not None and seen.artefact is not None and not seen.artefact.stands_for(wanted.services.get(name)):
             yield _service_step("replace", name, host, "the spec or the hosts changed")
         elif seen is None or seen.state != "running":
             yield _service_step("start", name, host, "not running")
@@ -226,16 +227,18 @@ def _differs(wanted: Wanted, observed: Observed, node: Node) -> bool:
     if seen is None or seen.artefact is None:
         return False
     # A node that has moved to a spare runs in the container that was there.
-    return seen.artefact not in (wanted.artefacts[node.index], wanted.spare_artefacts.get(seen.host))
+    fit = (wanted.artefacts[node.index], wanted.spare_artefacts.get(seen.host))
+    return not any(map(seen.artefact.stands_for, fit))
 
 
-def takes_over(artefacts: Mapping[str, str], observed: Observed, host: str) -> bool:
+def takes_over(artefacts: Mapping[str, ArtefactId], observed: Observed, host: str) -> bool:
     """Say whether a launcher waits on a spare host that becomes a node there as soon as an order says so.
 
-    `artefacts` are the hashes of what starts it, by host: one that was started from another does not count.
+    `artefacts` say what starts it, by host: one that was started from another does not count.
     """
     wanted = artefacts.get(host)
-    return any(s.host == host and s.is_hot and s.artefact == wanted is not None for s in observed.spares)
+    waiting = [spare for spare in observed.spares if spare.host == host and spare.is_hot]
+    return any(spare.artefact is not None and spare.artefact.stands_for(wanted) for spare in waiting)
 
 
 def _node_steps(wanted: Wanted, observed: Observed, node: Node) -> list[Step]:
@@ -318,7 +321,8 @@ def _hot_spare_steps(wanted: Wanted, spare: SpareState) -> Iterator[Step]:
         False: ("replace", "what a node needs there changed"),
     }
     artefact = wanted.spare_artefacts.get(spare.host) if spare.host in (wanted.spares or ()) else None
-    if spare.state == "unreachable" or spare.artefact == artefact:
+    fits = artefact is None if spare.artefact is None else spare.artefact.stands_for(artefact)
+    if spare.state == "unreachable" or fits:
         return
     kind, cause = kinds[spare.artefact is None] if artefact is not None else ("remove", "no node moves there at once")
     # None of them has a part in what runs.

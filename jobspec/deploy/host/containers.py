@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -13,6 +13,7 @@ from jobctl.jobspec.deploy.model.container import SeenContainer
 from jobctl.jobspec.deploy.model.untrusted import number_in
 from jobctl.jobspec.deploy.model.usage import NodeUsage, parse_stats
 from jobctl.jobspec.deploy.transport.fanout import fan_out
+from jobctl.jobspec.plan.artefact_id import INPUTS_LABEL, ArtefactId
 from jobctl.jobspec.render.container import LAUNCHER
 
 
@@ -127,6 +128,11 @@ def labels_of(container: Any) -> dict[str, str]:
     return {str(name): value for name, value in labels.items() if isinstance(value, str)}
 
 
+def _artefact(labels: Mapping[str, str]) -> ArtefactId | None:
+    found = labels.get("jobctl.spec")
+    return None if found is None else ArtefactId(found, labels.get(INPUTS_LABEL))
+
+
 _RUNNING = ("running", "restarting", "paused", "stopping")  # the last is Podman's: it was told to end, and has not
 
 
@@ -140,7 +146,7 @@ def _seen(container: dict[str, Any]) -> SeenContainer:
         role=labels.get("jobctl.role", "trainer"),
         id=str(container["Id"]),
         running=container.get("State") in _RUNNING,
-        artefact=labels.get("jobctl.spec"),
+        artefact=_artefact(labels),
         owner=labels.get("jobctl.owner"),
         image=container.get("ImageID") or container.get("Image") or "",
         service=name if name is not None and _SERVICE.fullmatch(name) else None,

@@ -23,7 +23,7 @@ from jobctl.jobspec.deploy.kubernetes.kinds import (
 from jobctl.jobspec.deploy.kubernetes.manifests import is_main
 from jobctl.jobspec.deploy.model.observed import Phase
 from jobctl.jobspec.records import dataclass
-from jobctl.jobspec.render.marks import OWNER, SPEC, annotation_of, is_old, mark
+from jobctl.jobspec.render.marks import INPUTS, OWNER, SPEC, VERSION, annotation_of, is_old, mark
 
 # What the server keeps beside what anybody says of an object.
 _SERVERS = ("managedFields", "resourceVersion", "generation", "uid", "creationTimestamp", "selfLink")
@@ -45,8 +45,7 @@ class There:
 def steps(want: Sequence[Object], there: There, anew: str | None = None) -> tuple[Step, ...]:
     """Return what there is to do, nothing if all is as wanted; `anew` asks for new pods, whatever runs now."""
     beside = [step for thing in want if not is_main(thing) for step in _beside(thing, there)]
-    cause = anew or _cause(beside)
-    mains = [step for thing in want if is_main(thing) for step in _main(thing, there, cause)]
+    mains = [step for thing in want if is_main(thing) for step in _main(thing, there, anew, _cause(beside))]
     if anew is None and _stands(want, there):
         return ()
     extra = list(_extra(want, there))
@@ -56,17 +55,25 @@ def steps(want: Sequence[Object], there: There, anew: str | None = None) -> tupl
 
 
 def _stands(want: Sequence[Object], there: There) -> bool:
-    """Say whether a job goes on that an older jobctl has made of the same spec: a new version alone ends no pods."""
+    """Say whether a job goes on that another jobctl has made of the same spec: a new version alone ends no pods."""
     pairs = [(thing, there.objects.get(key_of(thing))) for thing in want]
-    if not there.unchanged or there.phase in ("failed", "stopped") or any(now is None for _, now in pairs):
+    if there.phase in ("failed", "stopped") or any(now is None for _, now in pairs):
         return False
     mains = [(thing, now) for thing, now in pairs if now is not None and is_main(thing)]
     secrets = [thing for thing in want if thing["kind"] == SECRET.kind]
     return (
-        any(is_old(now) for _, now in mains)
+        all(_is_another_versions(thing, now, there) for thing, now in mains)
         and all(annotation_of(now, OWNER) == annotation_of(thing, OWNER) for thing, now in mains)
         and not any(path.startswith("data.") for thing in secrets for path in _changed(key_of(thing), there))
     )
+
+
+def _is_another_versions(thing: Object, now: Object, there: There) -> bool:
+    """Say whether another version of jobctl has made an object from the same inputs as those of `thing`."""
+    if is_old(now):  # its inputs are not known there
+        return there.unchanged
+    before = annotation_of(now, INPUTS), annotation_of(now, VERSION)
+    return before[0] == annotation_of(thing, INPUTS) and before[1] != annotation_of(thing, VERSION)
 
 
 def _changed(key: ObjectKey, there: There) -> list[str]:
@@ -93,12 +100,14 @@ def _cause(beside: Sequence[Step]) -> str | None:
     return f"{changed[0]} changed" if changed else None
 
 
-def _main(thing: Object, there: There, cause: str | None) -> Iterator[Step]:
+def _main(thing: Object, there: There, anew: str | None, cause: str | None) -> Iterator[Step]:
     now = there.objects.get(key_of(thing))
     if now is None:
         yield _step("create", thing, "not there")
         return
-    if annotation_of(now, SPEC) != annotation_of(thing, SPEC):
+    if anew is not None:
+        cause = anew
+    elif annotation_of(now, SPEC) != annotation_of(thing, SPEC):
         cause = "the spec changed"
     elif cause is None and there.phase == "stopped" and is_suspended(now):
         yield _step("change", thing, "the job was stopped")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from jobctl.jobspec.plan.artefact_id import ArtefactId
 from jobctl.jobspec.records import dataclass
 
 Interpreter = tuple[str, str]  # an image, and what Python is called in it
@@ -9,7 +10,7 @@ Interpreter = tuple[str, str]  # an image, and what Python is called in it
 
 @dataclass(frozen=True, slots=True)
 class SeenContainer:
-    """A container of the job, as its host's engine tells. `artefact` is the hash of what it was started from.
+    """A container of the job, as its host's engine tells. `artefact` is what it was started from.
 
     `python` is what Python is called in its image, as its command tells. That of a service has no node, but a name. A process of this machine has a `pid`, and an empty `id`; where
     only a generation knows its role, that is empty too.
@@ -19,7 +20,7 @@ class SeenContainer:
     role: str
     id: str
     running: bool
-    artefact: str | None
+    artefact: ArtefactId | None
     owner: str | None
     image: str = ""
     service: str | None = None

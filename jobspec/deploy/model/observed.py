@@ -14,6 +14,7 @@ from jobctl.jobspec.deploy.model.control import Control
 from jobctl.jobspec.deploy.model.slurm_state import SlurmState
 from jobctl.jobspec.deploy.model.spare_state import SpareState
 from jobctl.jobspec.launcher.report.node_report import StandbyState, StartWay
+from jobctl.jobspec.plan.artefact_id import ArtefactId
 from jobctl.jobspec.plan.generation import Generation, OldPlace
 from jobctl.jobspec.plan.recovery import Failure
 from jobctl.jobspec.records import dataclass
@@ -46,7 +47,7 @@ class ObservedProcess:
 
 @dataclass(frozen=True, slots=True)
 class ObservedNode:
-    """The report of a node's launcher. `artefact` is the hash of what it was started from, None if that cannot be told.
+    """The report of a node's launcher. `artefact` is what it was started from, None if that cannot be told.
 
     `host` is empty where none was found yet. `generation` is the last one that it began, 0 for none. Times are Unix times.
     """
@@ -55,7 +56,7 @@ class ObservedNode:
     role: str
     host: str
     state: State
-    artefact: str | None = None
+    artefact: ArtefactId | None = None
     launcher: int | None = None
     generation: int = 0
     exit_code: int | None = None
@@ -93,7 +94,7 @@ class ObservedService:
     role: str
     host: str
     state: State
-    artefact: str | None = None
+    artefact: ArtefactId | None = None
     container: str | None = None
     reachable: bool = True
     reason: str | None = None

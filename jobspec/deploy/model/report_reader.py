@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from jobctl.jobspec.deploy.model.observed import LAUNCHER_KILLED, ObservedNode, ObservedProcess, State
 from jobctl.jobspec.deploy.model.untrusted import Json, as_code, as_moment, as_number, as_text, objects, texts
 from jobctl.jobspec.launcher.report.node_report import StandbyState, StartWay
+from jobctl.jobspec.plan.artefact_id import ArtefactId
 from jobctl.jobspec.plan.recovery import Failure
 
 _STATES: dict[str, State] = {
@@ -35,7 +36,7 @@ def launching(report: Json, reason: str | None = None) -> Json:
 
 
 def parse_node(
-    node: int, role: str, host: str, report: Json | None, launcher: int | None, artefact: str | None
+    node: int, role: str, host: str, report: Json | None, launcher: int | None, artefact: ArtefactId | None
 ) -> ObservedNode:
     """Return a node from its launcher's report and from whether that launcher lives (its pid, otherwise None).
 
@@ -46,7 +47,8 @@ def parse_node(
         return ObservedNode(node, role, host, "pending", artefact, launcher)
     report = {**{name: report.get(earlier) for name, earlier in _EARLIER.items()}, **report}
     role = as_text(report.get("role")) or role
-    artefact = artefact or as_text(report.get("artefact"))  # a launcher that has ended can no longer be asked
+    if artefact is None and (said_hash := as_text(report.get("artefact"))):
+        artefact = ArtefactId(said_hash)  # a launcher that has ended can no longer be asked
     said = str(report.get("state"))
     dead = launcher is None and said in ("waiting", "setup", "running")
     return ObservedNode(

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from jobctl.jobspec.deploy.model.container import SeenContainer
 from jobctl.jobspec.deploy.model.untrusted import Json, as_number
+from jobctl.jobspec.plan.artefact_id import ArtefactId
 from jobctl.jobspec.records import dataclass
 
 SPARE = "spare"  # the role of a container whose launcher waits to become a node
@@ -18,13 +19,13 @@ class SpareState:
     """A host (of an allocation: a machine) that has no node yet.
 
     `state`: a launcher waits there and is `ready`; it is, and its standby is `warming`; none waits: `cold`; or nobody
-    knows: `unreachable`. `artefact` is the hash of what its container was started from, None where none runs; `port` is
+    knows: `unreachable`. `artefact` is what its container was started from, None where none runs; `port` is
     where its launcher hears others.
     """
 
     host: str
     state: str
-    artefact: str | None = None
+    artefact: ArtefactId | None = None
     port: int | None = None
 
     @property

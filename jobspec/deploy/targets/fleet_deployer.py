@@ -14,9 +14,10 @@ from jobctl.jobspec.deploy.targets import ending
 from jobctl.jobspec.deploy.targets.fleet import Fleet
 from jobctl.jobspec.deploy.targets.job_on_host import J, LauncherStarter
 from jobctl.jobspec.deploy.targets.launchers import Launchers
+from jobctl.jobspec.plan.artefact_id import ArtefactId
 from jobctl.jobspec.plan.generation import Generation
 from jobctl.jobspec.plan.types import Plan
-from jobctl.jobspec.render.artefact import hashes, service_hashes
+from jobctl.jobspec.render.artefact import ids, service_ids
 
 
 class FleetDeployer(Generic[J]):
@@ -54,13 +55,13 @@ class FleetDeployer(Generic[J]):
 
     # What is wanted.
 
-    def hashes(self, plan: Plan) -> Mapping[int, str]:
+    def ids(self, plan: Plan) -> Mapping[int, ArtefactId]:
         """Return what identifies each node's artefact."""
-        return hashes(plan)
+        return ids(plan)
 
-    def service_hashes(self, plan: Plan) -> Mapping[str, str]:
+    def service_ids(self, plan: Plan) -> Mapping[str, ArtefactId]:
         """Return what identifies each service's artefact."""
-        return service_hashes(plan)
+        return service_ids(plan)
 
     # Whose turn it is.
 

@@ -28,10 +28,11 @@ from jobctl.jobspec.deploy.targets.gathering import HostEvents
 from jobctl.jobspec.deploy.targets.host_fleet import HostFleet, host_fleet
 from jobctl.jobspec.deploy.targets.launcher_containers import LauncherContainers
 from jobctl.jobspec.deploy.targets.node_ports import HostPorts
+from jobctl.jobspec.plan.artefact_id import ArtefactId
 from jobctl.jobspec.plan.generation import Generation, HotSpare
 from jobctl.jobspec.plan.sent import Dataset
 from jobctl.jobspec.plan.types import Node, Plan
-from jobctl.jobspec.render.artefact import read_templates, spare_hashes
+from jobctl.jobspec.render.artefact import read_templates, spare_ids
 from jobctl.jobspec.spec.fitness_mode import FitnessMode
 
 if TYPE_CHECKING:
@@ -122,11 +123,11 @@ class Hosts(FleetDeployer[HostJob]):
 
     # What is wanted.
 
-    def spare_hashes(self, plan: Plan) -> Mapping[str, str]:
+    def spare_ids(self, plan: Plan) -> Mapping[str, ArtefactId]:
         """Return what identifies the artefact of each hot spare, by the name of its host."""
-        return spare_hashes(plan)
+        return spare_ids(plan)
 
-    def idle_spares(self, artefacts: Mapping[str, str], homes: Collection[str]) -> tuple[HotSpare, ...]:
+    def idle_spares(self, artefacts: Mapping[str, ArtefactId], homes: Collection[str]) -> tuple[HotSpare, ...]:
         """Return the hot spares that wait for a node, as last observed; none on `homes`, or of other `artefacts` by host."""
         return spare_launchers.idle_spares(self.fleet, artefacts, homes)
 

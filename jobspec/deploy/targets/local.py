@@ -42,6 +42,7 @@ from jobctl.jobspec.deploy.targets.local_processes import HOST
 from jobctl.jobspec.deploy.targets.local_session import ProcessSession
 from jobctl.jobspec.deploy.targets.node_ports import home_of
 from jobctl.jobspec.deploy.transport.foreground import run_in_foreground
+from jobctl.jobspec.plan.artefact_id import ArtefactId
 from jobctl.jobspec.plan.generation import Generation, HotSpare, first_generation
 from jobctl.jobspec.plan.sent import Dataset
 from jobctl.jobspec.plan.types import Node, Plan
@@ -87,11 +88,11 @@ class Local(FleetDeployer[LocalJob]):
 
     # What is wanted.
 
-    def spare_hashes(self, plan: Plan) -> dict[str, str]:
+    def spare_ids(self, plan: Plan) -> dict[str, ArtefactId]:
         """Return nothing: this machine has no spares."""
         return {}
 
-    def idle_spares(self, artefacts: Mapping[str, str], homes: Collection[str]) -> tuple[HotSpare, ...]:
+    def idle_spares(self, artefacts: Mapping[str, ArtefactId], homes: Collection[str]) -> tuple[HotSpare, ...]:
         """Return nothing, likewise."""
         return ()
 

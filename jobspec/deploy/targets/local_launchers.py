@@ -19,6 +19,7 @@ from jobctl.jobspec.deploy.store.files import read_json, write_json
 from jobctl.jobspec.deploy.targets.ending import ENDING
 from jobctl.jobspec.deploy.targets.local_environ import recorded_environ
 from jobctl.jobspec.deploy.targets.local_processes import folder_of, last_words, script_of, spawn
+from jobctl.jobspec.plan.artefact_id import ArtefactId
 from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.render.shell import local_hash
 
@@ -48,7 +49,8 @@ class LocalLaunchers:
         for node, report in sorted(reports.items()):
             pid = launcher_in(report)
             if pid is not None:
-                artefact = processes.environment(pid).get(processes.ARTEFACT_MARK)
+                mark = processes.environment(pid).get(processes.ARTEFACT_MARK)
+                artefact = ArtefactId(mark) if mark is not None else None
                 yield SeenContainer(node, "", "", running=True, artefact=artefact, owner=None, pid=pid)
 
     def start(self, node: int, plan: Plan | None) -> None:

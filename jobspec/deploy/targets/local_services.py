@@ -17,6 +17,7 @@ from jobctl.jobspec.deploy.model.untrusted import as_text
 from jobctl.jobspec.deploy.store import processes
 from jobctl.jobspec.deploy.store.files import read_json, write_json
 from jobctl.jobspec.deploy.targets.local_processes import folder_of, last_words, script_of, spawn
+from jobctl.jobspec.plan.artefact_id import ArtefactId
 from jobctl.jobspec.plan.types import Service
 from jobctl.jobspec.render.shell import local_service_hash
 
@@ -36,7 +37,8 @@ class LocalServices:
             data = read_json(path)
             if data is not None:
                 runs = processes.alive(data.get("pid"), data.get("start_ticks"))
-                name, artefact = path.parent.name, as_text(data.get("artefact"))
+                name, said_hash = path.parent.name, as_text(data.get("artefact"))
+                artefact = ArtefactId(said_hash) if said_hash else None
                 role = as_text(data.get("role")) or name.partition("-")[0]
                 yield SeenContainer(-1, role, "", running=runs, artefact=artefact, owner=None, service=name)
 

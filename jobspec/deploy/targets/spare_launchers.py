@@ -11,6 +11,7 @@ from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.spare_state import SPARE, idle_spare, spare_container
 from jobctl.jobspec.deploy.targets import provision
 from jobctl.jobspec.deploy.targets.host_fleet import HostFleet
+from jobctl.jobspec.plan.artefact_id import ArtefactId
 from jobctl.jobspec.plan.generation import HotSpare
 from jobctl.jobspec.plan.types import Node
 from jobctl.jobspec.render.payload import handed_over
@@ -19,7 +20,7 @@ PATIENCE = 10.0  # seconds that a job waits for the launcher of a spare: it can 
 LOOK = 0.2  # seconds between two looks at it
 
 
-def idle_spares(fleet: HostFleet, artefacts: Mapping[str, str], homes: Collection[str]) -> tuple[HotSpare, ...]:
+def idle_spares(fleet: HostFleet, artefacts: Mapping[str, ArtefactId], homes: Collection[str]) -> tuple[HotSpare, ...]:
     """Return the launchers that wait for a node, as last observed; none on `homes`, or of other `artefacts` by host."""
     found = []
     for host in fleet.inventory.hosts:
@@ -27,7 +28,8 @@ def idle_spares(fleet: HostFleet, artefacts: Mapping[str, str], homes: Collectio
         if seen is None or host.name in homes or host.name not in artefacts:
             continue
         spare = idle_spare(host.name, seen.containers, seen.spare)
-        if spare.port is not None and spare.artefact == artefacts[host.name]:
+        fits = spare.artefact is not None and spare.artefact.stands_for(artefacts[host.name])
+        if spare.port is not None and fits:
             found.append(HotSpare(host.name, host.address, spare.port))
     return tuple(found)
 

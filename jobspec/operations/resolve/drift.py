@@ -86,7 +86,7 @@ def changed_image(plan: Plan, deployer: Deployer) -> list[Changed]:
     now = plan.build.image if plan.build else None
     if before is None or now is None or before == now:
         return []
-    return [Changed("build", before, now, nodes=tuple(sorted(deployer.hashes(plan))))]
+    return [Changed("build", before, now, nodes=tuple(sorted(deployer.ids(plan))))]
 
 
 def changed_secrets(compiled: Compiled, directory: JobDir) -> list[Changed]:
@@ -186,7 +186,7 @@ class _Effects:
 
     def __init__(self, compiled: Compiled, plan: Plan, deployer: Deployer) -> None:
         self.compiled, self.plan, self.deployer = compiled, plan, deployer
-        self.hashes = deployer.hashes(plan)
+        self.hashes = _hashes(deployer, plan)
 
     def of(self, path: tuple[str, ...], old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
         """Return what the change of one key makes necessary, as fields of Changed."""
@@ -197,7 +197,7 @@ class _Effects:
         other = self._planned(path, old, new)
         if other is None:
             return {"nodes": every}  # nobody can say, so all may be
-        hashes = self.deployer.hashes(other)
+        hashes = _hashes(self.deployer, other)
         nodes = tuple(node for node in every if hashes.get(node) != self.hashes[node])
         return {"nodes": nodes, "generation": self._is_other_code(other), "later": _held(other) != _held(self.plan)}
 
@@ -225,6 +225,11 @@ class _Effects:
         from jobctl.jobspec.deploy.store.code import code_hash
 
         return not traits_of(self.plan.target).sends_code and code_hash(other) != code_hash(self.plan)
+
+
+def _hashes(deployer: Deployer, plan: Plan) -> dict[int, str]:
+    """Return the hash of each node's artefact, as this version of jobctl makes them."""
+    return {node: artefact.hash for node, artefact in deployer.ids(plan).items()}
 
 
 def _held(plan: Plan) -> tuple[Any, ...]:

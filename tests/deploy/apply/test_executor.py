@@ -14,6 +14,7 @@ from jobctl.jobspec.deploy.apply.reconcile import Step, Wanted, reconcile
 from jobctl.jobspec.deploy.model.control import Control, JobResult, Ledger, newest
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode
+from jobctl.jobspec.plan.artefact_id import ArtefactId
 from jobctl.jobspec.plan.generation import Base, Generation, HotSpare, first_generation
 from jobctl.jobspec.plan.recovery import Failure
 from jobctl.jobspec.plan.types import Checkpoint, HostRef, Node, Plan
@@ -24,12 +25,12 @@ HOSTS = ("h0", "h1")
 TWO = replace(
     PLAN, nodes=tuple(replace(n, host=HostRef(h, f"10.0.0.{n.index}")) for n, h in zip(PLAN.nodes, HOSTS, strict=True))
 )
+OLD, NEW, HOT = map(ArtefactId, ("old", "new", "h"))
 RUNS = tuple(
-    ObservedNode(n.index, "trainer", n.host.name, "running", artefact="old", launcher=1, generation=1)
-    for n in TWO.nodes
+    ObservedNode(n.index, "trainer", n.host.name, "running", artefact=OLD, launcher=1, generation=1) for n in TWO.nodes
 )
 RUNNING = Observed(Control(first_generation(TWO), Ledger(1.0, "code")), RUNS, supervised=True)
-CHANGED = Wanted(TWO, {0: "new", 1: "new"}, "code")
+CHANGED = Wanted(TWO, {0: NEW, 1: NEW}, "code")
 DOWN = HostError("h1", "docker-down", "its Docker Engine does not run")
 BROKEN = HostError("h1", "cannot-start", "no")
 
@@ -85,7 +86,7 @@ class World:
     def next_generation(self, plan: Plan, last: Generation, grace: float, nodes: Sequence[Node]) -> Generation:
         return replace(last, number=last.number + 1)
 
-    def idle_spares(self, artefacts: Mapping[str, str], homes: Collection[str]) -> tuple[HotSpare, ...]:
+    def idle_spares(self, artefacts: Mapping[str, ArtefactId], homes: Collection[str]) -> tuple[HotSpare, ...]:
         every = (HotSpare("h0", "10.0.0.0", 3000), HotSpare("s1", "10.0.0.8", 4000), HotSpare("s2", "10.0.0.9", 5000))
         return tuple(spare for spare in every if spare.host in artefacts and spare.host not in homes)
 
@@ -104,7 +105,7 @@ def run(world: Any, observed: Observed = RUNNING, want: Wanted = CHANGED, **how:
 
 def test_launchers_know_the_spares_that_wait_when_a_generation_begins() -> None:
     """Not one that has a node, nor one that the job uses no more."""
-    world, hot = World(), replace(CHANGED, spare_artefacts={"h0": "h", "s1": "h", "s2": "h"})
+    world, hot = World(), replace(CHANGED, spare_artefacts=dict.fromkeys(("h0", "s1", "s2"), HOT))
     shuns = replace(RUNNING, control=replace(RUNNING.control, ledger=Ledger(1.0, "code", excluded=("s1",))))
     run(world, shuns, hot, failure=Failure(1, 4.0, 1, "h1", 1, 1, "exit", 7, 60.0))
     assert world.spares == (HotSpare("s2", "10.0.0.9", 5000),)
@@ -148,7 +149,7 @@ def test_a_generation_is_counted_from_the_last_one_that_anything_has_reached(rea
 def test_a_node_leaves_once_all_processes_have_ended_and_before_the_others_begin() -> None:
     """No other node sees a failure then, and nothing of the node still saves while the next generation loads."""
     world = World()
-    run(world, want=replace(CHANGED, plan=replace(TWO, nodes=TWO.nodes[:1], min_nodes=1), artefacts={0: "old"}))
+    run(world, want=replace(CHANGED, plan=replace(TWO, nodes=TWO.nodes[:1], min_nodes=1), artefacts={0: OLD}))
     assert world.done == ["engines of h1 within 0 s", "adopt", "pause", "remove node 1 on h1", "begin 2"]
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from jobctl.jobspec.deploy.apply.reconcile import Wanted, reconcile
 from jobctl.jobspec.deploy.model.control import Control, JobResult
 from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode
+from jobctl.jobspec.plan.artefact_id import ArtefactId
 from jobctl.jobspec.plan.generation import first_generation
 from jobctl.jobspec.plan.types import HostRef
 from tests.deploy.apply.test_reconcile import LEDGER, _plan
@@ -16,9 +17,10 @@ def test_nothing_begins_beside_most_of_the_nodes_if_these_do_not_answer() -> Non
     """An elastic job could do with one node. But the two that only this machine does not hear may be moved onto its host."""
     plan = replace(_plan(3), min_nodes=1)
     plan = replace(plan, nodes=tuple(replace(n, host=HostRef(f"h{n.index}", "10.0.0.1")) for n in plan.nodes))
-    wanted = Wanted(plan, {0: "a", 1: "a", 2: "a"}, "code", anew="`jobctl restart`")
+    wanted = Wanted(plan, dict.fromkeys((0, 1, 2), ArtefactId("a")), "code", anew="`jobctl restart`")
     nodes = tuple(
-        ObservedNode(i, "trainer", f"h{i}", "running", artefact="a", launcher=1, generation=1) for i in range(3)
+        ObservedNode(i, "trainer", f"h{i}", "running", artefact=ArtefactId("a"), launcher=1, generation=1)
+        for i in range(3)
     )
     seen = Observed(Control(first_generation(plan), LEDGER), nodes, supervised=True)
     lost = [replace(node, state="lost", launcher=None, reachable=False) for node in nodes]

@@ -15,13 +15,14 @@ from jobctl.jobspec.deploy.apply.joining import LIMIT, Joined, bring_in, joining
 from jobctl.jobspec.deploy.apply.reconcile import Wanted, reconcile
 from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode
 from jobctl.jobspec.launcher.report.node_report import StandbyState
+from jobctl.jobspec.plan.artefact_id import ArtefactId
 from jobctl.jobspec.plan.generation import Origin
 from jobctl.jobspec.plan.types import HostRef, Node, Standby
 from tests.deploy.apply.test_executor import BROKEN, CHANGED, RUNNING, RUNS, TWO, World, run
 
 ABLE = replace(TWO.nodes[0].launch, node=2, standby=Standby((("torch",),), "torch.distributed.run"))
 THIRD = replace(TWO.nodes[0], index=2, host=HostRef("h2", "10.0.0.2"), launch=ABLE)
-OLD = {0: "old", 1: "old", 2: "old"}
+OLD = dict.fromkeys((0, 1, 2), ArtefactId("old"))
 
 
 def wanted(node: Node = THIRD, **changes: Any) -> Wanted:
@@ -62,7 +63,7 @@ def test_a_node_without_a_standby_of_its_own_is_not(launch: Any) -> None:
 
 
 def test_nothing_is_waited_for_where_what_runs_ends_all_the_same() -> None:
-    assert steps(replace(wanted(), artefacts={**OLD, 0: "new"})) == []  # its launcher is replaced
+    assert steps(replace(wanted(), artefacts={**OLD, 0: ArtefactId("new")})) == []  # its launcher is replaced
     assert steps(wanted(), with_member(state="failed", failure=None, reason="no")) == []
     assert steps(wanted(), with_member(state="lost", reachable=False)) == []
     assert steps(wanted(), replace(RUNNING, control=replace(RUNNING.control, generation=None), nodes=())) == []
@@ -113,7 +114,7 @@ class Joining(World):
 
 def with_third(state: str = "warming", reason: str | None = None, before: Observed = RUNNING, **more: Any) -> Observed:
     """What runs, and the node that joins with its standby."""
-    known = {"artefact": "old", "launcher": 1, "standby": StandbyState(state, reason), **more}
+    known = {"artefact": OLD[0], "launcher": 1, "standby": StandbyState(state, reason), **more}
     return replace(before, nodes=(*before.nodes, ObservedNode(2, "trainer", "h2", "starting", **known)))
 
 

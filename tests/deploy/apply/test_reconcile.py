@@ -11,6 +11,7 @@ from jobctl.jobspec.deploy.apply.reconcile import Wanted, reconcile
 from jobctl.jobspec.deploy.model.control import Control, JobResult, Ledger
 from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode
 from jobctl.jobspec.deploy.model.spare_state import SpareState
+from jobctl.jobspec.plan.artefact_id import ArtefactId
 from jobctl.jobspec.plan.generation import first_generation
 from jobctl.jobspec.plan.types import HostRef, Plan
 from jobctl.jobspec.planner import job as planner
@@ -28,11 +29,13 @@ def _plan(nodes: int) -> Plan:
 
 
 PLAN = _plan(2)
-WANTED = Wanted(PLAN, {0: "a", 1: "a", 2: "a"}, "code")
+A, B, H, NEW = map(ArtefactId, ("a", "b", "h", "new"))
+OLDER = ArtefactId("a", "i")
+WANTED = Wanted(PLAN, dict.fromkeys((0, 1, 2), A), "code")
 LEDGER = Ledger(1.0, "code")
 CONTROL = Control(first_generation(PLAN), LEDGER)
 RUNS = tuple(
-    ObservedNode(i, "trainer", "localhost", "running", artefact="a", launcher=10 + i, generation=1) for i in (0, 1)
+    ObservedNode(i, "trainer", "localhost", "running", artefact=A, launcher=10 + i, generation=1) for i in (0, 1)
 )
 RUNNING = Observed(CONTROL, RUNS, supervised=True)
 ENDED = tuple(replace(node, state="exited", launcher=None, artefact=None, exit_code=0) for node in RUNS)
@@ -58,12 +61,12 @@ MOVED = replace(
 LOST = ObservedNode(1, "trainer", "localhost", "lost", reachable=False)
 ONE_LOST = replace(RUNNING, nodes=(RUNS[0], LOST), unreachable={"gone": "not heard"})
 
-HOT = replace(WANTED, spares={"s1": "v", "s2": "v"}, spare_artefacts={"s1": "h", "s2": "h"})
-SPARED = replace(RUNNING, spares=tuple(SpareState(host, "ready", "h", 4000) for host in ("s1", "s2")))
+HOT = replace(WANTED, spares={"s1": "v", "s2": "v"}, spare_artefacts={"s1": H, "s2": H})
+SPARED = replace(RUNNING, spares=tuple(SpareState(host, "ready", H, 4000) for host in ("s1", "s2")))
 ON_SPARE = replace(
     RUNNING,
     control=Control(first_generation(MOVED.plan), LEDGER),
-    nodes=(RUNS[0], replace(RUNS[1], host="spare", artefact="h")),
+    nodes=(RUNS[0], replace(RUNS[1], host="spare", artefact=H)),
 )
 
 
@@ -113,13 +116,31 @@ CASES: dict[str, tuple[Wanted, Observed, str]] = {
         "generation 2: node 1: rank 1 exited with code 7",
     ),
     "the spec changed": (
-        replace(WANTED, artefacts={0: "b", 1: "b"}),
+        replace(WANTED, artefacts={0: B, 1: B}),
         RUNNING,
         """
         replace node 0 on localhost: the spec changed
         replace node 1 on localhost: the spec changed
         generation 2: the spec changed
         """,
+    ),
+    "another version of jobctl has started it from the same inputs": (
+        replace(WANTED, artefacts={0: ArtefactId("b", "i"), 1: ArtefactId("b", "j")}),
+        replace(RUNNING, nodes=(replace(RUNS[0], artefact=OLDER), replace(RUNS[1], artefact=OLDER))),
+        """
+        replace node 1 on localhost: the spec changed
+        generation 2: the spec changed
+        """,
+    ),
+    "a launcher waits on a spare since another version of jobctl has started it": (
+        replace(HOT, spare_artefacts={"s1": ArtefactId("b", "i"), "s2": ArtefactId("b", "j")}),
+        replace(RUNNING, spares=tuple(SpareState(host, "ready", OLDER, 4000) for host in ("s1", "s2"))),
+        "replace spare s2: what a node needs there changed",
+    ),
+    "a node moves to a spare where one waits that another version has started": (
+        replace(MOVED, anew="h is lost", cleared=frozenset({1}), spare_artefacts={"spare": ArtefactId("b", "i")}),
+        replace(ONE_LOST, spares=(SpareState("spare", "ready", OLDER, 4000),)),
+        "generation 2: h is lost",
     ),
     "the code changed": (replace(WANTED, code="other"), RUNNING, "generation 2: the code changed"),
     "a node more": (
@@ -150,9 +171,7 @@ CASES: dict[str, tuple[Wanted, Observed, str]] = {
         "",
     ),
     "a change while a host does not answer": (
-        replace(
-            MOVED, artefacts={0: "b", 1: "b"}, plan=replace(MOVED.plan, nodes=(PLAN.nodes[0], MOVED.plan.nodes[1]))
-        ),
+        replace(MOVED, artefacts={0: B, 1: B}, plan=replace(MOVED.plan, nodes=(PLAN.nodes[0], MOVED.plan.nodes[1]))),
         replace(RUNNING, nodes=(RUNS[0], replace(LOST, host="spare")), unreachable={"spare": "not heard"}),
         "wait for spare: the spec changed; what runs goes on until then",
     ),
@@ -163,8 +182,8 @@ CASES: dict[str, tuple[Wanted, Observed, str]] = {
     ),
     "it succeeded": (WANTED, Observed(CONTROL, ENDED, supervised=False), ""),
     "it succeeded, and the spec changed": (
-        replace(WANTED, artefacts={0: "b", 1: "b"}),
-        Observed(CONTROL, tuple(replace(node, artefact="a") for node in ENDED), supervised=False),
+        replace(WANTED, artefacts={0: B, 1: B}),
+        Observed(CONTROL, tuple(replace(node, artefact=A) for node in ENDED), supervised=False),
         """
         start node 0 on localhost: the spec changed
         start node 1 on localhost: the spec changed
@@ -292,18 +311,18 @@ CASES: dict[str, tuple[Wanted, Observed, str]] = {
         """,
     ),
     "launchers wait on no spare": (
-        replace(WANTED, spares={"s1": "v", "s2": "v", "s3": "v"}, spare_artefacts={"s1": "h", "s3": "h"}),
+        replace(WANTED, spares={"s1": "v", "s2": "v", "s3": "v"}, spare_artefacts={"s1": H, "s3": H}),
         replace(RUNNING, spares=(SpareState("s1", "cold"), SpareState("s2", "cold"), SpareState("s3", "unreachable"))),
         "start spare s1: a node can move there without starting anything then",
     ),
     "they wait on all spares": (HOT, SPARED, ""),
     "what they were started from has changed": (
-        replace(HOT, spare_artefacts={"s1": "new", "s2": "h"}),
+        replace(HOT, spare_artefacts={"s1": NEW, "s2": H}),
         SPARED,
         "replace spare s1: what a node needs there changed",
     ),
     "spares are not hot any more": (
-        replace(HOT, spares={"s2": "v"}, spare_artefacts={"s1": "h"}),
+        replace(HOT, spares={"s2": "v"}, spare_artefacts={"s1": H}),
         SPARED,
         """
         remove spare s1: no node moves there at once
@@ -312,26 +331,26 @@ CASES: dict[str, tuple[Wanted, Observed, str]] = {
     ),
     "a supervisor leaves spares as they are": (replace(HOT, spares=None, spare_artefacts={}), SPARED, ""),
     "a change waits for hosts, and spares go on with what runs": (
-        replace(HOT, artefacts={0: "b", 1: "b"}, spare_artefacts={"s1": "new"}),
+        replace(HOT, artefacts={0: B, 1: B}, spare_artefacts={"s1": NEW}),
         replace(SPARED, nodes=(RUNS[0], LOST), unreachable={"localhost": "not heard"}),
         "wait for localhost: the spec changed; what runs goes on until then",
     ),
     "a node moves to a spare where a launcher waits": (
-        replace(MOVED, anew="h is lost", cleared=frozenset({1}), spare_artefacts={"spare": "h"}),
-        replace(ONE_LOST, spares=(SpareState("spare", "warming", "h", 4000),)),
+        replace(MOVED, anew="h is lost", cleared=frozenset({1}), spare_artefacts={"spare": H}),
+        replace(ONE_LOST, spares=(SpareState("spare", "warming", H, 4000),)),
         "generation 2: h is lost",
     ),
     "a node moves to a spare whose launcher was started from something else": (
-        replace(MOVED, anew="h is lost", cleared=frozenset({1}), spare_artefacts={"spare": "new"}),
-        replace(ONE_LOST, spares=(SpareState("spare", "ready", "h", 4000),)),
+        replace(MOVED, anew="h is lost", cleared=frozenset({1}), spare_artefacts={"spare": NEW}),
+        replace(ONE_LOST, spares=(SpareState("spare", "ready", H, 4000),)),
         """
         start node 1 on spare: it moves from localhost
         generation 2: h is lost
         """,
     ),
-    "a node runs in the container of a spare": (replace(MOVED, spare_artefacts={"spare": "h"}), ON_SPARE, ""),
+    "a node runs in the container of a spare": (replace(MOVED, spare_artefacts={"spare": H}), ON_SPARE, ""),
     "the spec of a node in the container of a spare has changed": (
-        replace(MOVED, artefacts={0: "b", 1: "b"}, spare_artefacts={"spare": "new"}),
+        replace(MOVED, artefacts={0: B, 1: B}, spare_artefacts={"spare": NEW}),
         ON_SPARE,
         """
         replace node 0 on localhost: the spec changed

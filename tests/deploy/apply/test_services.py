@@ -11,6 +11,7 @@ from jobctl.jobspec.deploy.model.container import SeenContainer
 from jobctl.jobspec.deploy.model.control import Control
 from jobctl.jobspec.deploy.model.host_state import HostState, merge
 from jobctl.jobspec.deploy.model.observed import Observed, ObservedService
+from jobctl.jobspec.plan.artefact_id import ArtefactId
 from jobctl.jobspec.plan.types import HostRef, Service
 from tests.deploy.apply.test_reconcile import PLAN, RUNNING, WANTED
 
@@ -20,8 +21,9 @@ MEMBERS = tuple(
     )
     for i in range(2)
 )
-WITH = replace(WANTED, plan=replace(PLAN, services=MEMBERS), services={"etcd-0": "x", "etcd-1": "x"})
-SEEN = tuple(ObservedService(f"etcd-{i}", "etcd", f"h{i}", "running", "x", "c") for i in range(2))
+X = ArtefactId("x")
+WITH = replace(WANTED, plan=replace(PLAN, services=MEMBERS), services={"etcd-0": X, "etcd-1": X})
+SEEN = tuple(ObservedService(f"etcd-{i}", "etcd", f"h{i}", "running", X, "c") for i in range(2))
 RUNS = replace(RUNNING, services=SEEN)
 
 
@@ -36,9 +38,19 @@ def seen(number: int, **how: object) -> Observed:
     [
         (WITH, RUNS, []),
         (WITH, seen(1, state="exited"), ["start etcd-1 on h1: not running"]),
-        (WITH, seen(1, artefact="y"), ["replace etcd-1 on h1: the spec or the hosts changed"]),
+        (WITH, seen(1, artefact=ArtefactId("y")), ["replace etcd-1 on h1: the spec or the hosts changed"]),
+        # Another version of jobctl has started it from the same inputs.
+        (
+            replace(WITH, services={"etcd-0": X, "etcd-1": ArtefactId("y", "i")}),
+            seen(1, artefact=ArtefactId("x", "i")),
+            [],
+        ),
         # What has ended is not started from what it was, either.
-        (WITH, seen(1, artefact="y", state="exited"), ["replace etcd-1 on h1: the spec or the hosts changed"]),
+        (
+            WITH,
+            seen(1, artefact=ArtefactId("y"), state="exited"),
+            ["replace etcd-1 on h1: the spec or the hosts changed"],
+        ),
         (WITH, replace(RUNNING, services=SEEN[:1]), ["start etcd-1 on h1: not running"]),
         (WITH, seen(1, host="h9"), ["remove etcd-1 on h9: it runs on h1", "start etcd-1 on h1: not running"]),
         (WANTED, RUNS, [f"remove etcd-{i} on h{i}: no longer part of the job" for i in range(2)]),
@@ -62,7 +74,7 @@ def test_services_go_before_nodes() -> None:
 
 
 def test_they_are_seen_by_their_containers() -> None:
-    container = SeenContainer(-1, "etcd", "c", True, "x", "me@here", service="etcd-0")
+    container = SeenContainer(-1, "etcd", "c", True, X, "me@here", service="etcd-0")
     one = HostState((container,), Control(), {}, there=True)
     observed = merge({"h0": one}, {"h1": "silent"}, {}, supervised=False, services={"etcd-0": "h0", "etcd-1": "h1"})
     assert observed.services == (
@@ -74,7 +86,7 @@ def test_they_are_seen_by_their_containers() -> None:
 
 def test_who_looks_around_does_not_own_the_job() -> None:
     """`run` may come from another machine, or another user."""
-    node = SeenContainer(0, "trainer", "c", True, "x", "me@here")
+    node = SeenContainer(0, "trainer", "c", True, X, "me@here")
     look = SeenContainer(-1, "look", "d", True, None, "me@laptop")
     observed = merge({"h0": HostState((node, look), Control(), {}, there=True)}, {}, {0: "h0"}, supervised=False)
     assert observed.owners == frozenset({"me@here"})

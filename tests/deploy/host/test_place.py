@@ -16,6 +16,7 @@ from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.transport.base import Result
 from jobctl.jobspec.deploy.transport.local import LocalTransport
 from jobctl.jobspec.launcher.report.node_report import DECLARED_DEAD
+from jobctl.jobspec.plan.artefact_id import ArtefactId
 from jobctl.jobspec.plan.generation import first_generation
 from jobctl.jobspec.render.artefact import Artefact
 from jobctl.jobspec.render.payload import control_json
@@ -219,7 +220,13 @@ LABELS = {"jobctl.node": "1", "jobctl.role": "trainer", "jobctl.spec": "hash", "
 )
 def test_a_container_that_its_engine_restarts_counts_as_one_that_runs(state: str, runs: bool) -> None:
     seen = _seen({"Id": "c", "State": state, "Labels": LABELS})
-    assert (seen.node, seen.running, seen.artefact, seen.owner, seen.service) == (1, runs, "hash", "ml@a", None)
+    assert (seen.node, seen.running, seen.artefact, seen.owner, seen.service) == (
+        1,
+        runs,
+        ArtefactId("hash"),
+        "ml@a",
+        None,
+    )
     assert seen.restarting is (state == "restarting")
 
 

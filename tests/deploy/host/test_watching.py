@@ -170,7 +170,7 @@ def test_an_old_place_is_empty_once_its_host_answers_without_the_node() -> None:
     moves = Moves((OldPlace(0, "h0"),), 2)
     generation = Generation("job", "run", 2, "run", 0.0, members, RendezvousPoint("h2", 1, "g2"), None, moves=moves)
     states = {host: HostState((), Control(generation), {}) for host in ("h0", "h1", "h2")}
-    left = SeenContainer(0, "trainer", "c", running=True, artefact="a", owner=None)
+    left = SeenContainer(0, "trainer", "c", running=True, artefact=None, owner=None)
     states["h0"] = replace(states["h0"], containers=(left,))
     told: list[Any] = []
     stub: Any = SimpleNamespace(

@@ -22,6 +22,7 @@ from jobctl.jobspec.deploy.model.untrusted import Json
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.deploy.targets.hosts import Hosts
 from jobctl.jobspec.deploy.transport.local import LocalTransport
+from jobctl.jobspec.plan.artefact_id import ArtefactId
 from jobctl.jobspec.plan.generation import AutonomyTerms, Base, Generation, LastMove, Member, RendezvousPoint
 from jobctl.jobspec.spec.hosts import Host
 from jobctl.jobspec.supervise.decide import decide
@@ -30,7 +31,8 @@ from jobctl.views.status import state_json, status_text
 from tests.deploy.targets.test_spares import MOVES
 
 WAITS: Json = {"node": -1, "state": "waiting", "port": 4000, "launcher": {"pid": 7}, "standby": {"state": "off"}}
-BOX = SeenContainer(-1, "spare", "box", True, "hash", "me@here")
+HASH = ArtefactId("hash")
+BOX = SeenContainer(-1, "spare", "box", True, HASH, "me@here")
 GONE = replace(BOX, running=False)
 
 
@@ -63,19 +65,19 @@ def as_node(state: str = "running", **more: object) -> Json:
 def test_a_spares_container_is_the_node_that_its_launcher_has_become(
     spare: Json | None, reports: dict[int, Json], node: int
 ) -> None:
-    other = SeenContainer(0, "trainer", "other", True, "hash", "me@here")
+    other = SeenContainer(0, "trainer", "other", True, HASH, "me@here")
     assert as_nodes((BOX, other), reports, spare) == (replace(BOX, node=node), other)
 
 
 @pytest.mark.parametrize(
     ("container", "said", "state"),
     [
-        (BOX, WAITS, SpareState("s", "ready", "hash", 4000)),
-        (BOX, {**WAITS, "standby": {"state": "ready"}}, SpareState("s", "ready", "hash", 4000)),
-        (BOX, {**WAITS, "standby": {"state": "warming"}}, SpareState("s", "warming", "hash", 4000)),
-        (BOX, {}, SpareState("s", "cold", "hash")),
-        (BOX, {**WAITS, "port": None}, SpareState("s", "cold", "hash")),
-        (BOX, {**WAITS, "state": "stopped"}, SpareState("s", "cold", "hash")),
+        (BOX, WAITS, SpareState("s", "ready", HASH, 4000)),
+        (BOX, {**WAITS, "standby": {"state": "ready"}}, SpareState("s", "ready", HASH, 4000)),
+        (BOX, {**WAITS, "standby": {"state": "warming"}}, SpareState("s", "warming", HASH, 4000)),
+        (BOX, {}, SpareState("s", "cold", HASH)),
+        (BOX, {**WAITS, "port": None}, SpareState("s", "cold", HASH)),
+        (BOX, {**WAITS, "state": "stopped"}, SpareState("s", "cold", HASH)),
         (GONE, WAITS, SpareState("s", "cold")),
         (None, WAITS, SpareState("s", "cold")),
         (replace(BOX, node=0), WAITS, SpareState("s", "cold")),
@@ -96,7 +98,7 @@ def generation(host: str) -> Control:
 
 MOVED = generation("s")
 FIRST: Json = {"node": 0, "state": "running", "generation": 2, "port": 3000}
-A = HostState((SeenContainer(0, "trainer", "a", True, "hash", "me@here"),), MOVED, {0: FIRST})
+A = HostState((SeenContainer(0, "trainer", "a", True, HASH, "me@here"),), MOVED, {0: FIRST})
 
 
 def look(spare: HostState, control: Control = MOVED) -> Observed:
@@ -110,8 +112,8 @@ def test_until_it_reports_a_node_starts_that_a_spare_is_about_to_become(left: di
     """Else another container would be started for it."""
     seen = look(HostState((BOX,), MOVED, left, directories=frozenset(left), spare=WAITS))
     assert [(n.node, n.host, n.state, n.alive, n.container, n.port, n.artefact) for n in seen.nodes] == [
-        (0, "a", "running", True, "a", 3000, "hash"),
-        (1, "s", "starting", True, "box", 4000, "hash"),
+        (0, "a", "running", True, "a", 3000, HASH),
+        (1, "s", "starting", True, "box", 4000, HASH),
     ]
     assert (seen.strays, phase(seen)[0], decide(seen, MOVES.recovery, 1.0)) == ((), "starting", Continue())
 
@@ -165,10 +167,10 @@ def test_each_spare_host_without_a_node_is_told_of(tmp_path: Path) -> None:
     assert len(made.fleet.merge(seen, {}).spares) == 3
     seen["left"] = replace(seen["hot"], containers=(replace(BOX, id="other"),))
     assert made.fleet.merge(seen, {"gone": HostError("gone", "unreachable", "not heard")}).spares == (
-        SpareState("hot", "ready", "hash", 4000),
+        SpareState("hot", "ready", HASH, 4000),
         SpareState("cold", "cold"),
         SpareState("gone", "unreachable"),
-        SpareState("left", "ready", "hash", 4000),  # `up` removes it
+        SpareState("left", "ready", HASH, 4000),  # `up` removes it
     )
 
 
@@ -191,7 +193,7 @@ def test_the_files_of_a_spare_are_read(tmp_path: Path) -> None:
 
 
 def test_status_shows_spares() -> None:
-    told = replace(look(HostState((), MOVED, {})), spares=(SpareState("s", "ready", "h", 1), SpareState("t", "cold")))
+    told = replace(look(HostState((), MOVED, {})), spares=(SpareState("s", "ready", HASH, 1), SpareState("t", "cold")))
     handle: Any = SimpleNamespace(plan=None, failures={}, job=SimpleNamespace(name="job"))
     assert state_json(handle, told)["spares"] == [{"host": "s", "state": "ready"}, {"host": "t", "state": "cold"}]
     assert status_text(handle, told, wide=False).endswith("\n\nspares: s ready, t cold")

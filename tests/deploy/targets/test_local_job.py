@@ -22,6 +22,7 @@ from jobctl.jobspec.deploy.targets import local_launchers
 from jobctl.jobspec.deploy.targets.local import Local
 from jobctl.jobspec.deploy.targets.local_job import LocalJob
 from jobctl.jobspec.deploy.targets.local_launchers import LocalLaunchers
+from jobctl.jobspec.plan.artefact_id import ArtefactId
 from jobctl.jobspec.plan.generation import first_generation
 from jobctl.jobspec.render.payload import control_json
 from jobctl.jobspec.render.shell import local_hash
@@ -82,7 +83,7 @@ def test_a_launcher_is_seen_by_its_report_and_its_process(
     ended.wait()
     found = local.observe().nodes
     assert [(n.node, n.role, n.host, n.launcher, n.state, n.artefact, n.container) for n in found] == [
-        (0, "trainer", "localhost", lives.pid, "running", "abc", None),
+        (0, "trainer", "localhost", lives.pid, "running", ArtefactId("abc"), None),
         (1, "trainer", "localhost", None, "failed", None, None),
     ]
 
@@ -150,7 +151,7 @@ exec sleep 600
         assert (node.state, node.alive, node.artefact) == (
             "pending",
             True,
-            local_hash((local.work / "node-0.sh").read_bytes(), TWO),
+            ArtefactId(local_hash((local.work / "node-0.sh").read_bytes(), TWO)),
         )
         local.apply([replace(START, kind="remove", grace=0.0)])
     assert (local.observe().nodes, sorted(path.name for path in local.work.glob("node-0*"))) == ((), [])

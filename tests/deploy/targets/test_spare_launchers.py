@@ -22,9 +22,10 @@ from jobctl.jobspec.deploy.targets.hosts import Hosts
 from jobctl.jobspec.deploy.targets.provision import artefacts
 from jobctl.jobspec.deploy.transport.base import Result
 from jobctl.jobspec.deploy.transport.local import LocalTransport
+from jobctl.jobspec.plan.artefact_id import ArtefactId
 from jobctl.jobspec.plan.generation import HotSpare, first_generation
 from jobctl.jobspec.plan.types import HostRef
-from jobctl.jobspec.render.artefact import spare_hashes
+from jobctl.jobspec.render.artefact import spare_ids
 from jobctl.jobspec.spec.hosts import Host
 from tests.deploy.apply.test_executor import TWO
 from tests.deploy.targets.test_hot_spares import BOX, WAITS
@@ -32,7 +33,7 @@ from tests.deploy.targets.test_hot_spares import BOX, WAITS
 NODE = TWO.nodes[0]
 SPARE = replace(NODE, index=-1, host=HostRef("s0", "10.0.0.9"), launch=replace(NODE.launch, node=-1, spare=2))
 PLAN = replace(TWO, target="ssh", spares=(SPARE,))
-HASH = spare_hashes(PLAN)["s0"]
+HASH = spare_ids(PLAN)["s0"]
 IDLE = replace(BOX, artefact=HASH)
 START = Step("start", "spare s0", "", host="s0", spare=True)
 
@@ -116,7 +117,7 @@ def test_a_spares_launcher_is_started_and_found(hosts: Hosts, before: tuple[Seen
         assert dict(hosts.apply([START])) == {}
     assert (engine.done, hosts.cold) == (["start spare, report not there"], {})
     assert hosts.idle_spares({"s0": HASH}, {"h0", "h1"}) == (HotSpare("s0", "10.0.0.9", 4000),)
-    assert hosts.idle_spares({"s0": HASH}, {"h0", "s0"}) == hosts.idle_spares({"s0": "other"}, {"h0"}) == ()
+    assert hosts.idle_spares({"s0": HASH}, {"h0", "s0"}) == hosts.idle_spares({"s0": ArtefactId("other")}, {"h0"}) == ()
     assert hosts.free_hosts(hosts.fleet.merge(hosts.fleet.seen, {}))[0] == "s0"
 
 
@@ -144,7 +145,7 @@ def test_a_spare_that_does_not_start_is_no_failure(hosts: Hosts) -> None:
 
 
 def test_a_spare_that_is_replaced_begins_again_from_nothing(hosts: Hosts) -> None:
-    engine = look(hosts, replace(IDLE, artefact="old"))
+    engine = look(hosts, replace(IDLE, artefact=ArtefactId("old")))
     with hosts.lock("up"):
         hosts.apply([replace(START, kind="replace")])
     assert engine.done == ["stop box", "remove box", "start spare, report not there"]
