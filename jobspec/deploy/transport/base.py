@@ -172,8 +172,6 @@ def problem(host: str, what: str, result: Result) -> HostError:
     return HostError(host, "command-failed", f"cannot {what}: {words}")
 
 
-# By it commands say in English what goes wrong, unless a login has LC_ALL. That is left alone: sbatch hands it to the job.
-MESSAGES = {"LC_MESSAGES": "C"}
 _CAUSES: Mapping[str, tuple[str, str]] = {
     "No space left on device": (
         "disk-full",
@@ -183,6 +181,28 @@ _CAUSES: Mapping[str, tuple[str, str]] = {
     "Read-only file system": ("read-only", "choose a directory that can be written with `dir=` in the hosts file"),
     "Permission denied": ("no-permission", "choose a directory of your own with `dir=` in the hosts file"),
 }
+
+# With LC_ALL, which decides about messages too, LANG takes its place: it decides about all that none of these does.
+_BEFORE_LANG = (
+    *("LC_ALL", "LC_CTYPE", "LC_NUMERIC", "LC_TIME", "LC_COLLATE", "LC_MONETARY", "LC_PAPER", "LC_NAME"),
+    *("LC_ADDRESS", "LC_TELEPHONE", "LC_MEASUREMENT", "LC_IDENTIFICATION"),
+)
+
+
+def in_english(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment in which commands say in English what goes wrong: codes and remedies are found by their words.
+
+    All else of the locale stays, as the encoding: sbatch hands the environment to the job. Nobody reads LANGUAGE then.
+    """
+    left = dict(environ)
+    if everything := left.get("LC_ALL"):
+        left = {name: value for name, value in left.items() if name not in _BEFORE_LANG}
+        left["LANG"] = everything
+    return {**left, "LC_MESSAGES": "C"}
+
+
+# The same for a shell.
+IN_ENGLISH = f'[ -z "$LC_ALL" ] || {{ export LANG="$LC_ALL"; unset {" ".join(_BEFORE_LANG)}; }}; export LC_MESSAGES=C'
 
 _SCRIPTS = Scripts("jobctl.jobspec.deploy.transport")
 

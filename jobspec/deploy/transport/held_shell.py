@@ -11,10 +11,9 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 
-from jobctl.jobspec.deploy.transport.base import MESSAGES, Result, quote
+from jobctl.jobspec.deploy.transport.base import IN_ENGLISH, Result, quote
 
 LINE = 64  # bytes, more than the line with a mark has
-IN_ENGLISH = " ".join(f"{name}={value}" for name, value in MESSAGES.items())
 
 
 class Login:
@@ -26,7 +25,7 @@ class Login:
     def argv(self, argv: Sequence[str]) -> list[str]:
         """Return the command that puts the mark on both streams and becomes `argv`."""
         said = 'printf %s "$0" && printf %s "$0" >&2'
-        return ["sh", "-c", f'{said} && {IN_ENGLISH} exec "$@"', self._mark, *argv]
+        return ["sh", "-c", f'{IN_ENGLISH}; {said} && exec "$@"', self._mark, *argv]
 
     def missing(self, said: bytes | bytearray) -> int:
         """Return how many bytes can follow on a stream before the command's own begin; 0 after the mark."""

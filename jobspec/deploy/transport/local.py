@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import IO, Any
 
 from jobctl.jobspec.deploy.model.errors import HostError, PortClosed
-from jobctl.jobspec.deploy.transport.base import MESSAGES, TIMEOUT, Result, RunningCommand, Stdin, TerminalSize
+from jobctl.jobspec.deploy.transport.base import TIMEOUT, Result, RunningCommand, Stdin, TerminalSize, in_english
 from jobctl.jobspec.deploy.transport.descriptors import for_child
 from jobctl.jobspec.deploy.transport.foreground import run_in_foreground
 from jobctl.jobspec.deploy.transport.running import ProcessCommand
@@ -25,7 +25,7 @@ def _run(argv: Sequence[str], stdin: Stdin, timeout: float) -> subprocess.Comple
             capture_output=True,
             timeout=timeout,
             check=False,
-            env={**os.environ, **MESSAGES},
+            env=in_english(os.environ),
             preexec_fn=for_child(),
         )
     reader, writer = os.pipe()
@@ -41,7 +41,7 @@ def _run(argv: Sequence[str], stdin: Stdin, timeout: float) -> subprocess.Comple
 
 def _fed(argv: Sequence[str], theirs: IO[bytes], feed: _Feed, timeout: float) -> subprocess.CompletedProcess[bytes]:
     """Run a command that is fed; it is given up when it has read nothing for `timeout` seconds, and not ended."""
-    pipe, environ = subprocess.PIPE, {**os.environ, **MESSAGES}
+    pipe, environ = subprocess.PIPE, in_english(os.environ)
     with subprocess.Popen(argv, stdin=theirs, stdout=pipe, stderr=pipe, env=environ, preexec_fn=for_child()) as process:
         try:
             while True:
@@ -123,7 +123,7 @@ class LocalTransport:
                 stdin=its.fileno(),
                 stdout=its.fileno(),
                 stderr=subprocess.DEVNULL,
-                env={**os.environ, **MESSAGES},
+                env=in_english(os.environ),
                 start_new_session=True,
                 preexec_fn=for_child(),
             )

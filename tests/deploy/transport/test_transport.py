@@ -81,19 +81,28 @@ def test_a_command_that_fails_is_an_error_where_it_has_to_succeed() -> None:
         checked(LocalTransport(), ["sh", "-c", "echo it is dark >&2; exit 1"], "look")
 
 
-def test_commands_say_in_english_what_goes_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "login",
+    [
+        {"LC_ALL": "", "LC_MESSAGES": "zh_CN.UTF-8", "LC_TIME": "zh_CN.UTF-8"},
+        {"LC_ALL": "zh_CN.UTF-8", "LC_MESSAGES": "zh_CN.UTF-8", "LC_TIME": "de_DE.UTF-8", "LANG": "de_DE.UTF-8"},
+    ],
+    ids=["some", "all"],
+)
+def test_commands_say_in_english_what_goes_wrong(login: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Codes and remedies are found by their words; whatever else a login has set is the job's too, on Slurm."""
-    monkeypatch.setenv("LC_MESSAGES", "zh_CN.UTF-8")
-    monkeypatch.setenv("LC_TIME", "zh_CN.UTF-8")
-    said = ["sh", "-c", 'cat; echo "$LC_MESSAGES $LC_TIME"']
+    for name, value in login.items():
+        monkeypatch.setenv(name, value)
+    # What setlocale(3) takes for messages and for times.
+    said = ["sh", "-c", 'cat; echo "${LC_ALL:-$LC_MESSAGES} ${LC_ALL:-${LC_TIME:-$LANG}}"']
     expected = b"C zh_CN.UTF-8\n"
     transport = LocalTransport()
     assert [transport.run(said, stdin).out for stdin in (b"", iter([b""]))] == [expected] * 2
     with transport.dial(said) as channel:
         channel.shutdown(socket.SHUT_WR)
         assert channel.makefile("rb").read() == expected
-    login = Login()
-    assert subprocess.run(login.argv(said), input=b"", capture_output=True, check=True).stdout.endswith(expected)
+    begun = Login().argv(said)
+    assert subprocess.run(begun, input=b"", capture_output=True, check=True).stdout.endswith(expected)
 
 
 def test_a_program_that_is_not_there_is_a_result_and_a_signal_a_code() -> None:
