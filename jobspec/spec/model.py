@@ -296,12 +296,22 @@ class Spec(Part):
         return value or None
 
 
+# Keys of `recovery`, the values that a spec has for words of users, and the words.
+_WORDS: tuple[tuple[str, Any, str], ...] = (("standby", None, "off"), ("hang_timeout", 0.0, "auto"))
+
+
 def spec_recorded(values: Mapping[str, Any]) -> Spec:
     """Return the spec that `model_dump` made `values` of: keys are there by the fields' own names, which users do not know.
 
     Raises ValidationError of pydantic for what another version wrote.
     """
+    return Spec.model_validate(_with_words(values), by_alias=True, by_name=True)
+
+
+def _with_words(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what `model_dump` made of a spec, with words where the values that stand for them would mean something else."""
     recovery = values.get("recovery")
-    if isinstance(recovery, Mapping) and recovery.get("standby", "") is None:  # so it writes `off`
-        values = {**values, "recovery": {**recovery, "standby": "off"}}
-    return Spec.model_validate(values, by_alias=True, by_name=True)
+    if not isinstance(recovery, Mapping):
+        return values
+    words = {key: word for key, value, word in _WORDS if recovery.get(key, "") == value}
+    return {**values, "recovery": {**recovery, **words}}
