@@ -297,7 +297,12 @@ class Spec(Part):
 
 
 # Keys of `recovery`, the values that a spec has for words of users, and the words.
-_WORDS: tuple[tuple[str, Any, str], ...] = (("standby", None, "off"), ("hang_timeout", 0.0, "auto"))
+_WORDS: tuple[tuple[str, Any, str], ...] = (
+    ("standby", None, "off"),
+    ("standby", {"import": None}, "auto"),
+    ("hang_timeout", None, "off"),
+    ("hang_timeout", 0.0, "auto"),
+)
 
 
 def spec_recorded(values: Mapping[str, Any]) -> Spec:
@@ -306,6 +311,11 @@ def spec_recorded(values: Mapping[str, Any]) -> Spec:
     Raises ValidationError of pydantic for what another version wrote.
     """
     return Spec.model_validate(_with_words(values), by_alias=True, by_name=True)
+
+
+def as_written(spec: Spec) -> Mapping[str, Any]:
+    """Return a spec as JSON has it, with keys and words that users know; `spec_recorded` takes it, too."""
+    return _with_words(spec.model_dump(mode="json", by_alias=True))
 
 
 def _with_words(values: Mapping[str, Any]) -> Mapping[str, Any]:

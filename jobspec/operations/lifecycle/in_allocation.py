@@ -14,7 +14,7 @@ from jobctl.jobspec.operations.lifecycle.base import Applied, JobRequest, Restar
 from jobctl.jobspec.operations.lifecycle.records import about, secret_names, secrets_of, source_of, tell_up
 from jobctl.jobspec.operations.lifecycle.telling import leave_none, leave_teller, tell_now
 from jobctl.jobspec.operations.resolve.channels import channels_of, withheld_variables
-from jobctl.jobspec.operations.resolve.drift import spec_started_with
+from jobctl.jobspec.operations.resolve.drift import differing, spec_started_with
 from jobctl.jobspec.operations.resolve.names import node_number
 from jobctl.jobspec.operations.resolve.ownership import refuse_others, refuse_owner, warn_of_another_spec
 from jobctl.jobspec.operations.unsupported import unsupported
@@ -390,10 +390,5 @@ def _stable(file: SlurmFile) -> bytes:
 
 def _changed_keys(compiled: Compiled, allocation: SlurmAllocation) -> tuple[Changed, ...]:
     """Return the keys of the spec that are not as the job was started with."""
-    from jobctl.jobspec.deploy.apply.changes import changed, differences
-
     spec = spec_started_with(allocation.job)
-    if spec is None:
-        return ()
-    old, new = spec.model_dump(mode="json"), compiled.spec.model_dump(mode="json")
-    return tuple(changed(path, old, new) for path in differences(old, new))
+    return () if spec is None else differing(spec, compiled.spec)

@@ -50,11 +50,12 @@ def changed_keys(
     What a key makes necessary is found by planning the job once more with its old value. Values of `secrets` count too.
     """
     from jobctl.jobspec.deploy.apply.changes import changed, differences
+    from jobctl.jobspec.spec.model import as_written
 
     spec = spec_started_with(deployer.job)
     if spec is None:
         return None
-    old, new = spec.model_dump(mode="json"), compiled.spec.model_dump(mode="json")
+    old, new = as_written(spec), as_written(compiled.spec)
     found = differences(old, new)
     effects = _Effects(compiled, plan, deployer) if found else None
     keys = [
@@ -63,6 +64,15 @@ def changed_keys(
     ]
     keys += [*changed_folder(compiled, plan, deployer), *changed_image(plan, deployer)]
     return (*keys, *(changed_secrets(compiled, deployer.job) if secrets else ()))
+
+
+def differing(before: Spec, now: Spec) -> tuple[Changed, ...]:
+    """Return the keys at which two specs differ, without what comes of that."""
+    from jobctl.jobspec.deploy.apply.changes import changed, differences
+    from jobctl.jobspec.spec.model import as_written
+
+    old, new = as_written(before), as_written(now)
+    return tuple(changed(path, old, new) for path in differences(old, new))
 
 
 def changed_folder(compiled: Compiled, plan: Plan, deployer: Deployer) -> list[Changed]:
@@ -164,8 +174,6 @@ def _with_data(spec: Spec, hosts: tuple[Host, ...]) -> tuple[Host, ...]:
 
 def say_drift(directory: JobDir, reporter: Reporter) -> None:
     """Tell that the spec, or the environment that it is filled in from, says something else than the last `up` used."""
-    from jobctl.jobspec.deploy.apply.changes import changed, differences
-
     spec, about = spec_started_with(directory), directory.about()
     if spec is None or about is None:
         return
@@ -173,8 +181,7 @@ def say_drift(directory: JobDir, reporter: Reporter) -> None:
     if loaded is None or loaded.spec is None:
         reporter.say(f"{about['spec']} cannot be read any more: the values of the last `up` are used")
         return
-    old, new = spec.model_dump(mode="json"), loaded.spec.model_dump(mode="json")
-    found = [str(changed(path, old, new)) for path in differences(old, new)]
+    found = [str(one) for one in differing(spec, loaded.spec)]
     if found:
         more = f"; and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
         reporter.say(f"the spec or the environment says something else by now: {'; '.join(found[:SHOWN])}{more}")

@@ -9,6 +9,7 @@ import pytest
 
 from jobctl.jobspec.deploy.apply.changes import Changed, causes, changed, differences, with_value
 from jobctl.jobspec.spec.load import load_text
+from jobctl.jobspec.spec.model import as_written
 
 BASE = "name: a\nframework: torch\nmodule: train\nnodes: 2\n"
 
@@ -16,7 +17,7 @@ BASE = "name: a\nframework: torch\nmodule: train\nnodes: 2\n"
 def dump(text: str) -> dict[str, Any]:
     loaded = load_text(Path("job.yaml"), BASE + text if "nodes:" not in text else text, environ={})
     assert loaded.spec is not None, loaded.diagnostics
-    return loaded.spec.model_dump(mode="json")
+    return dict(as_written(loaded.spec))
 
 
 def said(old: str, new: str) -> list[str]:
@@ -32,6 +33,14 @@ def said(old: str, new: str) -> list[str]:
         ("", "recovery: {max_restarts: 5}", ["recovery.max_restarts: 3 → 5"]),
         ("env: {X: a, Y: b}", "env: {X: c, Z: ''}", ["env.X: a → c", 'env.Z: unset → ""', "env.Y: b → unset"]),
         ("", "recovery: {host_timeout: 1m}", ["recovery.host_timeout: 30s → 60s"]),
+        ("", "recovery: {hang_timeout: auto}", ["recovery.hang_timeout: off → auto"]),
+        ("recovery: {hang_timeout: auto}", "recovery: {hang_timeout: 10m}", ["recovery.hang_timeout: auto → 600s"]),
+        ("recovery: {standby: off}", "", ["recovery.standby: off → auto"]),
+        ("", "recovery: {standby: {import: [a]}}", ['recovery.standby: auto → {"import": ["a"]}']),
+        ("recovery: {standby: {import: [a]}}", "recovery: {standby: {import: [b]}}",
+         ['recovery.standby.import: ["a"] → ["b"]']),
+        ("volumes: ['a:/a']", "volumes: []",
+         ['volumes: [{"type": "volume", "source": "a", "target": "/a", "read_only": false}] → []']),
         ("args: [--lr, 1]", "args: [--lr, 2]", ['args: ["--lr", "1"] → ["--lr", "2"]']),
         ("", BASE.replace("nodes: 2", 'nodes: "2:4"'), ["nodes: 2 → 2:4"]),
         ("checkpoint: /a", "checkpoint: {dir: /b, shared: false}", ["checkpoint.dir: /a → /b", "checkpoint.shared: true → false"]),
