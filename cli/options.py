@@ -63,15 +63,23 @@ Hosts = Annotated[
     Optional[Path], typer.Option("--hosts", metavar="FILE", help="The hosts file.", show_default=False)  # noqa: UP045
 ]
 On = Annotated[
-    Optional[str],  # noqa: UP045
+    Optional[list[str]],  # noqa: UP045
     typer.Option(
-        "--on", metavar="H1,H2", help="Only these of the hosts.", show_default=False, autocompletion=completion.hosts
+        "--on",
+        metavar="H1,H2",
+        help="Only these of the hosts. May be repeated.",
+        show_default=False,
+        autocompletion=completion.hosts,
     ),
 ]
 Exclude = Annotated[
-    Optional[str],  # noqa: UP045
+    Optional[list[str]],  # noqa: UP045
     typer.Option(
-        "--exclude", metavar="H", help="Not these of the hosts.", show_default=False, autocompletion=completion.hosts
+        "--exclude",
+        metavar="H1,H2",
+        help="Not these of the hosts. May be repeated.",
+        show_default=False,
+        autocompletion=completion.hosts,
     ),
 ]
 TargetOption = Annotated[
@@ -150,6 +158,11 @@ Lost = Annotated[
     ),
 ]
 TakeOver = Annotated[bool, typer.Option("--take-over", help="Take the job from another owner, or another folder.")]
+
+
+def joined(choices: list[str] | None) -> str | None:
+    """Return the hosts that all of a repeated option name, as one list with commas; None where it is not given."""
+    return ",".join(choices) if choices else None
 
 
 def duration(text: str) -> float:

@@ -21,6 +21,7 @@ from jobctl.options import (
     Set,
     SshConfig,
     TargetOption,
+    joined,
     target_name,
 )
 from jobctl.views.failure import Failed, command
@@ -74,7 +75,7 @@ def check(
     from jobctl.views.findings import show_findings
     from jobctl.views.fitness import show_fitness
 
-    where = Where(target_name(target), hosts, on, exclude, context, namespace)
+    where = Where(target_name(target), hosts, joined(on), joined(exclude), context, namespace)
     reached = Reached(None, ssh_config, accept_new, context, namespace)
     found = check_hosts(job, overrides, where, reached, deep=deep, fitness=fitness.value)
     if output is Format.json:

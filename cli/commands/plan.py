@@ -20,6 +20,7 @@ from jobctl.options import (
     Set,
     SshConfig,
     TargetOption,
+    joined,
     target_name,
 )
 from jobctl.views.failure import command
@@ -57,7 +58,7 @@ def plan(
     from jobctl.views.reporter import Terminal
 
     reporter = Terminal(output)
-    where = as_started(job, Where(target_name(target), hosts, on, exclude, context, namespace))
+    where = as_started(job, Where(target_name(target), hosts, joined(on), joined(exclude), context, namespace))
     compiled = compile_job(job, overrides, where, reporter)
     refuse_move(compiled)
     planned = planned_job(compiled, Reached(None, ssh_config, accept_new, context, namespace))

@@ -20,6 +20,7 @@ from jobctl.options import (
     SshConfig,
     TakeOver,
     TargetOption,
+    joined,
     target_name,
 )
 from jobctl.views.failure import command
@@ -56,7 +57,7 @@ def prepare(
     from jobctl.views.reporter import Terminal
 
     reporter = Terminal(output)
-    where = as_started(job, Where(target_name(target), hosts, on, exclude))
+    where = as_started(job, Where(target_name(target), hosts, joined(on), joined(exclude)))
     compiled = compile_job(job, overrides, where, reporter)
     refuse_unsupported(compiled.target, "prepare")
     planned = planned_job(compiled, Reached(None, ssh_config, accept_new))

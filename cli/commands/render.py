@@ -8,7 +8,7 @@ from typing import Annotated, Optional
 import typer
 
 from jobctl import console
-from jobctl.options import Exclude, Hosts, Job, On, Set, SshConfig, TargetOption, target_name
+from jobctl.options import Exclude, Hosts, Job, On, Set, SshConfig, TargetOption, joined, target_name
 from jobctl.views.failure import Failed, command
 
 
@@ -44,7 +44,7 @@ def render(
     from jobctl.views.reporter import Terminal
 
     ssh_options(ssh_config, accept_new=False, known=None)
-    where = as_started(job, Where(target_name(target), hosts, on, exclude))
+    where = as_started(job, Where(target_name(target), hosts, joined(on), joined(exclude)))
     compiled = compile_job(job, overrides, where, Terminal())
     plan = plan_of(compiled)
     try:

@@ -15,6 +15,7 @@ from jobctl.options import (
     SshConfig,
     TargetOption,
     command_after_dashes,
+    joined,
     target_name,
 )
 from jobctl.views.failure import command
@@ -45,7 +46,7 @@ def run(
     from jobctl.views.reporter import Terminal
 
     argv = command_after_dashes(ctx, "run")
-    where = as_started(job, Where(target_name(target), hosts, on, exclude))
+    where = as_started(job, Where(target_name(target), hosts, joined(on), joined(exclude)))
     reporter = Terminal()
     compiled = compile_job(job, overrides, where, reporter)
     reached = Reached(ssh_config=ssh_config, accept_new=accept_new)

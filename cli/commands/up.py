@@ -21,6 +21,7 @@ from jobctl.options import (
     SshConfig,
     TakeOver,
     TargetOption,
+    joined,
     target_name,
 )
 from jobctl.views.failure import command
@@ -67,7 +68,7 @@ def up(
     from jobctl.views.reporter import Terminal
 
     reporter = Terminal(output)
-    where = as_started(job, Where(target_name(target), hosts, on, exclude, context, namespace))
+    where = as_started(job, Where(target_name(target), hosts, joined(on), joined(exclude), context, namespace))
     compiled = compile_job(job, overrides, where, reporter)
     refuse_move(compiled)
     if fresh:

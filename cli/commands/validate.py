@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from jobctl import console
-from jobctl.options import Exclude, Format, Hosts, Job, On, Output, Set, TargetOption, target_name
+from jobctl.options import Exclude, Format, Hosts, Job, On, Output, Set, TargetOption, joined, target_name
 from jobctl.views.failure import command
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def validate(
     from jobctl.views.reporter import Terminal
 
     reporter = Terminal(output)
-    where = as_started(job, Where(target_name(target), hosts, on, exclude), needs_hosts=False)
+    where = as_started(job, Where(target_name(target), hosts, joined(on), joined(exclude)), needs_hosts=False)
     say_default_hosts(where, reporter)
     checked = checked_plan(check(job, overrides, where))
     code = checked.code or selection(checked.loaded, checked.files[0], where.hosts)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from jobctl.main import COMMANDS, function_of
+
+CHOOSE_HOSTS = [name for name in COMMANDS if {"on", "exclude"} & set(signature(function_of(name)).parameters)]
 
 
 @pytest.mark.parametrize(
@@ -87,3 +92,27 @@ def test_a_value_that_is_none_of_those_is_told_in_plain_words(jobctl: Any, optio
         assert (ran.code, f"Invalid value for '{option}': 'foo' is not one of '{first}'," in ran.err) == (2, True), (
             ran.err
         )
+
+
+@pytest.mark.parametrize("option", ["--on", "--exclude"])
+@pytest.mark.parametrize("command", CHOOSE_HOSTS)
+def test_each_choice_of_hosts_counts(jobctl: Any, command: str, option: str) -> None:
+    """A repeated option must not lose what was named first: the job would run on a host that was left out."""
+    Path("hosts.txt").write_text("h1\nh2\n")
+    rest = ("--", "true") if command == "run" else ()
+    ran = jobctl(command, "--hosts", "hosts.txt", option, "nobody", option, "h1", *rest)
+    assert (ran.code, "there is no host `nobody` in the hosts file" in ran.err) == (2, True), ran.err
+
+
+@pytest.mark.parametrize(
+    ("choice", "room"),
+    [
+        (("--on", "h1", "--on", "h[2-3]"), 3),
+        (("--exclude", "h1", "--exclude", "h2,h3"), 1),
+        (("--on", "h1,h2", "--on", "h3", "--exclude", "h1", "--exclude", "h3"), 1),
+    ],
+)
+def test_repeated_choices_of_hosts_are_one(jobctl: Any, choice: tuple[str, ...], room: int) -> None:
+    Path("job.yaml").write_text("name: small\nframework: torch\nimage: i:1\nmodule: train\nnodes: 9\n")
+    Path("hosts.txt").write_text("h[1-4]\n")
+    assert f"the hosts file has room for {room} [" in jobctl("validate", "--hosts", "hosts.txt", *choice).out
