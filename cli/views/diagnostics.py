@@ -47,10 +47,8 @@ def source_lines(file: str, source: Source) -> list[str]:
     lines = source.lines(file)
     if lines is not None:
         return lines
-    for path in (Path(file), Path(source.file).parent / file):
-        try:
-            with path.open("rb") as opened:
-                return split_lines(opened.read(MAX_BYTES).decode("utf-8-sig", "replace"))
-        except OSError:
-            continue
-    return []
+    try:
+        with Path(file).open("rb") as opened:
+            return split_lines(opened.read(MAX_BYTES).decode("utf-8-sig", "replace"))
+    except OSError:
+        return []

@@ -11,7 +11,7 @@ from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.spec.diagnostics import Diagnostic, Span, has_errors, in_order
 from jobctl.jobspec.spec.model import Spec
 from jobctl.jobspec.spec.names import is_name
-from jobctl.jobspec.spec.reading.env_files import dot_env, read_env_file
+from jobctl.jobspec.spec.reading.env_files import dot_env, env_file_path, read_env_file
 from jobctl.jobspec.spec.reading.interpolate import BadInterpolation, interpolate
 from jobctl.jobspec.spec.reading.overrides import apply_override
 from jobctl.jobspec.spec.reading.partial import draft
@@ -71,7 +71,7 @@ def load_text(path: Path, text: str | None, *, environ: Mapping[str, str], overr
     except BadSource as bad:
         return Loaded(None, in_order(bad.diagnostics), directory, Source(file, given, None, tuple(overrides)))
     source = Source(file, text, root, tuple(overrides))
-    variables, more = dot_env(directory, environ)
+    variables, more = dot_env(path, environ)
     known = {**variables, **environ}
     bad_references, lost = fill_in(source, known)
     data = root.data()
@@ -113,9 +113,9 @@ def _with_env_files(loaded: Loaded, environ: Mapping[str, str]) -> Loaded:
     spec, merged = loaded.spec, dict[str, str]()
     found = list(loaded.diagnostics)
     for name in spec.env_file if spec is not None else ():
-        path = loaded.directory / os.path.expanduser(name)
+        path = env_file_path(Path(loaded.source.file), name)
         if os.path.isfile(path):
-            values, more = read_env_file(path, name, environ)
+            values, more = read_env_file(path, environ)
             merged.update(values)
             found += more
     if spec is not None:
@@ -161,7 +161,7 @@ def _filled_in(root: YamlNode, path: Path) -> str | None:
     entry = root.get("name")
     if entry is None or "$" not in entry[1].text:
         return None
-    variables, _ = dot_env(Path(os.path.abspath(folder_of(path))), os.environ)
+    variables, _ = dot_env(path, os.environ)
     missing: list[str] = []
     try:
         name = interpolate(entry[1].text, {**variables, **os.environ}, lambda variable, *_: missing.append(variable))

@@ -349,3 +349,15 @@ def test_no_value_of_a_file_of_variables_is_shown(jobctl: Any, name: str, conten
     Path("job.yaml").write_text(SPEC + ("env_file: v.env\n" if name == "v.env" else ""))
     ran = jobctl("validate")
     assert (f" --> {name}:" in ran.out, "hush" in ran.out + ran.err) == (True, False), ran.out
+
+
+@pytest.mark.parametrize("folder", ["sub", "sub/../sub", "{here}/sub"])
+def test_files_of_variables_are_named_from_where_the_spec_is(jobctl: Any, tmp_path: Path, folder: str) -> None:
+    """An editor or a test server opens the file by that path."""
+    folder = folder.format(here=tmp_path)
+    Path("sub").mkdir()
+    Path("sub/job.yaml").write_text(SPEC + "env_file: x.env\n")
+    for name in (".env", "x.env"):
+        Path("sub", name).write_text("no assignment\n")
+    found = json.loads(jobctl("validate", f"{folder}/job.yaml", "-o", "json").out)["diagnostics"]
+    assert {one["file"] for one in found} == {f"{folder}/.env", f"{folder}/x.env"}

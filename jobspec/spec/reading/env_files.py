@@ -17,7 +17,7 @@ from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.spec.diagnostics import Diagnostic, Span
 from jobctl.jobspec.spec.names import ENV_NAME
 from jobctl.jobspec.spec.reading.interpolate import BadInterpolation, interpolate
-from jobctl.jobspec.spec.reading.source import BadSource, read_text
+from jobctl.jobspec.spec.reading.source import BadSource, folder_of, read_text
 
 if TYPE_CHECKING:
     from dotenv.parser import Binding
@@ -29,13 +29,18 @@ _HIDDEN = "…"  # in place of a line
 _LITERAL = "write it in single quotes, or `$$` for a dollar"
 
 
-def dot_env(directory: Path, environ: Mapping[str, str]) -> tuple[dict[str, str], list[Diagnostic]]:
+def dot_env(spec: Path, environ: Mapping[str, str]) -> tuple[dict[str, str], list[Diagnostic]]:
     """Return the variables of `.env` beside the spec (none if there is no such file), and what is wrong with it.
 
     A folder of that name, such as a virtual environment, is no mistake, as for Compose.
     """
-    path = directory / ".env"
-    return read_env_file(path, ".env", environ) if path.exists() and not path.is_dir() else ({}, [])
+    path = env_file_path(spec, ".env")
+    return read_env_file(path, environ) if path.exists() and not path.is_dir() else ({}, [])
+
+
+def env_file_path(spec: Path, name: str) -> Path:
+    """Return where a file is that the spec calls `name`: relative to the same folder as the path of the spec."""
+    return folder_of(spec) / os.path.expanduser(name)
 
 
 def missing_env_file(directory: Path, name: str) -> str | None:
@@ -46,8 +51,8 @@ def missing_env_file(directory: Path, name: str) -> str | None:
     return f"`{name}` is a folder, not a file" if os.path.isdir(path) else f"there is no file `{name}`"
 
 
-def read_env_file(path: Path, name: str, environ: Mapping[str, str]) -> tuple[dict[str, str], list[Diagnostic]]:
-    """Return the variables in a file, called `name` in messages, and what is wrong with it.
+def read_env_file(path: Path, environ: Mapping[str, str]) -> tuple[dict[str, str], list[Diagnostic]]:
+    """Return the variables in a file, and what is wrong with it.
 
     References in values come from `environ`, or if it has none from lines above. A name alone takes its value from `environ`.
     """
@@ -56,10 +61,10 @@ def read_env_file(path: Path, name: str, environ: Mapping[str, str]) -> tuple[di
     from dotenv.parser import parse_stream
 
     try:
-        text = read_text(path, name)
+        text = read_text(path, str(path))
     except BadSource as bad:
         return {}, [replace(diagnostic, excerpt=_HIDDEN) for diagnostic in bad.diagnostics]
-    found = _EnvFile(name, environ)
+    found = _EnvFile(str(path), environ)
     for binding in parse_stream(StringIO(text)):
         found.take(binding)
     return found.values, found.diagnostics
