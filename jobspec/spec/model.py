@@ -77,6 +77,9 @@ def _variable(name: str) -> str:
 def _output(path: str) -> str:
     if path.startswith("/") or ".." in path.split("/"):
         raise bad("bad-output", f"`{path}` is not below the working directory", "outputs are relative paths")
+    if not set(path.split("/")) - {"", "."}:
+        what = f"`{path}` is the working directory itself" if path else "an output is empty"
+        raise bad("bad-output", what, "name what is below it, such as `runs/`, or leave `outputs` out")
     return path
 
 
