@@ -76,7 +76,8 @@ def application(names: Iterable[str], find: Callable[[str], Callable[..., None]]
     app = typer.Typer(
         name="jobctl",
         cls=_Commands,
-        help="Distributed training on bare metal: one YAML job spec, compiled, started and kept alive.",
+        help="Distributed training on bare metal: one YAML job spec, compiled, started and kept alive.\n\n"
+        "Example: jobctl up job.yaml --hosts hosts.txt --follow",
         no_args_is_help=True,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,

@@ -281,7 +281,9 @@ def test_version(jobctl: Any) -> None:
 
 
 def test_help_of_every_command_has_an_example(jobctl: Any) -> None:
-    names = [line.split()[0] for line in jobctl("--help").out.split("Commands:")[1].splitlines() if line.strip()]
+    whole = jobctl("--help").out
+    assert "\n\n  Example: jobctl up job.yaml " in whole
+    names = [line.split()[0] for line in whole.split("Commands:")[1].splitlines() if line.strip()]
     assert names == list(COMMANDS)
     for name in names:
         assert f"Example: jobctl {name}" in jobctl(name, "--help").out
