@@ -62,3 +62,16 @@ def test_down_of_one_job_says_the_same_as_ever(jobctl: Any) -> None:
         "small",
         "nothing of job `small` is on this machine\n",
     )
+
+
+@pytest.mark.parametrize(
+    ("command", "left"), [("stop", False), ("stop", True), ("restart", False), ("down", False), ("down", True)]
+)
+def test_nothing_is_left_of_a_job_that_is_not_up(jobctl: Any, command: str, left: bool) -> None:
+    """An earlier version may have `left` its lock."""
+    jobs = Path("state/jobs")
+    if left:
+        (jobs / "small").mkdir(parents=True)
+        (jobs / "small" / "lock").touch()
+    assert jobctl(command, "job.yaml").code == (0 if command == "down" else 2)
+    assert list(jobs.glob("*")) == []

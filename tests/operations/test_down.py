@@ -216,7 +216,7 @@ def test_nothing_of_notifications_is_left(tmp_path: Path, is_up: bool) -> None:
     for path in (job.job.channels, job.job.outbox, job.job.lock):
         path.write_text("{}")
     assert job.down("h0", "h1", "s0").anything is is_up
-    assert {path.name for path in job.job.root.iterdir()} <= {"events.jsonl"}
+    assert [path.name for path in sorted((tmp_path / "jobs").rglob("*"))] == (["demo", "events.jsonl"] if is_up else [])
 
 
 ALL = ("h0", "h1", "s0")

@@ -94,12 +94,21 @@ class JobLock:
             try:
                 yield self
             finally:
+                _leave_no_empty_folder(self._path, self._hold)
                 self._hold = None
 
     def check(self) -> None:
         """Raise LockLost if others can have it by now. Do nothing where it is not held here."""
         if self._hold is not None:
             self._hold.check()
+
+
+def _leave_no_empty_folder(path: Path, held: Hold) -> None:
+    """Remove the folder of the lock if nothing else is in it: the holder has found no job, or left nothing of it."""
+    with contextlib.suppress(OSError):
+        if os.listdir(path.parent) == [path.name] and not held.is_lost():
+            path.unlink()
+        path.parent.rmdir()  # which it refuses if another command has begun to write there
 
 
 class _Watch:
@@ -176,7 +185,10 @@ def hold(
 
 def _try(path: Path) -> int | None:
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except FileNotFoundError:  # the last holder has removed the folder since
+        return None
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if _is_at(path, os.fstat(handle).st_ino):

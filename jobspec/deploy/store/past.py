@@ -46,7 +46,10 @@ def past_jobs(state: Path) -> Iterator[PastJob]:
 
 def _left_something(job: JobDir) -> bool:
     """Say whether there is more than the lock of a command that found no job, such as a `stop` of one never started."""
-    return any(path != job.lock for path in job.root.iterdir()) or bool(read_holder(job.lock))
+    try:
+        return any(path != job.lock for path in job.root.iterdir()) or bool(read_holder(job.lock))
+    except FileNotFoundError:  # that command has ended, and removed the folder
+        return False
 
 
 def past_job(job: JobDir) -> PastJob:
