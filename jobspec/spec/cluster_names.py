@@ -11,13 +11,18 @@ from typing import Annotated
 
 from pydantic import AfterValidator
 
-from jobctl.jobspec.spec.scalars import AnyText, Form, Text, bad
+from jobctl.jobspec.spec.scalars import Form, Text, bad
 
 _LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _DOMAIN = rf"{_LABEL}(\.{_LABEL})*"
 _WORD = r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?"
 _AMOUNT = r"[0-9]+(\.[0-9]+)?([numkMGTPE]|[KMGTPE]i|[eE][0-9]+)?"
 _OURS = ("jobctl.", "app.kubernetes.io/managed-by")
+
+# For JSON Schema: numbers and `true` need no quotes. No `maxLength`: a variable's default may be long.
+_PLAIN = {"type": ["string", "number", "boolean"], "minimum": 0}
+_OBJECT = {**_PLAIN, "pattern": f"^(?=.{{1,253}}$){_DOMAIN}$"}
+_KEY = {"type": "string", "pattern": f"^((?=.{{1,253}}/){_DOMAIN}/)?(?=.{{1,63}}$){_WORD}$"}
 
 OBJECT_HINT = "lower-case letters, digits, `-` and `.`, a letter or digit at both ends"
 _LABEL_HINT = "lower-case letters, digits and `-`; at most 63 characters"
@@ -62,21 +67,44 @@ def _not_ours(value: str) -> str:
     return value
 
 
-Namespace = Annotated[Text, _form("name of a namespace", _is_label, _LABEL_HINT), Form(f"string: {_LABEL_HINT}")]
-ObjectName = Annotated[
-    Text, _form("name of an object in a cluster", is_object, OBJECT_HINT), Form(f"string: {OBJECT_HINT}")
+Namespace = Annotated[
+    Text,
+    _form("name of a namespace", _is_label, _LABEL_HINT),
+    Form(
+        f"string: {_LABEL_HINT}",
+        {"type": ["string", "integer", "boolean"], "minimum": 0, "pattern": f"^(?=.{{1,63}}$){_LABEL}$"},
+    ),
 ]
-QueueName = Annotated[Text, _form("name of a queue", _is_word, _WORD_HINT), Form(f"string: {_WORD_HINT}")]
-Key = Annotated[Text, _form("key of a label or taint", _is_key, _KEY_HINT), Form("`NAME` or `DOMAIN/NAME`")]
-OwnKey = Annotated[Key, AfterValidator(_not_ours)]
+ObjectName = Annotated[
+    Text, _form("name of an object in a cluster", is_object, OBJECT_HINT), Form(f"string: {OBJECT_HINT}", _OBJECT)
+]
+QueueName = Annotated[
+    Text,
+    _form("name of a queue", _is_word, _WORD_HINT),
+    Form(f"string: {_WORD_HINT}", {**_PLAIN, "pattern": f"^(?=.{{1,63}}$){_WORD}$"}),
+]
+Key = Annotated[Text, _form("key of a label or taint", _is_key, _KEY_HINT), Form("`NAME` or `DOMAIN/NAME`", _KEY)]
+OwnKey = Annotated[
+    Key,
+    AfterValidator(_not_ours),
+    Form(
+        "`NAME` or `DOMAIN/NAME`",
+        {**_KEY, "pattern": rf"^(?!jobctl\.|app\.kubernetes\.io/managed-by)({_KEY['pattern'][1:-1]})$"},
+    ),
+]
 LabelValue = Annotated[
-    AnyText,
+    Text,
     _form("value of a label or taint", lambda value: not value or _is_word(value), _WORD_HINT),
-    Form(f"string: {_WORD_HINT}"),
+    Form(
+        f"string: {_WORD_HINT}",
+        {**_PLAIN, "pattern": f"^(?=.{{0,63}}$)({_WORD})?$"},
+    ),
 ]
 ResourceName = Annotated[
-    Text, _form("name of a resource", _is_key, "as in `nvidia.com/gpu`"), Form("name, such as `nvidia.com/gpu`")
+    Text, _form("name of a resource", _is_key, "as in `nvidia.com/gpu`"), Form("name, such as `nvidia.com/gpu`", _KEY)
 ]
 Amount = Annotated[
-    AnyText, _form("amount of a resource", _is_amount, "as in `1`, `500m` or `16Gi`"), Form("amount, such as `16Gi`")
+    Text,
+    _form("amount of a resource", _is_amount, "as in `1`, `500m` or `16Gi`"),
+    Form("amount, such as `16Gi`", {**_PLAIN, "pattern": f"^{_AMOUNT}$"}),
 ]

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, field_validator
 
 from jobctl.jobspec.spec import canonical as short
 from jobctl.jobspec.spec.base import Part
@@ -32,13 +32,13 @@ from jobctl.jobspec.spec.parts.parts import (
     Resources,
     Secret,
     SecretSource,
-    Texts,
     Volume,
     one_cpu,
 )
 from jobctl.jobspec.spec.parts.recovery import Recovery
 from jobctl.jobspec.spec.parts.slurm import Slurm
-from jobctl.jobspec.spec.scalars import AnyText, Duration, Form, Int, Text, bad, expected
+from jobctl.jobspec.spec.parts.values import Texts
+from jobctl.jobspec.spec.scalars import MOST_NODES, Duration, Form, Int, Text, bad, expected
 
 __all__ = ["Secret", "Spec"]
 
@@ -83,14 +83,29 @@ def _output(path: str) -> str:
     return path
 
 
+Output = Annotated[Text, AfterValidator(_output), Form("string", {"pattern": r"^(?!/)(?!(.*/)?\.\.(/|$))"})]
+EnvName = Annotated[str, Field(pattern=f"^{ENV_NAME}$")]
+# For JSON Schema, the short forms of these keys.
+_NODES = {
+    "type": ["integer", "string"],
+    "minimum": 1,
+    "maximum": MOST_NODES,
+    "pattern": "^0*[1-9][0-9]{0,4}(:0*[1-9][0-9]{0,4})?$",
+}
+_DEVICES = r"^(cpu|gpu|xpu|dcu|npu)(:\+?[1-9][0-9]{0,3})?$"
+_VOLUME = "^[^:]+:/[^:]*(:(ro|rw))?$"
+_DATA = "^.+:/[^:]*$"
+
+
 class Spec(Part):
     """A training job: what runs, on how many nodes, and what happens when something fails."""
 
     version: Annotated[Int, AfterValidator(_version), Form("`1`")] = Field(
         default=1, json_schema_extra={"enum": [1]}, description="The version of the spec's language.", examples=[1]
     )
-    name: Annotated[Text, AfterValidator(_name), Form(f"string: {_NAME_HINT}")] = Field(
-        json_schema_extra={"pattern": f"^{NAME}$"},
+    name: Annotated[
+        Text, AfterValidator(_name), Form(f"string: {_NAME_HINT}", {"type": "string", "pattern": f"^{NAME}$"})
+    ] = Field(
         description="The name of the job, unique on its hosts.",
         examples=["resnet"],
     )
@@ -124,12 +139,12 @@ class Spec(Part):
         description="The Python module that each process runs, instead of a script.",
         examples=["team.train"],
     )
-    command: tuple[AnyText, ...] | None = Field(
+    command: tuple[Text, ...] | None = Field(
         default=None,
         description="The command to run instead of a Python script or module.",
         examples=[["bash", "train.sh"]],
     )
-    args: tuple[AnyText, ...] = Field(
+    args: tuple[Text, ...] = Field(
         default=(), description="Arguments of `script` or `module`.", examples=[["--epochs", "90"]]
     )
     per: Literal["process", "node"] = Field(
@@ -142,7 +157,7 @@ class Spec(Part):
     )
     nodes: Annotated[
         Nodes,
-        BeforeValidator(short.nodes, json_schema_input_type=int | str | Nodes),
+        BeforeValidator(short.nodes, json_schema_input_type=Annotated[Any, WithJsonSchema(_NODES)] | Nodes),
         Form('integer, range such as `"2:4"`, or mapping'),
     ] = Field(
         default=1,
@@ -152,7 +167,12 @@ class Spec(Part):
     )
     devices: Annotated[
         Devices,
-        BeforeValidator(short.devices, json_schema_input_type=str | Devices),
+        BeforeValidator(
+            short.devices,
+            json_schema_input_type=Literal["cpu", "gpu", "xpu", "dcu", "npu"]
+            | Annotated[str, Field(pattern=_DEVICES)]
+            | Devices,
+        ),
         AfterValidator(one_cpu),
         Form("`KIND`, `KIND:COUNT` or mapping"),
     ] = Field(
@@ -177,7 +197,7 @@ class Spec(Part):
     checkpoint: (
         Annotated[
             Checkpoint,
-            BeforeValidator(short.checkpoint, json_schema_input_type=str | Checkpoint),
+            BeforeValidator(short.checkpoint, json_schema_input_type=Annotated[str, Field(pattern="^/")] | Checkpoint),
             Form("absolute path, or mapping"),
         ]
         | None
@@ -196,7 +216,7 @@ class Spec(Part):
     volumes: tuple[
         Annotated[
             Volume,
-            BeforeValidator(short.volume, json_schema_input_type=str | Volume),
+            BeforeValidator(short.volume, json_schema_input_type=Annotated[str, Field(pattern=_VOLUME)] | Volume),
             Form("`SOURCE:TARGET`, `SOURCE:TARGET:ro` or mapping"),
         ],
         ...,
@@ -206,15 +226,15 @@ class Spec(Part):
         examples=[["/data/imagenet:/data:ro"]],
     )
     outputs: Annotated[
-        tuple[Annotated[AnyText, AfterValidator(_output)], ...],
-        BeforeValidator(short.words, json_schema_input_type=str | list[str]),
+        tuple[Output, ...],
+        BeforeValidator(short.words, json_schema_input_type=Output | list[Output]),
         Form("string, or list of strings"),
     ] = Field(
         default=(), description="Paths below the working directory that `pull` and `down` fetch.", examples=[["runs/"]]
     )
     env: Annotated[
-        dict[Annotated[str, AfterValidator(_variable)], AnyText],
-        BeforeValidator(_env, json_schema_input_type=dict[str, str | int | float | bool | None]),
+        dict[Annotated[str, AfterValidator(_variable)], Text],
+        BeforeValidator(_env, json_schema_input_type=dict[EnvName, Text | None] | None),
         Form("mapping; each value: string or nothing"),
     ] = Field(
         default_factory=dict,
@@ -229,7 +249,9 @@ class Spec(Part):
     )
     secrets: Annotated[
         tuple[Secret, ...],
-        BeforeValidator(short.secrets, json_schema_input_type=list[str] | dict[str, SecretSource | None]),
+        BeforeValidator(
+            short.secrets, json_schema_input_type=list[EnvName | Secret] | dict[EnvName, SecretSource | None]
+        ),
         Form("list of names, or mapping of names to `env` or `file`"),
     ] = Field(
         default=(),
@@ -237,13 +259,16 @@ class Spec(Part):
         examples=[["WANDB_API_KEY"]],
     )
     code: (
-        Annotated[Code, BeforeValidator(short.code, json_schema_input_type=str | Code), Form("path, or mapping")] | None
+        Annotated[Code, BeforeValidator(short.code, json_schema_input_type=Text | Code), Form("path, or mapping")]
+        | None
     ) = Field(
         default=None, description="The code to send to every host, which is also the working directory.", examples=["."]
     )
     data: tuple[
         Annotated[
-            Data, BeforeValidator(short.dataset, json_schema_input_type=str | Data), Form("`SOURCE:TARGET` or mapping")
+            Data,
+            BeforeValidator(short.dataset, json_schema_input_type=Annotated[str, Field(pattern=_DATA)] | Data),
+            Form("`SOURCE:TARGET` or mapping"),
         ],
         ...,
     ] = Field(

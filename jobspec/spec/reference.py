@@ -53,8 +53,9 @@ def spec_page() -> str:
     lines = [
         "# The job spec",
         "",
-        "All keys of `job.yaml`. `jobctl schema` prints them as JSON Schema, for editors; `jobctl init` writes a spec to",
-        "start from. Keys that begin with `x-` are ignored, and YAML anchors work.",
+        "All keys of `job.yaml`. `jobctl schema` prints them as JSON Schema, for editors; what depends on other keys, files or",
+        "hosts only `jobctl validate` checks. `jobctl init` writes a spec to start from. Keys that begin with `x-` are ignored,",
+        "and YAML anchors work.",
         "",
         "This page is generated from the models: `python -m jobctl.jobspec.spec docs`.",
         "",

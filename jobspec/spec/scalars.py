@@ -7,9 +7,11 @@ By hand, as libraries for sizes and durations accept more forms than the languag
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from dataclasses import field
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from jobctl.jobspec.records import dataclass
@@ -170,9 +172,21 @@ def _each_once(ids: list[int], what: str) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Form:
-    """What users write where a key takes this value, in the words of docs/spec.md."""
+    """What users write where a key takes this value: in the words of docs/spec.md, and for JSON Schema.
+
+    `schema` has what the type itself does not tell. Its patterns are of Python's language and of ECMAScript's.
+    """
 
     text: str
+    schema: Mapping[str, Any] = field(default_factory=dict)
+
+    def __hash__(self) -> int:
+        """Return a hash, which `typing` needs: a schema has none."""
+        return hash(self.text)
+
+    def __get_pydantic_json_schema__(self, core: Any, handler: Any) -> dict[str, Any]:
+        """Return the JSON Schema of the value."""
+        return {**handler(core), **self.schema}
 
 
 @dataclass(frozen=True)
@@ -197,40 +211,61 @@ def at_least(least: int, what: str, most: int | None = None) -> Any:
     return AtLeast(least, what, most)
 
 
-def positive(what: str) -> Any:
-    """Return a validator that refuses nothing at all of something, in our words."""
+@dataclass(frozen=True)
+class Positive:
+    """Refuses nothing at all of what `what` names."""
 
-    def check(value: float | None) -> float | None:
+    what: str
+
+    def __call__(self, value: float | None) -> float | None:
+        """Return `value` if it is more than nothing."""
         if value is not None and value <= 0:
-            raise bad("out-of-range", f"{what} must be more than nothing")
+            raise bad("out-of-range", f"{self.what} must be more than nothing")
         return value
 
-    return check
+
+def positive(what: str) -> Any:
+    """Return a validator that refuses nothing at all of something, in our words."""
+    return Positive(what)
 
 
-Text = Annotated[str, BeforeValidator(parse_str, json_schema_input_type=str), Form("string")]
+# For JSON Schema, what the parsers above take.
+_SIZES = {
+    "type": ["number", "string"],
+    "minimum": 0,
+    "maximum": MOST_BYTES,
+    "pattern": r"^[0-9]+(\.[0-9]+)?\s*[bkmgtBKMGT]?([iI]?[bB])?$",
+}
+DURATION = r"(?=.)([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+(\.[0-9]+)?s)?([0-9]+ms)?"
+SOME = "(?=.*[1-9])"  # before the pattern of a size or duration: more than nothing
+_NUMBERS = {
+    "type": ["integer", "string"],
+    "minimum": 0,
+    "maximum": 99999,
+    "pattern": f"^{_IDS.pattern}$".replace(r"\d", "[0-9]"),
+}
+
 # What ends up as text anyway may be written without quotes.
-AnyText = Annotated[str, BeforeValidator(parse_str, json_schema_input_type=str | int | float | bool), Form("string")]
+Text = Annotated[str, BeforeValidator(parse_str), Form("string", {"type": ["string", "number", "boolean"]})]
 Int = Annotated[int, BeforeValidator(parse_int, json_schema_input_type=int), Form("integer")]
 Float = Annotated[float, BeforeValidator(parse_float, json_schema_input_type=float), Form("number")]
 Bool = Annotated[bool, BeforeValidator(parse_bool, json_schema_input_type=bool), Form("`true` or `false`")]
 Size = Annotated[
     int,
-    BeforeValidator(
-        parse_size, json_schema_input_type=int | Annotated[str, Field(pattern=r"^[0-9.]+\s*([bkmgtBKMGT][iI]?[bB]?)?$")]
-    ),
-    Form("size, such as `512m` or `8g`"),
+    BeforeValidator(parse_size),
+    Form("size, such as `512m` or `8g`", _SIZES),
 ]
 Duration = Annotated[
     float,
-    BeforeValidator(
-        duration_value,
-        json_schema_input_type=Annotated[str, Field(pattern=r"^(\d+d)?(\d+h)?(\d+m)?(\d+(\.\d+)?s)?(\d+ms)?$")],
-    ),
-    Form("duration, such as `30s`, `10m` or `1h30m`"),
+    BeforeValidator(duration_value),
+    Form("duration, such as `30s`, `10m` or `1h30m`", {"type": "string", "pattern": f"^{DURATION}$"}),
 ]
 Ids = Annotated[
     tuple[int, ...],
-    BeforeValidator(parse_ids, json_schema_input_type=int | str | list[int]),
+    BeforeValidator(
+        parse_ids,
+        json_schema_input_type=Annotated[Any, WithJsonSchema(_NUMBERS)]
+        | Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)],
+    ),
     Form('device numbers, such as `"0-3,6"`, or a list of integers'),
 ]

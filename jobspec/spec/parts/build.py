@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from jobctl.jobspec.spec import canonical as short
 from jobctl.jobspec.spec.base import Part
 from jobctl.jobspec.spec.names import ENV_NAME
-from jobctl.jobspec.spec.scalars import AnyText, Form, Text, bad
+from jobctl.jobspec.spec.scalars import Form, Text, bad
 
 
 def _on_this_machine(value: str) -> str:
@@ -33,10 +33,13 @@ def _arg(name: str) -> str:
     return name
 
 
+Context = Annotated[Text, AfterValidator(_on_this_machine), Form("string", {"pattern": "^(?!.*://)(?![^/]+@[^/]+:)"})]
+
+
 class Build(Part):
     """What the image is made from. jobctl tags it by its content, so that an unchanged one is made once."""
 
-    context: Annotated[Text, AfterValidator(_on_this_machine)] = Field(
+    context: Context = Field(
         default=".",
         description="The folder that `COPY` copies from, relative to the spec. `.dockerignore` there leaves files out.",
         examples=["docker"],
@@ -45,8 +48,12 @@ class Build(Part):
         default="Dockerfile", description="The Dockerfile, relative to `context`.", examples=["docker/train.Dockerfile"]
     )
     args: Annotated[
-        dict[Annotated[str, AfterValidator(_arg)], AnyText],
-        BeforeValidator(_args, json_schema_input_type=dict[str, str | int | float | bool | None] | list[str]),
+        dict[Annotated[str, AfterValidator(_arg)], Text],
+        BeforeValidator(
+            _args,
+            json_schema_input_type=dict[Annotated[str, Field(pattern=f"^{ENV_NAME}$")], Text | None]
+            | list[Annotated[str, Field(pattern=f"^{ENV_NAME}(=|$)")]],
+        ),
         Form("mapping; each value: string or nothing"),
     ] = Field(
         default_factory=dict,
@@ -65,5 +72,5 @@ class Build(Part):
 
 
 BuildOption = Annotated[
-    Build, BeforeValidator(short.build, json_schema_input_type=str | Build), Form("path of the context, or mapping")
+    Build, BeforeValidator(short.build, json_schema_input_type=Context | Build), Form("path of the context, or mapping")
 ]

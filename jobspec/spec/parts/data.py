@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from jobctl.jobspec.spec import canonical as short
 from jobctl.jobspec.spec.base import Part
 from jobctl.jobspec.spec.data_place import place_of_data
-from jobctl.jobspec.spec.parts.parts import absolute_target
+from jobctl.jobspec.spec.parts.values import AbsolutePath
 from jobctl.jobspec.spec.scalars import Form, Text, bad
 
 
@@ -21,19 +21,20 @@ def _absolute_on_host(value: str) -> str:
     return value
 
 
+_SOURCE = {"pattern": r"^(?!([^/:@\s]+@)?[^/:@\s]+:(?!/))"}
+
+
 class Data(Part):
     """A folder of data to send to every host. Hosts keep it between jobs, and containers may only read it."""
 
-    source: Annotated[Text, AfterValidator(_absolute_on_host)] = Field(
+    source: Annotated[Text, AfterValidator(_absolute_on_host), Form("string", _SOURCE)] = Field(
         description="The folder on this machine, relative to the spec, or `HOST:/path` on a host that SSH reaches.",
         examples=["gpu01:/data/imagenet"],
     )
-    target: Annotated[Text, AfterValidator(absolute_target), Form("absolute path")] = Field(
-        description="The path in the container.", examples=["/data"]
-    )
+    target: AbsolutePath = Field(description="The path in the container.", examples=["/data"])
     hosts: Annotated[
         tuple[Text, ...],
-        BeforeValidator(short.data_hosts, json_schema_input_type=str | list[str]),
+        BeforeValidator(short.data_hosts, json_schema_input_type=Text | Annotated[list[Text], Field(min_length=1)]),
         Form("`all`, or names and ranges of the hosts file"),
     ] = Field(
         default=(),

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from jobctl.jobspec.spec.base import Part
-from jobctl.jobspec.spec.parts.parts import Texts
+from jobctl.jobspec.spec.parts.values import Texts
 from jobctl.jobspec.spec.scalars import Bool, Duration
 
 

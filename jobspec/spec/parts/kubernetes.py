@@ -19,7 +19,7 @@ from jobctl.jobspec.spec.cluster_names import (
     ResourceName,
 )
 from jobctl.jobspec.spec.parts.pod import Affinity, PodSecurityContext, SecurityContext
-from jobctl.jobspec.spec.scalars import AnyText, Bool, Form, Int, Text, at_least, bad
+from jobctl.jobspec.spec.scalars import Bool, Form, Int, Text, at_least, bad
 
 
 class Toleration(Part):
@@ -70,7 +70,10 @@ class Kubernetes(Part):
         description="What happens to pods that have ended. Each operator has its own values. Default: the operator's.",
         examples=["Running"],
     )
-    intranet: Annotated[Text, Form("`PodIP`, `Service` or `Host`")] | None = Field(
+    intranet: (
+        Annotated[Text, Form("`PodIP`, `Service` or `Host`", {"type": "string", "enum": ["PodIP", "Service", "Host"]})]
+        | None
+    ) = Field(
         default=None,
         description="How the pods of paddle-operator reach each other: `PodIP`, `Service` or `Host`. Default: the operator's.",
         examples=["PodIP"],
@@ -84,7 +87,7 @@ class Kubernetes(Part):
     )
     image_pull_secrets: Annotated[
         tuple[ObjectName, ...],
-        BeforeValidator(short.words, json_schema_input_type=str | list[str]),
+        BeforeValidator(short.words, json_schema_input_type=ObjectName | list[ObjectName]),
         Form("string, or list of strings"),
     ] = Field(default=(), description="Secrets of the cluster for pulling the image.", examples=[["registry"]])
     node_selector: dict[Key, LabelValue] = Field(
@@ -155,7 +158,7 @@ class Kubernetes(Part):
         description="Further labels of the job's main object and its pods.",
         examples=[{"team": "vision"}],
     )
-    annotations: dict[OwnKey, AnyText] = Field(
+    annotations: dict[OwnKey, Text] = Field(
         default_factory=dict,
         description="Further annotations of the job's main object and its pods.",
         examples=[{"example.com/owner": "ml@example.com"}],

@@ -9,18 +9,18 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from jobctl.jobspec.spec import canonical as short
 from jobctl.jobspec.spec.base import Part
-from jobctl.jobspec.spec.parts.parts import Port, Texts
-from jobctl.jobspec.spec.scalars import AnyText, Bool, Form, Text, bad
+from jobctl.jobspec.spec.parts.values import Port, Texts, VariableName
+from jobctl.jobspec.spec.scalars import Bool, Form, Text, bad
 
 NotifyEvent = Literal["failed", "recovered", "host-lost", "hang", "waiting", "straggler", "succeeded"]
 
-_ADDRESS = re.compile(r"[^\s@,;:<>()\"-][^\s@,;:<>()\"]*(@[^\s@,;:<>()\"]+)?")
+_ADDRESS = r'[^\s@,;:<>()"-][^\s@,;:<>()"]*(@[^\s@,;:<>()"]+)?'
 
 
 class SecretReference(Part):
     """Where `up` reads a secret that is for jobctl alone."""
 
-    env: Annotated[Text, BeforeValidator(short.variable, json_schema_input_type=str), Form("string")] | None = Field(
+    env: VariableName | None = Field(
         default=None, description="The variable of `up`'s environment to read.", examples=["SLACK_URL"]
     )
     file: Text | None = Field(
@@ -36,7 +36,7 @@ class SecretReference(Part):
 
 SecretName = Annotated[
     SecretReference,
-    BeforeValidator(short.secret_name, json_schema_input_type=str | SecretReference),
+    BeforeValidator(short.secret_name, json_schema_input_type=VariableName | SecretReference),
     Form("name of a secret or of a variable of `up`'s environment, or mapping of `env` or `file`"),
 ]
 
@@ -59,7 +59,7 @@ def _recipients(value: tuple[str, ...]) -> tuple[str, ...]:
 class Smtp(Part):
     """The mail server that takes messages. Without it, this machine's `sendmail` does."""
 
-    host: Annotated[Text, AfterValidator(_server)] = Field(
+    host: Annotated[Text, AfterValidator(_server), Form("string", {"pattern": "^(?![^:]*:[0-9]+$)[^/]*$"})] = Field(
         description="The name of the mail server.", examples=["smtp.example.com"]
     )
     port: Port | None = Field(
@@ -83,14 +83,15 @@ class Smtp(Part):
 
 
 def _address(value: str) -> str:
-    if not _ADDRESS.fullmatch(value):
+    if not re.fullmatch(_ADDRESS, value):
         raise bad(
             "bad-value", f"`{value}` is not a valid e-mail address", "write it as `you@example.com`, without a name"
         )
     return value
 
 
-Address = Annotated[AnyText, AfterValidator(_address)]
+Address = Annotated[Text, AfterValidator(_address), Form("string", {"minimum": 0, "pattern": f"^{_ADDRESS}$"})]
+Addresses = Address | Annotated[list[Address], Field(min_length=1)]
 
 
 class Email(Part):
@@ -98,7 +99,7 @@ class Email(Part):
 
     to: Annotated[
         tuple[Address, ...],
-        BeforeValidator(short.words, json_schema_input_type=str | list[str]),
+        BeforeValidator(short.words, json_schema_input_type=Addresses),
         AfterValidator(_recipients),
         Form("e-mail address, or list of them"),
     ] = Field(description="The addresses that get the messages.", examples=["you@example.com"])
@@ -135,7 +136,9 @@ class Notify(Part):
 
     on: Annotated[
         tuple[NotifyEvent, ...],
-        BeforeValidator(short.words, json_schema_input_type=NotifyEvent | list[NotifyEvent]),
+        BeforeValidator(
+            short.words, json_schema_input_type=NotifyEvent | Annotated[list[NotifyEvent], Field(min_length=1)]
+        ),
         Form(
             "list of `failed`, `recovered`, `host-lost`, `hang`, `waiting` (for a person), `straggler` and `succeeded`"
         ),
@@ -170,7 +173,7 @@ class Notify(Part):
     email: (
         Annotated[
             Email,
-            BeforeValidator(short.email, json_schema_input_type=str | list[str] | Email),
+            BeforeValidator(short.email, json_schema_input_type=Addresses | Email),
             Form("e-mail address, list of them, or mapping"),
         ]
         | None

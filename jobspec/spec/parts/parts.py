@@ -12,10 +12,10 @@ from jobctl.jobspec.spec import canonical as short
 from jobctl.jobspec.spec.base import Part
 from jobctl.jobspec.spec.diagnostics import closest
 from jobctl.jobspec.spec.names import ENV_NAME
+from jobctl.jobspec.spec.parts.values import AbsolutePath, Endpoints, Port, Texts, VariableName
 from jobctl.jobspec.spec.scalars import (
     MOST_DEVICES,
     MOST_NODES,
-    AnyText,
     Bool,
     Duration,
     Float,
@@ -28,22 +28,6 @@ from jobctl.jobspec.spec.scalars import (
     bad,
     positive,
 )
-
-
-def _words(what: object) -> BeforeValidator:
-    return BeforeValidator(short.words, json_schema_input_type=what)
-
-
-Texts = Annotated[tuple[AnyText, ...], _words(str | list[str | int | float | bool]), Form("string, or list of strings")]
-
-
-def _port(value: int) -> int:
-    if not 1 <= value <= 65535:
-        raise bad("out-of-range", f"a port is between 1 and 65535, not {value}")
-    return value
-
-
-Port = Annotated[Int, AfterValidator(_port), Form("integer from 1 to 65535")]
 
 
 class Nodes(Part):
@@ -148,7 +132,7 @@ class Managed(Part):
 class Etcd(Part):
     """An etcd that already runs (`endpoints`), or one that jobctl runs with the job (`managed`)."""
 
-    endpoints: Texts | None = Field(
+    endpoints: Endpoints | None = Field(
         default=None,
         description="The address of each member of an etcd that already runs, as `host:port`.",
         examples=[["10.0.0.7:2379"]],
@@ -168,7 +152,7 @@ class Etcd(Part):
 class Checkpoint(Part):
     """Where the script keeps its checkpoints. jobctl never deletes any."""
 
-    dir: Text = Field(
+    dir: Annotated[Text, Form("string", {"type": "string", "pattern": "^/"})] = Field(
         description="The directory: the same absolute path on the host and in the container. The script finds it in `JOBCTL_CHECKPOINT_DIR`.",
         examples=["/mnt/shared/resnet"],
     )
@@ -185,12 +169,6 @@ class Checkpoint(Part):
     per_job: Bool = Field(default=False, description="Use a subdirectory that is named after the job.", examples=[True])
 
 
-def absolute_target(value: str) -> str:
-    if not value.startswith("/"):
-        raise bad("relative-target", f"`{value}` is not an absolute path in the container")
-    return value
-
-
 class Volume(Part):
     """A mount, as in Compose. jobctl does not create a path that the host lacks."""
 
@@ -205,9 +183,7 @@ class Volume(Part):
         description="A path on the host, or the name of a volume. A `tmpfs` has none.",
         examples=["/data/imagenet"],
     )
-    target: Annotated[Text, AfterValidator(absolute_target), Form("absolute path")] = Field(
-        description="The path in the container.", examples=["/data"]
-    )
+    target: AbsolutePath = Field(description="The path in the container.", examples=["/data"])
     read_only: Bool = Field(default=False, description="Whether the container may only read it.", examples=[True])
 
     @model_validator(mode="after")
@@ -222,7 +198,7 @@ class Volume(Part):
 class SecretSource(Part):
     """Where a secret is read from."""
 
-    env: Annotated[Text, BeforeValidator(short.variable, json_schema_input_type=str), Form("string")] | None = Field(
+    env: VariableName | None = Field(
         default=None,
         description="The variable of `up`'s environment to read. Default: the variable of the same name.",
         examples=["WANDB_API_KEY"],
@@ -235,7 +211,9 @@ class SecretSource(Part):
 class Secret(SecretSource):
     """A value that `up` reads. jobctl never writes it down, except into one file of mode 0600."""
 
-    name: Annotated[Text, Field(pattern=f"^{ENV_NAME}$")] = Field(
+    name: Annotated[
+        Text, Field(pattern=f"^{ENV_NAME}$"), Form("string", {"type": "string", "pattern": f"^{ENV_NAME}$"})
+    ] = Field(
         description="The variable that processes get. In the mapping form, this is the key.", examples=["WANDB_API_KEY"]
     )
 
@@ -261,7 +239,7 @@ class Code(Part):
         description="The directory to send, relative to the spec. `up` and `run` refuse one that is not there.",
         examples=["src"],
     )
-    target: Annotated[Text, AfterValidator(absolute_target), Form("absolute path")] = Field(
+    target: AbsolutePath = Field(
         default="/workspace", description="Where it is mounted in the container, as a writable copy.", examples=["/app"]
     )
     exclude: Texts = Field(
@@ -294,7 +272,7 @@ class UlimitPart(Part):
 
 Limit = Annotated[
     UlimitPart,
-    BeforeValidator(short.ulimit, json_schema_input_type=int | UlimitPart),
+    BeforeValidator(short.ulimit, json_schema_input_type=Annotated[int, Field(ge=-1)] | UlimitPart),
     Form("integer (`-1` for no limit), or mapping"),
 ]
 
@@ -326,7 +304,9 @@ class Resources(Part):
     cpus: Annotated[Float, AfterValidator(positive("`resources.cpus`"))] | None = Field(
         default=None, description="How many cores each container may use. Default: all.", examples=[16]
     )
-    ulimits: dict[Annotated[str, AfterValidator(_ulimit)], Limit] = Field(
+    ulimits: dict[
+        Annotated[str, AfterValidator(_ulimit), Form("string", {"pattern": f"^({'|'.join(_ULIMITS)})$"})], Limit
+    ] = Field(
         default_factory=dict,
         description="Limits by name. Default: those of the engine; `memlock` is unlimited where devices or RDMA need it and the engine allows it, and `nice` lets a standby return to the usual priority.",
         examples=[{"nofile": 65535}],
@@ -354,10 +334,13 @@ def _user(value: str) -> str:
     return value
 
 
+_USER = {"type": ["integer", "string"], "minimum": 0, "pattern": "^(self|root|[0-9]+(:[0-9]+)?)$"}
+
+
 class ContainerOptions(Part):
     """How containers are started: an escape hatch for what has no key of its own."""
 
-    user: Annotated[AnyText, AfterValidator(_user), Form("`self`, `root` or `UID:GID`")] | None = Field(
+    user: Annotated[Text, AfterValidator(_user), Form("`self`, `root` or `UID:GID`", _USER)] | None = Field(
         default=None,
         description="The user that processes run as. `self`: the user who logs in to the host. Default: the image's user.",
         examples=["self"],

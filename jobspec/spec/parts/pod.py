@@ -11,9 +11,9 @@ from typing import Literal
 from pydantic import Field
 
 from jobctl.jobspec.spec.base import Part
-from jobctl.jobspec.spec.scalars import AnyText, Bool, Int, Text
+from jobctl.jobspec.spec.scalars import Bool, Int, Text
 
-Some = tuple[AnyText, ...] | None
+Some = tuple[Text, ...] | None
 
 
 class NodeExpression(Part):
@@ -64,7 +64,7 @@ class LabelExpression(Part):
 class LabelSelector(Part):
     """Which objects, by their labels."""
 
-    matchLabels: dict[str, AnyText] | None = Field(default=None, description="Labels that they have.")
+    matchLabels: dict[str, Text] | None = Field(default=None, description="Labels that they have.")
     matchExpressions: tuple[LabelExpression, ...] | None = Field(default=None, description="What labels are to be.")
 
 
@@ -125,7 +125,7 @@ class Sysctl(Part):
     """A parameter of the kernel."""
 
     name: Text = Field(description="Its name.")
-    value: AnyText = Field(description="Its value.")
+    value: Text = Field(description="Its value.")
 
 
 class Identity(Part):

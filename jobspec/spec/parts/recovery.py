@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from jobctl.jobspec.spec import canonical as short
 from jobctl.jobspec.spec.base import Part
-from jobctl.jobspec.spec.scalars import Duration, Form, Int, Text, at_least, bad, positive
+from jobctl.jobspec.spec.scalars import DURATION, SOME, Duration, Form, Int, Text, at_least, bad, positive
 
 
 def _regex(value: str) -> str:
@@ -57,7 +57,10 @@ class Rule(Part):
 
 HangTimeout = Annotated[
     float | None,
-    BeforeValidator(short.hang_timeout, json_schema_input_type=Annotated[str, Field(pattern=r"^(off|auto|[0-9].*)$")]),
+    BeforeValidator(
+        short.hang_timeout,
+        json_schema_input_type=Annotated[str, Field(pattern=f"^(off|auto|{SOME}{DURATION})$")] | None,
+    ),
     Form("`off`, `auto` or a duration"),
 ]
 
@@ -71,7 +74,17 @@ def _module(value: str) -> str:
 class StandbyPart(Part):
     """What waits, imported, for the next generation to start."""
 
-    modules: tuple[Annotated[Text, AfterValidator(_module), Form("string")], ...] | None = Field(
+    modules: (
+        tuple[
+            Annotated[
+                Text,
+                AfterValidator(_module),
+                Form("string", {"type": "string", "pattern": r"^[^\s\d.-][^\s.-]*(\.[^\s\d.-][^\s.-]*)*$"}),
+            ],
+            ...,
+        ]
+        | None
+    ) = Field(
         default=None,
         alias="import",
         description="The modules to import beside the framework. Default: what the framework itself imports later.",
@@ -103,7 +116,7 @@ class Recovery(Part):
     )
     standby: Annotated[
         StandbyPart | None,
-        BeforeValidator(short.standby, json_schema_input_type=StandbyPart | Literal["auto", "off"]),
+        BeforeValidator(short.standby, json_schema_input_type=StandbyPart | Literal["auto", "off"] | None),
         Form("`auto`, `off` or mapping"),
     ] = Field(
         default_factory=StandbyPart,

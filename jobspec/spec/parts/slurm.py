@@ -8,14 +8,15 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from jobctl.jobspec.spec.base import Part
-from jobctl.jobspec.spec.parts.parts import Texts
+from jobctl.jobspec.spec.parts.values import ABSOLUTE, Texts
 from jobctl.jobspec.spec.scalars import Bool, Duration, Form, Int, Text, at_least, bad, positive
 
 LONGEST_LOGIN = 253
+_LOGIN = r"([^\s@:/-][^\s@:/]*@)?[^\s@:/-][^\s@:/]*"
 
 
 def _login(value: str) -> str:
-    if len(value) > LONGEST_LOGIN or not re.fullmatch(r"([^\s@:/-][^\s@:/]*@)?[^\s@:/-][^\s@:/]*", value):
+    if len(value) > LONGEST_LOGIN or not re.fullmatch(_LOGIN, value):
         raise bad("bad-value", f"`{value}` is not a login node", "write `HOST` or `USER@HOST`, as for `ssh`")
     return value
 
@@ -34,18 +35,25 @@ def _one_line(value: str) -> str:
     return value
 
 
-Word = Annotated[Text, AfterValidator(_one_line)]
+Word = Annotated[Text, AfterValidator(_one_line), Form("string", {"pattern": r"^[^\n\t]+$"})]
 
 
 class Slurm(Part):
     """Options for target `slurm`."""
 
-    login: Annotated[Text, AfterValidator(_login), Form("`[USER@]HOST`")] | None = Field(
+    login: (
+        Annotated[
+            Text,
+            AfterValidator(_login),
+            Form("`[USER@]HOST`", {"minimum": 0, "pattern": f"^(?=.{{1,{LONGEST_LOGIN}}}$){_LOGIN}$"}),
+        ]
+        | None
+    ) = Field(
         default=None,
         description="The login node, reached over SSH. Default: this machine, which then has Slurm's commands.",
         examples=["ml@login.cluster"],
     )
-    directory: Annotated[Text, AfterValidator(_absolute), Form("absolute path")] | None = Field(
+    directory: Annotated[Text, AfterValidator(_absolute), ABSOLUTE] | None = Field(
         default=None,
         description="A directory that all nodes see. The job's files are in `.jobctl/NAME` below it. Default: the spec's folder.",
         examples=["/shared/jobs"],
