@@ -67,13 +67,15 @@ def plan(
     tell_failures(handle.failures)
     warn_of_refusal(handle, compiled, made, reporter)
     whole = {"job": made.job}
-    if explain and output is Format.json:
-        from jobctl.jobspec.plan.serial import plan_data
+    if explain:
+        from jobctl.jobspec.operations.inspect.explain import explain as explanation_of
 
-        whole = plan_data(made)
-    elif explain:
-        explain_plan(made)
-        console.out()
+        explained = explanation_of(made)
+        if output is Format.json:
+            whole = explained.data()
+        else:
+            explain_plan(explained)
+            console.out()
     show_steps(whole, change, output)
     if handle.failures:
         raise typer.Exit(4)

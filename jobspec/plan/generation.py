@@ -257,6 +257,11 @@ class Standing:
         return generation.ordered_as != self.agreed
 
 
+def endpoint(address: str, port: int) -> str:
+    """Return where a process listens, an IPv6 address in brackets."""
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+
 def first_generation(plan: Plan) -> Generation:
     """Return the generation that `up` of a new job starts with; its port may be taken, see `next_port`."""
     port = plan.rendezvous.port or port_of(plan.run_id, 1)

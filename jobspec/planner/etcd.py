@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
+from jobctl.jobspec.plan.generation import endpoint
 from jobctl.jobspec.plan.types import ClusterOptions, Container, Devices, Etcd, HostRef, Mount, Service, Tls
 from jobctl.jobspec.planner.context import Context, PlanError, Request
 from jobctl.jobspec.planner.inputs import inputs_label, inputs_of_job
@@ -41,7 +42,7 @@ def etcd_of(spec: Spec, context: Context, members: Sequence[Service], cluster: C
     paths = _tls_files(spec)
     tls = {name: os.path.join(context.directory, path) if local else f"{_CERTIFICATES}/{name}" for name, path in paths}
     return Etcd(
-        endpoints=given.endpoints or tuple(_join(member.host.address, member.port) for member in members),
+        endpoints=given.endpoints or tuple(endpoint(member.host.address, member.port) for member in members),
         prefix=f"/jobctl/{context.owner}/{spec.name}",
         tls=Tls(tls.get("ca"), tls.get("cert"), tls.get("key")) if given.tls else None,
         user=given.user,
@@ -91,7 +92,7 @@ def _homes(hosts: Sequence[Host], context: Context, count: int, placement: Mappi
 def _member(spec: Spec, context: Context, homes: Sequence[HostRef], number: int, port: int, inputs: str) -> Service:
     """Return one member."""
     name, home = _name(number), homes[number]
-    cluster = ",".join(f"{_name(i)}=http://{_join(one.address, port + 1)}" for i, one in enumerate(homes))
+    cluster = ",".join(f"{_name(i)}=http://{endpoint(one.address, port + 1)}" for i, one in enumerate(homes))
     labels = (
         ("jobctl.job", spec.name),
         ("jobctl.node", name),
@@ -132,10 +133,10 @@ def _options(job: str, name: str, home: HostRef, port: int, cluster: str) -> dic
     listen = home.address if is_address(home.address) else "0.0.0.0"  # a name is nothing that etcd could bind
     return {
         "ETCD_NAME": name,
-        "ETCD_LISTEN_CLIENT_URLS": f"http://{_join(listen, port)}",
-        "ETCD_ADVERTISE_CLIENT_URLS": f"http://{_join(home.address, port)}",
-        "ETCD_LISTEN_PEER_URLS": f"http://{_join(listen, port + 1)}",
-        "ETCD_INITIAL_ADVERTISE_PEER_URLS": f"http://{_join(home.address, port + 1)}",
+        "ETCD_LISTEN_CLIENT_URLS": f"http://{endpoint(listen, port)}",
+        "ETCD_ADVERTISE_CLIENT_URLS": f"http://{endpoint(home.address, port)}",
+        "ETCD_LISTEN_PEER_URLS": f"http://{endpoint(listen, port + 1)}",
+        "ETCD_INITIAL_ADVERTISE_PEER_URLS": f"http://{endpoint(home.address, port + 1)}",
         "ETCD_INITIAL_CLUSTER": cluster,
         "ETCD_INITIAL_CLUSTER_STATE": "new",
         "ETCD_INITIAL_CLUSTER_TOKEN": f"jobctl-{job}",
@@ -150,7 +151,3 @@ def _options(job: str, name: str, home: HostRef, port: int, cluster: str) -> dic
 
 def _name(number: int) -> str:
     return f"etcd-{number}"
-
-
-def _join(address: str, port: int) -> str:
-    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
 
-from jobctl.views.plan import own_variables
+from jobctl.console import deliver
+from jobctl.jobspec.operations.inspect.explain import explain, own_variables
+from jobctl.jobspec.operations.resolve.job import Where, check, compiled_of
+from jobctl.jobspec.operations.resolve.planning import plan_of
+from jobctl.views.plan import explain_plan
 
 # Renewed with --update-golden.
 EXPLAINED = Path(__file__).parents[1] / "golden" / "cli" / "env-of-every-server.txt"
@@ -23,6 +28,92 @@ def test_plan_explains_the_whole_job(jobctl: Any) -> None:
     assert "1     trainer  localhost  127.0.0.3  1      cpu:0" in ran.out
     document = json.loads(jobctl("plan", "--explain", "-o", "json").out)
     assert [node["host"]["address"] for node in document["nodes"]] == ["127.0.0.2", "127.0.0.3"]
+
+
+PADDLE = "framework: paddle\nscript: t.py\n"
+JOBS = {
+    "torch": "framework: torch\nscript: t.py\nnodes: 2\ndevices: cpu:2\nrendezvous: {port: 21000}\n",
+    "torch-range": "framework: torch\nscript: t.py\nnodes: '1:3'\n",
+    "paddle": f"{PADDLE}nodes: 2\n",
+    "paddle-etcd": f"{PADDLE}nodes: '1:2'\netcd: {{managed: {{replicas: 3}}}}\n",
+    "paddle-ps": f"{PADDLE}mode: ps\nnodes: 2\ndevices: cpu:2\nps: {{servers: 2, trainers: 4}}\nsecrets: [TOKEN]\n",
+    "mindspore": "framework: mindspore\nscript: t.py\nnodes: 2\ndevices: cpu:2\n",
+    "jax": "framework: jax\nscript: t.py\nnodes: 2\ndevices: cpu:2\n",
+}
+
+
+@pytest.mark.parametrize("kind", JOBS)
+def test_plan_explains_the_same_as_json(jobctl: Any, kind: str) -> None:
+    """What the text says of rendezvous, nodes, services and variables, made from the JSON alone."""
+    Path("job.yaml").write_text(f"name: wide\n{JOBS[kind]}")
+    lines = jobctl("plan", "--explain").out.splitlines()
+    whole = json.loads(jobctl("plan", "--explain", "-o", "json").out)
+    meeting = whole["rendezvous"]
+    assert lines[1] == f"rendezvous {meeting['endpoint']} (the first free port from here on), id {meeting['id']}"
+    end = lines.index("", 3)
+    listed = [re.split("  +", line) for line in lines[4:end]]
+    assert listed == _rows_of(whole, len(re.split("  +", lines[3])))
+    assert _environments(lines[end:]) == {tuple(_variables(node["env"])) for node in whole["nodes"]}
+    started = {lines[at + 1].strip() for at, line in enumerate(lines) if line == "which starts:"}
+    assert started == {" ".join(node["starts"]) for node in whole["nodes"]} - {""}
+
+
+def _rows_of(whole: Any, columns: int) -> list[list[str]]:
+    rows = []
+    for node in whole["nodes"]:
+        first, last = node["ranks"][0], node["ranks"][-1]
+        ports = ", ".join(one.removeprefix(f"{node['address']}:") for one in node["endpoints"]) or "-"
+        ranks, devices = str(first) if first == last else f"{first}-{last}", ", ".join(node["devices"])
+        rows.append([str(node["index"]), node["role"], node["host"]["name"], node["address"], ranks, devices, ports])
+    for one in whole["services"]:
+        address, port = one["endpoint"].rsplit(":", 1)
+        rows.append([one["name"], one["role"], one["host"]["name"], address, "-", "-", port])
+    return [row[:columns] for row in rows]
+
+
+def _variables(env: dict[str, str]) -> list[str]:
+    return [f"  {name}={value}" for name, value in env.items()]
+
+
+def _environments(lines: list[str]) -> set[tuple[str, ...]]:
+    heads = [at + 1 for at, line in enumerate(lines) if line.startswith("env of ")]
+    return {tuple(takewhile(lambda line: line.startswith("  "), lines[at:])) for at in heads}
+
+
+def test_plan_explains_ports_and_ranks_of_servers_and_trainers(jobctl: Any) -> None:
+    Path("job.yaml").write_text(f"name: wide\nrendezvous: {{port: 21000}}\n{JOBS['paddle-ps']}")
+    whole = json.loads(jobctl("plan", "--explain", "-o", "json").out)
+    assert whole["rendezvous"] == {
+        "port": 21000,
+        "timeout": 600.0,
+        "address": "127.0.0.2",
+        "endpoint": "127.0.0.2:21000",
+        "id": "wide-1",
+    }
+    assert [(node["role"], node["ranks"], node["endpoints"]) for node in whole["nodes"]] == [
+        ("trainer", [0, 1], ["127.0.0.2:21003", "127.0.0.2:21004"]),
+        ("trainer", [2, 3], ["127.0.0.3:21005", "127.0.0.3:21006"]),
+        ("server", [0], ["127.0.0.2:21001"]),
+        ("server", [1], ["127.0.0.3:21002"]),
+    ]
+    first = whole["nodes"][0]
+    assert (first["ports"], first["devices"]) == ([21003, 21004], ["cpu:0", "cpu:1"])
+    assert (first["env"]["TOKEN"], first["env"]["PADDLE_TRAINER_ID"]) == ("<secret>", "<rank>")
+    assert first["launch"]["rank_env"] == ["PADDLE_TRAINER_ID", "PADDLE_RANK_IN_NODE"]  # the plan as before, too
+
+
+def test_nodes_of_a_role_that_are_given_other_things_are_explained_apart(
+    jobctl: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("job.yaml").write_text("name: wide\nframework: torch\nmodule: t\nimage: i\nnodes: 3\ndevices: gpu\n")
+    Path("hosts.txt").write_text("a slots=2\nb slots=4\nc slots=2\n")
+    explained = explain(plan_of(compiled_of(check("job.yaml", None, Where("compose", Path("hosts.txt"))))))
+    explain_plan(explained)
+    deliver()
+    out = capsys.readouterr().out
+    assert [node.ranks for node in explained.nodes] == [(0, 1), (2, 3, 4, 5), (6, 7)]
+    assert re.findall("env of (.*):", out) == ["nodes 0, 2", "node 1"]
+    assert re.findall("--nproc-per-node ([0-9])", out) == ["2", "4"]
 
 
 def test_plan_explains_what_each_process_is_given(jobctl: Any, request: pytest.FixtureRequest) -> None:
