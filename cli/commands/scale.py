@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from jobctl.options import AcceptNew, BreakLock, Format, Output, SshConfig, TakeOver
+from jobctl.options import AcceptNew, BreakLock, Format, Hosts, Output, SshConfig, TakeOver
 from jobctl.views.failure import Failed, command
 
 _COUNT = re.compile("0*[1-9][0-9]{0,8}")
@@ -16,6 +16,7 @@ _COUNT = re.compile("0*[1-9][0-9]{0,8}")
 @command
 def scale(
     arguments: Annotated[list[str], typer.Argument(metavar="[JOB] NODES", help="The job, and how many nodes it gets.")],
+    hosts: Hosts = None,
     take_over: TakeOver = False,
     break_lock: BreakLock = False,
     ssh_config: SshConfig = None,
@@ -25,7 +26,7 @@ def scale(
     """Give an elastic job another number of nodes.
 
     Within the range of the spec's `nodes`. Containers stay, processes go on from the last checkpoint. The next `up`
-    takes as many nodes as there is room for again.
+    takes as many nodes as there is room for again. With --hosts the job has the hosts of that file from then on.
 
     Example: jobctl scale my-job 3
     """
@@ -37,7 +38,7 @@ def scale(
 
     job, count = _job_and_count(arguments)
     options = UpOptions(break_lock=break_lock, take_over=take_over)
-    reached = Reached(ssh_config=ssh_config, accept_new=accept_new)
+    reached = Reached(hosts, ssh_config, accept_new)
     handle, done = scale_job(job, count, reached, options, Terminal(output))
     raise_code(finish_up(handle, done, follow=False, output=output))
 

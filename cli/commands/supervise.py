@@ -6,19 +6,28 @@ import contextlib
 import signal
 import sys
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Optional
 
 import typer
 
 from jobctl import console
 from jobctl.options import Job
-from jobctl.views.failure import command
+from jobctl.views.failure import Failed, command
+
+# It plans lost nodes again, and changes to the hosts of every later `up`: it has to use those that are noted.
+_AS_NOTED = "it uses the hosts and SSH options that the last `up` from this machine has noted"
+_NEW_HOSTS = (
+    "give them to `jobctl up`, which leaves a supervisor behind; or to `up --no-supervise`, then `jobctl supervise`"
+)
 
 
 @command
 def supervise(
     job: Job = None,
     background: Annotated[bool, typer.Option("--background", hidden=True)] = False,
+    hosts: Annotated[Optional[str], typer.Option("--hosts", hidden=True)] = None,  # noqa: UP045
+    ssh_config: Annotated[Optional[str], typer.Option("--ssh-config", hidden=True)] = None,  # noqa: UP045
+    accept_new: Annotated[bool, typer.Option("--accept-new-host-keys", hidden=True)] = False,
 ) -> None:
     """Run the job's supervisor in the foreground.
 
@@ -30,6 +39,9 @@ def supervise(
     from jobctl.jobspec.operations.errors import NotYours
     from jobctl.jobspec.operations.lifecycle import supervise as supervising
 
+    given = {"--hosts": hosts, "--ssh-config": ssh_config, "--accept-new-host-keys": accept_new}
+    if option := next((option for option, value in given.items() if value), None):
+        raise Failed(f"`supervise` takes no `{option}`: {_AS_NOTED}", 2, _NEW_HOSTS)
     found = supervising.supervisable(job)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     if background:

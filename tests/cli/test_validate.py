@@ -18,8 +18,6 @@ import pytest
 import yaml
 
 from jobctl.jobspec.deploy.store import code as store_code
-from jobctl.jobspec.operations.errors import Refused
-from jobctl.jobspec.operations.resolve import drift
 from jobctl.jobspec.spec.frameworks import FRAMEWORKS
 from tests.cli.conftest import SPEC
 
@@ -129,19 +127,6 @@ def test_a_spec_is_validated_without_the_hosts_file_of_its_job(jobctl: Any, tmp_
     assert (ran.code, "[image-missing]" in ran.out, ran.err) == (2, True, "job.yaml: 1 error, 1 warning\n")
     ran = jobctl("render", "--set", "image=x")
     assert (ran.code, ran.err.splitlines()[0]) == (2, f"error: job `small` was started with {gone}, which is gone")
-
-
-def test_who_cannot_name_hosts_is_told_of_the_command_that_can(
-    jobctl: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """`scale` has no `--hosts`."""
-    gone = tmp_path / "gone.txt"
-    known_on_hosts(gone)
-    Path("state/jobs/small/source.json").write_text("{}")
-    monkeypatch.setattr(drift, "spec_started_with", lambda directory: object())
-    with pytest.raises(Refused, match=f"job `small` was started with {gone}, which is gone") as refused:
-        drift.compiled_as_started("small")
-    assert str(refused.value.hint).startswith("`jobctl up small --hosts hosts.txt` names its hosts")
 
 
 def test_a_folder_that_nobody_may_look_into_is_told_of_once(

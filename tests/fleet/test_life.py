@@ -226,6 +226,11 @@ def test_a_job_grows_with_the_hosts_file_and_is_scaled(jobs: Jobs) -> None:
     jobs.ok("scale", "1")
     state = jobs.status()
     assert (state["replicas"], state["generation"], ids(jobs, 0), ids(jobs, 1)) == ("1[1:2]", 3, before, "")
+    (jobs.code / "hosts.txt").rename(jobs.code / "more.txt")
+    jobs.ok("scale", "2", "--hosts", "more.txt")
+    assert (jobs.status()["replicas"], ids(jobs, 0)) == ("2[1:2]", before)
+    assert jobs.steps() == []  # `up` knows that file, too
+    (jobs.code / "more.txt").rename(jobs.code / "hosts.txt")
 
 
 def ids(jobs: Jobs, host: int) -> str:

@@ -70,7 +70,8 @@ class HostsJob:
         Raises ChangedMeanwhile if another command has changed the job before this one has the lock.
         """
         directory, options = self.handle.job, request.options
-        compiled = compiled_as_started(directory.name) or _compiled_now(directory, request.job)
+        where = Where(hosts=request.reached.hosts)
+        compiled = compiled_as_started(directory.name, where) or _compiled_now(directory, request.job, where)
         refuse_missing_code(compiled)
         _, deployer = plan_in_place(compiled, request.reached, request.count)
         self.handle = deployer
@@ -183,6 +184,6 @@ def _unseen_to_stop(name: str, error: DeployError) -> PartlyDone:
     return PartlyDone(message, f"`jobctl status {name}` shows it once hosts answer; then `jobctl stop {name}` again")
 
 
-def _compiled_now(directory: JobDir, job: str | None) -> Compiled:
+def _compiled_now(directory: JobDir, job: str | None, where: Where) -> Compiled:
     """Return the job from its spec file, where jobctl cannot read what it was started with any more."""
-    return compiled_of(check(job, (directory.about() or {}).get("set"), as_started(job, Where())))
+    return compiled_of(check(job, (directory.about() or {}).get("set"), as_started(job, where)))

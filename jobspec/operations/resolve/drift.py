@@ -129,21 +129,16 @@ def another_secret(found: Sequence[Changed] | None) -> str | None:
     return "; ".join(str(one) for one in found or () if one.key.startswith(SECRETS)) or None
 
 
-def compiled_as_started(name: str) -> Compiled | None:
-    """Return the job as it was last brought up, whatever its spec and the environment say by now.
+def compiled_as_started(name: str, where: Where) -> Compiled | None:
+    """Return the job as it was last brought up, whatever its spec and the environment say by now; on the hosts of `where`.
 
-    Raises Refused if its hosts file is gone.
+    Where that names none they are those of the job's own hosts file. Raises Refused if it is gone.
     """
     directory = job_of_name(name)
     spec, about, source = spec_started_with(directory), directory.about(), directory.source()
     if spec is None or about is None or source is None:
         return None
-    where = as_started(name, Where(), needs_hosts=False)
-    if where.hosts_gone is not None:
-        message = f"job `{name}` was started with {where.hosts_gone}, which is gone"
-        raise Refused(
-            message, f"`jobctl up {name} --hosts hosts.txt` names its hosts, and `--set nodes=N` how many nodes"
-        )
+    where = as_started(name, where)
     every = known_hosts(where)
     used = _with_data(spec, every)
     return Compiled(
