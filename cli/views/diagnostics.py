@@ -16,12 +16,14 @@ if TYPE_CHECKING:
 def show_diagnostics(diagnostics: Sequence[Diagnostic], source: Source, stream: Any = None) -> None:
     """Print diagnostics with source lines and carets, on stderr unless told otherwise."""
     from jobctl.jobspec.spec.diagnostics import render_text, without_secrets
+    from jobctl.jobspec.spec.reading.secret_places import secret_places
 
+    places = secret_places(source.root)
     lines: dict[str, list[str]] = {}
     for diagnostic in diagnostics:
         file = diagnostic.span.file
         if file not in lines:
-            lines[file] = without_secrets(source_lines(file, source), diagnostics, file)
+            lines[file] = without_secrets(source_lines(file, source), diagnostics, file, places)
         console.write(_coloured(render_text(diagnostic, lines[file]), stream) + "\n", stream)
 
 

@@ -29,6 +29,7 @@ __all__ = [
     "words",
 ]
 _VARIABLE = re.compile(ENV_NAME)
+_WORD = re.compile(r"[A-Za-z0-9_ -]*")  # what may have been meant as a name
 
 
 def nodes(value: Any) -> Any:
@@ -151,14 +152,19 @@ def secrets(value: Any) -> Any:
     if isinstance(value, dict):
         return [_secret(name, source) for name, source in value.items() if not name.startswith("x-")]
     if isinstance(value, list):
-        return [_of_variable(item) if isinstance(item, str) else item for item in value]
+        return [_listed(item) if isinstance(item, str) else item for item in value]
     return value
 
 
 def _secret(name: str, source: Any) -> Any:
     if source is None or source == {}:
-        return _of_variable(name)
+        return _listed(name)
     return {**source, "name": name} if isinstance(source, dict) else source
+
+
+def _listed(item: str) -> dict[str, str] | str:
+    """Return a secret of which there is only a name; Compose's `NAME=value` is left for the model to refuse."""
+    return _of_variable(item) if _WORD.fullmatch(item) else item
 
 
 def _of_variable(name: str) -> dict[str, str]:

@@ -87,12 +87,15 @@ def render_text(diagnostic: Diagnostic, source_lines: Sequence[str] = ()) -> str
 
 
 # Diagnostics whose place is a secret: what they print may be kept in the log of a test server.
-_HIDDEN = frozenset({"secret-in-spec"})
+_HIDDEN = frozenset({"secret-in-spec", "unknown-secret"})
 
 
-def without_secrets(lines: Sequence[str], diagnostics: Iterable[Diagnostic], file: str) -> list[str]:
-    """Return the lines of a file with `*` for each character of a secret that a diagnostic is about."""
-    return _hidden(lines, [one.span for one in diagnostics if one.code in _HIDDEN and one.span.file == file])
+def without_secrets(
+    lines: Sequence[str], diagnostics: Iterable[Diagnostic], file: str, places: Iterable[Span] = ()
+) -> list[str]:
+    """Return the lines of a file with `*` for each character of a secret that a diagnostic is about, or in `places`."""
+    spans = [*places, *(one.span for one in diagnostics if one.code in _HIDDEN)]
+    return _hidden(lines, [span for span in spans if span.file == file])
 
 
 def _hidden(lines: Sequence[str], spans: Iterable[Span]) -> list[str]:

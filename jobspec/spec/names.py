@@ -9,6 +9,8 @@ import re
 
 NAME = r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?"
 ENV_NAME = r"[A-Za-z_][A-Za-z0-9_]*"
+# What a variable with a secret value is called.
+SENSITIVE = re.compile(r"secret|passw|credential|token(?!i)|(api|private|access)_?key", re.IGNORECASE)
 
 
 def is_name(text: str) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 from jobctl.jobspec.spec.diagnostics import Diagnostic, Span, closest, nearest
 from jobctl.jobspec.spec.frameworks import FRAMEWORKS, listed
 from jobctl.jobspec.spec.model import Spec
+from jobctl.jobspec.spec.reading.secret_places import is_shown, may_hold_secret
 from jobctl.jobspec.spec.reading.source import Source
 
 Where = tuple[str | int, ...]
@@ -132,22 +133,23 @@ def describe(source: Source, where: Where, error: Any) -> Diagnostic:
         return Diagnostic("error", kind, context["message"], source.key_span(where[:-1]), context["hint"])
     if kind == "two-sources":
         return Diagnostic("error", kind, context["message"], source.key_span((*where, "file")), context["hint"])
-    span = source.value_span(where)
+    span, hidden = source.value_span(where), may_hold_secret(where) and not is_shown(error["input"])
     if kind == "literal_error":
         return _literal(where, span, error)
     if kind == "string_pattern_mismatch":
-        message = f"`{error['input']}` is not a valid name for a variable"
+        message = f"{'this' if hidden else '`' + error['input'] + '`'} is not a valid name for a variable"
         span = span if source.has(where) else source.key_span(where)  # in a mapping of secrets the name is the key
         return Diagnostic("error", "bad-variable", message, span, "letters, digits and `_`, no digit first")
     if kind in _TYPES:
         from jobctl.jobspec.spec.scalars import kind_of
 
         hint = _list_hint(error["input"]) if kind in ("tuple_type", "list_type") else None
-        message = f"`{_name(where)}`: expected {_TYPES[kind]}, found {kind_of(error['input'])}"
+        found = "a text" if hidden else kind_of(error["input"])
+        message = f"`{_name(where)}`: expected {_TYPES[kind]}, found {found}"
         return Diagnostic("error", "wrong-type", message, span, hint)
     message = context.get("message") or error["msg"]
     if kind == "wrong-type":
-        message = f"`{_name(where)}`: {message}"
+        message = f"`{_name(where)}`: {message.partition(', found')[0] if hidden else message}"
     return Diagnostic("error", kind, message, span, context.get("hint"))
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from jobctl.jobspec.spec.diagnostics import Diagnostic, Span
+from jobctl.jobspec.spec.diagnostics import Diagnostic, Severity, Span
 from jobctl.jobspec.spec.reading.interpolate import BadInterpolation, interpolate
+from jobctl.jobspec.spec.reading.secret_places import is_shown, may_hold_secret
 from jobctl.jobspec.spec.reading.source import Source, YamlNode
 
 Where = tuple[str | int, ...]
@@ -24,14 +25,17 @@ def fill_in(source: Source, environ: Mapping[str, str]) -> tuple[list[Diagnostic
         if "$" not in node.text and id(node) not in filled:
             continue
         if id(node) not in filled:  # an alias is met again
-            filled[id(node)] = _fill_in(source, node, environ, found)
+            filled[id(node)] = _fill_in(source, node, environ, found, may_hold_secret(where))
         if not filled[id(node)]:
             lost.append(where)
     return found, lost
 
 
-def _fill_in(source: Source, node: YamlNode, environ: Mapping[str, str], found: list[Diagnostic]) -> bool:
+def _fill_in(source: Source, node: YamlNode, environ: Mapping[str, str], found: list[Diagnostic], secret: bool) -> bool:
     def unset(name: str, text: str, at: int) -> None:
+        if secret and not is_shown(name):  # a `$` in what is a secret itself
+            found.append(_dollar("warning", "unset-variable", node.span))
+            return
         message = f"`{name}` is not set: it becomes empty"
         hint = f"write `${{{name}:-default}}`, or `$$` for a dollar"
         found.append(Diagnostic("warning", "unset-variable", message, source.part_span(node, text, at), hint))
@@ -39,10 +43,19 @@ def _fill_in(source: Source, node: YamlNode, environ: Mapping[str, str], found: 
     try:
         node.text, node.plain = interpolate(node.text, environ, unset), False
     except BadInterpolation as bad:
+        if secret and bad.code == "bad-interpolation":
+            found.append(_dollar("error", bad.code, node.span))
+            return False
         span = source.part_span(node, bad.text, bad.at)
         found.append(Diagnostic("error", bad.code, bad.message, span, bad.hint))
         return False
     return True
+
+
+def _dollar(severity: Severity, code: str, span: Span) -> Diagnostic:
+    """Return what is wrong with a `$`, in words that quote nothing."""
+    message = "a `$` in it refers to no variable that is set"
+    return Diagnostic(severity, code, message, span, "write the name of a secret here, and not the secret itself")
 
 
 def _scalars(root: YamlNode | None) -> Iterator[tuple[Where, YamlNode]]:
