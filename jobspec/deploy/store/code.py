@@ -40,7 +40,10 @@ _PRIVATE = {
     **dict.fromkeys((".netrc", "_netrc", ".pgpass", ".git-credentials", ".pypirc", ".npmrc"), "credentials"),
     **dict.fromkeys((".ssh", ".aws", ".azure", ".gnupg", ".kube", ".config/gcloud"), "credentials"),
     **dict.fromkeys((".docker/config.json", ".huggingface/token"), "credentials"),
-    **dict.fromkeys(("*.p12", "*.pfx"), "a private key"),
+    # Where a key in a form that nobody knows here has the name that SSH gives it. Others are known by what they hold: a
+    # `.pem` may well be a certificate.
+    **dict.fromkeys(("*.p12", "*.pfx", "id_rsa", "id_dsa", "id_ecdsa", "id_ed25519"), "a private key"),
+    **dict.fromkeys(("id_ecdsa_sk", "id_ed25519_sk"), "a private key"),
 }
 _PRIVATE_NAMES = [(Patterns([name, f"**/{name}"]), why) for name, why in _PRIVATE.items()]
 _ANY_PRIVATE = Patterns(pattern for name in _PRIVATE for pattern in (name, f"**/{name}"))

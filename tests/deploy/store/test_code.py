@@ -113,6 +113,14 @@ def test_what_is_private_is_left_out_unless_it_is_included(root: Path) -> None:
     assert "id_rsa" not in names(planned(root, include=(".env",)))
 
 
+@pytest.mark.parametrize("name", ["id_rsa", "id_dsa", "id_ecdsa", "id_ed25519", "id_ecdsa_sk", "keys/id_ed25519_sk"])
+def test_a_file_with_the_name_of_a_key_is_left_out_whatever_it_holds(root: Path, name: str) -> None:
+    for other in (name, "id_rsa.pub", "ca.pem"):
+        put(root, other, "x")
+    assert names(planned(root)) == ["ca.pem", "id_rsa.pub", "train.py"]
+    assert name in names(planned(root, include=(name,)))
+
+
 @pytest.mark.parametrize("indent", [None, 2])
 def test_the_key_of_a_service_account_is_left_out(root: Path, indent: int | None) -> None:
     account = {"type": "service_account", "private_key": "-----BEGIN PRIVATE KEY-----\nMIIE\n", "client_id": "1"}
