@@ -11,6 +11,7 @@ from secrets import token_bytes
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.deploy.store.files import write_atomic
+from jobctl.jobspec.spec.reading.env_files import dot_env
 from jobctl.jobspec.spec.scalars import is_text
 
 if TYPE_CHECKING:
@@ -26,17 +27,28 @@ class SecretMissing(Exception):
 
 
 def read_secrets(secrets: Sequence[Secret], directory: Path, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the values of `secrets` by name; files are relative to the spec's `directory`. Raises SecretMissing."""
+    """Return the values of `secrets` by name. Raises SecretMissing.
+
+    Files are relative to the spec's `directory`. As in Compose, `.env` there has the variables that `environ` lacks.
+    """
+    environ = _with_dot_env(secrets, directory, environ)
     return {secret.name: _checked(secret, _read(secret, directory, environ)) for secret in secrets}
 
 
 def readable_secrets(secrets: Sequence[Secret], directory: Path, environ: Mapping[str, str]) -> dict[str, str]:
     """Return the values of those of `secrets` that can be read here."""
     found = {}
+    environ = _with_dot_env(secrets, directory, environ)
     for secret in secrets:
         with contextlib.suppress(SecretMissing):
             found[secret.name] = _checked(secret, _read(secret, directory, environ))
     return found
+
+
+def _with_dot_env(secrets: Sequence[Secret], directory: Path, environ: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the variables to read secrets from. Loading the spec tells what is wrong with `.env`."""
+    wanted = {secret.env or secret.name for secret in secrets if secret.file is None}
+    return environ if wanted <= environ.keys() else {**dot_env(directory, environ)[0], **environ}
 
 
 def _read(secret: Secret, directory: Path, environ: Mapping[str, str]) -> str:
@@ -53,7 +65,8 @@ def _read(secret: Secret, directory: Path, environ: Mapping[str, str]) -> str:
     name = secret.env or secret.name
     if name not in environ:
         raise SecretMissing(
-            f"secret `{secret.name}`: the environment has no `{name}`", f"export {name}=…, then `up` again"
+            f"secret `{secret.name}`: the environment has no `{name}`",
+            f"export {name}=… or write it into `.env` beside the spec, then `up` again",
         )
     return environ[name]
 

@@ -200,7 +200,8 @@ class SecretSource(Part):
 
     env: VariableName | None = Field(
         default=None,
-        description="The variable of `up`'s environment to read. Default: the variable of the same name.",
+        description="The variable to read, of `up`'s environment, otherwise of `.env` beside the spec."
+        " Default: the variable of the same name.",
         examples=["WANDB_API_KEY"],
     )
     file: Text | None = Field(

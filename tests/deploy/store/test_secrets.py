@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,6 +21,14 @@ def test_secrets_come_from_variables_and_files(tmp_path: Path) -> None:
 def test_a_secret_is_the_same_from_a_file_of_an_editor_on_windows(tmp_path: Path) -> None:
     (tmp_path / "token").write_bytes(b"\xef\xbb\xbffrom a file\r\n")
     assert read_secrets([Secret(name="A", file="token")], tmp_path, {}) == {"A": "from a file"}
+
+
+@pytest.mark.parametrize("read", [read_secrets, readable_secrets])
+def test_variables_that_the_environment_lacks_come_from_the_file_beside_the_spec(read: Any, tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("A=from a file\nB=b\nOTHER=$HOST!\nNOBODY=asked\n")
+    secrets = [Secret(name="A"), Secret(name="B"), Secret(name="C", env="OTHER")]
+    values = read(secrets, tmp_path, {"A": "", "HOST": "me"})
+    assert values == {"A": "", "B": "b", "C": "me!"}
 
 
 @pytest.mark.parametrize("secret", [Secret(name="A"), Secret(name="A", env="B"), Secret(name="A", file="nowhere")])
