@@ -188,6 +188,17 @@ def test_code_that_is_large_is_a_warning_that_names_the_largest_files(jobctl: An
     assert json.loads(jobctl("validate", "-o", "json").out)["diagnostics"] == []  # nothing is sent
 
 
+def test_a_volume_in_the_home_of_this_machine_is_where_it_says(
+    jobctl: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "data").mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path))
+    volumes = f"['~/data:{tmp_path}/data:ro', '~/none:{tmp_path}/none']"
+    ran = jobctl("validate", "--set", f"volumes={volumes}", "-o", "json")
+    messages = [found["message"] for found in json.loads(ran.out)["diagnostics"]]
+    assert messages == ["there is no `~/none` on this machine"]
+
+
 def test_code_is_where_the_spec_says_if_its_target_is_its_source(jobctl: Any, tmp_path: Path) -> None:
     (tmp_path / "code").mkdir()
     for source, target, codes in (("code", f"{tmp_path}/code/", []), ("code", "/workspace", ["not-mounted"])):

@@ -70,6 +70,9 @@ def check_relative_sources(spec: Spec, source: Source) -> Iterator[Diagnostic]:
         if volume.kind == "bind" and not PurePosixPath(volume.source or "").is_absolute():
             message = f"`{volume.source}` is relative to the spec, and the hosts have no such folder"
             hint = "give an absolute path on the hosts, or send files with `code`"
+            if (volume.source or "").startswith("~"):
+                message = f"`{volume.source}` is in a home of the hosts, and nobody knows here where that is"
+                hint = "write all of the path on the hosts, such as `/home/NAME/data`, or send files with `code`"
             yield Diagnostic(
                 "error", "relative-volume", message, source.value_span(("volumes", number, "source")), hint
             )

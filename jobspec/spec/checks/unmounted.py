@@ -37,7 +37,7 @@ def check_local_paths(spec: Spec, source: Source, directory: Path) -> Iterator[D
             yield Diagnostic("warning", "not-mounted", message, source.value_span(("volumes", number)))
             continue
         span = source.value_span(("volumes", number, "source"))
-        path = os.path.normpath(directory / volume.source)
+        path = os.path.normpath(directory / os.path.expanduser(volume.source))
         if not os.path.exists(path):
             message = f"there is no `{volume.source}` on this machine"
             yield Diagnostic("warning", "file-not-found", message, span, "nothing is created in its place")
