@@ -14,8 +14,8 @@ from jobctl import console
 from jobctl.options import Job
 from jobctl.views.failure import Failed, command
 
-# It plans lost nodes again, and changes to the hosts of every later `up`: it has to use those that are noted.
-_AS_NOTED = "it uses the hosts and SSH options that the last `up` from this machine has noted"
+# It plans lost nodes again, and changes to the hosts of every later `up`: it has to use those that are recorded.
+_AS_NOTED = "it uses the hosts and SSH options that the last `up` from this machine has recorded"
 _NEW_HOSTS = (
     "give them to `jobctl up`, which leaves a supervisor behind; or to `up --no-supervise`, then `jobctl supervise`"
 )

@@ -1,6 +1,6 @@
-"""What containers are made from, apart from jobctl: the spec, the hosts file, and what was found on hosts. Pure.
+"""What containers are made from, apart from jobctl: the spec, their host, and what was found there. Pure.
 
-A container has a hash of it as a label. By that, another version of jobctl knows that the container need not be replaced.
+A container has a hash of it as a label. By that, another version of jobctl knows that it need not replace the container.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def inputs_of_job(spec: Spec, context: Context, members: Sequence[HostRef]) -> s
     values do not: another version may know more keys.
     """
     said = spec.model_dump(mode="json", exclude_defaults=True)
-    outside = [context.target, context.directory, context.owner, context.image]
+    outside = [context.target, context.owner, context.image]
     return hash_of(said, outside, [[home.name, home.address] for home in members])
 
 

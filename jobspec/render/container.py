@@ -182,15 +182,15 @@ def labels(node: Node | Service) -> Pairs:
 
 def uncovered_labels(sent: Sent, node: Node | Service, artefact: str) -> Pairs:
     """Return the labels that the hash of `artefact`, the rest of what starts the node, does not cover."""
-    more = tuple(told_beside(sent, node).items())
+    more = tuple(version_and_inputs(sent, node).items())
     artefact = artefact.replace(*_SELF)
     if isinstance(node, Node):  # containers of earlier versions have this policy, and are not replaced for that
         artefact = _RESTART.sub(r"\1on-failure" if node.launch.etcd else r"\1no", artefact)
     return (*more, (SPEC_LABEL, sha256(artefact.encode(errors="surrogatepass")).hexdigest()))
 
 
-def told_beside(sent: Sent, node: Node | Service) -> dict[str, str]:
-    """Return the labels that tell which jobctl has made a container, and from which inputs."""
+def version_and_inputs(sent: Sent, node: Node | Service) -> dict[str, str]:
+    """Return the labels with the version of jobctl and the inputs of a container: the planner's, and code and data."""
     found = {name: value for name, value in node.container.labels if name in _UNCOVERED}
     return {name: _inputs(sent, value) if name == INPUTS_LABEL else value for name, value in found.items()}
 
@@ -204,4 +204,4 @@ def _inputs(sent: Sent, planned: str) -> str:
 def id_of(uncovered: Pairs) -> ArtefactId:
     """Return what identifies an artefact, from the labels that `uncovered_labels` gave."""
     found = dict(uncovered)
-    return ArtefactId(found[SPEC_LABEL], found.get(INPUTS_LABEL))
+    return ArtefactId(found[SPEC_LABEL], found.get(INPUTS_LABEL), found.get(VERSION_LABEL))

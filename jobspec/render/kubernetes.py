@@ -18,7 +18,7 @@ from jobctl.jobspec.planner.kubernetes import main_name
 from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.render import operators
 from jobctl.jobspec.render.autonomy import with_autonomy
-from jobctl.jobspec.render.container import VERSION_LABEL, told_beside
+from jobctl.jobspec.render.container import VERSION_LABEL, version_and_inputs
 from jobctl.jobspec.render.errors import RenderError
 from jobctl.jobspec.render.manifest import Object, manifest
 from jobctl.jobspec.render.marks import FRAMEWORK, INPUTS, JOB, OWNER, SECRETS, SPEC, VERSION, mark
@@ -90,7 +90,7 @@ def _started(plan: Plan, main: Object, further: list[Object] | None = None) -> O
     covered += [(plan.code.version or "").encode()] if plan.code else []
     digest = sha256(b"\0".join(covered)).hexdigest()
     metadata = main["metadata"]
-    told = [told_beside(plan.sent, node) for node in plan.nodes]
+    told = [version_and_inputs(plan.sent, node) for node in plan.nodes]
     inputs = "\0".join(one.get(INPUTS_LABEL, "") for one in told)
     annotations = {
         mark(FRAMEWORK): plan.framework,

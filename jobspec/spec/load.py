@@ -71,7 +71,7 @@ def load_text(path: Path, text: str | None, *, environ: Mapping[str, str], overr
     except BadSource as bad:
         return Loaded(None, in_order(bad.diagnostics), directory, Source(file, given, None, tuple(overrides)))
     source = Source(file, text, root, tuple(overrides))
-    variables, more = dot_env(path, environ)
+    variables, more = dot_env(folder_of(path), environ)
     known = {**variables, **environ}
     bad_references, lost = fill_in(source, known)
     data = root.data()
@@ -161,7 +161,7 @@ def _filled_in(root: YamlNode, path: Path) -> str | None:
     entry = root.get("name")
     if entry is None or "$" not in entry[1].text:
         return None
-    variables, _ = dot_env(path, os.environ)
+    variables, _ = dot_env(folder_of(path), os.environ)
     missing: list[str] = []
     try:
         name = interpolate(entry[1].text, {**variables, **os.environ}, lambda variable, *_: missing.append(variable))

@@ -19,10 +19,10 @@ Planned = list[tuple[Any, ...]]
 
 @pytest.fixture
 def planned(jobctl: Any, monkeypatch: pytest.MonkeyPatch) -> Planned:
-    """What `scale` plans of a job that is up on the hosts `a` and `b`; it goes no further."""
+    """What `scale` plans of a job that is up on the hosts `a` and `b`, without `d`; it goes no further."""
     Path("job.yaml").write_text(SPEC)
-    Path("hosts.txt").write_text("a\nb\n")
-    compiled = compiled_of(check("job.yaml", None, Where("ssh", Path("hosts.txt"))))
+    Path("hosts.txt").write_text("a\nd\nb\n")
+    compiled = compiled_of(check("job.yaml", None, Where("ssh", Path("hosts.txt"), exclude="d")))
     plan, directory = plan_of(compiled), job_of_name("small")
     directory.create()
     directory.remember(about(compiled, plan, inventory_for(compiled, Reached())), plan, source_of(compiled, plan, {}))
@@ -38,9 +38,9 @@ def planned(jobctl: Any, monkeypatch: pytest.MonkeyPatch) -> Planned:
 
 
 def test_scale_takes_another_hosts_file(jobctl: Any, planned: Planned, tmp_path: Path) -> None:
-    """All else is as the job was started, whatever the spec says by now."""
+    """All else is as the job was started, whatever the spec says by now, and hosts that were left out stay so."""
     Path("job.yaml").write_text(SPEC.replace("img", "other"))
-    Path("more.txt").write_text("b\nc\na\n")
+    Path("more.txt").write_text("b\nd\nc\na\n")
     for options in ((), ("--hosts", "more.txt")):
         assert jobctl("scale", "small", "3", *options).err == "error: it goes no further\n"
     assert planned == [
@@ -75,7 +75,7 @@ def test_a_job_on_this_machine_is_scaled_to_no_hosts(jobctl: Any) -> None:
 @pytest.mark.parametrize("option", ["--hosts", "--ssh-config", "--accept-new-host-keys"])
 def test_supervise_says_who_takes_hosts(jobctl: Any, option: str) -> None:
     ran = jobctl("supervise", "small", option, *([] if option == "--accept-new-host-keys" else ["file"]))
-    why = "it uses the hosts and SSH options that the last `up` from this machine has noted"
+    why = "it uses the hosts and SSH options that the last `up` from this machine has recorded"
     hint = (
         "give them to `jobctl up`, which leaves a supervisor behind; or to `up --no-supervise`, then `jobctl supervise`"
     )

@@ -22,6 +22,8 @@ PASTED = (
     "secrets: hush-42",
     "secrets: [OK]\nenv: {OK: hush}",
     "env: {A_PASSWORD: hush, b-c: d}",
+    "env: {A_PASSWORD: '${X:-hush}', b-c: d}",
+    "env: {A_PASSWORD: '${X:?}hush', b-c: d}",
     "etcd: {endpoints: ['a:1'], user: u, password: hush}",
     "etcd: {endpoints: ['a:1'], password: hush}",
     "etcd: {endpoints: ['a:1'], user: u, password: 'a${hush'}",
@@ -69,3 +71,14 @@ def test_nor_does_what_an_option_gave(
         main(["validate", str(path), "--set", pasted.replace(": ", "=", 1)])
     printed = capsys.readouterr()
     assert "hush" not in printed.out + printed.err
+
+
+def test_counts_of_tokens_are_no_secrets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(os, "environ", {"HOME": str(tmp_path)})
+    path = tmp_path / "job.yaml"
+    path.write_text(f"{SPEC}env: {{MAX_TOKENS: 512, HF_TOKEN: hush, b-c: d}}\n")
+    with pytest.raises(SystemExit):
+        main(["validate", str(path)])
+    assert "{MAX_TOKENS: 512, HF_TOKEN: ****, b-c: d}" in capsys.readouterr().out

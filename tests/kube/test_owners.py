@@ -64,7 +64,8 @@ def _age(thing: Any) -> None:
         for key in list(thing):
             if key.startswith("jobctl.dev/"):
                 value = thing.pop(key)
-                thing[key.replace("jobctl.dev/", "jobctl.")] = "0" * 64 if key == "jobctl.dev/spec" else value
+                if key not in ("jobctl.dev/inputs", "jobctl.dev/version"):
+                    thing[key.replace("jobctl.dev/", "jobctl.")] = "0" * 64 if key == "jobctl.dev/spec" else value
             elif key in ("app.kubernetes.io/name", "app.kubernetes.io/component"):
                 del thing[key]
             else:

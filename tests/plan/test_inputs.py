@@ -62,7 +62,7 @@ DATA = Dataset("/data", "/data", "data", "v1")
     [
         (made(TEXT + "env: {A: 1}\n"), []),
         (made(context=replace(OUTSIDE, owner="you@here")), []),
-        (made(context=replace(OUTSIDE, directory="/other")), []),
+        (made(context=replace(OUTSIDE, directory="/other")), ["etcd-0", "node-0", "node-1", "s"]),
         (made(hosts=HOSTS.replace("b ", "b addr=10.0.0.9 ")), ["etcd-0", "node-0", "s"]),
         (made(hosts=HOSTS.replace("b slots=2", "b devices=2-3")), ["etcd-0", "node-0", "s"]),
         (made(hosts=HOSTS.replace("a ", "a interface=eth9 ")), ["etcd-0", "node-1", "s"]),
@@ -85,8 +85,19 @@ def test_versions_of_code_and_data_make_other_inputs() -> None:
 
 
 def test_what_an_older_version_has_started_has_no_inputs() -> None:
-    known = ArtefactId("a", "i")
+    known = ArtefactId("a", "i", "2.0")
     assert not ArtefactId("b").stands_for(known)
     assert not known.stands_for(ArtefactId("b"))
     assert not known.stands_for(None)
     assert known.stands_for(ArtefactId("a"))
+
+
+def test_what_this_version_has_made_in_another_way_is_another() -> None:
+    """As if something were missing among the inputs: what its own version has made is compared whole."""
+    assert not ArtefactId("a", "i", "1.0").stands_for(ArtefactId("b", "i", "1.0"))
+    assert ArtefactId("a", "i", "1.0").stands_for(ArtefactId("b", "i", "2.0"))
+
+
+def test_containers_do_not_depend_on_the_folder_of_the_spec() -> None:
+    before, after = every(made()), every(made(context=replace(OUTSIDE, directory="/other")))
+    assert before == after

@@ -8,19 +8,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from jobctl.jobspec.records import dataclass
+from jobctl.jobspec.spec.names import is_sensitive
 
 Path = tuple[str, ...]
 
 HIDDEN = "(not shown)"
 _LONGEST = 200  # characters of a value that are shown
-_SENSITIVE = re.compile(r"secret|passw|passphrase|credential|(api|private|access)[-_]?key", re.IGNORECASE)
-# Tokens that let nobody in: those that a model reads, and counts of them.
-_WORDS = re.compile(
-    r"(?<![a-z])(max|min|num|n|total|per|eos|bos|pad|unk)[-_.]?tokens?(?![a-z])"
-    r"|(?<![a-z])(new|special|batch|seq|prompt)[-_.]?tokens(?![a-z])"
-    r"|tokens?[-_.]?(per|len|length|count|budget|limit|size)(?![a-z])"
-    r"|token(i[sz]|ed)"
-)
 _IN_URL = re.compile(r"(?<=://)[^/@\s]+(?=@)")
 _SECONDS = re.compile(r"timeout|window|duration|period")
 
@@ -113,14 +106,6 @@ def causes(found: Sequence[Changed] | None, nodes: set[int]) -> str:
     return "; ".join(named[:3]) + (f"; and {len(named) - 3} more" if len(named) > 3 else "")
 
 
-def _is_sensitive(text: str) -> bool:
-    """Say whether what has this name, or what this text says, may let somebody in."""
-    if _SENSITIVE.search(text):
-        return True
-    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", text).lower()
-    return "token" in _WORDS.sub("", words)
-
-
 def _public(name: str, value: Any, *, path: Path = ()) -> Any:
     """Return the value of a key as people may see it; `path` leads to the key that changed."""
     if path[:1] == ("secrets",):
@@ -128,7 +113,7 @@ def _public(name: str, value: Any, *, path: Path = ()) -> Any:
     if path == ("nodes",) and isinstance(value, Mapping):
         least, most = value.get("min"), value.get("max")
         return least if least == most else f"{least}:{most}"
-    if value is not None and _is_sensitive(name):
+    if value is not None and is_sensitive(name):
         return HIDDEN
     if isinstance(value, str):
         return _IN_URL.sub("…", value)
@@ -143,7 +128,7 @@ def _elements(values: Sequence[Any]) -> Iterator[Any]:
     """Yield the elements of a list as people may see them: of an option that looks secret its value is not, either."""
     hides = False
     for value in values:
-        sensitive = isinstance(value, str) and _is_sensitive(value)
+        sensitive = isinstance(value, str) and is_sensitive(value)
         yield HIDDEN if hides or sensitive else _public("", value)
         hides = sensitive and "=" not in value
 

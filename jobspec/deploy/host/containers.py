@@ -130,7 +130,7 @@ def labels_of(container: Any) -> dict[str, str]:
 
 def _artefact(labels: Mapping[str, str]) -> ArtefactId | None:
     found = labels.get("jobctl.spec")
-    return None if found is None else ArtefactId(found, labels.get(INPUTS_LABEL))
+    return None if found is None else ArtefactId(found, labels.get(INPUTS_LABEL), labels.get("jobctl.version"))
 
 
 _RUNNING = ("running", "restarting", "paused", "stopping")  # the last is Podman's: it was told to end, and has not

@@ -22,8 +22,9 @@ from jobctl.jobspec.deploy.kubernetes.kinds import (
 )
 from jobctl.jobspec.deploy.kubernetes.manifests import is_main
 from jobctl.jobspec.deploy.model.observed import Phase
+from jobctl.jobspec.plan.artefact_id import ArtefactId
 from jobctl.jobspec.records import dataclass
-from jobctl.jobspec.render.marks import INPUTS, OWNER, SPEC, VERSION, annotation_of, is_old, mark
+from jobctl.jobspec.render.marks import INPUTS, OWNER, SPEC, VERSION, annotation_of, mark
 
 # What the server keeps beside what anybody says of an object.
 _SERVERS = ("managedFields", "resourceVersion", "generation", "uid", "creationTimestamp", "selfLink")
@@ -70,10 +71,12 @@ def _stands(want: Sequence[Object], there: There) -> bool:
 
 def _is_another_versions(thing: Object, now: Object, there: There) -> bool:
     """Say whether another version of jobctl has made an object from the same inputs as those of `thing`."""
-    if is_old(now):  # its inputs are not known there
-        return there.unchanged
-    before = annotation_of(now, INPUTS), annotation_of(now, VERSION)
-    return before[0] == annotation_of(thing, INPUTS) and before[1] != annotation_of(thing, VERSION)
+    before = _id_of(now)
+    return there.unchanged if before.inputs is None else before.is_another_versions(_id_of(thing))
+
+
+def _id_of(thing: Object) -> ArtefactId:
+    return ArtefactId(annotation_of(thing, SPEC) or "", annotation_of(thing, INPUTS), annotation_of(thing, VERSION))
 
 
 def _changed(key: ObjectKey, there: There) -> list[str]:

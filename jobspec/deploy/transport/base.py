@@ -182,7 +182,7 @@ _CAUSES: Mapping[str, tuple[str, str]] = {
     "Permission denied": ("no-permission", "choose a directory of your own with `dir=` in the hosts file"),
 }
 
-# With LC_ALL, which decides about messages too, LANG takes its place: it decides about all that none of these does.
+# LC_ALL would override LC_MESSAGES. Its value moves to LANG, which counts for each category without one of these.
 _BEFORE_LANG = (
     *("LC_ALL", "LC_CTYPE", "LC_NUMERIC", "LC_TIME", "LC_COLLATE", "LC_MONETARY", "LC_PAPER", "LC_NAME"),
     *("LC_ADDRESS", "LC_TELEPHONE", "LC_MEASUREMENT", "LC_IDENTIFICATION"),
@@ -201,7 +201,7 @@ def in_english(environ: Mapping[str, str]) -> dict[str, str]:
     return {**left, "LC_MESSAGES": "C"}
 
 
-# The same for a shell.
+# `in_english` as a shell command.
 IN_ENGLISH = f'[ -z "$LC_ALL" ] || {{ export LANG="$LC_ALL"; unset {" ".join(_BEFORE_LANG)}; }}; export LC_MESSAGES=C'
 
 _SCRIPTS = Scripts("jobctl.jobspec.deploy.transport")

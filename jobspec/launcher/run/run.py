@@ -147,7 +147,7 @@ class Run:
             self.ended[pid] = (code, now)
         processes = self.read_processes()
         if processes != self.processes and any(process.exit_code for process in processes):
-            # What made it fail may have ended after its own record was read, and before that of what failed with it.
+            # One may have ended after its record was read, and made another one fail before the record of that was.
             processes = self.read_processes()
         changed, before = processes != self.processes, self.restarts()
         self.processes = processes

@@ -139,6 +139,7 @@ def compiled_as_started(name: str, where: Where) -> Compiled | None:
     if spec is None or about is None or source is None:
         return None
     where = as_started(name, where)
+    where = replace(where, on=where.on or about.get("on"), exclude=where.exclude or about.get("exclude"))
     every = known_hosts(where)
     used = _with_data(spec, every)
     return Compiled(

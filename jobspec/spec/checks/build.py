@@ -9,7 +9,7 @@ from pathlib import Path
 from jobctl.jobspec.spec.diagnostics import Diagnostic
 from jobctl.jobspec.spec.hosts import Host
 from jobctl.jobspec.spec.model import Spec
-from jobctl.jobspec.spec.names import SENSITIVE
+from jobctl.jobspec.spec.names import is_sensitive
 from jobctl.jobspec.spec.parts.build import Build
 from jobctl.jobspec.spec.reading.source import Source
 from jobctl.jobspec.spec.targets import TARGETS, TargetName
@@ -55,7 +55,7 @@ def _name(spec: Spec, source: Source) -> Iterator[Diagnostic]:
 def _secrets(spec: Spec, build: Build, source: Source) -> Iterator[Diagnostic]:
     secrets = {secret.name for secret in spec.secrets}
     for name in build.args:
-        if name in secrets or SENSITIVE.search(name):
+        if name in secrets or is_sensitive(name):
             message = f"the value of `{name}` stays in the image, where everybody who has that can read it"
             hint = "keep credentials out of builds; processes get `secrets` when they run"
             where = ("build", "args", name)

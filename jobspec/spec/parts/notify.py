@@ -21,7 +21,9 @@ class SecretReference(Part):
     """Where `up` reads a secret that is for jobctl alone."""
 
     env: VariableName | None = Field(
-        default=None, description="The variable of `up`'s environment to read.", examples=["SLACK_URL"]
+        default=None,
+        description="The variable to read, of `up`'s environment, otherwise of `.env` beside the spec.",
+        examples=["SLACK_URL"],
     )
     file: Text | None = Field(
         default=None, description="The file to read, relative to the spec.", examples=["~/.config/jobctl/slack.url"]

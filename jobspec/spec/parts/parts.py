@@ -222,7 +222,7 @@ class Secret(SecretSource):
     @classmethod
     def _no_value(cls, value: Any) -> Any:
         if isinstance(value, str):
-            hint = "write `NAME: {env: VARIABLE}` or `NAME: {file: PATH}`, where `up` finds it"
+            hint = "write its name alone, or in a mapping `NAME: {env: VARIABLE}` or `NAME: {file: PATH}`, where `up` finds it"
             raise bad("secret-in-spec", "a secret itself is here, where everybody who sees the spec sees it", hint)
         return value
 

@@ -29,12 +29,12 @@ _HIDDEN = "…"  # in place of a line
 _LITERAL = "write it in single quotes, or `$$` for a dollar"
 
 
-def dot_env(spec: Path, environ: Mapping[str, str]) -> tuple[dict[str, str], list[Diagnostic]]:
-    """Return the variables of `.env` beside the spec (none if there is no such file), and what is wrong with it.
+def dot_env(folder: Path, environ: Mapping[str, str]) -> tuple[dict[str, str], list[Diagnostic]]:
+    """Return the variables of `.env` in the folder of the spec (none without that file), and what is wrong with it.
 
     A folder of that name, such as a virtual environment, is no mistake, as for Compose.
     """
-    path = env_file_path(spec, ".env")
+    path = folder / ".env"
     return read_env_file(path, environ) if path.exists() and not path.is_dir() else ({}, [])
 
 

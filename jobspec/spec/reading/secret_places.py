@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.spec.diagnostics import Span
-from jobctl.jobspec.spec.names import SENSITIVE
+from jobctl.jobspec.spec.names import is_sensitive
 
 if TYPE_CHECKING:
     from jobctl.jobspec.spec.reading.source import YamlNode
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _NAME = re.compile(r"[A-Z0-9][A-Z0-9_ -]{0,39}")
 # Keys below `secrets` and `notify` whose values are none, and keys of `notify` in which only a URL would be one.
 _SHOWN = {"file", "on", "format", "from_hosts", "command", "to", "from", "host", "port", "security", "user"}
+_REFERENCE = re.compile(r"\$\{\w+(:?\?[^}]*)?\}|\$\w+")  # one that has a default, which may be a secret, is none
 _END = 1 << 20  # behind the last column of any line
 
 
@@ -82,9 +83,9 @@ def _names(secrets: YamlNode) -> Iterable[str]:
 def _values(variables: YamlNode, secrets: set[str]) -> Iterator[YamlNode]:
     """Yield the values of variables that are secrets by their names; a reference that has no value shows none."""
     for key, value in variables.entries:
-        if (key.text in secrets or SENSITIVE.search(key.text)) and not value.text.startswith("${"):
+        if (key.text in secrets or is_sensitive(key.text)) and not _REFERENCE.fullmatch(value.text):
             yield value
     for item in variables.items:
         name, equals, _ = item.text.partition("=")
-        if equals and (name in secrets or SENSITIVE.search(name)):
+        if equals and (name in secrets or is_sensitive(name)):
             yield item

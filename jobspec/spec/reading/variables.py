@@ -54,7 +54,7 @@ def _fill_in(source: Source, node: YamlNode, environ: Mapping[str, str], found: 
 
 def _dollar(severity: Severity, code: str, span: Span) -> Diagnostic:
     """Return what is wrong with a `$`, in words that quote nothing."""
-    message = "a `$` in it refers to no variable that is set"
+    message = "this value has a `$` that is no valid reference to a variable"
     return Diagnostic(severity, code, message, span, "write the name of a secret here, and not the secret itself")
 
 

@@ -30,7 +30,7 @@ def _plan(nodes: int) -> Plan:
 
 PLAN = _plan(2)
 A, B, H, NEW = map(ArtefactId, ("a", "b", "h", "new"))
-OLDER = ArtefactId("a", "i")
+OLDER = ArtefactId("a", "i", "1.0")
 WANTED = Wanted(PLAN, dict.fromkeys((0, 1, 2), A), "code")
 LEDGER = Ledger(1.0, "code")
 CONTROL = Control(first_generation(PLAN), LEDGER)
@@ -125,7 +125,7 @@ CASES: dict[str, tuple[Wanted, Observed, str]] = {
         """,
     ),
     "another version of jobctl has started it from the same inputs": (
-        replace(WANTED, artefacts={0: ArtefactId("b", "i"), 1: ArtefactId("b", "j")}),
+        replace(WANTED, artefacts={0: ArtefactId("b", "i", "2.0"), 1: ArtefactId("b", "j", "2.0")}),
         replace(RUNNING, nodes=(replace(RUNS[0], artefact=OLDER), replace(RUNS[1], artefact=OLDER))),
         """
         replace node 1 on localhost: the spec changed
@@ -133,12 +133,14 @@ CASES: dict[str, tuple[Wanted, Observed, str]] = {
         """,
     ),
     "a launcher waits on a spare since another version of jobctl has started it": (
-        replace(HOT, spare_artefacts={"s1": ArtefactId("b", "i"), "s2": ArtefactId("b", "j")}),
+        replace(HOT, spare_artefacts={"s1": ArtefactId("b", "i", "2.0"), "s2": ArtefactId("b", "j", "2.0")}),
         replace(RUNNING, spares=tuple(SpareState(host, "ready", OLDER, 4000) for host in ("s1", "s2"))),
         "replace spare s2: what a node needs there changed",
     ),
     "a node moves to a spare where one waits that another version has started": (
-        replace(MOVED, anew="h is lost", cleared=frozenset({1}), spare_artefacts={"spare": ArtefactId("b", "i")}),
+        replace(
+            MOVED, anew="h is lost", cleared=frozenset({1}), spare_artefacts={"spare": ArtefactId("b", "i", "2.0")}
+        ),
         replace(ONE_LOST, spares=(SpareState("spare", "ready", OLDER, 4000),)),
         "generation 2: h is lost",
     ),

@@ -41,8 +41,8 @@ def seen(number: int, **how: object) -> Observed:
         (WITH, seen(1, artefact=ArtefactId("y")), ["replace etcd-1 on h1: the spec or the hosts changed"]),
         # Another version of jobctl has started it from the same inputs.
         (
-            replace(WITH, services={"etcd-0": X, "etcd-1": ArtefactId("y", "i")}),
-            seen(1, artefact=ArtefactId("x", "i")),
+            replace(WITH, services={"etcd-0": X, "etcd-1": ArtefactId("y", "i", "2.0")}),
+            seen(1, artefact=ArtefactId("x", "i", "1.0")),
             [],
         ),
         # What has ended is not started from what it was, either.

@@ -25,9 +25,12 @@ def test_a_secret_is_the_same_from_a_file_of_an_editor_on_windows(tmp_path: Path
 
 @pytest.mark.parametrize("read", [read_secrets, readable_secrets])
 def test_variables_that_the_environment_lacks_come_from_the_file_beside_the_spec(read: Any, tmp_path: Path) -> None:
-    (tmp_path / ".env").write_text("A=from a file\nB=b\nOTHER=$HOST!\nNOBODY=asked\n")
+    folder = tmp_path / "job"
+    folder.mkdir()
+    (folder / ".env").write_text("A=from a file\nB=b\nOTHER=$HOST!\nNOBODY=asked\n")
+    (tmp_path / ".env").write_text("B=of another project\n")
     secrets = [Secret(name="A"), Secret(name="B"), Secret(name="C", env="OTHER")]
-    values = read(secrets, tmp_path, {"A": "", "HOST": "me"})
+    values = read(secrets, folder, {"A": "", "HOST": "me"})
     assert values == {"A": "", "B": "b", "C": "me!"}
 
 

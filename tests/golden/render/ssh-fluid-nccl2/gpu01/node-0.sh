@@ -45,7 +45,7 @@ found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec"
 case $found in
 none)
   mkdir -p -- "$dir/"node-0
-  docker run --detach ${JOBCTL_SECURITY:+--security-opt "$JOBCTL_SECURITY"} --label jobctl.version=1.0 --label jobctl.inputs=b730404603804af83de98d7cbe7dfccb17941a9e4acc6bd95f031c4a52e9582d --label jobctl.spec=44ad37d5755d10c0a7143c2922a2619839880c5bba34cd6740db38f709235131 "$@"
+  docker run --detach ${JOBCTL_SECURITY:+--security-opt "$JOBCTL_SECURITY"} --label jobctl.version=1.0 --label jobctl.inputs=b51566999c84bd662fd5119be491d7d2537ee796ba70139aef8dd23a5265f5dd --label jobctl.spec=44ad37d5755d10c0a7143c2922a2619839880c5bba34cd6740db38f709235131 "$@"
   ;;
 "$spec") docker start -- "$name" ;;
 *)

@@ -45,7 +45,7 @@ found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec"
 case $found in
 none)
   mkdir -p -- "$dir/"node-1
-  docker run --detach ${JOBCTL_SECURITY:+--security-opt "$JOBCTL_SECURITY"} --label jobctl.version=1.0 --label jobctl.inputs=da216ce588dd909ac7c073a096914b0cd39137861c66e2210806f9f323b54bfe --label jobctl.spec=cc86b15fc1660a1a4cc37bda2904f50c2f30ed8308faece04a8ddacfa57c6605 "$@"
+  docker run --detach ${JOBCTL_SECURITY:+--security-opt "$JOBCTL_SECURITY"} --label jobctl.version=1.0 --label jobctl.inputs=5613ac815dfb7e22ba79256cd487561ea9ee21ff0030cc3466b244d148982821 --label jobctl.spec=cc86b15fc1660a1a4cc37bda2904f50c2f30ed8308faece04a8ddacfa57c6605 "$@"
   ;;
 "$spec") docker start -- "$name" ;;
 *)

@@ -41,7 +41,7 @@ found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec"
 case $found in
 none)
   mkdir -p -- "$dir/"node-0
-  docker run --detach ${JOBCTL_SECURITY:+--security-opt "$JOBCTL_SECURITY"} --label jobctl.version=1.0 --label jobctl.inputs=c3836584d0cfa088c3d21d70782aa7ae48715086bd8aaa36e1ec2855aa045578 --label jobctl.spec=3ebdd7c7e177f4ed21e6c6e4ef8742a464e334133c3c050cb64187dc4102fa96 "$@"
+  docker run --detach ${JOBCTL_SECURITY:+--security-opt "$JOBCTL_SECURITY"} --label jobctl.version=1.0 --label jobctl.inputs=627572837136e3d961b941c65ff736b3337c42ed4922f5b5e42a54272fdc7118 --label jobctl.spec=3ebdd7c7e177f4ed21e6c6e4ef8742a464e334133c3c050cb64187dc4102fa96 "$@"
   ;;
 "$spec") docker start -- "$name" ;;
 *)

@@ -41,7 +41,7 @@ found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec"
 case $found in
 none)
   mkdir -p -- "$dir/"node-2
-  docker run --detach ${JOBCTL_SECURITY:+--security-opt "$JOBCTL_SECURITY"} --label jobctl.version=1.0 --label jobctl.inputs=89aeb026e12b543ce7e3d3c2d817850ca03523a816856563c7c5396da64f4bda --label jobctl.spec=1b6fc4df86dee85d8bddb4c2c2eadeadb25665b561a08800cde55fa1d54bb2d1 "$@"
+  docker run --detach ${JOBCTL_SECURITY:+--security-opt "$JOBCTL_SECURITY"} --label jobctl.version=1.0 --label jobctl.inputs=7b7ece9f9bf6217a5c1a6fe6584a9135ab5c96188f857d147503cf5bf172569b --label jobctl.spec=1b6fc4df86dee85d8bddb4c2c2eadeadb25665b561a08800cde55fa1d54bb2d1 "$@"
   ;;
 "$spec") docker start -- "$name" ;;
 *)

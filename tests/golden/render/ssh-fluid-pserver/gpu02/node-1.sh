@@ -41,7 +41,7 @@ found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec"
 case $found in
 none)
   mkdir -p -- "$dir/"node-1
-  docker run --detach ${JOBCTL_SECURITY:+--security-opt "$JOBCTL_SECURITY"} --label jobctl.version=1.0 --label jobctl.inputs=6c983bdfb97d234690bd7fcc7e191d4d16115ef93c0ed938f7ed08279c165188 --label jobctl.spec=0d73874193903a54d70c8a39ae3b87445233ae81c9634eccc5bc763f5c34155b "$@"
+  docker run --detach ${JOBCTL_SECURITY:+--security-opt "$JOBCTL_SECURITY"} --label jobctl.version=1.0 --label jobctl.inputs=582756f645e8b6c10e0e7b70a0ee229cbe24a930cb0a3efabf3c3746afa292bb --label jobctl.spec=0d73874193903a54d70c8a39ae3b87445233ae81c9634eccc5bc763f5c34155b "$@"
   ;;
 "$spec") docker start -- "$name" ;;
 *)

@@ -41,7 +41,7 @@ found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec"
 case $found in
 none)
   mkdir -p -- "$dir/"node-3
-  docker run --detach ${JOBCTL_SECURITY:+--security-opt "$JOBCTL_SECURITY"} --label jobctl.version=1.0 --label jobctl.inputs=15d38396e422258f4f3647fafe1abe9877e63baa61452444d21899ff84e496e4 --label jobctl.spec=93637112fca2c8f54fcbdbaba26f8b1fc1c924375b86055acc206fac81f430ab "$@"
+  docker run --detach ${JOBCTL_SECURITY:+--security-opt "$JOBCTL_SECURITY"} --label jobctl.version=1.0 --label jobctl.inputs=9c1ffb5b4d25f0681e7f678d493638d7070cafcdf9b8cfac000d2853aa7de420 --label jobctl.spec=93637112fca2c8f54fcbdbaba26f8b1fc1c924375b86055acc206fac81f430ab "$@"
   ;;
 "$spec") docker start -- "$name" ;;
 *)

@@ -54,7 +54,7 @@ found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec"
 case $found in
 none)
   mkdir -p -- "$dir/"node-0
-  docker run --detach ${JOBCTL_SECURITY:+--security-opt "$JOBCTL_SECURITY"} --label jobctl.version=1.0 --label jobctl.inputs=4036f2d6fc77e1dfa87cfc4e6c4a4a3c731a3c5d25fe0a41065f23fdf293bf3e --label jobctl.spec=5125abe3448784c09ddb60a47347cb7894c5b652ff805a6222dfc149378a5222 "$@"
+  docker run --detach ${JOBCTL_SECURITY:+--security-opt "$JOBCTL_SECURITY"} --label jobctl.version=1.0 --label jobctl.inputs=aeac0ccefe4b8db80d0c6008d0480879f39da03412a907c4fb20f1364eaec8e0 --label jobctl.spec=5125abe3448784c09ddb60a47347cb7894c5b652ff805a6222dfc149378a5222 "$@"
   ;;
 "$spec") docker start -- "$name" ;;
 *)

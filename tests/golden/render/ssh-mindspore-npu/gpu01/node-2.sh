@@ -42,7 +42,7 @@ found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec"
 case $found in
 none)
   mkdir -p -- "$dir/"node-2
-  docker run --detach ${JOBCTL_SECURITY:+--security-opt "$JOBCTL_SECURITY"} --label jobctl.version=1.0 --label jobctl.inputs=96529e170cb229bda0f7482bd66d6a706f32f0e3f0e49ff81b481fd48b6c900a --label jobctl.spec=0bb908bba3d57a8eae189f090bbea0aea00f328588532b8718790b859314505b "$@"
+  docker run --detach ${JOBCTL_SECURITY:+--security-opt "$JOBCTL_SECURITY"} --label jobctl.version=1.0 --label jobctl.inputs=21625c05f2af9d04cb3804a316ba79dcd47b3d22760aa063321508b6bc9981f6 --label jobctl.spec=0bb908bba3d57a8eae189f090bbea0aea00f328588532b8718790b859314505b "$@"
   ;;
 "$spec") docker start -- "$name" ;;
 *)

@@ -54,7 +54,7 @@ found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec"
 case $found in
 none)
   mkdir -p -- "$dir/"node-1
-  docker run --detach ${JOBCTL_SECURITY:+--security-opt "$JOBCTL_SECURITY"} --label jobctl.version=1.0 --label jobctl.inputs=3cd74cb1a39752e24c821474ca0cd995ca7843ab11ae823a9a8b09e9dfcb47e5 --label jobctl.spec=2de6170899f48a51f30d3949bd3f79d7f2777c74f26512a3be265607af85fe6b "$@"
+  docker run --detach ${JOBCTL_SECURITY:+--security-opt "$JOBCTL_SECURITY"} --label jobctl.version=1.0 --label jobctl.inputs=e9ba934026f0c8014e1288044104db02734c4515d16fd4b5c86d1c7da6b8f16f --label jobctl.spec=2de6170899f48a51f30d3949bd3f79d7f2777c74f26512a3be265607af85fe6b "$@"
   ;;
 "$spec") docker start -- "$name" ;;
 *)

@@ -47,7 +47,7 @@ found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec"
 case $found in
 none)
   mkdir -p -- "$dir/"node-0
-  docker run --detach ${JOBCTL_SECURITY:+--security-opt "$JOBCTL_SECURITY"} --label jobctl.version=1.0 --label jobctl.inputs=a3fa5eb3d7b7e0680c922243bea087c00ea9f662d1bc7aada73562ded5390dc7 --label jobctl.spec=c132d9957825a08278acb3eca3bc977aa4ab3418ae0f9fb9aee37bf6ed1501bf "$@"
+  docker run --detach ${JOBCTL_SECURITY:+--security-opt "$JOBCTL_SECURITY"} --label jobctl.version=1.0 --label jobctl.inputs=30ebaac1fc3c6672c5cd3ef1f82e4fcabd9f21425da1b73df7bee9ea8b46efb4 --label jobctl.spec=c132d9957825a08278acb3eca3bc977aa4ab3418ae0f9fb9aee37bf6ed1501bf "$@"
   ;;
 "$spec") docker start -- "$name" ;;
 *)

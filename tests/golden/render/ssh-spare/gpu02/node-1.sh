@@ -47,7 +47,7 @@ found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec"
 case $found in
 none)
   mkdir -p -- "$dir/"node-1
-  docker run --detach ${JOBCTL_SECURITY:+--security-opt "$JOBCTL_SECURITY"} --label jobctl.version=1.0 --label jobctl.inputs=d91d6b6f7a1ebb2fc825fe5a813bef7233c56489e560badbbe30995e775e12f3 --label jobctl.spec=fb89a194ac286e45c7b92fce0f38d18d53b0d44f88d8f54bdc881edc36f43147 "$@"
+  docker run --detach ${JOBCTL_SECURITY:+--security-opt "$JOBCTL_SECURITY"} --label jobctl.version=1.0 --label jobctl.inputs=93fd432cdcd1f4322e22c9716a0d0c50ad01f44887a7d67e5a21f11540764c57 --label jobctl.spec=fb89a194ac286e45c7b92fce0f38d18d53b0d44f88d8f54bdc881edc36f43147 "$@"
   ;;
 "$spec") docker start -- "$name" ;;
 *)

@@ -49,7 +49,7 @@ found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec"
 case $found in
 none)
   mkdir -p -- "$dir/"spare
-  docker run --detach ${JOBCTL_SECURITY:+--security-opt "$JOBCTL_SECURITY"} --label jobctl.version=1.0 --label jobctl.inputs=edb3387ff1ef237431cdd2c4e2224e3f840119ba543acbf0e68e280f3ca7989e --label jobctl.spec=97decee952fba3833b107951c7cd7c809e1ae806859467c628edacf97cff2392 "$@"
+  docker run --detach ${JOBCTL_SECURITY:+--security-opt "$JOBCTL_SECURITY"} --label jobctl.version=1.0 --label jobctl.inputs=33015a9effafaae9420e815211c87bbb0d5e11acebc57c3c92796ffcbe3cb647 --label jobctl.spec=97decee952fba3833b107951c7cd7c809e1ae806859467c628edacf97cff2392 "$@"
   ;;
 "$spec") docker start -- "$name" ;;
 *)
