@@ -86,7 +86,7 @@ def window(jobs: Jobs, config: Path, *options: str) -> Iterator[tuple[int, int]]
     """Connect as Remote-SSH of VS Code does for a window, and yield the port of `-D`, and that of the editor's server there."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         proxy = free.getsockname()[1]
-    argv = ["ssh", "-F", str(config), "-T", "-D", str(proxy), "-o", "ConnectTimeout=15", *options, NODE_1, "sh"]
+    argv = ["ssh", "-F", str(config), "-T", "-D", str(proxy), "-o", "ConnectTimeout=300", *options, NODE_1, "sh"]
     with subprocess.Popen(argv, env=jobs.environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as client:
         assert client.stdin is not None
         assert client.stdout is not None
