@@ -15,7 +15,7 @@ from jobctl.options import Job
 from jobctl.views.failure import Failed, command
 
 # It plans lost nodes again, and changes to the hosts of every later `up`: it has to use those that are recorded.
-_AS_NOTED = "it uses the hosts and SSH options that the last `up` from this machine has recorded"
+_AS_RECORDED = "it uses the hosts and SSH options that the last `up` from this machine has recorded"
 _NEW_HOSTS = (
     "give them to `jobctl up`, which leaves a supervisor behind; or to `up --no-supervise`, then `jobctl supervise`"
 )
@@ -41,7 +41,7 @@ def supervise(
 
     given = {"--hosts": hosts, "--ssh-config": ssh_config, "--accept-new-host-keys": accept_new}
     if option := next((option for option, value in given.items() if value), None):
-        raise Failed(f"`supervise` takes no `{option}`: {_AS_NOTED}", 2, _NEW_HOSTS)
+        raise Failed(f"`supervise` takes no `{option}`: {_AS_RECORDED}", 2, _NEW_HOSTS)
     found = supervising.supervisable(job)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     if background:

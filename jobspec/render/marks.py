@@ -39,12 +39,6 @@ def _value(found: Mapping[str, str] | None, name: str) -> str | None:
     return (found or {}).get(f"{DOMAIN}{name}", (found or {}).get(f"{BEFORE}{name}"))
 
 
-def is_old(thing: Mapping[str, Any]) -> bool:
-    """Say whether an object is of the time before marks had a domain."""
-    labels = thing["metadata"].get("labels") or {}
-    return f"{DOMAIN}{JOB}" not in labels and f"{BEFORE}{JOB}" in labels
-
-
 def selectors(job: str) -> tuple[str, str]:
     """Return what chooses the objects of a job: those of today, and those of old."""
     return f"{DOMAIN}{JOB}={job}", f"{BEFORE}{JOB}={job}"

@@ -14,7 +14,7 @@ from jobctl.jobspec.deploy.model.untrusted import number_in
 from jobctl.jobspec.deploy.model.usage import NodeUsage, parse_stats
 from jobctl.jobspec.deploy.transport.fanout import fan_out
 from jobctl.jobspec.plan.artefact_id import INPUTS_LABEL, ArtefactId
-from jobctl.jobspec.render.container import LAUNCHER
+from jobctl.jobspec.render.container import LAUNCHER, SPEC_LABEL, VERSION_LABEL
 
 
 class Containers:
@@ -129,8 +129,8 @@ def labels_of(container: Any) -> dict[str, str]:
 
 
 def _artefact(labels: Mapping[str, str]) -> ArtefactId | None:
-    found = labels.get("jobctl.spec")
-    return None if found is None else ArtefactId(found, labels.get(INPUTS_LABEL), labels.get("jobctl.version"))
+    found = labels.get(SPEC_LABEL)
+    return None if found is None else ArtefactId(found, labels.get(INPUTS_LABEL), labels.get(VERSION_LABEL))
 
 
 _RUNNING = ("running", "restarting", "paused", "stopping")  # the last is Podman's: it was told to end, and has not
