@@ -68,6 +68,19 @@ def test_all_requests_share_one_connection(hosts: Fleet, monkeypatch: pytest.Mon
     transport.close()
 
 
+def test_an_engine_goes_on_after_its_hosts_connection_was_lost(hosts: Fleet) -> None:
+    transport = ssh(hosts)
+    engine = Engine(transport)
+    use(engine)
+    (lost := transport._open().transport).close()
+    use(engine)
+    assert transport._open().transport is not lost
+    assert engine.listed("jobctl.job=x") == []
+    transport.close()
+    assert engine.listed("jobctl.job=x") == []
+    transport.close()
+
+
 def test_an_engine_whose_socket_sshd_does_not_lead_to(hosts: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     """Then `docker` does; each session counts, of which sshd gives ten."""
     with sshd(hosts[1], "AllowStreamLocalForwarding no"):

@@ -266,15 +266,7 @@ def _adapter(dial: Callable[[], Any], client: Any, hear: Callable[[str | None], 
     from docker.transport import sshconn
 
     sdk: Any = sshconn
-
-    class Connection(sdk.SSHConnection):  # type: ignore[misc]
-        def connect(self) -> None:
-            self.sock = dial()
-            self.sock.settimeout(self.timeout)
-
-    class Pool(sdk.SSHConnectionPool):  # type: ignore[misc]
-        def _new_conn(self) -> Connection:
-            return Connection(None, self.timeout, "localhost")
+    make_pool = _pools(dial)
 
     class Adapter(sdk.SSHHTTPAdapter):  # type: ignore[misc]
         """The SDK's adapter, on connections that are dialled by us and opened by nobody else."""
@@ -296,10 +288,44 @@ def _adapter(dial: Callable[[], Any], client: Any, hear: Callable[[str | None], 
             with self.pools.lock:
                 pool = self.pools.get(_ENGINE)
                 if pool is None:
-                    pool = self.pools[_ENGINE] = Pool(timeout=self.timeout, maxsize=self.max_pool_size)
+                    pool = self.pools[_ENGINE] = make_pool(timeout=self.timeout, maxsize=self.max_pool_size)
                 return pool
 
     return Adapter("ssh://localhost", timeout=TIMEOUT)
+
+
+def _pools(dial: Callable[[], Any]) -> Any:
+    """Return the SDK's class of pools, with connections that are dialled by us."""
+    from docker.transport import sshconn
+
+    sdk: Any = sshconn
+
+    class Connection(sdk.SSHConnection):  # type: ignore[misc]
+        def connect(self) -> None:
+            self.sock = dial()
+            self.sock.settimeout(self.timeout)
+
+    class Pool(sdk.SSHConnectionPool):  # type: ignore[misc]
+        def _new_conn(self) -> Connection:
+            return Connection(None, self.timeout, "localhost")
+
+        def _get_conn(self, timeout: float | None = None) -> Any:
+            """Return a connection that is open, or dials when it is used: the SDK's pool hands out closed ones, too."""
+            connection = super()._get_conn(timeout)
+            if connection.sock is not None and _is_dropped(connection.sock):
+                connection.close()
+            return connection
+
+    return Pool
+
+
+def _is_dropped(idle: Any) -> bool:
+    """Say whether a connection on which no answer is awaited has been closed, or lost with the host's own connection."""
+    from urllib3.util.wait import wait_for_read
+
+    if hasattr(idle, "eof_received"):  # a channel: to wait for it would cost it two file descriptors
+        return bool(idle.closed or idle.eof_received)
+    return wait_for_read(idle, timeout=0)
 
 
 def diagnose(transport: Transport, command: Sequence[str], error: str) -> HostError:

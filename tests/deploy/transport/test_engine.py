@@ -145,6 +145,26 @@ def test_what_cannot_be_sent_again_waits_for_the_version(newer: Engine) -> None:
     assert Newer.sent[-1] == b"animage"
 
 
+def test_a_connection_that_the_engine_has_closed_is_dialled_again(
+    newer: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a word before, as one does that is started again."""
+    answer, dial = Newer.tell, newer.dial
+    dialled: list[socket.socket] = []
+
+    def tell_and_close(request: Newer, status: int, body: bytes) -> None:
+        answer(request, 200, b"[]")
+        request.close_connection = True
+
+    monkeypatch.setattr(Newer, "tell", tell_and_close)
+    monkeypatch.setattr(newer, "dial", lambda: dialled.append(dial()) or dialled[-1])
+    with newer.asked() as client:
+        for ask in (client.containers, lambda: newer.listed("x"), client.containers):
+            assert ask() == []
+            assert dialled[-1].recv(1, socket.MSG_PEEK) == b""  # waits until it is closed
+    assert len(dialled) == 3
+
+
 class Mute(paramiko.ServerInterface):
     """An sshd that lets everybody in, gives sessions, and never says whether a command runs."""
 
