@@ -39,10 +39,15 @@ class Fault:
     times: int = 1
     after: int = 0
     skip: int = 0  # requests that still go well
+    name: str = ""  # the only object whose requests match
     retry_after: int | None = None
     words: str = ""  # what a status comes with
     gate: threading.Event = field(default_factory=threading.Event)
     met: threading.Event = field(default_factory=threading.Event)  # a request has come that it is for
+
+    def concerns(self, asked: Asked) -> bool:
+        """Say whether a request is one of those that go wrong."""
+        return self.verb == asked.verb and self.plural in (asked.resource, "*") and self.name in (asked.name, "")
 
 
 @dataclass
@@ -123,7 +128,7 @@ class ApiServer:
     def fault_of(self, asked: Asked) -> Fault | None:
         with self.said:  # requests come side by side
             for fault in self.faults:
-                if fault.times > 0 and fault.verb == asked.verb and fault.plural in (asked.resource, "*"):
+                if fault.times > 0 and fault.concerns(asked):
                     if fault.skip:
                         fault.skip -= 1
                         continue

@@ -75,7 +75,7 @@ def test_several_processes_of_a_pod_are_told_apart(jobctl: Any, world: World, ap
 def test_a_log_that_cannot_be_read_hides_no_other(jobctl: Any, world: World, api: ApiServer) -> None:
     jobctl(*UP)
     api.print(ONE, "rank1 | step 1")
-    api.fail("get", "pods/log", 500)  # the kubelet of the first one's node is off
+    api.fail("get", "pods/log", 500, name=ZERO)  # the kubelet of its node is off
     ran = jobctl("logs", "resnet")
     assert (ran.code, ran.out) == (4, "node1 rank1 | step 1\n")
     assert f"cannot get Pod {ZERO}/log in namespace {api.namespace}" in ran.err
@@ -306,6 +306,6 @@ def test_pull_fetches_logs(jobctl: Any, world: World, api: ApiServer, here: Path
     api.print(ZERO, "rank0 | kept")
     assert jobctl("pull", "resnet", "out").code == 0
     assert (here / "out" / "node-0" / "logs" / "0" / "workerlog.0").read_text() == "kept\n"
-    api.fail("get", "pods/log", 500)
+    api.fail("get", "pods/log", 500, name=ONE)
     ran = jobctl("pull", "resnet", "more")
-    assert (ran.code, "cannot get Pod resnet-0-abcde/log" in ran.err) == (4, True)
+    assert (ran.code, f"cannot get Pod {ONE}/log" in ran.err) == (4, True)
