@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from tests.fleet.campaign import Campaign, JobKind
+from tests.fleet.campaign.campaign import Campaign, JobKind
 from tests.fleet.host import Host
 from tests.fleet.machine import IMAGE
 from tests.tools.waiting import eventually

@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from tests.fleet.changed_line import line
+from tests.fleet.files.changed_line import line
 
 MAX_SECONDS, MAX_BYTES = 10.0, 20_000
 

@@ -21,7 +21,7 @@ from tempfile import TemporaryDirectory
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from tests.fleet.fleet import fleet
-from tests.fleet.test_paddle import ELASTIC, Elastic
+from tests.fleet.frameworks.test_paddle import ELASTIC, Elastic
 from tests.tools.frameworks import python_of
 from tests.tools.paddlescripts import COLLECTIVE
 from tests.tools.waiting import eventually

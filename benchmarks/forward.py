@@ -20,9 +20,9 @@ from tempfile import TemporaryDirectory
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from tests.fleet.access.moving_port import PORT, behind_a_jump_host, said_at, serving_job
 from tests.fleet.fleet import Fleet
 from tests.fleet.jobs import Jobs
-from tests.fleet.moving_port import PORT, behind_a_jump_host, said_at, serving_job
 from tests.tools.waiting import eventually
 
 

@@ -11,7 +11,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from tests.fleet import campaign
+from tests.fleet.campaign.campaign import Campaign
 from tests.fleet.host import Host
 from tests.tools.waiting import eventually
 
@@ -19,7 +19,7 @@ IMPORTED = 900.0  # seconds: a standby imports when nobody else wants the cores
 STOPS = 1.0  # seconds in which a rank that is to stand still has made its last step, and its launcher has seen it
 
 
-class Recovering(campaign.Campaign):
+class Recovering(Campaign):
     """A job on some hosts, with one to spare unless it is elastic. Times are seconds since the epoch."""
 
     def begin(self, *args: str) -> None:

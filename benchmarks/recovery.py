@@ -38,10 +38,10 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks.by_hand import BY_HAND, by_hand
 from benchmarks.recovering import Recovering
 from benchmarks.standby_price import price
-from tests.fleet.campaign import JobKind
+from tests.fleet.campaign.campaign import JobKind
+from tests.fleet.campaign.training import WORKS
 from tests.fleet.fleet import Fleet, fleet
 from tests.fleet.host import Host
-from tests.fleet.training import WORKS
 from tests.tools.waiting import eventually
 
 QUICK = ("torch", "jax")  # of which most is asked: 0.35 of the bound

@@ -14,8 +14,8 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.recovering import Recovering
-from tests.fleet.campaign import JobKind
-from tests.fleet.training import ALONE
+from tests.fleet.campaign.campaign import JobKind
+from tests.fleet.campaign.training import ALONE
 from tests.tools.waiting import eventually
 
 WINDOW = 30.0  # seconds

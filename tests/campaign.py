@@ -55,11 +55,11 @@ def parts(seed: int, faults: int) -> Iterator[Part]:
     for engine in ("podman", "docker26", "containerd", "podman5"):
         yield _fleet(f"fleet-{engine}", "light", seed, faults, "--engine", engine)
     yield _tests("engines", "tests/contract", {"JOBCTL_TEST_ENGINES": "all"})
-    yield _tests("stores", "tests/fleet/test_stores.py", {"JOBCTL_FLEET": "required"})
+    yield _tests("stores", "tests/fleet/images/test_stores.py", {"JOBCTL_FLEET": "required"})
     for framework in ("torch", "torch-ps", "jax", "mindspore", "paddle", "paddle-ps", "paddle-elastic"):
         yield _fleet(f"fleet-{framework}", framework, seed, max(1, faults // 5))
     often = {"JOBCTL_TEST_SEED": str(seed), "JOBCTL_TEST_SCHEDULES": "30", "JOBCTL_TEST_KILLS": "30"}
-    yield _tests("schedules", "tests/fleet/test_faults.py", {**often, "JOBCTL_TEST_CUTS": "20"})
+    yield _tests("schedules", "tests/fleet/life/test_faults.py", {**often, "JOBCTL_TEST_CUTS": "20"})
     transfers = {"JOBCTL_TEST_SEED": str(seed), "JOBCTL_TEST_TRANSFERS": "30"}
     yield _tests("transfers", "tests/deploy/images/test_killed_transfers.py", transfers)
     yield _tests("transfers-data", "tests/deploy/sending/test_killed_data.py", transfers)
@@ -71,7 +71,7 @@ def parts(seed: int, faults: int) -> Iterator[Part]:
         yield Part(
             "-".join(["slurm", *(option.strip("-") for option in options)]), ("-m", "tests.slurm.campaign", *how)
         )
-    yield Part("fitness", ("-m", "tests.fleet.campaign_fitness", "--seed", str(seed), "--healthy", "50"))
+    yield Part("fitness", ("-m", "tests.fleet.check.fitness_campaign", "--seed", str(seed), "--healthy", "50"))
     required = {"JOBCTL_FLEET": "required", "JOBCTL_FRAMEWORKS": "required"}
     yield _tests("variants", "tests", required, "--release", "-n", "4", "--dist", "loadfile")
     yield Part("mutants", ("-m", "tests.mutants", "--jobs", "2"))

@@ -9,8 +9,8 @@ import signal
 import sys
 import time
 
-from .fleet import fleet, sweep
-from .machine import missing
+from tests.fleet.fleet import fleet, sweep
+from tests.fleet.machine import missing
 
 
 def main(argv: list[str]) -> int:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from .fleet import Fleet
-from .jobs import Jobs
-from .shared import leaves_hosts_as_they_were
+from tests.fleet.fleet import Fleet
+from tests.fleet.jobs import Jobs
+from tests.fleet.shared import leaves_hosts_as_they_were
 
 __all__ = ["leaves_hosts_as_they_were"]  # a fixture
 

@@ -13,10 +13,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Any, ClassVar
 
+from tests.fleet.host import Host, kill_all, unmount
+from tests.fleet.machine import compose_plugin, engine_root, sh
 from tests.tools import standins
-
-from .host import Host, kill_all, unmount
-from .machine import compose_plugin, engine_root, sh
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 OWN = {"packages": Path(sysconfig.get_path("purelib")), "examples": EXAMPLES, "standins": Path(standins.PATH)}

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
-from . import engine
-from .machine import compose_plugin, engine_root, sh
+from tests.fleet import engine
+from tests.fleet.machine import compose_plugin, engine_root, sh
 
 ENGINE_START = 180.0  # seconds, also for its end
 USER, UID = "ml", 4242  # who is not root, but in the group docker

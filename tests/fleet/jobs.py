@@ -10,11 +10,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tests.fleet.fleet import Fleet
+from tests.fleet.machine import IMAGE
 from tests.tools import commands
 from tests.tools.waiting import eventually
-
-from .fleet import Fleet
-from .machine import IMAGE
 
 # Counts until it is told to end; goes on from its checkpoint, and fails when told to.
 COUNTER = """\
@@ -214,3 +213,16 @@ class Jobs:
     def end(self) -> None:
         """Let the job end well."""
         (self.checkpoints / "end").touch()
+
+
+class Elsewhere(Jobs):
+    """The same folder, with another state directory."""
+
+    def __init__(self, jobs: Jobs, state: Path) -> None:
+        self.directory, self.fleet, self.code, self.checkpoints = (
+            jobs.directory,
+            jobs.fleet,
+            jobs.code,
+            jobs.checkpoints,
+        )
+        self.environ = {**jobs.environ, "JOBCTL_STATE_DIR": str(state)}

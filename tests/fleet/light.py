@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from .fleet import _free_network, in_use
-from .host import kill_all, last_words, unmount, wait
-from .machine import sh
+from tests.fleet.fleet import _free_network, in_use
+from tests.fleet.host import kill_all, last_words, unmount, wait
+from tests.fleet.machine import sh
 
 # Who is asked is told by the address that the client connected to. `compose up` and the scripts of target `ssh` come
 # here alike; what they start is a file that the stub engine finds.

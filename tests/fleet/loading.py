@@ -23,9 +23,8 @@ from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from jobctl.jobspec.deploy.host.scripts.saved_image import BLOBS, SavedBytes
-
-from .fleet import Fleet
-from .host import Host
+from tests.fleet.fleet import Fleet
+from tests.fleet.host import Host
 
 CHUNK = 1 << 20
 INFO = {"ID": "loading", "ServerVersion": "26.1.5", "DriverStatus": [], "SecurityOptions": [], "DockerRootDir": "/"}

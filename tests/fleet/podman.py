@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from . import engine
-from .fleet import NOTHING, Fleet, fleet
-from .host import UID, USER, Host
-from .machine import ETCD_IMAGE, IMAGE, base_image, cache, debian_13, etcd_image, locked, sh
+from tests.fleet import engine
+from tests.fleet.fleet import NOTHING, Fleet, fleet
+from tests.fleet.host import UID, USER, Host
+from tests.fleet.machine import ETCD_IMAGE, IMAGE, base_image, cache, debian_13, etcd_image, locked, sh
 
 STORE = "podman-images"  # what is lent to hosts under this name
 # What Podman has to know on machines without systemd, which may not raise limits; each host has locks of its own.

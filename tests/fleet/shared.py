@@ -16,12 +16,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.fleet import engine
+from tests.fleet.fleet import Fleet, fleet
+from tests.fleet.host import USER, Host
+from tests.fleet.machine import missing, sh
 from tests.tools.frameworks import RECIPES, lent_packages
-
-from . import engine
-from .fleet import Fleet, fleet
-from .host import USER, Host
-from .machine import missing, sh
 
 SETTLES = 60.0  # seconds within which what ends by itself has ended
 

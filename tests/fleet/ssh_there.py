@@ -13,9 +13,8 @@ from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.inventory import SshOptions
 from jobctl.jobspec.deploy.transport.ssh import Ssh
 from jobctl.jobspec.spec.hosts import Host
-
-from .fleet import Fleet
-from .host import Host as FleetHost
+from tests.fleet.fleet import Fleet
+from tests.fleet.host import Host as FleetHost
 
 
 def ssh(fleet: Fleet, name: str = "h1", **how: Any) -> Ssh:

@@ -10,12 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.fleet.fleet import Fleet, fleet, remove_dead
+from tests.fleet.host import USER, Host
+from tests.fleet.machine import IMAGE, sh
+from tests.fleet.shared import Shared
 from tests.tools.waiting import eventually, promptly
-
-from .fleet import Fleet, fleet, remove_dead
-from .host import USER, Host
-from .machine import IMAGE, sh
-from .shared import Shared
 
 
 def ssh(

@@ -43,7 +43,7 @@ def work(jobs: Any) -> Path:
 
 @pytest.mark.long
 @pytest.mark.release(
-    "tests/fleet/test_etcd.py::test_the_controller_is_off_and_what_fails_is_recovered",
+    "tests/fleet/recovery/test_etcd.py::test_the_controller_is_off_and_what_fails_is_recovered",
     "tests/local/test_etcd.py::test_a_member_that_dies_is_started_again",
 )
 def test_it_goes_on_without_a_supervisor(jobs: Any, eventually: Callable[..., Any]) -> None:

@@ -73,7 +73,7 @@ def finals(jobs: Any) -> list[list[str]]:
 def test_collective_ends_the_same_whatever_dies(start: Any, eventually: Any) -> None:
     """A process of one node, and Paddle's launcher of the other: the gang starts again from the checkpoint.
 
-    Several ranks on a node: tests/fleet/test_paddle.py. That launcher writes its whole environment into files, which are gone with the job, and never collected.
+    Several ranks on a node: tests/fleet/frameworks/test_paddle.py. That launcher writes its whole environment into files, which are gone with the job, and never collected.
     """
     jobs = start("paddle", COLLECTIVE, "secrets: [TOKEN]\n", steps=120, delay=0.02)
     add_hold(jobs, 90)
@@ -124,7 +124,7 @@ def test_a_rank_that_ends_while_rank_0_does_makes_nothing_fail(start: Any) -> No
 def test_parameter_servers(start: Any, eventually: Any) -> None:
     """A trainer that dies starts again alone, a server takes all along; servers end with the trainers.
 
-    Several servers: tests/fleet/test_paddle.py.
+    Several servers: tests/fleet/frameworks/test_paddle.py.
     """
     jobs = start("paddle-ps", SERVED, PS, steps=100000, delay=0.05)
     jobs.ok("up", UNCHECKED)

@@ -11,7 +11,7 @@ import pytest
 
 from jobctl.jobspec.launcher.telling.news import News
 from jobctl.jobspec.report.runs import events_of
-from tests.fleet.listening import Receipt, heard, untold, watched
+from tests.fleet.campaign.listening import Receipt, heard, untold, watched
 
 from .test_news import AGAIN, BEGINS, FAILS, RUNS, STARTED
 from .tools import line

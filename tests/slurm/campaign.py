@@ -24,7 +24,7 @@ from pathlib import Path
 
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.deploy.store.lock import read_holder
-from tests.fleet.listening import EVERY, VARIABLE, Listener, heard
+from tests.fleet.campaign.listening import EVERY, VARIABLE, Listener, heard
 from tests.tools.webhook import served
 
 from .cluster import Machine, Slurm, slurm, wait_for

@@ -16,7 +16,7 @@ import pytest
 
 from jobctl.jobspec.launcher.failure import NodeFailure
 from jobctl.jobspec.launcher.restart_policy import delay
-from tests.fleet.training import ALONE, TORCH, undisturbed
+from tests.fleet.campaign.training import ALONE, TORCH, undisturbed
 from tests.tools import mindsporescripts, paddlescripts
 from tests.tools.frameworks import python_of
 

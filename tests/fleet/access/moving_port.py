@@ -7,8 +7,8 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
-from .fleet import Fleet, fleet
-from .jobs import SPEC, Jobs
+from tests.fleet.fleet import Fleet, fleet
+from tests.fleet.jobs import SPEC, Jobs
 
 PORT = 6006  # each host has a network of its own
 RULES = "recovery: {{rules: [{{exit: 9, do: exclude_host}}]}}\n"

@@ -18,13 +18,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.fleet.access.editors import BOOTSTRAP, EMACS, NODE, VIM, clients, program, through_socks
+from tests.fleet.access.moving_port import PORT, behind_a_jump_host, said_at, serving_job
+from tests.fleet.host import Host
+from tests.fleet.jobs import Jobs
 from tests.tools.ports import free_ports
 from tests.tools.waiting import eventually
-
-from .editors import BOOTSTRAP, EMACS, NODE, VIM, clients, program, through_socks
-from .host import Host
-from .jobs import Jobs
-from .moving_port import PORT, behind_a_jump_host, said_at, serving_job
 
 MEGABYTE = 1 << 20
 
@@ -157,7 +156,7 @@ def edited(jobs: Jobs, tmp_path: Path, *argv: str) -> tuple[str, str]:
     return done.stdout, told.stdout
 
 
-@pytest.mark.release("tests/fleet/test_getting_in.py::test_what_an_editor_does")
+@pytest.mark.release("tests/fleet/access/test_getting_in.py::test_what_an_editor_does")
 def test_emacs_edits_a_file_in_a_node(jobs: Jobs, tmp_path: Path) -> None:
     said, settings = edited(jobs, tmp_path, program("emacs", "emacs-nox"), "-Q", "--batch", "--eval", EMACS)
     assert said.splitlines() == [
@@ -167,7 +166,7 @@ def test_emacs_edits_a_file_in_a_node(jobs: Jobs, tmp_path: Path) -> None:
     assert settings == "steps = 110\n"
 
 
-@pytest.mark.release("tests/fleet/test_getting_in.py::test_what_an_editor_does")
+@pytest.mark.release("tests/fleet/access/test_getting_in.py::test_what_an_editor_does")
 def test_vim_edits_a_file_in_a_node(jobs: Jobs, tmp_path: Path) -> None:
     _, settings = edited(jobs, tmp_path, program("vim", "vim"), "-u", "NONE", "-es", *VIM)
     assert settings == "steps = 10\n"

@@ -6,11 +6,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+from tests.fleet.fleet import Fleet
+from tests.fleet.jobs import Jobs
 from tests.tools.ui_client import UiClient
 from tests.tools.waiting import eventually
-
-from .fleet import Fleet
-from .jobs import Jobs
 
 
 def test_buttons_and_looks_share_hosts(hosts: Fleet, tmp_path: Path) -> None:

@@ -1,24 +1,20 @@
 """A job of real nodes that one thing after another happens to, and the page of what it survived.
 
-    python -m tests.fleet.campaign --seed 1 --faults 100 [--elastic] [--etcd] [--notify] [--alone] [--framework NAME]
-
 Faults come one at a time, two within two seconds, and in the middle of a hand-over; between them users run commands. After
 each the job has to train on by itself; at the end its loss must be, bit for bit, that of a run which nothing
-disturbed, no node may ever have trained twice at a time, and `down` must leave nothing behind. With `--notify` a webhook
+disturbed, no node may ever have trained twice at a time, and `down` must leave nothing behind. With `notify` a webhook
 must have been told of each failure, once or twice.
 
-With `--alone` the controller is off from the first minute until the job has ended: faults are all that happens then, and
-nobody helps.
+A campaign that is `alone` has its controller off from the first minute until the job has ended: faults are all that
+happens then, and nobody helps.
 """
 
 from __future__ import annotations
 
-import argparse
 import collections
 import contextlib
 import math
 import random
-import sys
 import tempfile
 import threading
 import time
@@ -26,19 +22,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.fleet.campaign.listening import SPEC as NOTIFY
+from tests.fleet.campaign.listening import VARIABLE, Hearing, Listener, heard
+from tests.fleet.campaign.mishaps_alone import MishapsAlone
+from tests.fleet.campaign.mishaps_rare import RareMishaps
+from tests.fleet.campaign.starts import Starts
+from tests.fleet.campaign.training import ALONE, NODES, SPEC, WORKS, Work, undisturbed
+from tests.fleet.fleet import Fleet
+from tests.fleet.host import Host
+from tests.fleet.machine import ETCD_IMAGE
+from tests.fleet.podman import fleet_of
 from tests.tools.waiting import eventually
 from tests.tools.webhook import served
-
-from .fleet import Fleet
-from .host import Host
-from .listening import SPEC as NOTIFY
-from .listening import VARIABLE, Hearing, Listener, heard
-from .machine import ETCD_IMAGE
-from .mishaps_alone import MishapsAlone
-from .mishaps_rare import RareMishaps
-from .podman import ENGINES, fleet_of
-from .starts import Starts
-from .training import ALONE, NODES, SPEC, WORKS, Work, undisturbed
 
 TIMEOUT, ETCD_TIMEOUT = 5, 10  # host_timeout, in seconds; with etcd a leader must have been elected by then
 RESTED = 40.0  # seconds that nodes get, before every other fault, until their standby is ready
@@ -260,37 +255,3 @@ def campaign(
             if one.supervisor is not None and one.supervisor.poll() is None:
                 one.supervisor.kill()
         return one
-
-
-def main() -> None:
-    """Run a campaign, and print what it survived."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--faults", type=int, default=10)
-    parser.add_argument("--minutes", type=float, default=math.inf, help="after so many, no further fault begins")
-    parser.add_argument("--elastic", action="store_true", help="a job of 1 to 3 nodes without a spare")
-    parser.add_argument("--etcd", action="store_true", help="with an etcd of three members on the same hosts")
-    parser.add_argument("--notify", action="store_true", help="with a webhook, which must be told of each failure")
-    parser.add_argument("--alone", action="store_true", help="the controller is off until the job has ended")
-    parser.add_argument(
-        "--framework",
-        choices=sorted(WORKS),
-        default="torch",
-        help="what trains; `light` needs no framework, and starts at once; only it and torch can be elastic",
-    )
-    parser.add_argument("--engine", choices=sorted(ENGINES), default="docker", help="what the hosts have")
-    parser.add_argument("--only", default="", metavar="WORD", help="nothing but what has this in its name")
-    options = parser.parse_args()
-    kind = JobKind(options.framework, options.elastic, options.etcd, options.notify, options.alone, options.engine)
-    one = campaign(options.seed, options.faults, kind, only=options.only, minutes=options.minutes)
-    for fault, times in sorted(one.faults.items()):
-        print(f"{times:4}  {fault}")
-    if one.hearing is not None:
-        print(one.hearing.line)
-    print("\n".join(one.starts.lines()))
-    middle = sorted(one.seconds)[len(one.seconds) // 2]
-    print(f"{sum(one.faults.values()):4}  survived; ten steps further after {middle:.1f} s (median)", file=sys.stdout)
-
-
-if __name__ == "__main__":
-    main()

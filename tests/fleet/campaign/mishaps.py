@@ -15,11 +15,10 @@ from functools import partial
 from pathlib import Path
 
 from jobctl.jobspec.deploy.store.lock import read_holder
+from tests.fleet.host import Host
+from tests.fleet.jobs import Jobs
 from tests.tools.commands import Command
 from tests.tools.waiting import eventually
-
-from .host import Host
-from .jobs import Jobs
 
 Mishap = Callable[[Host, int], None]
 

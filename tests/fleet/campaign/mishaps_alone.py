@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import time
 
+from tests.fleet.campaign.mishaps import Mishap, Mishaps
+from tests.fleet.host import Host
 from tests.tools.waiting import eventually
-
-from .host import Host
-from .mishaps import Mishap, Mishaps
 
 
 class MishapsAlone(Mishaps):

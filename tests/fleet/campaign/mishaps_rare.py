@@ -10,12 +10,11 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
+from tests.fleet.campaign.mishaps import Mishap, Mishaps, supervising
+from tests.fleet.host import Host
+from tests.fleet.machine import sh
 from tests.tools import commands
 from tests.tools.waiting import eventually
-
-from .host import Host
-from .machine import sh
-from .mishaps import Mishap, Mishaps, supervising
 
 
 class RareMishaps(Mishaps):

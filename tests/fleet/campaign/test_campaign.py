@@ -7,13 +7,13 @@ from collections.abc import Callable
 
 import pytest
 
-from .campaign import JobKind, campaign
-from .fleet import Fleet
+from tests.fleet.campaign.campaign import JobKind, campaign
+from tests.fleet.fleet import Fleet
 
 FAULTS, SEED = int(os.environ.get("JOBCTL_TEST_FAULTS", "3")), int(os.environ.get("JOBCTL_TEST_SEED", "1"))
 
 
-OTHERS = pytest.mark.release("tests/fleet/test_campaign.py::test_whatever_happens_it_trains_on")
+OTHERS = pytest.mark.release("tests/fleet/campaign/test_campaign.py::test_whatever_happens_it_trains_on")
 
 
 @pytest.mark.parametrize(

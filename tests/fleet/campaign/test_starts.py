@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from .starts import Starts
+from tests.fleet.campaign.starts import Starts
 
 NOT_READY = "standby was not ready"
 

@@ -6,9 +6,8 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.fleet.machine import IMAGE
 from tests.tools.frameworks import Name, site_packages
-
-from .machine import IMAGE
 
 NODES = 3
 

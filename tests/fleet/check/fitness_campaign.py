@@ -1,6 +1,6 @@
 """Fitness checks of real hosts, some of which are not fit: which hosts it names, and how long it takes.
 
-    sudo python -m tests.fleet.campaign_fitness --seed 1 --faults 20 --healthy 50 [--hosts 8] [--mode quick] [--minutes 60]
+    sudo python -m tests.fleet.check.fitness_campaign --seed 1 --faults 20 --healthy 50 [--hosts 8] [--mode quick] [--minutes 60]
 
 Each round draws one or more hosts with a fault each, or none. A round is right if the check accuses exactly these hosts,
 each with the code of its fault. The past of hosts is kept from round to round, as it is for a user. All hosts are this
@@ -22,9 +22,9 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from .fleet import Fleet, fleet
-from .jobs import SPEC, Jobs
-from .unfit import FAULTS, HEALTHY, Fault, wire_packets
+from tests.fleet.check.unfit import FAULTS, HEALTHY, Fault, wire_packets
+from tests.fleet.fleet import Fleet, fleet
+from tests.fleet.jobs import SPEC, Jobs
 
 Accused = set[tuple[str, str, str]]  # host, check and code
 NONE = "healthy"

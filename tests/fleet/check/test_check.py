@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 
+from tests.fleet.fleet import Fleet, fleet
+from tests.fleet.jobs import SPEC, Jobs
+from tests.fleet.machine import IMAGE, sh
 from tests.tools.waiting import eventually
-
-from .fleet import Fleet, fleet
-from .jobs import SPEC, Jobs
-from .machine import IMAGE, sh
 
 
 @pytest.fixture

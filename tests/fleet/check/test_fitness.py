@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from .fleet import Fleet
-from .jobs import SPEC, Jobs
-from .unfit import HALF, SLOW, WRONG_SUM, Condition, device_of, mend, wire_packets, wrap_docker
+from tests.fleet.check.unfit import HALF, SLOW, WRONG_SUM, Condition, device_of, mend, wire_packets, wrap_docker
+from tests.fleet.fleet import Fleet
+from tests.fleet.jobs import SPEC, Jobs
 
 
 @pytest.fixture

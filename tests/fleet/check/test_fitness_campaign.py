@@ -5,8 +5,8 @@ from __future__ import annotations
 import collections
 import random
 
-from .campaign_fitness import Tally, schedule
-from .unfit import FAULTS
+from tests.fleet.check.fitness_campaign import Tally, schedule
+from tests.fleet.check.unfit import FAULTS
 
 HOSTS = [f"h{number}" for number in range(1, 9)]
 

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .host import Host
-from .machine import sh
+from tests.fleet.host import Host
+from tests.fleet.machine import sh
 
 RATE, HALF, BURST = "100mbit", "50mbit", "16kb"  # of a healthy link, and of one at half speed
 AS_MADE = 65535  # packets that a host sends in one

@@ -16,11 +16,10 @@ from jobctl.jobspec.deploy.transport.base import Transport
 from jobctl.jobspec.deploy.transport.local import LocalTransport
 from jobctl.jobspec.deploy.transport.ssh import Ssh
 from jobctl.jobspec.spec.hosts import Host
-
-from .fleet import Fleet
-from .host import USER
-from .machine import IMAGE
-from .ssh_there import ssh, sshd
+from tests.fleet.fleet import Fleet
+from tests.fleet.host import USER
+from tests.fleet.machine import IMAGE
+from tests.fleet.ssh_there import ssh, sshd
 
 # The engine.
 

@@ -23,12 +23,11 @@ from jobctl.jobspec.planner.context import Context
 from jobctl.jobspec.render.artefact import Artefact, control_json, render
 from jobctl.jobspec.spec.hosts import Host
 from jobctl.jobspec.spec.load import load_text
+from tests.fleet.fleet import Fleet
+from tests.fleet.host import Host as Machine
+from tests.fleet.machine import IMAGE
 from tests.tools.frameworks import need_image_python, need_packages
 from tests.tools.waiting import eventually
-
-from .fleet import Fleet
-from .host import Host as Machine
-from .machine import IMAGE
 
 Target = Literal["compose", "ssh"]
 STEPS = """\

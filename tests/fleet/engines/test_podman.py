@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from .fleet import Fleet
-from .jobs import SPEC, Jobs
-from .podman import fleet_of, missing_engine
+from tests.fleet.fleet import Fleet
+from tests.fleet.jobs import SPEC, Jobs
+from tests.fleet.podman import fleet_of, missing_engine
 
 
 @pytest.fixture(scope="module")

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from .fleet import Fleet, fleet
-from .host import UID, USER
-from .jobs import SPEC, Jobs
-from .podman import RootlessHost
+from tests.fleet.fleet import Fleet, fleet
+from tests.fleet.host import UID, USER
+from tests.fleet.jobs import SPEC, Jobs
+from tests.fleet.podman import RootlessHost
 
 PROGRAM = "/usr/share/docker.io/contrib/dockerd-rootless.sh"
 NEEDED = {"rootlesskit": "rootlesskit", "slirp4netns": "slirp4netns", "newuidmap": "uidmap"}

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from .fleet import fleet
-from .loading import Archive, LoadingFleet, layer, loading
+from tests.fleet.fleet import fleet
+from tests.fleet.loading import Archive, LoadingFleet, layer, loading
 
 NAME = "jobctl-line:1"
 SPEC = f"""\

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from .changed_line import line
+from tests.fleet.files.changed_line import line
 
 SIZE = 4_000_000
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from .fleet import Fleet
-from .host import Host
-from .jobs import SPEC, Jobs
-from .test_images import count, have_ended
+from tests.fleet.fleet import Fleet
+from tests.fleet.host import Host
+from tests.fleet.jobs import SPEC, Jobs
+from tests.fleet.sent import count, have_ended
 
 SIZE = 40_000_000
 LITTLE = 400_000  # bytes of commands and answers that any command of jobctl's sends to three hosts

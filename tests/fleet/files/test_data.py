@@ -14,10 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.fleet.jobs import COUNTER, SPEC, Jobs
+from tests.fleet.machine import IMAGE
 from tests.tools.waiting import eventually
-
-from .jobs import COUNTER, SPEC, Jobs
-from .machine import IMAGE
 
 VALUE = f"s3cr3t-{os.urandom(6).hex()}"  # in the argv of no other run of these tests
 
@@ -135,7 +134,7 @@ def test_logs_of_many_lines_are_followed_whole(jobs: Jobs) -> None:
         pytest.param(
             "ssh",
             marks=pytest.mark.release(
-                "tests/fleet/test_data.py::test_a_user_in_the_group_docker_leaves_nothing_of_root[compose]"
+                "tests/fleet/files/test_data.py::test_a_user_in_the_group_docker_leaves_nothing_of_root[compose]"
             ),
         ),
     ],
@@ -237,7 +236,9 @@ def test_an_image_that_one_host_has_comes_to_the_others(jobs: Jobs) -> None:
         "compose",
         pytest.param(
             "ssh",
-            marks=pytest.mark.release("tests/fleet/test_data.py::test_restarts_use_the_image_that_up_found[compose]"),
+            marks=pytest.mark.release(
+                "tests/fleet/files/test_data.py::test_restarts_use_the_image_that_up_found[compose]"
+            ),
         ),
     ],
 )
@@ -272,7 +273,9 @@ def test_restarts_use_the_image_that_up_found(jobs: Jobs, target: str) -> None:
         "ml",
         pytest.param(
             "root",
-            marks=pytest.mark.release("tests/fleet/test_data.py::test_a_user_by_number_writes_where_it_has_to[ml]"),
+            marks=pytest.mark.release(
+                "tests/fleet/files/test_data.py::test_a_user_by_number_writes_where_it_has_to[ml]"
+            ),
         ),
     ],
 )

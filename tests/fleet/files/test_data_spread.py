@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.fleet.fleet import Fleet
+from tests.fleet.host import Host
+from tests.fleet.jobs import SPEC, Jobs
+from tests.fleet.sent import count, have_ended
 from tests.tools.waiting import eventually
-
-from .fleet import Fleet
-from .host import Host
-from .jobs import SPEC, Jobs
-from .test_images import count, have_ended
 
 SIZE = 40_000_000
 MORE = 1.02  # times the bytes that are missing may leave this machine

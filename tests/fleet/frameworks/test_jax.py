@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.fleet.fleet import EXAMPLES, Fleet
+from tests.fleet.jobs import Jobs
+from tests.fleet.machine import IMAGE
 from tests.tools.frameworks import need_image_python, python_of
 from tests.tools.pace import keep_pace, limit
-
-from .fleet import EXAMPLES, Fleet
-from .jobs import Jobs
-from .machine import IMAGE
 
 SPEC = f"""\
 name: digits

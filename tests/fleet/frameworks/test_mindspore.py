@@ -10,13 +10,12 @@ from typing import Any
 
 import pytest
 
+from tests.fleet.fleet import Fleet, fleet
+from tests.fleet.jobs import Jobs
+from tests.fleet.machine import IMAGE
 from tests.tools.frameworks import need_image_python, site_packages
 from tests.tools.mindsporescripts import COLLECTIVE, LIGHT, undisturbed
 from tests.tools.waiting import eventually
-
-from .fleet import Fleet, fleet
-from .jobs import Jobs
-from .machine import IMAGE
 
 SPEC = f"""\
 name: NAME

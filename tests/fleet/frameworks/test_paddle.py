@@ -12,14 +12,13 @@ from typing import Any
 import pytest
 
 from jobctl.jobspec.plan.generation import port_of
+from tests.fleet.fleet import Fleet, fleet
+from tests.fleet.host import Host
+from tests.fleet.jobs import Jobs
+from tests.fleet.machine import ETCD_IMAGE, IMAGE
 from tests.tools.frameworks import Name, need_image_python, site_packages
 from tests.tools.paddlescripts import COLLECTIVE, SERVED
 from tests.tools.waiting import eventually
-
-from .fleet import Fleet, fleet
-from .host import Host
-from .jobs import Jobs
-from .machine import ETCD_IMAGE, IMAGE
 
 SPEC = f"""\
 name: NAME

@@ -11,11 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.fleet.fleet import Fleet
+from tests.fleet.jobs import Jobs
+from tests.fleet.machine import IMAGE
 from tests.tools.frameworks import need_image_python, need_packages
-
-from .fleet import Fleet
-from .jobs import Jobs
-from .machine import IMAGE
 
 SPEC = f"""\
 name: wide

@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 
 from jobctl.jobspec.deploy.images.buildkit import builder
-
-from .fleet import Fleet
-from .host import Host
-from .jobs import SPEC, Jobs
-from .machine import IMAGE
+from tests.fleet.fleet import Fleet
+from tests.fleet.host import Host
+from tests.fleet.jobs import SPEC, Jobs
+from tests.fleet.machine import IMAGE
 
 NAME = "jobctl-test-built"
 BUILT = SPEC.replace(f"image: {IMAGE}\npull: never\n", f"image: {NAME}:1\nbuild: ")

@@ -11,13 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from jobctl.jobspec.deploy.host.scripts import MARK
-from tests.tools.waiting import eventually, promptly
-
-from .fleet import Fleet
-from .host import Host
-from .jobs import SPEC, Jobs
-from .machine import IMAGE, sh
+from tests.fleet.fleet import Fleet
+from tests.fleet.host import Host
+from tests.fleet.jobs import SPEC, Jobs
+from tests.fleet.machine import IMAGE
+from tests.fleet.sent import count, have_ended
+from tests.tools.waiting import eventually
 
 NAME = "jobctl-test-handed-on:1"
 SIZE = 30_000_000
@@ -44,24 +43,8 @@ def jobs(tmp_path: Path, hosts_of: Callable[[int], Fleet]) -> Iterator[Jobs]:
     assert made.run("down", *made.where).returncode == 0
 
 
-def count(device: str, what: str) -> int:
-    """Return how many bytes a device has sent or received, as this machine sees it."""
-    return int(Path(f"/sys/class/net/{device}/statistics/{what}_bytes").read_text())
-
-
 def has(host: Host) -> bool:
     return NAME in host.docker("image", "ls", "--format", "{{.Repository}}:{{.Tag}}").split()
-
-
-def programs(host: Host) -> str:
-    """Return the programs on a host that hand images on."""
-    pids = sh("ip", "netns", "pids", host.namespace).split()
-    return "".join(line for line in sh("ps", "-o", "args=", *pids).splitlines() if MARK in line)
-
-
-def have_ended(jobs: Jobs) -> None:
-    """Wait until these programs have noticed on all hosts that the command is over."""
-    promptly(lambda: not any(map(programs, jobs.fleet.hosts)))
 
 
 def test_an_image_leaves_this_machine_once(jobs: Jobs) -> None:

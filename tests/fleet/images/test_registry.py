@@ -15,12 +15,11 @@ from pathlib import Path
 import bcrypt
 import pytest
 
+from tests.fleet.fleet import Fleet
+from tests.fleet.host import Host
+from tests.fleet.jobs import SPEC, Jobs
+from tests.fleet.machine import IMAGE, cache, locked
 from tests.tools.waiting import eventually
-
-from .fleet import Fleet
-from .host import Host
-from .jobs import SPEC, Jobs
-from .machine import IMAGE, cache, locked
 
 # Engines ask for TLS everywhere but on the loopback: each host has a door of its own to the one store.
 REGISTRY = "127.0.0.1:5055"

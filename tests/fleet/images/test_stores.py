@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from .fleet import Fleet, fleet
-from .host import Host
-from .jobs import SPEC, Jobs
-from .loading import Archive, layer
-from .machine import IMAGE, base_image
-from .podman import STORE, ContainerdHost, NewerHost, PodmanHost, image_store, missing_engine
+from tests.fleet.fleet import Fleet, fleet
+from tests.fleet.host import Host
+from tests.fleet.jobs import SPEC, Jobs
+from tests.fleet.loading import Archive, layer
+from tests.fleet.machine import IMAGE, base_image
+from tests.fleet.podman import STORE, ContainerdHost, NewerHost, PodmanHost, image_store, missing_engine
 
 NAME, BELOW = "jobctl-test-stores:1", "jobctl-test-stores:0"
 CHANGED = 12_000_000
@@ -36,13 +36,13 @@ class Mixed(Fleet):
 
 # An image from Docker's own store, and one from Podman, leave this machine in every run in other tests.
 OTHERS = pytest.mark.release(
-    "tests/fleet/test_stores.py::test_hosts_of_all_stores_get_a_change_and_train[docker26]",
-    "tests/fleet/test_images.py::test_an_image_leaves_this_machine_once",
-    "tests/fleet/test_podman.py::test_a_job_on_podman_lives_as_on_docker",
+    "tests/fleet/images/test_stores.py::test_hosts_of_all_stores_get_a_change_and_train[docker26]",
+    "tests/fleet/images/test_images.py::test_an_image_leaves_this_machine_once",
+    "tests/fleet/engines/test_podman.py::test_a_job_on_podman_lives_as_on_docker",
 )
 # How containerd's store saves an image is what the units know; hosts with it get one from each other here.
 CONTAINERD = pytest.mark.release(
-    "tests/fleet/test_stores.py::test_hosts_of_all_stores_get_a_change_and_train[docker26]",
+    "tests/fleet/images/test_stores.py::test_hosts_of_all_stores_get_a_change_and_train[docker26]",
     "tests/deploy/images/test_images.py::test_an_archive_that_lacks_a_layer_is_an_error",
     "tests/deploy/images/test_images.py::test_what_an_engine_saves_goes_on_as_it_is",
 )

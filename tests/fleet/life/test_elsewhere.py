@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from tests.fleet.jobs import SPEC, Elsewhere, Jobs
 from tests.tools.waiting import eventually
-
-from .jobs import SPEC, Jobs
-from .test_life import Elsewhere
 
 
 def told(jobs: Jobs, event: str) -> list[str]:

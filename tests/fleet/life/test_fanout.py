@@ -14,10 +14,9 @@ import pytest
 from paramiko.packet import Packetizer
 
 from jobctl.jobspec.operations.inspect.metrics import MetricsSource
+from tests.fleet.light import LightFleet, light_fleet
 from tests.tools import commands
 from tests.tools.waiting import eventually
-
-from .light import LightFleet, light_fleet
 
 SIZE = 12
 SPEC = """\

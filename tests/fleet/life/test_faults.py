@@ -21,10 +21,9 @@ from jobctl.jobspec.deploy.model.inventory import SshOptions
 from jobctl.jobspec.deploy.store.lock import Locked
 from jobctl.jobspec.deploy.targets.host_fleet import transport_to
 from jobctl.jobspec.spec.hosts import Host as HostLine
+from tests.fleet.host import Host
+from tests.fleet.jobs import SPEC, Jobs
 from tests.tools.waiting import eventually
-
-from .host import Host
-from .jobs import SPEC, Jobs
 
 KILLS = int(os.environ.get("JOBCTL_TEST_KILLS", "3"))
 CUTS = int(os.environ.get("JOBCTL_TEST_CUTS", "1"))
@@ -220,8 +219,8 @@ def test_down_with_a_dead_host_gives_that_up_or_is_finished_later(jobs: Jobs) ->
 
 
 @pytest.mark.release(
-    "tests/fleet/test_fanout.py::test_three_bad_hosts_of_many",
-    "tests/fleet/test_faults.py::test_down_with_a_dead_host_gives_that_up_or_is_finished_later",
+    "tests/fleet/life/test_fanout.py::test_three_bad_hosts_of_many",
+    "tests/fleet/life/test_faults.py::test_down_with_a_dead_host_gives_that_up_or_is_finished_later",
 )
 def test_a_dead_host_does_not_keep_the_others_from_coming_up(jobs: Jobs) -> None:
     jobs.fleet[1].power_off()

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.fleet.jobs import SPEC, Elsewhere, Jobs
 from tests.tools.waiting import eventually
-
-from .jobs import SPEC, Jobs
 
 RUNS = (
     "job `counter` runs: 2 nodes, generation 1."
@@ -147,19 +146,6 @@ def down_elsewhere(jobs: Jobs, state: Path) -> None:
     assert (jobs.containers(), jobs.files()) == ([[], []], [])
 
 
-class Elsewhere(Jobs):
-    """The same folder, with another state directory."""
-
-    def __init__(self, jobs: Jobs, state: Path) -> None:
-        self.directory, self.fleet, self.code, self.checkpoints = (
-            jobs.directory,
-            jobs.fleet,
-            jobs.code,
-            jobs.checkpoints,
-        )
-        self.environ = {**jobs.environ, "JOBCTL_STATE_DIR": str(state)}
-
-
 def test_down_from_elsewhere_leaves_nothing(jobs: Jobs, tmp_path: Path) -> None:
     for pause in (0.0, 0.8):  # while the supervisor does nothing, and while it is about to start a container
         assert jobs.up().returncode == 0
@@ -191,8 +177,8 @@ def test_exec_and_pull(jobs: Jobs, tmp_path: Path) -> None:
 
 
 @pytest.mark.release(
-    "tests/fleet/test_faults.py::test_a_job_goes_on_as_it_was_while_a_change_waits",
-    "tests/fleet/test_faults.py::test_a_change_while_an_engine_restarts",
+    "tests/fleet/life/test_faults.py::test_a_job_goes_on_as_it_was_while_a_change_waits",
+    "tests/fleet/life/test_faults.py::test_a_change_while_an_engine_restarts",
 )
 def test_a_change_that_cannot_begin_ends_nothing(jobs: Jobs) -> None:
     assert jobs.up().returncode == 0
@@ -238,7 +224,8 @@ def ids(jobs: Jobs, host: int) -> str:
 
 
 @pytest.mark.release(
-    "tests/local/test_drill.py::test_the_job_goes_on", "tests/fleet/test_recovery.py::test_a_drill_of_a_lost_host"
+    "tests/local/test_drill.py::test_the_job_goes_on",
+    "tests/fleet/recovery/test_recovery.py::test_a_drill_of_a_lost_host",
 )
 def test_a_drill(jobs: Jobs) -> None:
     assert jobs.up().returncode == 0
@@ -253,7 +240,7 @@ def test_a_drill(jobs: Jobs) -> None:
 
 
 @pytest.mark.release(
-    "tests/fleet/test_mindspore.py::test_a_node_moves_with_its_scheduler_beside_a_job_of_msrun",
+    "tests/fleet/frameworks/test_mindspore.py::test_a_node_moves_with_its_scheduler_beside_a_job_of_msrun",
     "tests/plan/test_planner.py::test_two_runs_of_one_name_do_not_meet",
 )
 def test_two_jobs_live_side_by_side(jobs: Jobs, tmp_path: Path) -> None:
@@ -272,7 +259,7 @@ def test_two_jobs_live_side_by_side(jobs: Jobs, tmp_path: Path) -> None:
 
 @pytest.mark.release(
     "tests/plan/test_planner.py::test_a_placement_is_kept",
-    "tests/fleet/test_hot_spares.py::test_launchers_move_a_node_to_a_spare_and_the_next_up_leaves_it_there",
+    "tests/fleet/recovery/test_hot_spares.py::test_launchers_move_a_node_to_a_spare_and_the_next_up_leaves_it_there",
 )
 def test_nodes_stay_where_they_are(jobs: Jobs) -> None:
     assert jobs.up("--no-supervise").returncode == 0

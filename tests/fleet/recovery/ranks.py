@@ -6,9 +6,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from tests.fleet.jobs import Jobs
 from tests.tools.waiting import eventually
-
-from .jobs import Jobs
 
 COMMAND = re.compile(r"framework: torch\n((?:.*\n)*)command: \[python3, counter.py\]\nper: node\n")
 SCRIPT = r"framework: jax\n\1script: counter.py\nenv: {PYTHONPATH: PACKAGES}\n"

@@ -13,13 +13,11 @@ from typing import Any
 
 import pytest
 
+from tests.fleet.fleet import Fleet
+from tests.fleet.host import Host
+from tests.fleet.machine import ETCD_IMAGE
+from tests.fleet.recovery.run import EVERY, TIMEOUT, Run, begins_with_a_spare, made_and_removed, trainer
 from tests.tools.waiting import eventually
-
-from .fleet import Fleet
-from .host import Host
-from .machine import ETCD_IMAGE
-from .test_hot_spares import begins_with_a_spare
-from .test_recovery import EVERY, TIMEOUT, Run, made_and_removed, trainer
 
 MANAGED = f"etcd: {{{{managed: {{{{replicas: 3, image: {ETCD_IMAGE}}}}}}}}}\nrecovery:"
 
@@ -204,7 +202,7 @@ def test_the_only_node_of_a_job_moves_to_a_hot_spare_with_nobody_watching(run: C
 
 
 @pytest.mark.release(
-    "tests/fleet/test_etcd.py::test_the_only_node_of_a_job_moves",
+    "tests/fleet/recovery/test_etcd.py::test_the_only_node_of_a_job_moves",
     "tests/launcher/test_etcd.py::test_a_host_that_is_cut_off_from_etcd_ends_its_processes",
 )
 def test_a_host_is_cut_off_and_its_node_moves(run: Callable[..., WithEtcd]) -> None:

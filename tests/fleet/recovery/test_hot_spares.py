@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 
+from tests.fleet.fleet import Fleet
+from tests.fleet.jobs import read
+from tests.fleet.recovery.run import SPEC, Run, begins_with_a_spare
 from tests.tools.waiting import eventually
-
-from .fleet import Fleet
-from .jobs import read
-from .test_recovery import SPEC, Run
 
 
 class Three(Run):
@@ -71,16 +70,6 @@ def container(job: Run) -> str:
     return name
 
 
-def begins_with_a_spare(job: Run) -> bool:
-    """Bring the job up with nobody watching, and down again if its launchers were not told of a spare: `up` does not wait long."""
-    up = job.up("--no-supervise")
-    assert up.returncode == 0, up.stderr
-    if job.order()["autonomy"].get("spares"):  # left out where there are none
-        return True
-    assert job.run("down").returncode == 0
-    return False
-
-
 @pytest.mark.parametrize(
     "target",
     [
@@ -88,7 +77,7 @@ def begins_with_a_spare(job: Run) -> bool:
         pytest.param(
             "ssh",
             marks=pytest.mark.release(
-                "tests/fleet/test_hot_spares.py::test_a_spare_that_a_node_has_left_waits_again[ssh]"
+                "tests/fleet/recovery/test_hot_spares.py::test_a_spare_that_a_node_has_left_waits_again[ssh]"
             ),
         ),
     ],
@@ -147,7 +136,7 @@ def test_launchers_move_a_node_to_a_spare_and_the_next_up_leaves_it_there(three:
         pytest.param(
             "compose",
             marks=pytest.mark.release(
-                "tests/fleet/test_hot_spares.py::test_a_node_moves_into_the_container_that_waits_on_a_spare[compose]"
+                "tests/fleet/recovery/test_hot_spares.py::test_a_node_moves_into_the_container_that_waits_on_a_spare[compose]"
             ),
         ),
     ],
@@ -169,8 +158,8 @@ def test_a_spare_that_a_node_has_left_waits_again(job: Run) -> None:
 
 
 @pytest.mark.release(
-    "tests/fleet/test_data.py::test_a_user_by_number_writes_where_it_has_to",
-    "tests/fleet/test_hot_spares.py::test_a_node_moves_into_the_container_that_waits_on_a_spare",
+    "tests/fleet/files/test_data.py::test_a_user_by_number_writes_where_it_has_to",
+    "tests/fleet/recovery/test_hot_spares.py::test_a_node_moves_into_the_container_that_waits_on_a_spare",
 )
 def test_a_user_by_number_gets_a_node_on_a_spare(tmp_path: Path, hosts_of: Callable[[int], Fleet]) -> None:
     """Whoever logs in is not root, and the container's user is nobody who exists: files of the node are made in advance."""

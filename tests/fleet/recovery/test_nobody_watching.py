@@ -13,12 +13,11 @@ from typing import Any
 
 import pytest
 
+from tests.fleet.fleet import Fleet
+from tests.fleet.jobs import SPEC, Jobs
+from tests.fleet.recovery.run import LONG, Run, trainer
 from tests.tools.waiting import eventually
 from tests.tools.webhook import Webhook, served
-
-from .fleet import Fleet
-from .jobs import SPEC, Jobs
-from .test_recovery import LONG, Run, trainer
 
 
 @pytest.fixture

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.fleet.fleet import Fleet
+from tests.fleet.recovery.run import LONG, Run
 from tests.tools.waiting import eventually
-
-from .fleet import Fleet
-from .test_recovery import LONG, Run
 
 
 @pytest.fixture

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.fleet.fleet import Fleet
+from tests.fleet.jobs import COUNTER, SPEC, Jobs
 from tests.tools.waiting import eventually
-
-from .fleet import Fleet
-from .jobs import COUNTER, SPEC, Jobs
 
 # In its first generation node 1 needs twice as long for each step as node 0.
 PACES = COUNTER.replace(

@@ -9,9 +9,8 @@ import pytest
 
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.transport.fanout import fan_out
-
-from .fleet import Fleet
-from .ssh_there import config, refused, ssh, sshd
+from tests.fleet.fleet import Fleet
+from tests.fleet.ssh_there import config, refused, ssh, sshd
 
 
 def test_an_unknown_host_key_is_refused_unless_told_otherwise(hosts: Fleet, tmp_path: Path) -> None:

@@ -21,11 +21,10 @@ from jobctl.jobspec.deploy.transport.connecting import connect
 from jobctl.jobspec.deploy.transport.local import LocalTransport
 from jobctl.jobspec.deploy.transport.ssh import Ssh
 from jobctl.jobspec.spec.hosts import Host
+from tests.fleet.fleet import Fleet
+from tests.fleet.machine import sh
+from tests.fleet.ssh_there import config, refused, ssh, sshd
 from tests.tools.waiting import eventually
-
-from .fleet import Fleet
-from .machine import sh
-from .ssh_there import config, refused, ssh, sshd
 
 
 @pytest.fixture(params=["here", "ssh"])
