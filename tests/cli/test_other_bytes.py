@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from jobctl.jobspec.deploy.store.secrets import SecretMissing, read_secrets, readable_secrets
-from jobctl.jobspec.deploy.targets import local_environ
+from jobctl.jobspec.deploy.targets.local import environ as local_environ
 from jobctl.jobspec.spec.model import Secret
 
 OTHER = "caf\udce9"  # `café` in Latin-1, as Python has it

@@ -29,7 +29,7 @@ from jobctl.jobspec.deploy.store import lock
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.deploy.store.lock import Locked, LockLost
 from jobctl.jobspec.deploy.targets.hosts import Hosts
-from jobctl.jobspec.deploy.targets.local import Local
+from jobctl.jobspec.deploy.targets.local.deployer import Local
 from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.planner import job as planner
 from jobctl.jobspec.planner.context import Context

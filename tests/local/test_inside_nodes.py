@@ -12,7 +12,7 @@ import pytest
 
 from jobctl.jobspec.deploy.store.jobdir import job_dir
 from jobctl.jobspec.deploy.store.processes import start_ticks
-from jobctl.jobspec.deploy.targets.local import Local
+from jobctl.jobspec.deploy.targets.local.deployer import Local
 from jobctl.jobspec.operations.inspect import exec as exec_in
 from jobctl.jobspec.operations.reporter import SILENT
 

@@ -11,7 +11,7 @@ import pytest
 
 from jobctl.jobspec import load, plan
 from jobctl.jobspec.deploy.store.jobdir import job_dir
-from jobctl.jobspec.deploy.targets.local import Local
+from jobctl.jobspec.deploy.targets.local.deployer import Local
 from jobctl.jobspec.operations.inspect.ssh import ssh_config
 from jobctl.jobspec.operations.resolve.job import Reached
 

@@ -275,7 +275,7 @@ def test_validate_does_not_pay_for_what_it_does_not_use(tmp_path: Path) -> None:
         "from jobctl.main import main\n"
         "try:\n    main(['validate', 'job.yaml'])\nexcept SystemExit:\n    pass\n"
         "heavy = {'fabric', 'docker', 'kubernetes', 'jinja2', 'rich', 'torch'}\n"
-        "heavy |= {'jobctl.jobspec.deploy.targets.local', 'jobctl.jobspec.planner.job', 'jobctl.jobspec.render.artefact'}\n"
+        "heavy |= {'jobctl.jobspec.deploy.targets.local.deployer', 'jobctl.jobspec.planner.job', 'jobctl.jobspec.render.artefact'}\n"
         "print('HEAVY', sorted(heavy & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
@@ -287,7 +287,7 @@ def test_a_job_on_this_machine_does_not_pay_for_hosts() -> None:
     code = (
         "import sys\n"
         "from jobctl.jobspec.deploy.check import local\n"
-        "from jobctl.jobspec.deploy.targets.local import Local\n"
+        "from jobctl.jobspec.deploy.targets.local.deployer import Local\n"
         "from jobctl.jobspec.notify.channels import keep_channels\n"
         "from jobctl.jobspec.operations.lifecycle.on_hosts import HostsJob\n"
         "heavy = {'fabric', 'docker', 'kubernetes', 'paramiko', 'tarfile', 'asyncio', 'http'}\n"

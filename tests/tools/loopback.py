@@ -15,7 +15,7 @@ from jobctl.jobspec.deploy.model.inventory import SshOptions
 from jobctl.jobspec.deploy.ssh_server.keys import Keys, keys_of
 from jobctl.jobspec.deploy.ssh_server.server import serve
 from jobctl.jobspec.deploy.store.jobdir import JobDir
-from jobctl.jobspec.deploy.targets.local_session import ProcessSession
+from jobctl.jobspec.deploy.targets.local.session import ProcessSession
 from jobctl.jobspec.deploy.transport.ssh import Ssh
 from jobctl.jobspec.spec.hosts import Host
 

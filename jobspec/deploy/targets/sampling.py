@@ -9,7 +9,7 @@ from jobctl.jobspec.deploy.host.asker import Asker
 from jobctl.jobspec.deploy.host.scripts import SCRIPTS
 from jobctl.jobspec.deploy.model.sample import HostSample, parse_sample
 from jobctl.jobspec.deploy.targets.hosts import Hosts
-from jobctl.jobspec.deploy.targets.local import Local
+from jobctl.jobspec.deploy.targets.local.deployer import Local
 from jobctl.jobspec.deploy.transport.base import TIMEOUT, Transport, checked
 from jobctl.jobspec.deploy.transport.fanout import fan_out
 from jobctl.jobspec.deploy.transport.live_fanout import LiveFanOut

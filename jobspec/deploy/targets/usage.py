@@ -10,7 +10,7 @@ from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.model.usage import NodeUsage
 from jobctl.jobspec.deploy.store import processes
 from jobctl.jobspec.deploy.targets.hosts import Hosts
-from jobctl.jobspec.deploy.targets.local import Local
+from jobctl.jobspec.deploy.targets.local.deployer import Local
 from jobctl.jobspec.deploy.transport.fanout import fan_out
 from jobctl.jobspec.deploy.transport.live_fanout import LiveFanOut
 

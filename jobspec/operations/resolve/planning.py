@@ -199,7 +199,7 @@ def deployer_of(directory: JobDir, target: str, reach: Inventory | None, plan: P
         from jobctl.jobspec.deploy.targets.hosts import Hosts
 
         return Hosts(directory, traits_of(target).starter, reach, plan)
-    from jobctl.jobspec.deploy.targets.local import Local
+    from jobctl.jobspec.deploy.targets.local.deployer import Local
 
     return Local(directory, plan)
 

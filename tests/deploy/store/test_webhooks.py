@@ -14,7 +14,7 @@ from jobctl.jobspec.deploy.model.notification import Channel
 from jobctl.jobspec.deploy.store import events
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.deploy.store.webhooks import webhooks_for_hosts
-from jobctl.jobspec.deploy.targets.local import Local
+from jobctl.jobspec.deploy.targets.local.deployer import Local
 from jobctl.jobspec.launcher.report.event_log import EventLog
 from jobctl.jobspec.notify.channels import keep_channels
 from tests.deploy.apply.test_executor import TWO

@@ -13,7 +13,7 @@ from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.deploy.store.lock import LockLost, break_lock, hold
 from jobctl.jobspec.deploy.targets import ending
-from jobctl.jobspec.deploy.targets.local import Local
+from jobctl.jobspec.deploy.targets.local.deployer import Local
 from tests.deploy.apply.test_executor import RUNNING
 
 
@@ -68,7 +68,7 @@ def test_a_command_that_lost_its_lock_while_it_waited_ends_nothing_more(
         fleet.on = fleet.failures = lambda *of: ended.append("erased")
         monkeypatch.setattr(ending, "wait_for_launchers", wait)
         monkeypatch.setattr(
-            "jobctl.jobspec.deploy.targets.local.processes.kill_marked", lambda work: ended.append("killed")
+            "jobctl.jobspec.deploy.targets.local.deployer.processes.kill_marked", lambda work: ended.append("killed")
         )
         local: Any = SimpleNamespace(command=lambda *of: None, fleet=fleet, work=directory.host)
         ends_it = {

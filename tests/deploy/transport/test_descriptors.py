@@ -38,7 +38,7 @@ while data := link.recv(65536):
 """
 CHILDREN = """\
 import os, resource, sys
-from jobctl.jobspec.deploy.targets.local_processes import script_of, spawn
+from jobctl.jobspec.deploy.targets.local.processes import script_of, spawn
 from jobctl.jobspec.deploy.transport.base import TerminalSize
 from jobctl.jobspec.deploy.transport.descriptors import make_room
 from jobctl.jobspec.deploy.transport.local import LocalTransport

@@ -14,7 +14,7 @@ import pytest
 
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.model.inventory import SshOptions
-from jobctl.jobspec.deploy.targets.local_session import ProcessSession
+from jobctl.jobspec.deploy.targets.local.session import ProcessSession
 from jobctl.jobspec.deploy.transport import connecting, ssh_config
 from jobctl.jobspec.deploy.transport.ssh_config import read_config
 from jobctl.jobspec.deploy.transport.streamlocal import wire

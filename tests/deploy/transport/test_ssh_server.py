@@ -24,7 +24,7 @@ from jobctl.jobspec.deploy.ssh_server.keys import Keys, keys_of
 from jobctl.jobspec.deploy.ssh_server.server import serve
 from jobctl.jobspec.deploy.ssh_server.stdio import Stdio
 from jobctl.jobspec.deploy.store.jobdir import JobDir
-from jobctl.jobspec.deploy.targets.local_session import ProcessSession
+from jobctl.jobspec.deploy.targets.local.session import ProcessSession
 from tests.tools.waiting import promptly
 
 WAIT = 60.0

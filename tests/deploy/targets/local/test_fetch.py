@@ -14,7 +14,7 @@ import pytest
 
 from jobctl.jobspec.deploy.store import events
 from jobctl.jobspec.deploy.store.jobdir import JobDir
-from jobctl.jobspec.deploy.targets.local import Local
+from jobctl.jobspec.deploy.targets.local.deployer import Local
 from tests.deploy.apply.test_executor import TWO
 
 

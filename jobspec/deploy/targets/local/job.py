@@ -22,11 +22,11 @@ from jobctl.jobspec.deploy.store.control_files import hand_over, read_control
 from jobctl.jobspec.deploy.store.files import is_full, read_json, write_json
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.deploy.store.machine import other_machine, record_machine
-from jobctl.jobspec.deploy.targets.local_environ import recorded_environ
-from jobctl.jobspec.deploy.targets.local_feed import LocalFollowing
-from jobctl.jobspec.deploy.targets.local_launchers import LocalLaunchers
-from jobctl.jobspec.deploy.targets.local_processes import HOST, folder_of, script_of
-from jobctl.jobspec.deploy.targets.local_services import LocalServices
+from jobctl.jobspec.deploy.targets.local.environ import recorded_environ
+from jobctl.jobspec.deploy.targets.local.feed import LocalFollowing
+from jobctl.jobspec.deploy.targets.local.launchers import LocalLaunchers
+from jobctl.jobspec.deploy.targets.local.processes import HOST, folder_of, script_of
+from jobctl.jobspec.deploy.targets.local.services import LocalServices
 from jobctl.jobspec.deploy.transport.fanout import H, Outcome, T
 from jobctl.jobspec.deploy.transport.local import LocalTransport
 from jobctl.jobspec.launcher.telling.host_teller import WEBHOOKS

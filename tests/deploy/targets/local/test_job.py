@@ -18,10 +18,10 @@ from jobctl.jobspec.deploy.store import machine
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.deploy.store.lock import LockLost, break_lock
 from jobctl.jobspec.deploy.store.processes import ARTEFACT_MARK, kill_marked, start_ticks
-from jobctl.jobspec.deploy.targets import local_launchers
-from jobctl.jobspec.deploy.targets.local import Local
-from jobctl.jobspec.deploy.targets.local_job import LocalJob
-from jobctl.jobspec.deploy.targets.local_launchers import LocalLaunchers
+from jobctl.jobspec.deploy.targets.local import launchers as local_launchers
+from jobctl.jobspec.deploy.targets.local.deployer import Local
+from jobctl.jobspec.deploy.targets.local.job import LocalJob
+from jobctl.jobspec.deploy.targets.local.launchers import LocalLaunchers
 from jobctl.jobspec.plan.artefact_id import ArtefactId
 from jobctl.jobspec.plan.generation import first_generation
 from jobctl.jobspec.render.payload import control_json

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jobctl.jobspec.deploy.model.errors import PortClosed
-from jobctl.jobspec.deploy.targets.local_processes import HOST
+from jobctl.jobspec.deploy.targets.local.processes import HOST
 from jobctl.jobspec.deploy.transport.base import RunningCommand, TerminalSize
 from jobctl.jobspec.deploy.transport.local import open_port
 from jobctl.jobspec.deploy.transport.relay import LOOPBACK

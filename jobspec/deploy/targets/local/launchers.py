@@ -17,8 +17,8 @@ from jobctl.jobspec.deploy.model.untrusted import Json, number_in
 from jobctl.jobspec.deploy.store import processes
 from jobctl.jobspec.deploy.store.files import read_json, write_json
 from jobctl.jobspec.deploy.targets.ending import ENDING
-from jobctl.jobspec.deploy.targets.local_environ import recorded_environ
-from jobctl.jobspec.deploy.targets.local_processes import folder_of, last_words, script_of, spawn
+from jobctl.jobspec.deploy.targets.local.environ import recorded_environ
+from jobctl.jobspec.deploy.targets.local.processes import folder_of, last_words, script_of, spawn
 from jobctl.jobspec.plan.artefact_id import ArtefactId
 from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.render.shell import local_hash

@@ -1,6 +1,6 @@
 """Target `local`: the nodes of a job as process groups on this machine, node i at 127.0.0.(i+2).
 
-The same artefacts, launcher and control file as on a host, and a fleet with one host, this machine (local_job.py).
+The same artefacts, launcher and control file as on a host, and a fleet with one host, this machine (job.py).
 Processes carry marks in their environment (see processes.py) as containers carry labels, so what runs is always found,
 whatever became of the files. This file has the rest: what processes need, and how commands get into them.
 """
@@ -34,12 +34,12 @@ from jobctl.jobspec.deploy.targets import ending
 from jobctl.jobspec.deploy.targets.fleet import Fleet
 from jobctl.jobspec.deploy.targets.fleet_deployer import FleetDeployer
 from jobctl.jobspec.deploy.targets.gathering import LocalEvents
-from jobctl.jobspec.deploy.targets.local_environ import process_environ, record_environ, recorded_environ
-from jobctl.jobspec.deploy.targets.local_fetch import fetch_collected, fetch_logs, fetch_outputs
-from jobctl.jobspec.deploy.targets.local_job import LauncherProcesses, LocalJob, OneMachine
-from jobctl.jobspec.deploy.targets.local_ports import LocalPorts, port_is_free
-from jobctl.jobspec.deploy.targets.local_processes import HOST
-from jobctl.jobspec.deploy.targets.local_session import ProcessSession
+from jobctl.jobspec.deploy.targets.local.environ import process_environ, record_environ, recorded_environ
+from jobctl.jobspec.deploy.targets.local.fetch import fetch_collected, fetch_logs, fetch_outputs
+from jobctl.jobspec.deploy.targets.local.job import LauncherProcesses, LocalJob, OneMachine
+from jobctl.jobspec.deploy.targets.local.ports import LocalPorts, port_is_free
+from jobctl.jobspec.deploy.targets.local.processes import HOST
+from jobctl.jobspec.deploy.targets.local.session import ProcessSession
 from jobctl.jobspec.deploy.targets.node_ports import home_of
 from jobctl.jobspec.deploy.transport.foreground import run_in_foreground
 from jobctl.jobspec.plan.artefact_id import ArtefactId

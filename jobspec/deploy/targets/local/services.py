@@ -16,7 +16,7 @@ from jobctl.jobspec.deploy.model.errors import DeployError
 from jobctl.jobspec.deploy.model.untrusted import as_text
 from jobctl.jobspec.deploy.store import processes
 from jobctl.jobspec.deploy.store.files import read_json, write_json
-from jobctl.jobspec.deploy.targets.local_processes import folder_of, last_words, script_of, spawn
+from jobctl.jobspec.deploy.targets.local.processes import folder_of, last_words, script_of, spawn
 from jobctl.jobspec.plan.artefact_id import ArtefactId
 from jobctl.jobspec.plan.types import Service
 from jobctl.jobspec.render.shell import local_service_hash

@@ -1,0 +1,1 @@
+"""The deployer of target `local`: nodes are processes of this machine."""
