@@ -10,10 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fleet.fleet import Fleet, fleet
-from fleet.jobs import COUNTER
-from fleet.machine import IMAGE, missing
-from fleet.podman import NEWER, fleet_of, missing_engine
 
 from jobctl.jobspec.deploy.apply.clock import SystemClock
 from jobctl.jobspec.deploy.apply.deployer import Deployer, FaultTarget, RuntimeInputs
@@ -35,6 +31,10 @@ from jobctl.jobspec.planner import job as planner
 from jobctl.jobspec.planner.context import Context
 from jobctl.jobspec.spec.hosts import Host
 from jobctl.jobspec.spec.load import load_text
+from tests.fleet.fleet import Fleet, fleet
+from tests.fleet.jobs import COUNTER
+from tests.fleet.machine import IMAGE, missing
+from tests.fleet.podman import NEWER, fleet_of, missing_engine
 from tests.tools.waiting import PATIENCE, eventually
 
 SPEC = """\

@@ -45,6 +45,7 @@ class Fleet:
         self.bridge = f"jc-{self.network}"
         self.called = called
         self.hosts = [self._host(number) for number in numbers or range(1, size + 1)]
+        self.all_hosts = self.hosts  # also of a copy that shows some of them only: all share one known_hosts
 
     def _host(self, number: int) -> Host:
         address, folder = f"10.{self.network}.0.{number}", self.dir / f"h{number}"
@@ -136,7 +137,7 @@ class Fleet:
 
     def write_ssh_config(self) -> None:
         """Write known_hosts and the ssh configuration."""
-        (self.dir / "known_hosts").write_text("".join(f"{host.host_key()}\n" for host in self.hosts))
+        (self.dir / "known_hosts").write_text("".join(f"{host.host_key()}\n" for host in self.all_hosts))
         common = [
             f"UserKnownHostsFile {self.dir}/known_hosts",
             f"IdentityFile {self.dir}/key",
@@ -148,7 +149,7 @@ class Fleet:
                 *(f"Host {host.name}", f"HostName {host.behind or host.address}", f"User {host.user}"),
                 *(*common, *self._jump(host)),
             ]
-            for host in self.hosts
+            for host in self.all_hosts
         ]
         self.ssh_config.write_text("".join("\n  ".join(block) + "\n" for block in blocks))
 

@@ -18,6 +18,8 @@ from tests.tools.frameworks import need_packages
 from tests.tools.ports import free_ports
 from tests.tools.processes import hurry
 
+from .conftest import Node
+
 need_packages("torch")
 
 TRAIN = """\
@@ -60,9 +62,6 @@ START += ["--max-restarts", "0", "--no-python", {"slot": "process"}]
 @pytest.fixture
 def pair(tmp_path: Path) -> Any:
     """Two nodes that share one control file."""
-    sys.path.insert(0, str(Path(__file__).parent))
-    from conftest import Node
-
     first, second = Node(tmp_path, sys.executable), Node(tmp_path, sys.executable)
     second.dir = tmp_path / "node-1"
     (tmp_path / "tmp").mkdir()

@@ -25,12 +25,11 @@ from pathlib import Path
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.deploy.store.lock import read_holder
 from tests.fleet.campaign.listening import EVERY, VARIABLE, Listener, heard
+from tests.slurm.cluster import Machine, Slurm, slurm, wait_for
+from tests.slurm.conftest import SlurmJobs
+from tests.slurm.lies import SILENT, lying
+from tests.slurm.newer import newer_root
 from tests.tools.webhook import served
-
-from .cluster import Machine, Slurm, slurm, wait_for
-from .conftest import SlurmJobs
-from .lies import SILENT, lying
-from .newer import newer_root
 
 PATIENCE = 150.0  # seconds within which a job has to train again; a machine that is lost is revived after 30
 

@@ -17,11 +17,10 @@ from typing import Any
 
 import pytest
 
+from tests.slurm.cluster import Slurm, missing, sh, slurm, wait_for
+from tests.slurm.newer import MORE, SLURM, Programs, lent, newer_root
 from tests.tools import commands
 from tests.tools.ports import free_ports
-
-from .cluster import Slurm, missing, sh, slurm, wait_for
-from .newer import MORE, SLURM, Programs, lent, newer_root
 
 # Counts steps as a light rank, with a loss of them: node 0 writes them down, and waits until all others of its generation
 # have followed. Says where it began, and ends at `last`. A node that runs twice at a time says so, and one that is told to end.

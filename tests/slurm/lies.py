@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from .conftest import SlurmJobs
+from tests.slurm.conftest import SlurmJobs
 
 SILENT = "echo slurm_load_jobs error: Unable to contact slurm controller >&2; exit 1"
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from .cluster import wait_for
-from .conftest import BOTH, HOST_TIMEOUT, SlurmJobs, versions
-from .lies import SILENT, lying
+from tests.slurm.cluster import wait_for
+from tests.slurm.conftest import BOTH, HOST_TIMEOUT, SlurmJobs, versions
+from tests.slurm.lies import SILENT, lying
 
 
 @BOTH

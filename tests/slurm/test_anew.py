@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from jobctl.jobspec.deploy.store.processes import start_ticks
-
-from .cluster import wait_for
-from .conftest import LONG, SlurmJobs, versions
+from tests.slurm.cluster import wait_for
+from tests.slurm.conftest import LONG, SlurmJobs, versions
 
 
 def launchers(jobs: SlurmJobs) -> set[tuple[int, int | None]]:

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from . import images
-from .cluster import READY, Machine, Slurm, wait_for
-from .conftest import ENDLESS, FULLER, HOST_TIMEOUT, SlurmJobs, need, versions
+from tests.slurm import images
+from tests.slurm.cluster import READY, Machine, Slurm, wait_for
+from tests.slurm.conftest import ENDLESS, FULLER, HOST_TIMEOUT, SlurmJobs, need, versions
 
 # What podman needs to know where control groups and overlays are not to be had, as in containers of a test machine.
 _ENGINE = """\

@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
+from tests.slurm.conftest import FULLER, SlurmJobs, versions
 from tests.tools import mindsporescripts, paddlescripts
 from tests.tools.frameworks import python_of
-
-from .conftest import FULLER, SlurmJobs, versions
 
 
 def train(jobs: SlurmJobs, python: Path, script: str, **spec: Any) -> list[str]:

@@ -7,8 +7,8 @@ import re
 
 import pytest
 
-from .cluster import wait_for
-from .conftest import BOTH, HOST_TIMEOUT, SlurmJobs, versions
+from tests.slurm.cluster import wait_for
+from tests.slurm.conftest import BOTH, HOST_TIMEOUT, SlurmJobs, versions
 
 
 def again(jobs: SlurmJobs, how: str, begun: int) -> str:

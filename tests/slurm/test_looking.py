@@ -13,9 +13,8 @@ import pytest
 
 from jobctl.jobspec.deploy.transport.base import TerminalSize
 from jobctl.jobspec.deploy.transport.running import ProcessCommand
-
-from .cluster import READY, wait_for
-from .conftest import BOTH, SlurmJobs, versions
+from tests.slurm.cluster import READY, wait_for
+from tests.slurm.conftest import BOTH, SlurmJobs, versions
 
 TELL = 'echo "$(hostname) $SLURM_JOB_ID ${SLURM_PROCID:-none} $COLOUR $TOKEN $(cat given)"'
 

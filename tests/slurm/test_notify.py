@@ -13,11 +13,10 @@ import pytest
 
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.deploy.store.lock import read_holder
+from tests.slurm.cluster import wait_for
+from tests.slurm.conftest import HOST_TIMEOUT, LONG, SlurmJobs, versions
 from tests.tools.contents import holding
 from tests.tools.webhook import Webhook, served
-
-from .cluster import wait_for
-from .conftest import HOST_TIMEOUT, LONG, SlurmJobs, versions
 
 EVERY = ["failed", "recovered", "host-lost", "hang", "waiting", "straggler", "succeeded"]
 

@@ -17,11 +17,10 @@ import pytest
 from jobctl.jobspec.launcher.failure import NodeFailure
 from jobctl.jobspec.launcher.restart_policy import delay
 from tests.fleet.campaign.training import ALONE, TORCH, undisturbed
+from tests.slurm.cluster import Machine, wait_for
+from tests.slurm.conftest import BOTH, FULLER, HOST_TIMEOUT, SlurmJobs, versions
 from tests.tools import mindsporescripts, paddlescripts
 from tests.tools.frameworks import python_of
-
-from .cluster import Machine, wait_for
-from .conftest import BOTH, FULLER, HOST_TIMEOUT, SlurmJobs, versions
 
 LATE = 3.0  # seconds that jobctl may take beside the lease and the start of the processes
 PATIENCE = 120.0

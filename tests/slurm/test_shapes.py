@@ -9,8 +9,8 @@ import signal
 
 import pytest
 
-from .cluster import wait_for
-from .conftest import HOST_TIMEOUT, SlurmJobs, versions
+from tests.slurm.cluster import wait_for
+from tests.slurm.conftest import HOST_TIMEOUT, SlurmJobs, versions
 
 # A server answers with its number until it is told to end; a trainer asks all of them until there is a file `enough`.
 _PARTS = """\

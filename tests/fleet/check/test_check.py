@@ -188,6 +188,8 @@ def test_a_checkpoint_directory_that_is_not_shared(jobs: Jobs) -> None:
     assert found(jobs) == [(host, "checkpoint", "checkpoint-not-shared") for host in ("h1", "h2")]
     up = jobs.up(check=True)
     assert (up.returncode, jobs.containers()) == (3, [[], []]), up.stderr
+    for host in jobs.fleet.hosts:
+        (host.home / "checkpoints").rmdir()
 
 
 def test_a_work_directory_that_is_shared(jobs: Jobs, tmp_path: Path) -> None:

@@ -228,6 +228,8 @@ def test_an_image_that_one_host_has_comes_to_the_others(jobs: Jobs) -> None:
     assert len({host.docker("image", "inspect", "--format", "{{.Id}}", name) for host in jobs.fleet.hosts}) == 1
     jobs.trains()
     assert jobs.run("down").returncode == 0
+    for host in jobs.fleet.hosts:
+        host.docker("rmi", "--force", name)
 
 
 @pytest.mark.parametrize(
