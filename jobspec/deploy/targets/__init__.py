@@ -1,1 +1,1 @@
-"""The deployers: of hosts, and of this machine."""
+"""The deployers: of hosts, and in `local` of this machine."""
