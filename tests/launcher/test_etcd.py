@@ -20,7 +20,7 @@ from .conftest import PATIENCE, STALL, lose_power
 from .etcd_nodes import PREFIX, EtcdNode, end, etcd_node, nothing_outlives_a_test, one_etcd  # noqa: F401 fixtures
 
 pytestmark = [pytest.mark.long, pytest.mark.usefixtures("nothing_outlives_a_test")]
-# An etcd; jobs that lose its members: supervise/test_etcd_world.py
+# An etcd; jobs that lose its members: supervise/worlds/test_etcd.py
 
 SHORT = STALL + 2.0  # for tests that wait until it is over
 

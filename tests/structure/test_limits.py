@@ -41,7 +41,7 @@ LARGE: dict[str, tuple[int, str]] = {
         45,
         _SCENARIO,
     ),
-    "tests/supervise/test_world.py fault": (57, "one branch for each fault"),
+    "tests/supervise/worlds/faults.py fault": (57, "one branch for each fault"),
     "tests/tools/commands.py _serve": (46, "one loop, whose parts share what the process must close after a fork"),
 }
 MANY_PARAMETERS: dict[str, tuple[int, str]] = {

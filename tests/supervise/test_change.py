@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.deploy.apply.clock import Clock
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode
 from jobctl.jobspec.deploy.store.jobdir import JobDir
@@ -29,17 +28,7 @@ from jobctl.jobspec.supervise.decisions import Change, Decision, Grow, Restart
 from jobctl.jobspec.supervise.loop import GIVE_WAY, Supervisor, is_over
 from tests.deploy.apply.test_executor import RUNNING, TWO, Now, World
 
-
-class Passing(Clock):
-    """Time that passes only while somebody waits."""
-
-    time = 1000.0
-
-    def now(self) -> float:
-        return self.time
-
-    def sleep(self, seconds: float) -> None:
-        self.time += seconds
+from .clocks import Passing
 
 
 def on(*hosts: str) -> Plan:

@@ -10,7 +10,7 @@ from jobctl.jobspec.launcher.peers.lease import PROBE_MARK
 from jobctl.jobspec.launcher.peers.old_places import CONFIRMED
 from jobctl.jobspec.plan.generation import AutonomyTerms, Base, Generation, HotSpare, Moves, OldPlace
 
-from .test_loss import GENERATION
+from .jobs_on_hosts import GENERATION
 
 TIMEOUT = 10.0
 THREE = replace(GENERATION, host_timeout=TIMEOUT)

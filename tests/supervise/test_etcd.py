@@ -19,7 +19,7 @@ from jobctl.jobspec.plan.generation import AutonomyTerms, EarlierFailures, Gener
 from jobctl.jobspec.plan.recovery import UNTOLD, Rule
 from jobctl.jobspec.render.payload import control_json
 
-from .test_loss import GENERATION, failed
+from .jobs_on_hosts import GENERATION, failed
 
 WITH = replace(
     GENERATION, began=5.0, autonomy=AutonomyTerms(3, (Rule(None, 7, "fail"),), (20000, 29999)), host_timeout=10.0

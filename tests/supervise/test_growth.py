@@ -18,7 +18,7 @@ from jobctl.jobspec.supervise.decide import decide
 from jobctl.jobspec.supervise.decisions import Continue, Decision, Grow, Restart
 from jobctl.jobspec.supervise.timers import Joining
 
-from .test_loss import GENERATION, NOW, POLICY, failed, job, node, world
+from .jobs_on_hosts import GENERATION, NOW, POLICY, failed, job, node, world
 
 CAUSE = "there is a host for node 2 again"
 ALL = frozenset({0, 1, 2})

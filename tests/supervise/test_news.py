@@ -16,8 +16,8 @@ from jobctl.jobspec.launcher.telling.news import News
 from jobctl.jobspec.supervise.decisions import Leave, Rejoin, Restart, Wait
 from jobctl.jobspec.supervise.loop import LOOK, SOON, Supervisor
 
-from .test_loss import HOST_FAILURE, failed, job, lost, node
-from .test_recorder import ByHand
+from .clocks import ByHand
+from .jobs_on_hosts import HOST_FAILURE, failed, job, lost, node
 
 
 class Watched:

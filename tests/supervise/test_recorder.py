@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from jobctl.jobspec.deploy.apply.clock import Clock
 from jobctl.jobspec.deploy.model.control import JobResult
 from jobctl.jobspec.deploy.model.observed import Observed, ObservedProcess
 from jobctl.jobspec.deploy.store import events
@@ -20,19 +19,8 @@ from jobctl.jobspec.plan.recovery import Failure
 from jobctl.jobspec.supervise.decisions import Stay
 from jobctl.jobspec.supervise.recorder import PROGRESS, Recorder
 
-from .test_loss import GENERATION, failed, job, node
-
-
-class ByHand(Clock):
-    """A clock that is set by hand."""
-
-    time = 1000.0
-
-    def now(self) -> float:
-        return self.time
-
-    def sleep(self, seconds: float) -> None:
-        raise AssertionError("nothing here waits")
+from .clocks import ByHand
+from .jobs_on_hosts import GENERATION, failed, job, node
 
 
 class Told:

@@ -14,7 +14,7 @@ from jobctl.jobspec.supervise.decisions import Continue, Decision, GiveUp, Rejoi
 from jobctl.jobspec.supervise.host_loss import whole_hosts
 from tests.tools.failures import dead_launcher
 
-from .test_loss import NOW, POLICY, failed, job, lost, node, world
+from .jobs_on_hosts import NOW, POLICY, failed, job, lost, node, world
 
 WHY = "h1: cannot start node 1: no space left on device"
 WORDS = f"{WHY}; there is no other host for it, so it is tried again until it starts"

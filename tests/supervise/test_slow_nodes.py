@@ -14,7 +14,7 @@ from jobctl.jobspec.supervise.decide import decide
 from jobctl.jobspec.supervise.decisions import Change, Continue, Restart, Stay
 from jobctl.jobspec.supervise.slow_nodes import AGAIN
 
-from .test_loss import GENERATION, NOW, POLICY, failed, job, lost, node, world
+from .jobs_on_hosts import GENERATION, NOW, POLICY, failed, job, lost, node, world
 
 MOVES = replace(POLICY, exclude_stragglers=True)
 SLOW = "rank 1 needs 0.2 s for its part of each step, 2.0 times the median (0.1 s)"

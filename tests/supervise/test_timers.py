@@ -18,7 +18,7 @@ from jobctl.jobspec.supervise.timers import (
     Waited,
 )
 
-from .test_loss import GENERATION, HOST_FAILURE, job, lost, node
+from .jobs_on_hosts import GENERATION, HOST_FAILURE, job, lost, node
 
 
 def test_what_fails_again_is_tried_after_pauses_that_grow() -> None:

@@ -27,7 +27,7 @@ from jobctl.jobspec.supervise.timers import AWAY_FOR
 from tests.deploy.apply.test_executor import BROKEN, RUNNING, TWO, World
 from tests.tools.failures import dead_launcher, failed
 
-from .test_change import Passing
+from .clocks import Passing
 from .test_moves import moved
 
 TIMEOUT = 60.0  # `recovery.wait_timeout`

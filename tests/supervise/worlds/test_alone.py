@@ -5,11 +5,9 @@ JOBCTL_TEST_WORLDS says how many: half of those.
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Callable
 from statistics import median
-from typing import Any, TypeVar
 
 import pytest
 
@@ -20,16 +18,15 @@ from jobctl.jobspec.launcher.recovery.autonomy import LEFT_FOR
 from jobctl.jobspec.launcher.restart_policy import FIRST_DELAY
 from jobctl.jobspec.plan.generation import Generation
 
-from .alone_world import AloneBugs, AloneSim
-from .test_etcd_world import Clock, simulated  # noqa: F401 a fixture
-from .test_world import fault, find, hold_all, shows_twice
+from .alone import AloneBugs, AloneSim
+from .clock import made
+from .endings import end_alone
+from .faults import fault, mishap
+from .search import WORLDS, find, hold_all, shows_twice
 from .world import DT
 
 pytestmark = pytest.mark.usefixtures("simulated")
-WORLDS = int(os.environ.get("JOBCTL_TEST_WORLDS", "100")) // 2
 FINE = 0.02  # seconds of a step of the clock, where times are measured
-World = TypeVar("World", bound=AloneSim)
-BOUND = 30.0  # seconds, beside twice the lease, within which all train once nothing fails any more
 
 
 class Trusting(FailureDetector):
@@ -46,27 +43,16 @@ class AlwaysClear(OldPlaces):
         return True
 
 
-def begin(
-    nodes: int, spares: int, seed: int, *, watched: bool, hot: bool = False, bugs: AloneBugs | None = None
-) -> AloneSim:
-    """Return a world, whose clock is that of the launcher's modules."""
-    return made(AloneSim, nodes, spares, seed, watched=watched, hot=hot, bugs=bugs)
-
-
-def made(kind: type[World], nodes: int, spares: int, seed: int, **more: Any) -> World:
-    """Return a world of a kind, whose clock is that of the launcher's modules."""
-    random.seed(seed)
-    Clock.sim = sim = kind.__new__(kind)  # type: ignore[assignment]
-    sim.now = 0.0
-    sim.__init__(nodes, spares, seed, **more)  # type: ignore[misc]
-    return sim
-
-
 def live(seed: int, bugs: AloneBugs | None = None) -> AloneSim:
     """Let a world live through a random schedule of faults; in every other one nobody watches from the start."""
     chance = random.Random(seed)
-    sim = begin(
-        chance.choice((1, 2, 2, 3, 3, 4, 5)), chance.choice((0, 1, 1, 2)), seed, watched=seed % 2 == 0, bugs=bugs
+    sim = made(
+        AloneSim,
+        chance.choice((1, 2, 2, 3, 3, 4, 5)),
+        chance.choice((0, 1, 1, 2)),
+        seed,
+        watched=seed % 2 == 0,
+        bugs=bugs,
     )
     return happen(sim, chance)
 
@@ -74,7 +60,7 @@ def live(seed: int, bugs: AloneBugs | None = None) -> AloneSim:
 def live_with_hot_spares(seed: int, bugs: AloneBugs | None = None) -> AloneSim:
     """The same, where launchers move nodes to hot spares. In one of three worlds somebody watches, now and then."""
     chance = random.Random(seed)
-    sim = begin(chance.choice((3, 3, 4, 5)), chance.choice((1, 1, 2)), seed, watched=True, hot=True, bugs=bugs)
+    sim = made(AloneSim, chance.choice((3, 3, 4, 5)), chance.choice((1, 1, 2)), seed, watched=True, hot=True, bugs=bugs)
     sim.watched = seed % 3 == 0
     if chance.random() < 0.7:
         sim.kill_supervisor()
@@ -92,71 +78,17 @@ def happen(sim: AloneSim, chance: random.Random) -> AloneSim:
     return sim
 
 
-def mishap(sim: AloneSim, chance: random.Random) -> None:
-    """Do something to a job that nobody watches: no process ends well, as nobody would say that the job has."""
-    host, names = chance.choice(list(sim.hosts.values())), list(sim.hosts)
-    match chance.choice(
-        ("isolate", "split", "cut", "mend", "off", "on", "pause", "wake", "fail", "kill", "slow", "outage")
-    ):
-        case "isolate":
-            sim.partition({name: name == host.name for name in names})
-        case "split":
-            sim.partition({name: chance.random() < 0.5 for name in names})
-        case "cut":
-            sim.cuts |= {frozenset(chance.sample(names, 2))} if len(names) > 1 else set()
-        case "mend":
-            sim.cuts = set()
-        case "off":
-            host.power_off()
-        case "on":
-            host.on = True
-        case "pause":
-            host.paused = host.on
-        case "wake":
-            host.paused = False
-        case "fail":
-            sim.fail(host)
-        case "kill":
-            sim.kill(host)
-        case "slow":  # answers come late, then ticks do
-            sim.slow = {host.name: (0.0, 4.5)}
-            sim.run(5.0)
-            sim.slow = {host.name: (60.0, 4.5)}
-            sim.run(12.0)
-            sim.slow = {}
-        case "outage":  # all lose power
-            for one in sim.hosts.values():
-                one.power_off()
-            sim.run(2.0)
-            for one in sim.hosts.values():
-                one.on = True
-
-
-def end(sim: AloneSim) -> str | None:
-    """Repair everything; say what is wrong with how the world is after that."""
-    sim.heal(0.0)
-    for _ in range(round(2 * sim.timeout + BOUND + (60.0 if sim.watched else 0.0))):
-        if sim.all_train() or sim.newest().ledger.result is not None:
-            return None
-        sim.heal(1.0)
-    for _ in range(25 if sim.watched else 0):  # a host that could not start a node is left alone for 10 minutes
-        if sim.all_train() or sim.newest().ledger.result is not None:
-            return None
-        sim.heal(30.0)
-    return "does not train"
-
-
 @pytest.mark.parametrize("batch", range(4))
 def test_no_node_trains_twice_and_all_train_again(batch: int) -> None:
-    hold_all(range(batch, WORLDS, 4), lambda seed: end(live(seed)))
+    hold_all(range(batch, WORLDS // 2, 4), lambda seed: end_alone(live(seed)))
 
 
 def test_a_launcher_that_comes_back_and_stays_silent_is_found() -> None:
-    find(lambda seed: end(live(2 * seed + 1, AloneBugs(stays_dead=True))) == "does not train", 0)
+    find(lambda seed: end_alone(live(2 * seed + 1, AloneBugs(stays_dead=True))) == "does not train", 0)
 
 
 def test_a_job_that_lost_power_and_then_its_links_trains_again_by_itself() -> None:
-    sim = begin(3, 0, 1, watched=False)
+    sim = made(AloneSim, 3, 0, 1, watched=False)
     for host in sim.hosts.values():
         host.power_off()
     sim.heal(12.0)
@@ -170,7 +102,7 @@ def test_a_job_that_lost_power_and_then_its_links_trains_again_by_itself() -> No
 
 @pytest.mark.parametrize("batch", range(4))
 def test_no_node_trains_twice_where_launchers_move_nodes(batch: int) -> None:
-    hold_all(range(batch, WORLDS, 4), lambda seed: end(live_with_hot_spares(seed)))
+    hold_all(range(batch, WORLDS // 2, 4), lambda seed: end_alone(live_with_hot_spares(seed)))
 
 
 def test_launchers_that_answer_a_moved_node_at_once_are_found() -> None:
@@ -180,11 +112,11 @@ def test_launchers_that_answer_a_moved_node_at_once_are_found() -> None:
 def test_a_supervisor_whose_answers_do_not_arrive_is_found() -> None:
     """Ticks do: it keeps a node alive that the launchers, to whom nobody answers, give to a spare."""
     find(shows_twice(lambda seed: live_with_hot_spares(seed, AloneBugs(detector=Trusting))), 5447)
-    assert end(live_with_hot_spares(2055)) is None
+    assert end_alone(live_with_hot_spares(2055)) is None
 
 
 def test_a_lost_node_trains_on_a_hot_spare_with_nobody_watching() -> None:
-    sim = begin(3, 1, 1, watched=False, hot=True)
+    sim = made(AloneSim, 3, 1, 1, watched=False, hot=True)
     sim.hosts["h1"].power_off()
     sim.run(sim.timeout)
     assert not sim.all_train()
@@ -197,7 +129,7 @@ def test_a_lost_node_trains_on_a_hot_spare_with_nobody_watching() -> None:
 
 def lose(phase: float, *, watched: bool, killed: bool) -> tuple[float, float]:
     """Lose a host that long after a tick; return when the move was ordered and all trained, in seconds after `host_timeout`."""
-    sim = begin(3, 1, 1, watched=watched, hot=True)
+    sim = made(AloneSim, 3, 1, 1, watched=watched, hot=True)
     sim.late = 0.0
     sim.run(30.0)
     sim.step = FINE
@@ -239,7 +171,7 @@ def test_how_long_a_lost_host_takes(watched: bool, killed: bool, ordered: float,
 @pytest.mark.parametrize("nodes", [2, 3])
 def test_a_job_goes_on_whose_supervisor_hears_the_node_that_failed_first_but_not_all_others(nodes: int) -> None:
     """It waits for the host that it does not hear; so does that of the failed node, and the others failed because of it."""
-    sim = begin(nodes, 0, 1, watched=True)
+    sim = made(AloneSim, nodes, 0, 1, watched=True)
     sim.late = 0.0
     sim.cuts = {frozenset(("s0", f"h{nodes - 1}"))}
     sim.run(15.0)
@@ -255,7 +187,7 @@ def trains_again(bugs: AloneBugs, fault: Callable[[AloneSim], None]) -> list[flo
 
     Node 0 alone counts steps.
     """
-    sim, took = begin(3, 0, 1, watched=False, bugs=bugs), []
+    sim, took = made(AloneSim, 3, 0, 1, watched=False, bugs=bugs), []
     sim.late, sim.pauses = 0.0, True
     for _ in range(5):
         sim.run(10.0)
@@ -282,7 +214,7 @@ def test_no_restart_waits_longer_after_steps_that_another_node_has_counted(fault
 def test_a_long_budget_ends_with_nobody_watching(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is longer than the failures of which launchers tell each other."""
     monkeypatch.setattr(AloneSim, "budget", 55)
-    sim = begin(3, 0, 1, watched=False)
+    sim = made(AloneSim, 3, 0, 1, watched=False)
     for number in range(60):
         sim.fail(sim.hosts[f"h{number % 3}"])
         sim.run(5.0)

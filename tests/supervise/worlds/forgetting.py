@@ -1,6 +1,6 @@
 """The simulated world of clusters: launchers may be started again without what they kept, and there never is a supervisor.
 
-It has the real Incarnations and DoneNodes, besides what alone_world.py has. Rule 13 of docs/protocol.md is about it.
+It has the real Incarnations and DoneNodes, besides what alone.py has. Rule 13 of docs/protocol.md is about it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from jobctl.jobspec.launcher.peers.orders import PeerOrders
 from jobctl.jobspec.launcher.peers.peers import age_of_entered
 from jobctl.jobspec.launcher.recovery.self_recovery import SelfRecovery
 
-from .alone_world import AloneBugs, AloneHost, AloneLauncher, AloneSim
+from .alone import AloneBugs, AloneHost, AloneLauncher, AloneSim
 from .world import Host, Twice
 
 

@@ -10,8 +10,8 @@ from dataclasses import replace
 from jobctl.jobspec.deploy.apply.reconcile import half_is_silent
 from jobctl.jobspec.deploy.model.control import Control, JobResult, newest
 
+from .supervisors import Supervisor, state_of
 from .world import STEPS_ASIDE, Host, Sim
-from .world_supervisor import Supervisor, state_of
 
 
 class Command(Supervisor):

@@ -5,7 +5,6 @@ JOBCTL_TEST_WORLDS says how many: a quarter of those.
 
 from __future__ import annotations
 
-import os
 import random
 from dataclasses import replace
 
@@ -14,29 +13,21 @@ import pytest
 from jobctl.jobspec.launcher.etcd.session_lease import TERMINATED
 from jobctl.jobspec.launcher.recovery.etcd_replacement import AWAY, NOBODY_LEFT
 
-from .etcd_spares_world import HotEtcdBugs, HotEtcdHost, HotEtcdSim
-from .test_alone_world import mishap
-from .test_etcd_world import Clock, etcd_fault, simulated  # noqa: F401 a fixture
-from .test_world import fault, hold_all
+from .clock import made
+from .etcd_spares import HotEtcdBugs, HotEtcdHost, HotEtcdSim
+from .faults import etcd_fault, fault, mishap
+from .search import WORLDS, hold_all
 
 pytestmark = pytest.mark.usefixtures("simulated")
-WORLDS = int(os.environ.get("JOBCTL_TEST_WORLDS", "100")) // 4
 BOUND = 100.0  # seconds, beside twice the lease, within which all train once nothing fails any more
-
-
-def begin(nodes: int, spares: int, seed: int, *, watched: bool, bugs: HotEtcdBugs | None = None) -> HotEtcdSim:
-    """Return a world, whose clock is that of the launcher's modules."""
-    random.seed(seed)
-    Clock.sim = sim = HotEtcdSim.__new__(HotEtcdSim)
-    sim.now = 0.0
-    sim.__init__(nodes, spares, seed, watched=watched, bugs=bugs)  # type: ignore[misc]
-    return sim
 
 
 def live(seed: int, bugs: HotEtcdBugs | None = None) -> HotEtcdSim:
     """Let a world live through a random schedule of faults; in one of three somebody watches, now and then."""
     chance = random.Random(seed)
-    sim = begin(chance.choice((1, 1, 2, 3, 4)), chance.choice((1, 1, 2)), seed, watched=seed % 3 == 0, bugs=bugs)
+    sim = made(
+        HotEtcdSim, chance.choice((1, 1, 2, 3, 4)), chance.choice((1, 1, 2)), seed, watched=seed % 3 == 0, bugs=bugs
+    )
     for _ in range(chance.randint(2, 8)):
         if chance.random() < 0.3:
             etcd_fault(sim, chance)
@@ -59,13 +50,13 @@ def end(sim: HotEtcdSim) -> str | None:
 
 @pytest.mark.parametrize("batch", range(4))
 def test_no_node_trains_twice_and_all_train_again(batch: int) -> None:
-    hold_all(range(batch, WORLDS, 4), lambda seed: end(live(seed)))
+    hold_all(range(batch, WORLDS // 4, 4), lambda seed: end(live(seed)))
 
 
 @pytest.mark.parametrize(("nodes", "lost", "more"), [(3, 1, 0.0), (3, 0, 0.0), (2, 0, 0.0), (1, 0, NOBODY_LEFT)])
 def test_a_lost_node_trains_on_a_hot_spare_with_nobody_watching(nodes: int, lost: int, more: float) -> None:
     """However many are left: the only node of a job, too. It stays there when its host comes back."""
-    sim = begin(nodes, 1, 1, watched=False)
+    sim = made(HotEtcdSim, nodes, 1, 1, watched=False)
     sim.run(sim.timeout + 5.0)
     sim.hosts[f"h{lost}"].power_off()
     sim.run(sim.timeout + TERMINATED - 1.0)
@@ -80,7 +71,7 @@ def test_a_lost_node_trains_on_a_hot_spare_with_nobody_watching(nodes: int, lost
 @pytest.mark.parametrize("keeps", [False, True])
 def test_a_node_that_takes_its_lease_again_as_it_is_moved_gives_it_up(keeps: bool) -> None:
     """Its host was cut off, and is back just before the others give the node away: the spare needs that lease."""
-    sim = begin(3, 1, 1, watched=False, bugs=HotEtcdBugs(keeps_keys=keeps))
+    sim = made(HotEtcdSim, 3, 1, 1, watched=False, bugs=HotEtcdBugs(keeps_keys=keeps))
     sim.run(sim.timeout + 5.0)
     away = sim.hosts["h1"]
     sim.partition({name: name == "h1" for name in (*sim.hosts, *sim.store.names)})
@@ -99,7 +90,7 @@ def test_a_node_that_takes_its_lease_again_as_it_is_moved_gives_it_up(keeps: boo
 
 def test_launchers_leave_a_lost_node_to_a_supervisor() -> None:
     """It may have reasons to wait for the host."""
-    sim = begin(3, 1, 1, watched=True)
+    sim = made(HotEtcdSim, 3, 1, 1, watched=True)
     sim.policy, sim.late = replace(sim.policy, on_host_loss="wait"), 0.0
     sim.hosts["h1"].power_off()
     sim.run(2 * sim.timeout + 20.0)
@@ -107,7 +98,7 @@ def test_launchers_leave_a_lost_node_to_a_supervisor() -> None:
 
 
 def test_a_node_that_has_ended_well_is_not_moved() -> None:
-    sim = begin(3, 1, 1, watched=False)
+    sim = made(HotEtcdSim, 3, 1, 1, watched=False)
     sim.run(sim.timeout + 5.0)
     sim.finish(sim.hosts["h1"])
     sim.run(2 * sim.timeout + 20.0)
@@ -116,7 +107,7 @@ def test_a_node_that_has_ended_well_is_not_moved() -> None:
 
 
 def test_a_launcher_that_is_started_again_a_second_after_its_lease_was_over_keeps_its_node() -> None:
-    sim = begin(3, 1, 1, watched=False)
+    sim = made(HotEtcdSim, 3, 1, 1, watched=False)
     sim.run(2 * sim.timeout)
     host = sim.hosts["h1"]
     assert isinstance(host, HotEtcdHost)
@@ -131,7 +122,7 @@ def test_a_launcher_that_is_started_again_a_second_after_its_lease_was_over_keep
 @pytest.mark.parametrize("nodes", [1, 3])
 def test_a_job_that_has_ended_well_stays_ended(nodes: int) -> None:
     """Engines start the launchers again, and all hosts once more. No spare takes a node, and nobody holds a lease."""
-    sim = begin(nodes, 1, 1, watched=False)
+    sim = made(HotEtcdSim, nodes, 1, 1, watched=False)
     sim.run(sim.timeout + 5.0)
     for host in sim.hosts.values():
         sim.end_well(host)
@@ -148,7 +139,7 @@ def test_a_job_that_has_ended_well_stays_ended(nodes: int) -> None:
 def until_all_have_ended(seed: int) -> str | None:
     """Have nodes end well one after the other, and things go wrong meanwhile; say what is wrong after that."""
     chance = random.Random(seed)
-    sim = begin(chance.choice((1, 2, 3)), chance.choice((0, 1)), seed, watched=False)
+    sim = made(HotEtcdSim, chance.choice((1, 2, 3)), chance.choice((0, 1)), seed, watched=False)
     for _ in range(15):
         sim.run(chance.choice((0.5, 2.0, 5.0, 25.0)))
         match chance.choice(("end", "end", "end", "mishap", "etcd", "heal")):
@@ -175,4 +166,4 @@ def until_all_have_ended(seed: int) -> str | None:
 
 
 def test_jobs_end_whatever_happens_on_the_way() -> None:
-    hold_all(range(WORLDS), until_all_have_ended)
+    hold_all(range(WORLDS // 4), until_all_have_ended)

@@ -22,7 +22,7 @@ from jobctl.jobspec.launcher.report.progress import Headway
 from jobctl.jobspec.plan.generation import AutonomyTerms, Base, Generation, HotSpare
 from tests.tools.launches import launch_of, report_of
 
-from .etcd_world import order_of
+from .etcd import order_of
 from .world import Bugs, Host, Launcher, Sim
 
 

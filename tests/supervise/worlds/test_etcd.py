@@ -6,11 +6,8 @@ JOBCTL_TEST_WORLDS says how many: a quarter of those.
 from __future__ import annotations
 
 import base64
-import importlib
 import json
-import os
 import random
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -18,46 +15,21 @@ import pytest
 from jobctl.jobspec.launcher.etcd.client import Quorum, text64
 from jobctl.jobspec.launcher.etcd.session import EtcdSession
 from jobctl.jobspec.launcher.etcd.session_lease import EtcdLease
-from jobctl.jobspec.render.launcher import ORDER
 
-from .etcd_world import LOADING, EtcdBugs, EtcdSim
-from .test_world import fault, find, hold_all, shows_twice
+from .clock import Clock, made
+from .etcd import LOADING, EtcdBugs, EtcdSim
+from .faults import etcd_fault, fault
+from .search import WORLDS, find, hold_all, shows_twice
 
-WORLDS = int(os.environ.get("JOBCTL_TEST_WORLDS", "100")) // 4
-MORE = ("member", "member", "members", "dark", "start members", "cut members", "alone")
-
-
-class Clock:
-    """The world whose time it is."""
-
-    sim: EtcdSim | None = None
-
-    @classmethod
-    def now(cls) -> float:
-        return cls.sim.now if cls.sim else 0.0
-
-
-@pytest.fixture(autouse=True)
-def simulated(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    played = {"boot_time": Clock.now, "free_port": lambda address, first, *ports: first, "note": lambda text: None}
-    for room in ORDER:
-        module = importlib.import_module(f"jobctl.jobspec.launcher.{room.replace('/', '.')}")
-        for name in played.keys() & vars(module).keys():
-            monkeypatch.setattr(module, name, played[name])
-    monkeypatch.setattr(os, "urandom", lambda size: random.getrandbits(8 * size).to_bytes(size, "big"))
-    yield
-    Clock.sim = None
+pytestmark = pytest.mark.usefixtures("simulated")
 
 
 def live(seed: int, bugs: EtcdBugs | None = None) -> EtcdSim:
     """Let a world live through a random schedule of faults, and return it."""
-    random.seed(seed)
     chance = random.Random(seed)
     nodes = chance.choice((1, 1, 2, 2, 3, 4))
     least = nodes if chance.random() < 0.6 else chance.randint(1, nodes)
-    Clock.sim = sim = EtcdSim.__new__(EtcdSim)
-    sim.now = 0.0
-    sim.__init__(nodes, chance.choice((0, 1, 1, 2)), seed, least=least, bugs=bugs)  # type: ignore[misc]
+    sim = made(EtcdSim, nodes, chance.choice((0, 1, 1, 2)), seed, least=least, bugs=bugs)
     sim.run(5.0)
     for _ in range(chance.randint(2, 8)):
         if chance.random() < 0.4:
@@ -66,24 +38,6 @@ def live(seed: int, bugs: EtcdBugs | None = None) -> EtcdSim:
             fault(sim, chance)
         sim.run(chance.choice((0.5, 2.0, 5.0, 9.0, 12.0, 25.0)) * sim.timeout / 6)
     return sim
-
-
-def etcd_fault(sim: EtcdSim, chance: random.Random) -> None:
-    names, store = [*sim.hosts, "s0", "s1", *sim.store.names], sim.store
-    match chance.choice(MORE):
-        case "member":
-            store.dead ^= {chance.choice(store.names)}
-        case "members":
-            store.dead = set(chance.sample(store.names, 2))
-        case "dark":
-            store.dark = {chance.choice(store.names)} if chance.random() < 0.7 else set()
-        case "start members":
-            store.dead, store.dark = set(), set()
-        case "cut members":
-            sim.partition({name: chance.random() < 0.5 for name in names})
-        case _:
-            sim.kill_supervisor()
-            sim.fail(chance.choice(list(sim.hosts.values())))
 
 
 def end(sim: EtcdSim) -> str | None:
@@ -98,13 +52,11 @@ def end(sim: EtcdSim) -> str | None:
 
 @pytest.mark.parametrize("batch", range(8))
 def test_no_node_trains_twice_and_all_train_again(batch: int) -> None:
-    hold_all(range(batch, WORLDS, 8), lambda seed: end(live(seed)))
+    hold_all(range(batch, WORLDS // 4, 8), lambda seed: end(live(seed)))
 
 
 def test_a_failed_process_goes_on_without_a_supervisor() -> None:
-    Clock.sim = sim = EtcdSim.__new__(EtcdSim)
-    sim.now = 0.0
-    sim.__init__(3, 0, 1)  # type: ignore[misc]
+    sim = made(EtcdSim, 3, 0, 1)
     sim.run(5.0)
     sim.kill_supervisor()
     sim.fail(sim.hosts["h1"])
@@ -113,9 +65,7 @@ def test_a_failed_process_goes_on_without_a_supervisor() -> None:
 
 
 def test_a_killed_launcher_is_the_cause_of_what_its_peers_say_before_it() -> None:
-    Clock.sim = sim = EtcdSim.__new__(EtcdSim)
-    sim.now = 0.0
-    sim.__init__(3, 0, 1)  # type: ignore[misc]
+    sim = made(EtcdSim, 3, 0, 1)
     sim.run(5.0)
     sim.kill_supervisor()
     sim.run(LOADING + 4.0)
@@ -128,9 +78,7 @@ def test_a_killed_launcher_is_the_cause_of_what_its_peers_say_before_it() -> Non
 
 def test_what_a_killed_launcher_causes_twice_is_no_bug() -> None:
     """Its peer fails with code 1 both times, and the second time no node has made a step since. Nobody watches."""
-    Clock.sim = sim = EtcdSim.__new__(EtcdSim)
-    sim.now = 0.0
-    sim.__init__(2, 0, 1)  # type: ignore[misc]
+    sim = made(EtcdSim, 2, 0, 1)
     sim.run(5.0)
     sim.kill_supervisor()
     sim.run(LOADING + 4.0)
@@ -145,9 +93,7 @@ def test_what_a_killed_launcher_causes_twice_is_no_bug() -> None:
 
 
 def test_a_lost_quorum_ends_nothing() -> None:
-    Clock.sim = sim = EtcdSim.__new__(EtcdSim)
-    sim.now = 0.0
-    sim.__init__(2, 1, 1)  # type: ignore[misc]
+    sim = made(EtcdSim, 2, 1, 1)
     sim.run(5.0)
     sim.store.dead = {"e0", "e1"}
     for _ in range(60):
@@ -160,9 +106,7 @@ def test_a_lost_quorum_ends_nothing() -> None:
 
 def test_a_launcher_where_the_node_was_before_leaves_its_lease_alone() -> None:
     """With it the lease of a lost node would never be over, and the node could begin nowhere."""
-    Clock.sim = sim = EtcdSim.__new__(EtcdSim)
-    sim.now = 0.0
-    sim.__init__(2, 1, 1)  # type: ignore[misc]
+    sim = made(EtcdSim, 2, 1, 1)
     sim.run(5.0)
     sim.partition({name: name == "h1" for name in (*sim.hosts, "s0", *sim.store.names)})
     sim.run(60.0)
@@ -179,9 +123,7 @@ def test_a_launcher_where_the_node_was_before_leaves_its_lease_alone() -> None:
 def test_a_long_budget_ends_with_nobody_watching(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is longer than the failures that an order in etcd has."""
     monkeypatch.setattr(EtcdSim, "budget", 55)
-    Clock.sim = sim = EtcdSim.__new__(EtcdSim)
-    sim.now = 0.0
-    sim.__init__(2, 0, 1)  # type: ignore[misc]
+    sim = made(EtcdSim, 2, 0, 1)
     sim.run(5.0)
     sim.kill_supervisor()
     for number in range(60):

@@ -5,24 +5,21 @@ JOBCTL_TEST_WORLDS says how many: half of those.
 
 from __future__ import annotations
 
-import os
 import random
 
 import pytest
 
 from jobctl.jobspec.launcher.recovery.going_back import AWAITED
 
-from .alone_world import AloneBugs, AloneSim
-from .test_alone_world import begin, mishap
-from .test_alone_world import end as end_alone
-from .test_etcd_world import simulated  # noqa: F401 a fixture
-from .test_world import end as end_watched
-from .test_world import fault, hold_all
+from .alone import AloneBugs, AloneSim
+from .clock import made
+from .commands import Command
+from .endings import end_alone, end_watched
+from .faults import fault, mishap
+from .search import WORLDS, hold_all
 from .world import LATEST, Bugs, Sim, Twice
-from .world_commands import Command
 
 pytestmark = pytest.mark.usefixtures("simulated")
-WORLDS = int(os.environ.get("JOBCTL_TEST_WORLDS", "100")) // 2
 SKEWS = (0.0, 0.0, 0.0, 60.0, -60.0, -3600.0)  # seconds by which the clock of a command's machine is ahead
 
 
@@ -92,7 +89,7 @@ def live_alone(seed: int, bugs: AloneBugs | None = None) -> AloneSim:
     chance = random.Random(seed)
     hot = chance.random() < 0.5
     nodes = chance.choice((3, 3, 4, 5)) if hot else chance.choice((1, 2, 2, 3, 3, 4, 5))
-    sim = begin(nodes, chance.choice((1, 1, 2)), seed, watched=True, hot=hot, bugs=bugs)
+    sim = made(AloneSim, nodes, chance.choice((1, 1, 2)), seed, watched=True, hot=hot, bugs=bugs)
     sim.watched = seed % 3 == 0
     if chance.random() < 0.5:
         sim.kill_supervisor()
@@ -178,7 +175,7 @@ def test_a_job_that_another_machine_has_changed_stays_as_it_is_now(nodes: dict[i
 @pytest.mark.parametrize("hosts", [1, 2])
 def test_launchers_hand_on_an_order_whose_command_was_killed(hosts: int) -> None:
     """Nobody watches, and only some hosts have received it."""
-    sim = begin(3, 0, 1, watched=False)
+    sim = made(AloneSim, 3, 0, 1, watched=False)
     Command(sim, "s0", killed_after=hosts).restart()
     sim.run(sim.timeout + 5.0)
     assert (sim.all_train(), sim.newest().generation and sim.newest().generation.number) == (True, 2)
@@ -187,7 +184,7 @@ def test_launchers_hand_on_an_order_whose_command_was_killed(hosts: int) -> None
 @pytest.mark.parametrize("hosts", [1, 3])
 def test_launchers_go_on_where_a_change_was_cut_off(hosts: int) -> None:
     """Its command has stopped the job, on some hosts at least, and replaced nothing yet; nobody watches."""
-    sim = begin(3, 0, 1, watched=False)
+    sim = made(AloneSim, 3, 0, 1, watched=False)
     assert Command(sim, "s0", killed_after=hosts).begin_change()
     sim.run(AWAITED - 1.0)
     assert not sim.any_trains()
@@ -203,7 +200,7 @@ def test_launchers_go_on_where_a_change_was_cut_off(hosts: int) -> None:
 
 def test_launchers_wait_where_a_change_has_replaced_one_of_them() -> None:
     """They would go on with two different specs. The next command counts, whatever they have waited for."""
-    sim = begin(3, 0, 1, watched=False)
+    sim = made(AloneSim, 3, 0, 1, watched=False)
     assert Command(sim, "s0").begin_change(replaces=1)
     sim.run(2 * AWAITED)
     assert not sim.any_trains()
@@ -215,7 +212,7 @@ def test_launchers_wait_where_a_change_has_replaced_one_of_them() -> None:
 @pytest.mark.parametrize("before", [0.0, AWAITED + 10.0])
 def test_a_stop_is_a_stop_also_after_a_change_that_was_cut_off(before: float) -> None:
     """It may come from a machine that knows neither of the change nor of what launchers have begun after it."""
-    sim = begin(3, 0, 1, watched=False)
+    sim = made(AloneSim, 3, 0, 1, watched=False)
     unaware = Command(sim, "s1")
     assert Command(sim, "s0").begin_change()
     sim.run(before)
@@ -226,7 +223,7 @@ def test_a_stop_is_a_stop_also_after_a_change_that_was_cut_off(before: float) ->
 
 def test_a_change_that_is_cut_off_ends_no_node_that_launchers_have_moved() -> None:
     """Its command did not know of the move. The next one does."""
-    sim = begin(3, 1, 1, watched=False, hot=True)
+    sim = made(AloneSim, 3, 1, 1, watched=False, hot=True)
     unaware = Command(sim, "s1")
     sim.hosts["h1"].power_off()
     sim.run(sim.timeout + 6.0)
@@ -236,7 +233,7 @@ def test_a_change_that_is_cut_off_ends_no_node_that_launchers_have_moved() -> No
 
 
 def test_launchers_that_wait_for_ever_after_a_change_are_found() -> None:
-    sim = begin(3, 0, 1, watched=False, bugs=AloneBugs(waits_for_ever=True))
+    sim = made(AloneSim, 3, 0, 1, watched=False, bugs=AloneBugs(waits_for_ever=True))
     assert Command(sim, "s0").begin_change()
     sim.heal(AWAITED + 30.0)
     assert not sim.any_trains()
@@ -275,9 +272,9 @@ def end_stopped(sim: AloneSim) -> str | None:
 
 @pytest.mark.parametrize("batch", range(4))
 def test_no_node_trains_twice_and_all_train_again(batch: int) -> None:
-    hold_all(range(batch, WORLDS, 4), lambda seed: end(live(seed)))
+    hold_all(range(batch, WORLDS // 2, 4), lambda seed: end(live(seed)))
 
 
 @pytest.mark.parametrize("batch", range(4))
 def test_launchers_that_decide_follow_commands(batch: int) -> None:
-    hold_all(range(batch, WORLDS, 4), lambda seed: (end_stopped if seed % 4 == 3 else end)(live_alone(seed)))
+    hold_all(range(batch, WORLDS // 2, 4), lambda seed: (end_stopped if seed % 4 == 3 else end)(live_alone(seed)))

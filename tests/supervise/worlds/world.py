@@ -22,7 +22,7 @@ from jobctl.jobspec.plan.generation import Generation, Member, RendezvousPoint
 from jobctl.jobspec.plan.recovery import Recovery
 from jobctl.jobspec.render.payload import control_json
 
-from .world_supervisor import NOT_COUNTED, Supervisor
+from .supervisors import NOT_COUNTED, Supervisor
 
 DT = 0.25
 LATEST = 10.0  # seconds that something is on its way at most, but to and from hosts that are slow

@@ -5,10 +5,8 @@ JOBCTL_TEST_WORLDS says how many: a few in each run of the tests, thousands befo
 
 from __future__ import annotations
 
-import os
 import random
-import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pytest
@@ -17,28 +15,11 @@ from jobctl.jobspec.deploy.model import liveness as detector
 from jobctl.jobspec.deploy.model.liveness import FailureDetector
 from jobctl.jobspec.launcher.peers.lease import MajorityLease
 
+from .endings import end_watched
+from .faults import fault
+from .search import WORLDS, find, hold_all, shows_twice
+from .supervisors import IMPORTS
 from .world import DT, POLICY, Bugs, Sim, Twice
-from .world_supervisor import IMPORTS
-
-KINDS = (
-    "isolate",
-    "isolate",
-    "split",
-    "cut",
-    "cut",
-    "mend",
-    "off",
-    "on",
-    "pause",
-    "wake",
-    "kill",
-    "start",
-    "nap",
-    "coup",
-)
-KINDS += ("fail", "fail", "slow", "refuse", "finish", "finish", "die", "full", "lose", "late")
-WORLDS = int(os.environ.get("JOBCTL_TEST_WORLDS", "100"))
-SEARCHED = 4000  # worlds among which a bug is looked for
 
 
 def live(seed: int, bugs: Bugs | None = None) -> Sim:
@@ -55,86 +36,9 @@ def live(seed: int, bugs: Bugs | None = None) -> Sim:
     return sim
 
 
-def end(sim: Sim) -> str | None:
-    """Mend everything, and say what is wrong with how the world is after that."""
-    sim.heal(60.0)
-    ledger = sim.newest().ledger
-    if sim.counted() > sim.policy.max_restarts:
-        return f"{sim.counted()} restarts, of {sim.policy.max_restarts}"
-    if ledger.result is not None:
-        if ledger.result.phase == "succeeded":
-            return "trains on after it has succeeded" if sim.any_trains() else None
-        used_up = len(ledger.failures) > sim.policy.max_restarts
-        return "trains on after it has failed" if sim.any_trains() else None if used_up else ledger.result.reason
-    for _ in range(25):  # a host that could not start a node is left alone for 10 minutes
-        if sim.all_train():
-            return None
-        sim.heal(30.0)
-    return "does not train"
-
-
-def fault(sim: Sim, chance: random.Random) -> None:
-    host = chance.choice(list(sim.hosts.values()))
-    supervisor = chance.choice(sim.supervisors) if sim.supervisors else None
-    names = [*sim.hosts, "s0", "s1"]
-    kind = chance.choice(KINDS)
-    if kind == "isolate":
-        sim.partition({name: name == host.name for name in names})
-    elif kind == "coup":  # another supervisor, on the other side of a cut
-        sim.partition({name: name in (host.name, "s0") for name in names})
-        sim.run(16.0)
-        sim.supervise("s1")
-    elif kind == "fail":  # and the machine stands still just when it is given the next generation
-        sim.fail(host)
-        sim.run(chance.choice((0.25, 0.5, 0.75)))
-        other = chance.choice(list(sim.hosts.values()))
-        other.paused = True
-        sim.run(12.0)
-        other.paused = False
-    elif kind == "slow":  # answers are long under way, then ticks are
-        sim.slow = {host.name: (0.0, 4.5)}
-        sim.run(5.0)
-        sim.slow = {host.name: (60.0, 4.5)}
-        sim.run(12.0)
-        sim.slow = {}
-    elif kind == "refuse":  # nothing can be started there, and a node is to be
-        host.refuses = sim.now + 40.0
-        other = chance.choice(list(sim.hosts.values()))
-        other.power_off()
-    elif kind in ("full", "lose", "late"):  # and something fails just then, so that a generation is handed out
-        host.full, sim.loss, sim.late = kind == "full", 0.5 * (kind == "lose"), 0.5 if kind == "late" else sim.late
-        sim.fail(chance.choice(list(sim.hosts.values())))
-        sim.run(chance.choice((0.5, 2.0, 12.0)))
-        host.full, sim.loss, sim.late = chance.random() < 0.3, 0.0, 0.03
-    elif kind == "finish":
-        sim.finish(host)
-    elif kind == "die":
-        sim.kill(host)
-    elif kind == "split":
-        sim.partition({name: chance.random() < 0.5 for name in names})
-    elif kind == "cut":
-        sim.cuts |= {frozenset(chance.sample(names, 2)) for _ in range(chance.randint(1, 4))}
-    elif kind == "mend":
-        sim.cuts = set()
-    elif kind == "off":
-        host.power_off()
-    elif kind == "on":
-        host.on = True
-    elif kind == "pause":
-        host.paused = host.on
-    elif kind == "wake":
-        host.paused = False
-    elif kind == "kill":
-        sim.kill_supervisor()
-    elif kind == "start":
-        sim.supervise(chance.choice(("s0", "s1")))
-    elif supervisor is not None:
-        supervisor.paused = not supervisor.paused
-
-
 @pytest.mark.parametrize("batch", range(8))
 def test_no_node_trains_twice_and_all_train_again(batch: int) -> None:
-    hold_all(range(batch, WORLDS, 8), lambda seed: end(live(seed)))
+    hold_all(range(batch, WORLDS, 8), lambda seed: end_watched(live(seed)))
 
 
 def test_a_node_moves_although_none_is_left_to_tell_of_it() -> None:
@@ -229,42 +133,6 @@ class MovesForAFew(FailureDetector):
         return False
 
 
-def hold_all(seeds: Iterable[int], verdict: Callable[[int], str | None]) -> None:
-    """Fail for the first world in which a node trains twice, or of which `verdict` says that something is wrong."""
-    for seed in seeds:
-        try:
-            wrong = verdict(seed)
-        except Twice as twice:
-            raise AssertionError(f"seed {seed}: {twice}") from twice
-        assert wrong is None, f"seed {seed}: {wrong}"
-
-
-def find(shows: Callable[[int], bool], first: int) -> None:
-    """Look for a world that shows a bug put there on purpose: first in the one that has, then in those after it.
-
-    Any change of how worlds go makes other ones of them. Whoever reads of it in the summary names the new one.
-    """
-    for seed in range(first, first + SEARCHED):
-        if shows(seed):
-            if seed != first:
-                warnings.warn(f"the first world that shows it is no longer {first}, but {seed}", stacklevel=2)
-            return
-    pytest.fail(f"not found in {SEARCHED} worlds")
-
-
-def shows_twice(live: Callable[[int], object]) -> Callable[[int], bool]:
-    """Say of each world whether a node trains twice in it."""
-
-    def shows(seed: int) -> bool:
-        try:
-            live(seed)
-        except Twice:
-            return True
-        return False
-
-    return shows
-
-
 @pytest.mark.parametrize(
     ("bugs", "first"),
     [
@@ -287,11 +155,11 @@ def test_bugs_put_there_on_purpose_are_found(bugs: Bugs, first: int) -> None:
 
 
 def test_a_generation_that_is_handed_out_only_once_is_found() -> None:
-    find(lambda seed: end(live(seed, Bugs(once=True))) == "does not train", 12)
+    find(lambda seed: end_watched(live(seed, Bugs(once=True))) == "does not train", 12)
 
 
 def test_a_supervisor_that_forgets_what_it_has_spent_is_found() -> None:
-    find(lambda seed: "restarts, of" in (end(live(seed, Bugs(forgets=True))) or ""), 37)
+    find(lambda seed: "restarts, of" in (end_watched(live(seed, Bugs(forgets=True))) or ""), 37)
 
 
 def run_into_the_gap(bugs: Bugs) -> Sim:

@@ -1,4 +1,4 @@
-"""Simulated worlds in which a job waits for hosts for a while at most: see test_world.py."""
+"""Simulated worlds in which a job waits for hosts for a while at most."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from .test_world import WORLDS, fault, hold_all
+from .faults import fault
+from .search import WORLDS, hold_all
 from .world import DT, POLICY, Sim
 
 LIMIT = 15.0  # `recovery.wait_timeout`

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Sequence
 from typing import Any
@@ -14,14 +13,14 @@ from jobctl.jobspec.launcher.peers.done_nodes import DoneNodes
 from jobctl.jobspec.launcher.peers.incarnations import Incarnation, Incarnations
 from jobctl.jobspec.launcher.peers.orders import PeerOrders
 
-from .forgetting_world import ForgettingBugs, ForgettingHost, ForgettingSim
-from .test_alone_world import BOUND, made, mishap
-from .test_etcd_world import Clock, simulated  # noqa: F401 a fixture
-from .test_world import find, hold_all
+from .clock import Clock, made
+from .endings import BOUND
+from .faults import mishap
+from .forgetting import ForgettingBugs, ForgettingHost, ForgettingSim
+from .search import WORLDS, find, hold_all
 from .world import DT, Twice
 
 pytestmark = pytest.mark.usefixtures("simulated")
-WORLDS = int(os.environ.get("JOBCTL_TEST_WORLDS", "100"))
 SLOW = ((0.0, 0.0), (5.0, 0.0), (5.0, 0.0), (0.0, 5.0), (2.0, 2.0))  # how late messages from and to a host are
 
 

@@ -14,7 +14,7 @@ from jobctl.jobspec.launcher.peers.lease import NOBODY
 from jobctl.jobspec.launcher.recovery.etcd_replacement import EtcdReplacement
 from jobctl.jobspec.plan.generation import Generation, HotSpare
 
-from .etcd_world import EtcdBugs, EtcdHost, EtcdLauncher, EtcdSim, order_of
+from .etcd import EtcdBugs, EtcdHost, EtcdLauncher, EtcdSim, order_of
 from .world import Host, Launcher
 
 
