@@ -49,11 +49,13 @@ LEFT_OUT = {
 # The files that take longest, which a worker runs as a whole, then the folders whose files take longer than others'. Files
 # that wait and files that compute are mixed: while one kind has all workers, cores are idle, or too busy.
 LONGEST = (
-    *("fleet/test_recovery.py", "local/test_paddle.py", "fleet/test_faults.py", "fleet/test_hot_spares.py"),
-    *("launcher/test_etcd.py", "local/test_examples.py", "fleet/test_etcd.py", "slurm/test_limits.py"),
-    *("local/test_mindspore.py", "fleet/test_data.py", "cluster/test_examples.py", "launcher/test_lease.py"),
-    *("local/test_standby.py", "fleet/test_life.py", "fleet/test_mindspore.py", "cluster/test_none.py"),
-    *("fleet/test_paddle.py", "fleet/test_check.py", "fleet/test_campaign.py", "local/test_faults.py"),
+    *("fleet/recovery/test_recovery.py", "local/test_paddle.py", "fleet/life/test_faults.py"),
+    *("fleet/recovery/test_hot_spares.py", "launcher/etcd/test_etcd.py", "local/test_examples.py"),
+    *("fleet/recovery/test_etcd.py", "slurm/test_limits.py", "local/test_mindspore.py"),
+    *("fleet/files/test_data.py", "cluster/test_examples.py", "launcher/peers/test_lease.py"),
+    *("local/test_standby.py", "fleet/life/test_life.py", "fleet/frameworks/test_mindspore.py"),
+    *("cluster/test_none.py", "fleet/frameworks/test_paddle.py", "fleet/check/test_check.py"),
+    *("fleet/campaign/test_campaign.py", "local/test_faults.py"),
 )
 LONG = ("examples", "fleet", "slurm", "launcher", "cluster", "local", "kube", "supervise")
 
@@ -74,8 +76,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     rank = {name: number for number, name in enumerate((*LONGEST, *LONG))}
 
     def place(item: pytest.Item) -> int:
-        folder = _kind(item)
-        return rank.get(f"{folder}/{item.path.name}", rank.get(folder, len(rank)))
+        path = item.path.relative_to(Path(__file__).parent).as_posix()
+        return rank.get(path, rank.get(_kind(item), len(rank)))
 
     items.sort(key=place)
     out = {item for item in items if _is_left_out(item, config)}

@@ -306,6 +306,14 @@ class Node:
         promptly(lambda: not self.living(), seconds)
 
 
+def failure(node: Any, **launch: Any) -> dict[str, Any]:
+    """Run to a failure and return the report."""
+    node.start(**launch)
+    node.order(1)
+    report: dict[str, Any] = node.until("failed")
+    return report
+
+
 @pytest.fixture
 def node(tmp_path: Path, python: str) -> Iterator[Node]:
     """A node whose processes are gone afterwards, whatever happens."""

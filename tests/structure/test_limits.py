@@ -35,8 +35,8 @@ LARGE: dict[str, tuple[int, str]] = {
     "tests/fleet/life/test_life.py test_a_whole_life": (46, _SCENARIO),
     "tests/kube/test_moving.py test_to_a_cluster_and_back": (48, _SCENARIO),
     "tests/kube/test_operators.py test_from_up_over_stop_to_down": (43, _SCENARIO),
-    "tests/launcher/seen.py main": (74, "one table: a line for each thing that a rank can see"),
-    "tests/launcher/test_environment.py test_the_whole_environment": (47, "one table: a line for each variable"),
+    "tests/launcher/standby/seen.py main": (74, "one table: a line for each thing that a rank can see"),
+    "tests/launcher/run/test_environment.py test_the_whole_environment": (47, "one table: a line for each variable"),
     "tests/render/test_paddle_operator.py test_below_paddle_operator_servers_and_trainers_begin_and_end_together": (
         45,
         _SCENARIO,

@@ -138,7 +138,7 @@ def started_again(job: WithEtcd, node: int) -> int | None:
 
 
 @pytest.mark.release(
-    "tests/launcher/test_etcd.py::test_a_member_may_die_and_a_lost_quorum_ends_nothing",
+    "tests/launcher/etcd/test_etcd.py::test_a_member_may_die_and_a_lost_quorum_ends_nothing",
     "tests/local/test_etcd.py::test_a_member_that_dies_is_started_again",
 )
 def test_a_member_is_killed_and_a_lost_quorum_ends_nothing(run: Callable[..., WithEtcd]) -> None:
@@ -203,7 +203,7 @@ def test_the_only_node_of_a_job_moves_to_a_hot_spare_with_nobody_watching(run: C
 
 @pytest.mark.release(
     "tests/fleet/recovery/test_etcd.py::test_the_only_node_of_a_job_moves",
-    "tests/launcher/test_etcd.py::test_a_host_that_is_cut_off_from_etcd_ends_its_processes",
+    "tests/launcher/etcd/test_etcd.py::test_a_host_that_is_cut_off_from_etcd_ends_its_processes",
 )
 def test_a_host_is_cut_off_and_its_node_moves(run: Callable[..., WithEtcd]) -> None:
     job = run()

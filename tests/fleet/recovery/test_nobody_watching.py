@@ -113,7 +113,7 @@ def test_another_controller_sees_the_whole_story(run: Callable[..., Run]) -> Non
 
 @pytest.mark.release(
     "tests/local/test_nobody_watching.py::test_launchers_end_a_job_whose_restarts_are_used_up",
-    "tests/launcher/test_started_again.py::test_a_launcher_that_is_started_again_after_the_end_keeps_how_it_ended",
+    "tests/launcher/recovery/test_started_again.py::test_a_launcher_that_is_started_again_after_the_end_keeps_how_it_ended",
 )
 def test_launchers_end_a_job_that_is_beyond_help(run: Callable[..., Run]) -> None:
     """A rule says so. What engines start after that stays idle, and every controller says why."""

@@ -1,0 +1,67 @@
+"""Disks that fail once a generation has begun, or that have no room for what a launcher writes."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobctl.jobspec.launcher.failure import Problem
+from jobctl.jobspec.launcher.run.scratch import make_shared
+from tests.launcher.conftest import failure
+from tests.tools.waiting import promptly
+
+
+@pytest.mark.parametrize("folder", ["logs", "processes"])
+def test_a_generation_whose_processes_cannot_write_their_files_has_failed(node: Any, folder: str) -> None:
+    """The framework's launcher has begun by then: here it puts a file in the place of a folder."""
+    place = node.dir / folder / "1"
+    breaks = f"rm -r {place}; touch {place}; " + 'LOCAL_RANK=0 "$@"'
+    report = failure(node, start=["sh", "-c", breaks, "sh", {"slot": "process"}], command=["false"])
+    assert report["reason"] == f"its processes cannot be started: Not a directory ({place})"
+    assert (report["failure"]["kind"], report["failure"]["exit_code"]) == ("launcher", None)
+
+
+@pytest.mark.parametrize(("setup", "log"), [([], "1/launch.log"), (["true"], "setup.log")])
+def test_a_log_without_room_is_named(node: Any, setup: list[str], log: str) -> None:
+    path = node.dir / "logs" / log
+    path.parent.mkdir(parents=True)
+    path.symlink_to("/dev/full")
+    report = failure(node, setup=setup, command=["true"])
+    assert report["reason"] == f"its processes cannot be started: No space left on device ({path})"
+
+
+def test_a_report_that_could_not_be_written_is_written_once_it_can(node: Any) -> None:
+    """Otherwise a supervisor would take what has failed for running, for ever."""
+    node.start(command=["sh", "-c", "while ! test -e enough; do sleep 0.02; done; exit 3"])
+    node.order(1)
+    node.until("running")
+    report = node.dir / "report.json"
+    promptly(lambda: node.report()["processes"])
+    report.rename(node.root / "last")
+    (report / "in the way").mkdir(parents=True)
+    (node.root / "enough").touch()
+    node.says("rank 0 exited with code 3 (generation 1)")
+    node.said = node.said.partition(b"rank 0 exited")[2]
+    node.says(f"cannot write {report}: ")
+    shutil.rmtree(report)
+    assert node.until("failed", seconds=20.0)["failure"]["exit_code"] == 3
+
+
+@pytest.mark.parametrize(("number", "passes"), [(errno.ENOSPC, True), (errno.EDQUOT, True), (errno.EACCES, False)])
+def test_a_folder_for_all_nodes_may_find_room_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, passes: bool
+) -> None:
+    """What a checkpoint directory forbids it forbids the next generation, too."""
+
+    def refuse(path: str, exist_ok: bool) -> None:
+        raise OSError(number, os.strerror(number), path)
+
+    monkeypatch.setattr(os, "makedirs", refuse)
+    order: Any = type("Order", (), {"job": "demo", "id": "demo-1", "checkpoint_dir": str(tmp_path)})
+    with pytest.raises(OSError if passes else Problem, match=os.strerror(number)):
+        make_shared(order, str(tmp_path / "node-0"))
