@@ -19,7 +19,7 @@ from jobctl.jobspec.deploy.kubernetes.ports import PodPorts
 from jobctl.jobspec.deploy.kubernetes.session import OUT, RESULT
 from jobctl.jobspec.deploy.model.errors import PortClosed
 from kube.world import World
-from tests.tools.waiting import promptly
+from tests.tools.waiting import PATIENCE, promptly
 
 UP = ("up", "--target", "kubernetes")
 ONE = "resnet-1-abcde"
@@ -40,7 +40,7 @@ def config(jobctl: Any, world: World, here: Path) -> Path:
 
 def ssh(config: Path, *words: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(
-        ["ssh", "-F", str(config), *words], input=given, capture_output=True, timeout=120, check=False
+        ["ssh", "-F", str(config), *words], input=given, capture_output=True, timeout=PATIENCE, check=False
     )
 
 
@@ -84,7 +84,7 @@ def test_a_connection_ends_when_its_pod_runs_no_more(config: Path, world: World)
         assert client.stderr is not None
         assert any("Entering interactive session" in line for line in client.stderr)
         world.end(ONE, 137)
-        assert f"error: pod {ONE} runs no more\n" in client.communicate(timeout=120)[1]
+        assert f"error: pod {ONE} runs no more\n" in client.communicate(timeout=PATIENCE)[1]
 
 
 def _marks(world: World) -> list[str]:
