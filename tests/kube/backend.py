@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from kube.store import Object, Refused, Served
+from tests.kube.store import Object, Refused, Served
 
 # What a test may need (`pytest.mark.needs`), and which server has it. What is not here, all three do alike: test_contract.py.
 CAPABILITIES = {

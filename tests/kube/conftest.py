@@ -16,12 +16,12 @@ import pytest
 from jobctl.jobspec.deploy.kubernetes import removal
 from jobctl.main import main
 from jobctl.views import progress
-from kube.backend import CAPABILITIES, SERVERS
-from kube.fake import Fake
-from kube.real import Real
-from kube.server import ApiServer
-from kube.store import CORE, KUBEFLOW_PADDLE, PADDLE, PYTORCH, RUNTIME, TRAIN_JOB
-from kube.world import World
+from tests.kube.backend import CAPABILITIES, SERVERS
+from tests.kube.fake import Fake
+from tests.kube.real import Real
+from tests.kube.server import ApiServer
+from tests.kube.store import CORE, KUBEFLOW_PADDLE, PADDLE, PYTORCH, RUNTIME, TRAIN_JOB
+from tests.kube.world import World
 
 KINDS = (*CORE, PADDLE, KUBEFLOW_PADDLE, PYTORCH, TRAIN_JOB, RUNTIME)
 SPEC = """\

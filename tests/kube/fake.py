@@ -13,8 +13,8 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from kube.backend import REVIEWS, Answer, Asked
-from kube.store import CORE, Object, Refused, Served, Store, chosen
+from tests.kube.backend import REVIEWS, Answer, Asked
+from tests.kube.store import CORE, Object, Refused, Served, Store, chosen
 
 NOWHERE = "404 page not found\n"  # what is said of a path that nothing is served at
 _GROUP = re.compile(r"/apis/(?P<group>[^/]+)")

@@ -9,12 +9,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
-from kube.backend import REVIEWS, Answer, Asked
-from kube.store import Refused
-from kube.websocket import Channels, accept, execute, forward
+from tests.kube.backend import REVIEWS, Answer, Asked
+from tests.kube.store import Refused
+from tests.kube.websocket import Channels, accept, execute, forward
 
 if TYPE_CHECKING:
-    from kube.server import ApiServer
+    from tests.kube.server import ApiServer
 
 TOKEN = "let-me-in"
 _CREATE, _MERGE, _APPLY = "application/json", "application/merge-patch+json", "application/apply-patch+yaml"

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlencode
 
-from kube.backend import Answer, Asked, path_of
-from kube.store import CORE, KUBEFLOW_PADDLE, PADDLE, PYTORCH, RUNTIME, TRAIN_JOB, Served
+from tests.kube.backend import Answer, Asked, path_of
+from tests.kube.store import CORE, KUBEFLOW_PADDLE, PADDLE, PYTORCH, RUNTIME, TRAIN_JOB, Served
 from tests.tools.apiservers import RealServer, crds
 
 _NUMBERS = itertools.count()

@@ -17,9 +17,9 @@ from typing import Any
 
 import yaml
 
-from kube.backend import Asked, Backend, path_of, refusal
-from kube.handler import TOKEN, Handler, Threads
-from kube.store import Object, Served
+from tests.kube.backend import Asked, Backend, path_of, refusal
+from tests.kube.handler import TOKEN, Handler, Threads
+from tests.kube.store import Object, Served
 
 _CREATE, _MERGE = "application/json", "application/merge-patch+json"
 

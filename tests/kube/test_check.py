@@ -11,10 +11,10 @@ import pytest
 
 from jobctl.jobspec.deploy.kubernetes.asked import Pods
 from jobctl.jobspec.deploy.kubernetes.preflight import ClusterPreflight, _lets_in
-from kube.conftest import SPEC
-from kube.server import ApiServer
-from kube.store import CORE, OLD_PADDLE, PADDLE
-from kube.world import World
+from tests.kube.conftest import SPEC
+from tests.kube.server import ApiServer
+from tests.kube.store import CORE, OLD_PADDLE, PADDLE
+from tests.kube.world import World
 
 CHECK = ("check", "--target", "kubernetes", "-o", "json")
 PADDLE_SPEC = """\

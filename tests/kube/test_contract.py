@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from kube.backend import REVIEWS, Answer, Asked, path_of
-from kube.server import ApiServer
-from kube.store import Object, Refused
+from tests.kube.backend import REVIEWS, Answer, Asked, path_of
+from tests.kube.server import ApiServer
+from tests.kube.store import Object, Refused
 
 pytestmark = pytest.mark.real
 

@@ -16,9 +16,9 @@ from jobctl.jobspec.deploy.kubernetes.api import Api, connect
 from jobctl.jobspec.deploy.kubernetes.kinds import POD
 from jobctl.jobspec.deploy.kubernetes.mirror import Mirror
 from jobctl.jobspec.deploy.model.errors import DeployError
-from kube.handler import TOKEN
-from kube.server import ApiServer
-from kube.world import World
+from tests.kube.handler import TOKEN
+from tests.kube.server import ApiServer
+from tests.kube.world import World
 
 UP = ("up", "--target", "kubernetes")
 

@@ -18,7 +18,7 @@ from jobctl.jobspec.deploy.kubernetes.pod_commands import PodCommand
 from jobctl.jobspec.deploy.kubernetes.ports import PodPorts
 from jobctl.jobspec.deploy.kubernetes.session import OUT, RESULT
 from jobctl.jobspec.deploy.model.errors import PortClosed
-from kube.world import World
+from tests.kube.world import World
 from tests.tools.waiting import PATIENCE, promptly
 
 UP = ("up", "--target", "kubernetes")

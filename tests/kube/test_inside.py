@@ -21,8 +21,8 @@ from typing import IO, Any
 
 import pytest
 
-from kube.server import ApiServer
-from kube.world import World
+from tests.kube.server import ApiServer
+from tests.kube.world import World
 from tests.tools import commands
 from tests.tools.ports import free_ports
 

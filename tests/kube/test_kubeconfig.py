@@ -17,8 +17,8 @@ from urllib3.exceptions import InsecureRequestWarning
 from jobctl.jobspec.deploy.kubernetes.api import Api, connect
 from jobctl.jobspec.deploy.kubernetes.kubeconfig import proxy_login
 from jobctl.jobspec.deploy.kubernetes.problems import ConfigError
-from kube.handler import TOKEN
-from kube.server import ApiServer
+from tests.kube.handler import TOKEN
+from tests.kube.server import ApiServer
 
 
 def written(path: Path, name: str, user: dict[str, Any], **more: Any) -> Path:

@@ -12,10 +12,10 @@ import pytest
 from jobctl.jobspec.deploy.kubernetes.cluster import Cluster
 from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.views import progress
-from kube.conftest import SPEC, need_operators
-from kube.server import ApiServer
-from kube.store import Object
-from kube.world import World
+from tests.kube.conftest import SPEC, need_operators
+from tests.kube.server import ApiServer
+from tests.kube.store import Object
+from tests.kube.world import World
 
 UP = ("up", "--target", "kubernetes")
 

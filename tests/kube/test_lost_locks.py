@@ -11,10 +11,10 @@ import pytest
 
 from jobctl.jobspec.deploy.kubernetes.cluster import Cluster
 from jobctl.jobspec.deploy.store.lock import JobLock, break_lock
-from kube.conftest import SPEC
-from kube.server import ApiServer
-from kube.store import Object
-from kube.world import World
+from tests.kube.conftest import SPEC
+from tests.kube.server import ApiServer
+from tests.kube.store import Object
+from tests.kube.world import World
 
 UP = ("up", "--target", "kubernetes")
 LOST = "error: the lock on this machine was lost"

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from kube.world import World
+from tests.kube.world import World
 from tests.tools.waiting import eventually
 
 SPEC = """\

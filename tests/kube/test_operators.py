@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from kube.conftest import need_operators
-from kube.server import ApiServer
-from kube.store import Served, stamp
-from kube.world import World
+from tests.kube.conftest import need_operators
+from tests.kube.server import ApiServer
+from tests.kube.store import Served, stamp
+from tests.kube.world import World
 from tests.tools import commands
 
 SPEC = """\

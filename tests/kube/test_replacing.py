@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from kube.conftest import SPEC
-from kube.server import ApiServer
-from kube.world import World
+from tests.kube.conftest import SPEC
+from tests.kube.server import ApiServer
+from tests.kube.world import World
 
 UP = ("up", "--target", "kubernetes")
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
-from kube.server import ApiServer
-from kube.store import Object, Served
-from kube.world import World
+from tests.kube.server import ApiServer
+from tests.kube.store import Object, Served
+from tests.kube.world import World
 
 pytestmark = [pytest.mark.real, pytest.mark.needs("rbac")]
 

@@ -10,7 +10,7 @@ import pytest
 from jobctl.jobspec.deploy.kubernetes.api import Api, connect
 from jobctl.jobspec.deploy.kubernetes.kinds import JOB
 from jobctl.jobspec.deploy.kubernetes.problems import ApiError, Call, problem_of
-from kube.server import ApiServer
+from tests.kube.server import ApiServer
 
 PATCH = Call("patch", JOB, "ml", "resnet")
 

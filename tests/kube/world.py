@@ -5,8 +5,8 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from kube.server import ApiServer
-from kube.store import Object, Refused, Served, stamp
+from tests.kube.server import ApiServer
+from tests.kube.store import Object, Refused, Served, stamp
 
 MAINS = ("Job", "PaddleJob", "PyTorchJob", "TrainJob")
 

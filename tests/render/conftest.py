@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-HERE = Path(__file__).parent
-# Tests are no package (`--import-mode=importlib`), and these two folders hold what several of them need.
-sys.path[:0] = [str(HERE), str(HERE.parent / "tools")]
+from tests.tools.compose import ToolMissing
+from tests.tools.compose import compose as find_compose
 
-from compose import ToolMissing  # noqa: E402
-from compose import compose as find_compose  # noqa: E402
+HERE = Path(__file__).parent
 
 
 def _missing(why: str) -> None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from plans import node, plan, with_container, with_launch
-
 from jobctl.jobspec.plan.sent import Code
 from jobctl.jobspec.plan.types import Mount, Plan
+from tests.render.plans import node, plan, with_container, with_launch
 
 VALUES = (
     "",

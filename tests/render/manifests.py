@@ -7,11 +7,11 @@ from typing import Any
 
 import kubernetes_validate
 import yaml
-from clusters import cases
 
 from jobctl.jobspec.plan.generation import first_generation
 from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.render.artefact import Artefact, render
+from tests.render.clusters import cases
 
 HERE = Path(__file__).parent
 CASES = cases()

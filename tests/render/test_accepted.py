@@ -13,11 +13,11 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
-from hostile import hostile_plan
-from plans import cases
 
 from jobctl.jobspec.plan.generation import first_generation
 from jobctl.jobspec.render.artefact import Artefact, render
+from tests.render.hostile import hostile_plan
+from tests.render.plans import cases
 
 PLANS = cases() | {f"{target}-hostile": hostile_plan(target) for target in ("compose", "ssh", "local")}
 

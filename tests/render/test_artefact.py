@@ -7,7 +7,6 @@ import re
 from dataclasses import fields, replace
 
 import pytest
-from plans import cases, container, launch, node, plan, planned, with_container
 
 from jobctl.jobspec.launcher.order.launch import Launch, Slot
 from jobctl.jobspec.plan import types
@@ -17,6 +16,7 @@ from jobctl.jobspec.render.artefact import control_json, folder, render
 from jobctl.jobspec.render.errors import RenderError
 from jobctl.jobspec.render.payload import launch_json
 from jobctl.jobspec.spec.targets import TargetName
+from tests.render.plans import cases, container, launch, node, plan, planned, with_container
 
 
 def paths(wanted: Plan) -> list[str]:

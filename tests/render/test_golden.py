@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from plans import TOLD, cases, plan, planned
 
 from jobctl.jobspec.launcher.order.launch import Launch
 from jobctl.jobspec.launcher.order.order import Order
@@ -20,6 +19,7 @@ from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.render.artefact import render
 from jobctl.jobspec.render.launcher import launcher
 from jobctl.jobspec.render.payload import launch_json
+from tests.render.plans import TOLD, cases, plan, planned
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "render"
 ENVIRONMENTS = GOLDEN.parent / "environments"

@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engine import engine
-from hostile import BYTES, PATH, VALUES, env_of, hostile_plan
-from plans import node, plan, with_container, with_launch
 
 from jobctl.jobspec.plan.generation import first_generation
 from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.render.artefact import control_json, render
 from jobctl.jobspec.render.launcher import launcher
+from tests.render.engine import engine
+from tests.render.hostile import BYTES, PATH, VALUES, env_of, hostile_plan
+from tests.render.plans import node, plan, with_container, with_launch
 
 # Writes what a process receives as JSON, bytes as Latin-1 so that none is lost.
 DUMP = """\

@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import pytest
 import yaml
-from clusters import EXAMPLES, OPERATORS, everything, example, of_text, refusals
 
 from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.render.errors import RenderError
 from jobctl.jobspec.render.launcher import launcher
 from jobctl.jobspec.render.manifest import escaped, manifest
+from tests.render.clusters import EXAMPLES, OPERATORS, everything, example, of_text, refusals
 
 from .manifests import CASES, HERE, artefacts, check_core, objects, templates
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 import yaml
-from clusters import SERVED, of_text
+
+from tests.render.clusters import SERVED, of_text
 
 from .manifests import CASES, objects
 

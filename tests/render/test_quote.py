@@ -8,12 +8,12 @@ import subprocess
 
 import pytest
 import yaml
-from hostile import VALUES
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from jobctl.jobspec.render.errors import RenderError
 from jobctl.jobspec.render.quote import LONGEST, Rendered, mount_option, quote_compose, quote_shell, visible
+from tests.render.hostile import VALUES
 
 # All that a file, an argument or a variable can hold; surrogates only where bytes are meant.
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import yaml
-from clusters import cases
 
 from jobctl.jobspec.plan.generation import first_generation
 from jobctl.jobspec.render.artefact import render
+from tests.render.clusters import cases
 from tests.tools.apiservers import RealServer, crds
 
 CASES = cases()

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from plans import SLURM, planned
 
 from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.render.slurm_look import look_command, look_files, look_plan, machine_options
+from tests.render.plans import SLURM, planned
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "looks"
 SPECS = dict(SLURM)

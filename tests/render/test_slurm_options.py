@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from plans import SLURM, planned
 
 from jobctl.jobspec.render.slurm import batch_options
+from tests.render.plans import SLURM, planned
 
 HOUR = 3600.0
 

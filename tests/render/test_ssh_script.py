@@ -8,11 +8,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from plans import node, plan, with_container
 
 from jobctl.jobspec.plan.generation import first_generation
 from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.render.artefact import render
+from tests.render.plans import node, plan, with_container
 
 # Says which spec the container has (if there is one), and notes what else it is asked.
 DOCKER = """\

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from mutants.patches import HOME, Hunk, Mutant, mutants
+
+from tests.mutants.patches import HOME, Hunk, Mutant, mutants
 
 PLANTED = mutants()
 

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from mutants.patches import mutants
+
+from tests.mutants.patches import mutants
 
 ROOT = Path(__file__).parents[2]
 Place = tuple[str, str]  # a file, and the name of a test in it
