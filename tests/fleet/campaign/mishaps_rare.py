@@ -129,9 +129,12 @@ class RareMishaps(Mishaps):
         self.container_removed(*self.chance.choice(self.homes()))
 
     def from_elsewhere(self, *args: str, codes: tuple[int, ...] = (0,)) -> subprocess.CompletedProcess[str]:
-        """Run `jobctl` as a second machine does, which has another state directory."""
+        """Run `jobctl` as a second machine does, which has another state directory.
+
+        It is repeated while a supervisor has the lock, which waits for an engine for longer than commands wait for the lock.
+        """
         environ = {**self.environ, "JOBCTL_STATE_DIR": str(self.directory / "second")}
-        done = commands.run(args, self.code, environ, 400.0)
+        done = eventually(lambda: not _is_locked_out(done := commands.run(args, self.code, environ, 400.0)) and done)
         assert done.returncode in codes, (args, done.returncode, done.stdout, done.stderr)
         return done
 
@@ -170,3 +173,7 @@ class RareMishaps(Mishaps):
         what(*self.chance.choice(self.homes()))
         assert command.wait(400) in (0, 1, 2, 4, -signal.SIGKILL), (command.returncode, *command.printed())
         self.command("scale", "counter", "3")
+
+
+def _is_locked_out(done: subprocess.CompletedProcess[str]) -> bool:
+    return done.returncode == 5 and "is locked on" in done.stderr and "by `supervisor`" in done.stderr
