@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from jobctl.jobspec.launcher.system.files import note
 
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, Iterable, Optional, Sequence
+    from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence
 
     from jobctl.jobspec.launcher.order.order import Order
 ANSWER = 0.2  # seconds that a server gets to answer at its port
@@ -173,10 +173,20 @@ def number_of(name: str) -> Optional[str]:
 
 
 def answers(endpoint: str) -> bool:
-    """Say whether somebody listens at address:port."""
+    """Say whether somebody listens at address:port. One whose name no name server tells soon does not, as far as is known."""
     address, _, port = endpoint.rpartition(":")
+    place = address.strip("[]")
+    found: List[bool] = []
+    if is_number(place):
+        return connects(place, port)
+    ask_aside(AT_FIRST, lambda: found.append(connects(place, port)))
+    return any(found)
+
+
+def connects(address: str, port: str) -> bool:
+    """Say whether somebody listens there. A name server may keep it for half a minute."""
     try:
-        socket.create_connection((address.strip("[]"), int(port)), ANSWER).close()
+        socket.create_connection((address, int(port)), ANSWER).close()
     except (OSError, ValueError):
         return False
     return True

@@ -15,7 +15,7 @@ from jobctl.jobspec.launcher.node.idle_standby import own_address
 from jobctl.jobspec.launcher.order.order import Order
 from jobctl.jobspec.launcher.records import changed
 from jobctl.jobspec.launcher.system import network
-from jobctl.jobspec.launcher.system.network import free_port, in_numbers
+from jobctl.jobspec.launcher.system.network import answers, free_port, in_numbers
 from tests.launcher.orders import order
 from tests.tools.waiting import PROMPT
 
@@ -75,16 +75,17 @@ def test_addresses_that_are_numbers_need_no_thread(monkeypatch: pytest.MonkeyPat
 
 
 class NameServer:
-    """Tells that every name means this machine, once `answers` is set."""
+    """Tells that every name means this machine, once `answers` is set; never to the thread that has made it."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.answers, self.asked = threading.Event(), threading.Event()
+        self.answers, self.asked, self.main = threading.Event(), threading.Event(), threading.current_thread()
         monkeypatch.setattr(socket, "getaddrinfo", self.tell)
 
-    def tell(self, name: str, *how: Any) -> list[Any]:
+    def tell(self, name: str, port: Any, *how: Any) -> list[Any]:
         self.asked.set()
+        assert threading.current_thread() is not self.main, "nobody hears the launcher meanwhile"
         assert self.answers.wait(PROMPT)
-        return [(socket.AF_INET, 0, 0, "", ("127.0.0.1", 0))]
+        return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", port or 0))]
 
 
 def test_a_launcher_waits_for_no_name_server_before_it_begins_a_generation(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,6 +98,21 @@ def test_a_launcher_waits_for_no_name_server_before_it_begins_a_generation(monke
         server.answers.set()
         monkeypatch.setattr(network, "AT_FIRST", PROMPT)
         assert free_port("first", port, port, port + 1) == port + 1
+
+
+def test_a_launcher_waits_for_no_name_server_to_find_out_whether_a_server_listens(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Trainers look for the servers of the job time and again, for as long as these load."""
+    server = NameServer(monkeypatch)
+    with socket.create_server(("127.0.0.1", 0)) as listens:
+        place = f"first:{listens.getsockname()[1]}"
+        monkeypatch.setattr(network, "AT_FIRST", 0.0)
+        assert not answers(place)
+        server.answers.set()
+        monkeypatch.setattr(network, "AT_FIRST", PROMPT)
+        assert answers(place)
+    assert not answers(place)
 
 
 def test_an_idle_launcher_goes_on_telling_that_it_is_there_while_it_looks_for_the_job(
