@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import time
+import warnings
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.launcher.failure import Problem, start_failure
@@ -83,6 +84,8 @@ def fork_guard(work: Callable[[], int], workdir: Optional[str], log: int, kept: 
     The fork behaves like a new process, and begins in a tenth of the time that an interpreter takes to start.
     `work` is what it does; `kept` is a file of this process that it keeps.
     """
+    # Python 3.12 and later warn of threads, in what a pod prints. Here these do no more than ask name servers.
+    warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
     reading, writing = os.pipe()
     # Blocked until they mean to the child what they mean to a program that begins.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import warnings
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from jobctl.jobspec.launcher.process import guard
 from tests.launcher.conftest import PATIENCE, kill_together
 from tests.tools.waiting import promptly
 
@@ -214,3 +216,22 @@ def test_nodes_of_one_machine_share_a_folder_beside_their_own(node: Any) -> None
     assert process.wait(PATIENCE) == 0
     assert node.log() == f"{node.dir.parent / '.jobctl-demo.demo-1'}\n"
     assert not list(node.dir.parent.glob(".jobctl-demo.*"))
+
+
+def test_a_fork_beside_a_thread_warns_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pythons from 3.12 on do so, of what cannot happen here: people would read that in what their pods print."""
+    fork = os.fork
+
+    def fork_of_newer_pythons() -> int:
+        warnings.warn(
+            f"This process (pid={os.getpid()}) is multi-threaded, use of fork() may lead to deadlocks in the child.",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        return fork()
+
+    monkeypatch.setattr(guard.os, "fork", fork_of_newer_pythons)
+    with warnings.catch_warnings(record=True) as warned, (tmp_path / "log").open("wb") as log:
+        warnings.simplefilter("always")
+        _, status = os.waitpid(guard.fork_guard(lambda: 7, None, log.fileno()), 0)
+    assert (os.waitstatus_to_exitcode(status), warned) == (7, [])
