@@ -121,8 +121,9 @@ def read_secrets(path: Optional[str]) -> Json:
     values = {}
     for file in files_in(path):
         if os.path.isfile(file):  # not what Kubernetes keeps versions in
-            with contextlib.suppress(OSError), open(file, encoding="utf-8", errors="surrogateescape") as opened:
-                values[os.path.basename(file)] = opened.read()
+            with contextlib.suppress(OSError), open(file, "rb") as opened:
+                # Not as text, of which lines would end in another way.
+                values[os.path.basename(file)] = opened.read().decode("utf-8", "surrogateescape")
     return values
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import stat
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from jobctl.jobspec.launcher.system.files import read_secrets
 from tests.launcher.conftest import PATIENCE
 
 DUMP = "import json, os, sys\njson.dump([sys.argv[1:], dict(os.environ)], open(sys.argv[1], 'w'))\n"
@@ -155,6 +157,17 @@ def test_secrets_reach_the_process_and_nothing_else(node: Any) -> None:
     assert "OTHER" not in environ
     holding = [p for p in node.root.rglob("*") if p.is_file() and b"s3cr3t" in p.read_bytes()]
     assert [p.name for p in holding] == ["secrets.json"]
+
+
+def test_a_secret_in_a_file_of_its_own_is_the_same_to_the_last_byte(tmp_path: Path) -> None:
+    """As a Secret of Kubernetes is mounted: below links, and beside folders of its versions."""
+    values = {"KEY": "-----BEGIN KEY-----\r\nabc\r\n", "PASSWORD": "a\rb\n", "BYTES": "\udcff"}
+    (tmp_path / "..2026").mkdir()
+    (tmp_path / "..data").symlink_to("..2026")
+    for name, value in values.items():
+        (tmp_path / "..2026" / name).write_bytes(os.fsencode(value))
+        (tmp_path / name).symlink_to(f"..data/{name}")
+    assert read_secrets(str(tmp_path)) == values
 
 
 @pytest.mark.parametrize("options", [(), ("--secrets", "/no/such/file")])
