@@ -247,8 +247,8 @@ class Launcher:
         self.standby.drop()
         self.end_processes(grace, over=True)
         order = self.orders.order
-        if self.launch.rejoin_after and order is not None:
-            remove_shared(order, self.dir)  # of a generation that has failed here
+        if self.launch.shares_folder and order is not None:
+            remove_shared(order, self.dir)  # of a generation that has failed here, or whose launcher was killed
         if busy or self.report.state in ("waiting", "setup"):
             self.say(state="stopped", reason="told to finish", finished_at=time.time())
         if busy and self.launch.until:

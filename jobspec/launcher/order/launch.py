@@ -136,6 +136,11 @@ class Launch:
         """Whether etcd decides, and another process keeps the lease there: not in clusters and allocations."""
         return self.etcd is not None and self.peer_port is None
 
+    @property
+    def shares_folder(self) -> bool:
+        """Whether the nodes of a generation share a folder, see make_shared."""
+        return Slot("shared_scratch") in [value for _, value in self.env]
+
 
 def value_of(data: Any) -> Value:
     """Return a value of the plan: text, or a slot."""

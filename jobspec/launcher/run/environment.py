@@ -65,8 +65,7 @@ class Environment:
         self.rank_names = self.launch.rank_env
         in_memory = Slot("scratch") in self.launch.start
         self.scratch = make_scratch(launcher.dir) if in_memory else ""
-        meets = Slot("shared_scratch") in [value for _, value in self.launch.env]
-        self.shared = make_shared(order, launcher.dir) if meets else ""
+        self.shared = make_shared(order, launcher.dir) if self.launch.shares_folder else ""
         self.numbered = in_numbers(order, launcher.pause)
         self.slots = self.fill_slots()
         self.environ = self.make_environ(secret_values(self.launch.secrets, launcher.secrets))

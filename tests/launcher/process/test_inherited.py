@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from jobctl.jobspec.launcher.process import guard
-from tests.launcher.conftest import PATIENCE, kill_together
+from tests.launcher.conftest import PATIENCE, kill_together, lose_power
 from tests.tools.waiting import promptly
 
 
@@ -205,6 +205,25 @@ def test_what_nodes_share_is_new_in_each_generation_and_gone_with_it(node: Any) 
     (node.root / "end").touch()
     assert process.wait(PATIENCE) == 0
     assert os.listdir(shared) == [".jobctl-demo-x.demo-x-1"]
+
+
+def test_what_nodes_share_goes_at_the_end_of_a_job_whose_launcher_was_killed(node: Any) -> None:
+    """As its host lost its power; the engine has started the launcher again."""
+    shared = node.root / "shared"
+    shared.mkdir()
+    node.start(
+        command=node.script("import time; time.sleep(600)"),
+        env=[["WHERE", {"slot": "shared_scratch"}]],
+    )
+    node.order(checkpoint_dir=str(shared))
+    node.until("running")
+    lose_power(node)
+    process = node.start()
+    node.until("failed")
+    assert os.listdir(shared) == [".jobctl-demo.demo-1"]
+    node.order(command="finish", checkpoint_dir=str(shared))
+    process.wait(PATIENCE)
+    assert os.listdir(shared) == []
 
 
 def test_nodes_of_one_machine_share_a_folder_beside_their_own(node: Any) -> None:

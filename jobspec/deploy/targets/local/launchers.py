@@ -19,6 +19,8 @@ from jobctl.jobspec.deploy.store.files import read_json, write_json
 from jobctl.jobspec.deploy.targets.ending import ENDING
 from jobctl.jobspec.deploy.targets.local.environ import recorded_environ
 from jobctl.jobspec.deploy.targets.local.processes import folder_of, last_words, script_of, spawn
+from jobctl.jobspec.launcher.recovery.control_file import read_order
+from jobctl.jobspec.launcher.run.scratch import remove_shared
 from jobctl.jobspec.plan.artefact_id import ArtefactId
 from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.render.shell import local_hash
@@ -101,7 +103,10 @@ class LocalLaunchers:
                     os.kill(launcher, signal.SIGTERM)
 
     def remove_scratch(self) -> None:
-        """Remove the scratch directories of launchers that were killed: see make_scratch in launcher/run/scratch.py."""
+        """Remove the folders that launchers have made elsewhere, and that remain where they were killed."""
+        order, _ = read_order(str(self.work / "run" / "control.json"))
+        if order is not None:
+            remove_shared(order, str(folder_of(self.work, 0)))
         for link in self.work.glob("node-*/scratch"):
             if link.is_symlink() and link.readlink().name.startswith("jobctl-"):
                 shutil.rmtree(link.readlink(), ignore_errors=True)

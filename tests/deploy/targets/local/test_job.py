@@ -195,6 +195,23 @@ def test_who_has_lost_the_lock_leaves_secrets_as_they_are(local: Local) -> None:
     assert kept.secrets == {"TOKEN": "s3cr3t"}
 
 
+def test_what_launchers_have_made_elsewhere_goes_with_the_job_although_they_were_killed(
+    local: Local, tmp_path: Path
+) -> None:
+    """The folder that nodes share, among checkpoints, and the one in memory that a link leads to."""
+    checkpoints, memory = tmp_path / "checkpoints", tmp_path / "jobctl-abc"
+    shared, others = checkpoints / f".jobctl-{FIRST.job}.1-2", checkpoints / ".jobctl-another.1-2"
+    for folder in (shared, others, memory):
+        folder.mkdir(parents=True)
+    (checkpoints / "step-7").touch()
+    (local.work / "node-0" / "scratch").symlink_to(memory)
+    hand_over(local, Control(replace(FIRST, checkpoint_dir=str(checkpoints)), Ledger(1.0)))
+    LocalJob(local.work, lambda: TWO).erase(tmp_path / "logs")
+    assert sorted(path.name for path in checkpoints.iterdir()) == [others.name, "step-7"]
+    assert not memory.exists()
+    assert not local.work.exists()
+
+
 def test_which_boot_this_is_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     here = machine.this_machine()
     monkeypatch.setattr(machine, "_BOOT", tmp_path / "none")
