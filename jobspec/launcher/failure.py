@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import time
@@ -14,6 +15,13 @@ if TYPE_CHECKING:
     from typing import Optional, Sequence, Tuple, Union
 
     from jobctl.jobspec.launcher.system.files import Json
+
+# What refuses a program, or the folder that it runs in, until somebody changes that. Anything else may pass: too many
+# processes, memory that is short, a disk or a server of files that fails.
+FOR_GOOD = (
+    *(errno.ENOENT, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG),
+    *(errno.ENOEXEC, errno.ELIBBAD, errno.EINVAL, errno.E2BIG),
+)
 
 
 @record
@@ -93,7 +101,17 @@ def problem_of(error: Union[OSError, Problem]) -> Problem:
         return error
     place = " (%s)" % error.filename if error.filename is not None else ""
     message = "its processes cannot be started: %s%s" % (os.strerror(error.errno or 0), place)
-    return Problem(message, Failure("launcher", None, None, None, None, time.time()))
+    return Problem(message, passing_failure())
+
+
+def may_pass(error: OSError) -> bool:
+    """Say whether a program that cannot be started now may be started by the next generation."""
+    return error.errno not in FOR_GOOD
+
+
+def passing_failure() -> Failure:
+    """Return the failure of what the next generation may be granted."""
+    return Failure("launcher", None, None, None, None, time.time())
 
 
 def start_failure(code: Optional[int], tail: Sequence[str] = ()) -> Failure:

@@ -141,7 +141,8 @@ def _joins_again(failure: Failure, observed: Observed, world: World) -> bool:
 
 def _has_ended_a_run(failure: Failure) -> bool:
     """Say whether processes of the node had been started: a launcher whose node has failed before that stays."""
-    return failure.kind not in ("fenced", "launcher", "setup") and (failure.kind, failure.log) != ("start", None)
+    begun = failure.kind not in ("launcher", "start") or failure.log is not None
+    return failure.kind not in ("fenced", "setup") and begun
 
 
 def _is_missing(node: ObservedNode, generation: Generation) -> bool:

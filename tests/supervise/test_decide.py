@@ -231,6 +231,8 @@ def test_a_launcher_that_is_about_to_end_is_waited_for() -> None:
     assert isinstance(ended, Rejoin)
     framework = failure(kind="start", rank=None, exit_code=1, log="launch.log")
     assert decide(job(node(0), node(1, "failed", failure=framework)), POLICY, NOW, world) == Continue()
+    passing = failure(kind="launcher", exit_code=None, log="workerlog.0")
+    assert decide(job(node(0), node(1, "failed", failure=passing)), POLICY, NOW, world) == Continue()
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import time
 import warnings
 from typing import TYPE_CHECKING
 
-from jobctl.jobspec.launcher.failure import Problem, start_failure
+from jobctl.jobspec.launcher.failure import Problem, may_pass, passing_failure, start_failure
 from jobctl.jobspec.launcher.order.control import log_of
 from jobctl.jobspec.launcher.process.log_files import LogFile, LogForwarder, drain
 from jobctl.jobspec.launcher.process.record import ProcessRecord, read_record
@@ -75,7 +75,7 @@ def cannot_start(program: str, error: OSError) -> Problem:
     """Return what keeps a generation from starting where a program, or the folder that it runs in, is not there."""
     what = error.filename if error.filename is not None else program
     message = "cannot start `%s`: %s (%s)" % (program, os.strerror(error.errno or 0), what)
-    return Problem(message, start_failure(127))
+    return Problem(message, passing_failure() if may_pass(error) else start_failure(127))
 
 
 def fork_guard(work: Callable[[], int], workdir: Optional[str], log: int, kept: int = -1) -> int:
@@ -195,7 +195,7 @@ def run_process(
             why = "cannot start %s: %s" % (argv[0], os.strerror(error.errno or 0))
             log.write(os.fsencode(why) + b"\n")
             code = 126 if error.errno == errno.EACCES else 127
-            record.ended(code, why)
+            record.ended(code, why, passes=may_pass(error))
             return code
     record.began(child.pid, waiting is not None and why is None, why)
     code = pump(reading, child, log)
@@ -293,9 +293,10 @@ class Recorder:
         record.guard_standby, record.guard_cold = from_standby, cold_because
         write_json(self.path, record.to_json())
 
-    def ended(self, code: int, why: Optional[str] = None) -> None:
-        """Write down that the process has ended; `why` it could not even be started."""
+    def ended(self, code: int, why: Optional[str] = None, passes: bool = False) -> None:
+        """Write down that the process has ended; `why` it could not even be started, and whether that may pass."""
         record = self.record
         record.state, record.exit_code = "failed" if code else "exited", code
-        record.signal, record.guard_why, record.finished_at = signal_of(code), why, time.time()
+        record.signal, record.finished_at = signal_of(code), time.time()
+        record.guard_why, record.guard_passes = why, passes
         write_json(self.path, record.to_json())

@@ -44,7 +44,8 @@ class ProcessRecord:
     guard_before: Optional[Ending] = None  # how it ended the last time
     guard_standby: bool = False  # whether it was started from standby
     guard_cold: Optional[str] = None  # why not, although a process waited
-    guard_why: Optional[str] = None  # why it could not be started
+    guard_why: Optional[str] = None  # why it could not be started, …
+    guard_passes: bool = False  # … and whether it may be the next time
     device: Optional[str] = None  # from here on: what the launcher adds for its report
     step: Optional[int] = None
     own_seconds: Optional[float] = None  # that it needs by itself in each step, at least

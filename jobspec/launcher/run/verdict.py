@@ -96,6 +96,8 @@ class Verdict:
             log, tail = "launch.log", self.launcher_lines()
         kind = "start" if process.guard_why else "signal" if process.signal else "exit"
         code, at = process.exit_code, process.finished_at or time.time()
+        if process.guard_passes:
+            kind, code = "launcher", None
         return Failure(kind, process.rank, process.local_rank, code, log, at, tail)
 
     def launcher_failure(self, code: int, at: float) -> Failure:
@@ -121,7 +123,7 @@ class Verdict:
         if failure.kind == "lost":
             return "the framework's launcher %s: %s" % (self.log_watcher.why, failure.tail[0])
         whys = [p.guard_why for p in self.run.processes if p.guard_why]
-        if failure.kind == "start" and whys:
+        if failure.kind in ("start", "launcher") and whys:
             return str(whys[0])
         if failure.kind == "start":
             return "%s ended with code %s before any process began%s" % (

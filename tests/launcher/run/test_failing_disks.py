@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from jobctl.jobspec.launcher.failure import Problem
+from jobctl.jobspec.launcher.process.guard import cannot_start
 from jobctl.jobspec.launcher.run.scratch import make_shared
 from tests.launcher.conftest import failure
 from tests.tools.waiting import promptly
@@ -50,6 +51,39 @@ def test_a_report_that_could_not_be_written_is_written_once_it_can(node: Any) ->
     node.says(f"cannot write {report}: ")
     shutil.rmtree(report)
     assert node.until("failed", seconds=20.0)["failure"]["exit_code"] == 3
+
+
+@pytest.mark.parametrize("starts", ["process", "launcher"])
+def test_a_program_that_cannot_be_started_just_now_may_be_the_next_time(node: Any, starts: str) -> None:
+    """Here somebody still writes it."""
+    program = node.root / "program"
+    shutil.copy("/bin/true", program)
+    with program.open("ab"):
+        report = failure(node, start=[str(program)] if starts == "launcher" else [], command=[str(program)])
+    refused = {
+        "process": f"cannot start {program}: Text file busy",
+        "launcher": f"cannot start `{program}`: Text file busy ({program})",
+    }
+    assert report["reason"] == refused[starts]
+    assert (report["failure"]["kind"], report["failure"]["exit_code"]) == ("launcher", None)
+    node.order(2)
+    node.until("succeeded")
+
+
+@pytest.mark.parametrize(
+    ("number", "kind"),
+    [
+        (errno.EAGAIN, "launcher"),  # too many processes
+        (errno.ENOMEM, "launcher"),
+        (errno.EIO, "launcher"),
+        (errno.ESTALE, "launcher"),  # a server of files has been started again
+        (errno.ENOENT, "start"),
+        (errno.EACCES, "start"),
+        (errno.ENOEXEC, "start"),
+    ],
+)
+def test_what_keeps_a_program_from_starting_may_pass_or_not(number: int, kind: str) -> None:
+    assert cannot_start("train", OSError(number, os.strerror(number))).failure.kind == kind
 
 
 @pytest.mark.parametrize(("number", "passes"), [(errno.ENOSPC, True), (errno.EDQUOT, True), (errno.EACCES, False)])
