@@ -7,7 +7,7 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from jobctl.jobspec.launcher.failure import Failure, Problem, fenced, start_failure
+from jobctl.jobspec.launcher.failure import Failure, Problem, fenced, may_pass, start_failure
 from jobctl.jobspec.launcher.process.guard import cannot_start, spawn
 from jobctl.jobspec.launcher.system.files import last_lines, naming, read_secrets
 from jobctl.jobspec.launcher.system.processes import boot_time, kill_descendants
@@ -94,11 +94,22 @@ class Setup:
 
 
 def secret_values(names: Sequence[str], path: Optional[str]) -> Dict[str, str]:
-    """Return the secrets of these names, from the 0600 file that holds them. Raises Problem."""
+    """Return the secrets of these names, from the 0600 file that holds them. Raises Problem; OSError for what may pass."""
     if not names:
         return {}
     values = read_secrets(path)
     missing = [name for name in names if name not in values]
     if missing:
+        refuse_unreadable(path or "")
         raise Problem("no value for secret %s in %s" % (", ".join(missing), path), start_failure(None))
     return {name: str(values[name]) for name in names}
+
+
+def refuse_unreadable(path: str) -> None:
+    """Raise OSError for a file that cannot be read just now, as its disk fails: then nobody knows what it holds."""
+    try:
+        with naming(path), open(path, "rb") as file:
+            file.read(1)
+    except OSError as error:
+        if may_pass(error):
+            raise

@@ -86,6 +86,15 @@ def test_what_keeps_a_program_from_starting_may_pass_or_not(number: int, kind: s
     assert cannot_start("train", OSError(number, os.strerror(number))).failure.kind == kind
 
 
+def test_secrets_that_cannot_be_read_just_now_are_not_missing(node: Any) -> None:
+    """The next generation may read them. Where nothing is mapped, memory says what a broken disk does."""
+    node.start("--secrets", "/proc/self/mem", secrets=["TOKEN"])
+    node.order(1)
+    report = node.until("failed")
+    assert report["reason"] == "its processes cannot be started: Input/output error (/proc/self/mem)"
+    assert report["failure"]["kind"] == "launcher"
+
+
 @pytest.mark.parametrize(("number", "passes"), [(errno.ENOSPC, True), (errno.EDQUOT, True), (errno.EACCES, False)])
 def test_a_folder_for_all_nodes_may_find_room_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, passes: bool
