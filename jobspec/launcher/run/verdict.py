@@ -45,8 +45,11 @@ class Verdict:
         return not (same and earlier[-1].step == self.run.hang.steps_of.get(failure.local_rank))
 
     def is_early(self, failure: Failure, now: float) -> bool:
-        """Say whether it is too early to start the process of that failure again: others have to have given it up."""
-        return now < failure.at + self.run.launch.rejoin_after
+        """Say whether it is too early to start the process of that failure again: others have to have given it up.
+
+        A clock that was set back keeps nobody waiting for long.
+        """
+        return abs(now - failure.at) < self.run.launch.rejoin_after
 
     def succeeded(self) -> bool:
         """Say whether all children have ended with 0."""

@@ -7,11 +7,16 @@ import os
 import re
 import signal
 import subprocess
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from jobctl.jobspec.launcher.failure import Failure
+from jobctl.jobspec.launcher.run.verdict import Verdict
 from tests.launcher.conftest import PATIENCE, STALL, kill_together
+from tests.tools.launches import launch_of
 from tests.tools.ports import free_ports
 from tests.tools.waiting import promptly
 
@@ -215,6 +220,15 @@ def test_a_trainer_that_others_have_to_give_up_first_is_away_so_long(job: Job) -
     promptly(lambda: job.report(0)["reason"] is None)
     job.end(0)
     assert [job.launchers[n].wait(PATIENCE) for n in (0, 1)] == [0, 0]
+
+
+@pytest.mark.parametrize(("now", "early"), [(1000.0, True), (1029.9, True), (1030.0, False), (400.0, False)])
+def test_a_clock_that_was_set_back_keeps_no_trainer_away(tmp_path: Path, now: float, early: bool) -> None:
+    """It would be away for as much longer as that is."""
+    run: Any = SimpleNamespace(
+        folders=SimpleNamespace(logs=str(tmp_path)), launch=launch_of(rejoin=3, rejoin_after=30.0)
+    )
+    assert Verdict(run, 0).is_early(Failure("exit", 1, 1, 1, None, 1000.0), now) is early
 
 
 def all_running(report: dict[str, Any]) -> list[dict[str, Any]]:
