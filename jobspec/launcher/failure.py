@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import sys
 import time
 from typing import TYPE_CHECKING
@@ -107,6 +108,12 @@ def problem_of(error: Union[OSError, Problem]) -> Problem:
 def may_pass(error: OSError) -> bool:
     """Say whether a program that cannot be started now may be started by the next generation."""
     return error.errno not in FOR_GOOD
+
+
+def tells_of_passing(tail: Sequence[str]) -> bool:
+    """Say whether the last line, that of a traceback, tells of something that may pass."""
+    found = re.match(r"\w*Error: \[Errno (\d+)\]", tail[-1]) if tail else None
+    return found is not None and int(found.group(1)) not in FOR_GOOD
 
 
 def passing_failure() -> Failure:

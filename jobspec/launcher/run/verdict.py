@@ -6,9 +6,10 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from jobctl.jobspec.launcher.failure import Failure, hint_of
+from jobctl.jobspec.launcher.failure import Failure, Problem, hint_of, tells_of_passing
 from jobctl.jobspec.launcher.order.control import log_of
 from jobctl.jobspec.launcher.process.log_files import LogWatcher
+from jobctl.jobspec.launcher.records import changed
 from jobctl.jobspec.launcher.restart_policy import FROM_OUTSIDE
 from jobctl.jobspec.launcher.system.files import last_lines
 from jobctl.jobspec.launcher.system.processes import signal_name, signal_of
@@ -57,7 +58,7 @@ class Verdict:
         return bool(codes) and all(code == 0 for code in codes)
 
     def failure(self) -> Optional[Failure]:
-        """Return what failed first, None while nothing has. Raises OSError."""
+        """Return what failed first, None while nothing has. Raises OSError, Problem."""
         failed = [p for p in self.run.processes if p.exit_code]
         first = self.process_failure(min(failed, key=lambda p: p.finished_at or 0.0)) if failed else None
         if first is not None and self.run.launch.regroups:
@@ -107,13 +108,17 @@ class Verdict:
         """Return the failure of the framework's launcher: before its processes began, or of its own.
 
         Raises OSError if no process has begun, and none could write its files: the disk is the cause then, and not the program.
+        Raises Problem where its last words tell of another cause that may pass: it finds no room for processes, for example.
         """
         tail = self.launcher_lines()
         began = any(p.pid for p in self.run.processes)
         if not began:
             self.run.folders.try_out()
         kind = "signal" if signal_of(code) else "exit" if began else "start"
-        return Failure(kind, None, None, code, "launch.log", at, tail)
+        found = Failure(kind, None, None, code, "launch.log", at, tail)
+        if kind == "start" and tells_of_passing(tail):
+            raise Problem("%s: %s" % (self.reason(found), tail[-1]), changed(found, kind="launcher", exit_code=None))
+        return found
 
     def launcher_lines(self) -> List[str]:
         """Return the last lines of the framework's launcher."""

@@ -86,6 +86,25 @@ def test_what_keeps_a_program_from_starting_may_pass_or_not(number: int, kind: s
     assert cannot_start("train", OSError(number, os.strerror(number))).failure.kind == kind
 
 
+@pytest.mark.parametrize(
+    ("last", "kind"),
+    [
+        ("BlockingIOError: [Errno 11] Resource temporarily unavailable", "launcher"),
+        ("OSError: [Errno 12] Cannot allocate memory", "launcher"),
+        ("FileNotFoundError: [Errno 2] No such file or directory: 'train'", "start"),
+    ],
+)
+def test_a_framework_launcher_that_finds_no_room_for_processes_may_find_it_later(
+    node: Any, last: str, kind: str
+) -> None:
+    """It says so in the last line of its traceback, as torchrun does."""
+    command = ["sh", "-c", 'echo "Traceback (most recent call last):" >&2; echo "$0" >&2; exit 1', last]
+    report = failure(node, start=command)
+    words = " ended with code 1 before any process began" + (f": {last}" if kind == "launcher" else "")
+    assert report["reason"].endswith(words)
+    assert (report["failure"]["kind"], report["failure"]["tail"][-1]) == (kind, last)
+
+
 def test_secrets_that_cannot_be_read_just_now_are_not_missing(node: Any) -> None:
     """The next generation may read them. Where nothing is mapped, memory says what a broken disk does."""
     node.start("--secrets", "/proc/self/mem", secrets=["TOKEN"])
