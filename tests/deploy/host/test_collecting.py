@@ -222,11 +222,11 @@ def test_down_keeps_what_it_could_not_fetch_and_can_be_repeated(
     change(hosts.host_jobs["h1"], lambda sent, mark: sent[:-1])
     logs, failed = hosts.take_down(0.0)
     assert logs is not None
-    assert (list(failed), (tmp_path / "h0").exists()) == (["h1"], False)
+    assert (list(failed), (tmp_path / "h0/h0").exists()) == (["h1"], False)
     hosts.host_jobs["h1"].transport = Login("h1")
     logs, failed = hosts.take_down(0.0)
     assert logs is not None
-    assert (list(fetched(logs)), failed, (tmp_path / "h1").exists()) == (["node-1/logs/1/workerlog.0"], {}, False)
+    assert (list(fetched(logs)), failed, (tmp_path / "h1/h1").exists()) == (["node-1/logs/1/workerlog.0"], {}, False)
 
 
 def test_down_in_slurm_keeps_it_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

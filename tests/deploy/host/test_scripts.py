@@ -255,6 +255,7 @@ def began(work: Path, name: str, *argv: str) -> tuple[subprocess.Popen[str], str
 @pytest.fixture
 def place(tmp_path: Path) -> list[str]:
     """Where the job `job` lies on a host: what find.sh has to know. There is a node, and the folder of the feeds."""
+    (tmp_path / "dir").mkdir(0o700)  # as jobctl makes it
     (tmp_path / "dir" / "h1" / "job" / "node-0").mkdir(parents=True)
     (tmp_path / "dir" / "h1" / "job" / "run").mkdir()
     return [str(tmp_path / "dir"), "h1", "job"]

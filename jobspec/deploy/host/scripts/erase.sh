@@ -1,8 +1,10 @@
 #!/bin/sh
 # Removes the work directory $1 and the directory $2 of what is the host's own, and the folders above them that are empty
-# then. A supervisor that follows the job from elsewhere leaves first. The lock goes last, and its folder is moved away with
-# it: until then every command that wants the lock sees that it is taken, and from then on that there is no job.
+# then and jobctl's. A supervisor that follows the job from elsewhere leaves first. The lock goes last, and its folder is moved
+# away with it: until then every command that wants the lock sees that it is taken, and from then on that there is no job.
 # Somebody else may remove the same at the same time: `jobctl run`, whose command `down` has just ended. Prints nothing.
+# shellcheck source=tidy.sh
+. ./tidy.sh
 rm -f -- "$1"/run/feeds/*
 tries=50
 while [ $tries -gt 0 ] && [ -e "$2/supervisor.lock" ] && ! flock -n "$2/supervisor.lock" true; do
@@ -20,5 +22,5 @@ for top do
   gone=${top%/*}/.${top##*/}
   if [ -d "$top" ]; then mv -- "$top" "$gone.$$" || [ ! -d "$top" ] || exit; fi
   rm -rf -- "$gone".* || exit
-  rmdir -p -- "${top%/*}" 2>/dev/null || :
+  ! rmdir -- "${top%/*}" 2>/dev/null || tidy "${top%/*/*}"
 done

@@ -1,6 +1,8 @@
 #!/bin/sh
 # Removes versions of data below $1, each of the other arguments NAME/VERSION; nothing is sent there meanwhile. Prints nothing.
 set -eu
+# shellcheck source=tidy.sh
+. ./tidy.sh
 cd -- "$1" 2>/dev/null || exit 0
 shift
 for path do
@@ -10,4 +12,4 @@ for path do
   exec 9>&-
   [ -n "$(ls -- "${path%%/*}")" ] || rm -rf -- "${path%%/*}"
 done
-rmdir -p -- "$PWD" 2>/dev/null || :
+! rmdir -- "$PWD" "${PWD%/*}" 2>/dev/null || tidy "${PWD%/*/*}"
