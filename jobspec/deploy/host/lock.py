@@ -78,11 +78,13 @@ class Held:
         self._note_pause()
         lost = {host: why for host, why in sorted(self.lost.items()) if host not in self.failed}
         if lost:
-            reasons = set(lost.values())
-            why = (
-                next(iter(reasons)) if len(reasons) == 1 else "; ".join(f"{host}: {why}" for host, why in lost.items())
-            )
-            raise LockLost(f"the lock on {', '.join(lost)} was lost: {why}", "repeat the command to go on")
+            raise _lost(lost)
+
+    def check_on(self, host: str) -> None:
+        """Raise LockLost if the lock was lost on this host. Do nothing where it is not held there."""
+        self._note_pause()
+        if host in self.lost:
+            raise _lost({host: self.lost[host]})
 
     def release(self) -> None:
         """Let go of it. When this returns it is free on all hosts that answer: the shells that held it have ended."""
@@ -97,6 +99,13 @@ class Held:
                 channel.settimeout(max(0.0, deadline - time.monotonic()))
                 while channel.recv(4096):
                     pass
+
+
+def _lost(lost: Mapping[str, str]) -> LockLost:
+    """Return the error of a lock that was lost on hosts; `lost` says why."""
+    reasons = set(lost.values())
+    why = next(iter(reasons)) if len(reasons) == 1 else "; ".join(f"{host}: {why}" for host, why in lost.items())
+    return LockLost(f"the lock on {', '.join(lost)} was lost: {why}", "repeat the command to go on")
 
 
 @contextlib.contextmanager

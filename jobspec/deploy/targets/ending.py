@@ -67,6 +67,7 @@ def take_down(
     fleet.check_here()  # this process may have been stopped while it waited: then another has brought the job up again
     outcome = fleet.on(fleet.host_jobs, lambda host_job: erase(host_job, into))
     collected = into if into.exists() and any(outcome.done.values()) else None
+    fleet.check_here()
     return collected, fleet.failures(outcome)
 
 

@@ -217,6 +217,12 @@ class Fleet(Generic[J]):
         if self._held is not None:
             self._held.check()
 
+    def check_lock_on(self, host: str) -> None:
+        """Raise DeployError if we have lost the lock here or on a host: then somebody else may be at work there by now."""
+        self.check_here()
+        if self._held is not None:
+            self._held.check_on(host)
+
     @contextlib.contextmanager
     def follow(self) -> Iterator[Feed]:
         """Be the job's only supervisor, wherever others may be started: launchers are answered."""

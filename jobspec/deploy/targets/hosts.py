@@ -209,6 +209,7 @@ class Hosts(FleetDeployer[HostJob]):
             host_job.containers.stop(containers, grace)
             self.tell(f"fetching logs and outputs from {host_job.host.name}")
             count = self._collect(host_job, into, containers)
+            self.fleet.check_lock_on(host_job.host.name)  # what is there may be another command's: that took minutes
             self.tell(f"removing what is left on {host_job.host.name}")
             host_job.containers.remove(containers)
             host_job.erase([container.interpreter for container in containers])

@@ -1,0 +1,73 @@
+"""A `down` that has lost its lock while it fetched logs, as after Ctrl-Z, removes nothing of what is there by then."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobctl.jobspec.deploy.host.containers import Containers
+from jobctl.jobspec.deploy.model.inventory import Inventory
+from jobctl.jobspec.deploy.store.jobdir import JobDir
+from jobctl.jobspec.deploy.store.lock import LockLost, break_lock
+from jobctl.jobspec.deploy.targets import hosts as target
+from jobctl.jobspec.deploy.targets.hosts import Hosts
+from jobctl.jobspec.deploy.transport.local import LocalTransport
+from jobctl.jobspec.spec.hosts import Host
+from tests.deploy.apply.test_executor import TWO
+
+
+@pytest.fixture
+def hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hosts:
+    """Two hosts with files of a job; its nodes have ended."""
+    monkeypatch.setattr(Hosts, "finish", lambda hosts, grace: None)
+    monkeypatch.setattr(Containers, "seen", lambda containers: ())
+    known = tuple(Host(name, dir=str(tmp_path / "hosts" / name)) for name in ("h0", "h1"))
+    made = Hosts(JobDir(tmp_path / "jobs" / "job"), "ssh", Inventory(known), TWO)
+    made.job.create()
+    for name, host_job in made.host_jobs.items():
+        host_job.transport = LocalTransport(name)
+        host_job.send([], ["run"])
+    return made
+
+
+def left(hosts: Hosts) -> list[str]:
+    """Return the hosts that have the job's files still."""
+    return [name for name, host_job in hosts.host_jobs.items() if Path(host_job.work).exists()]
+
+
+def lose(hosts: Hosts, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the lock lost on a host, or on this machine, as soon as something was fetched there."""
+    collect = target.collect
+
+    def fetch(host_job: Any, *how: Any) -> int:
+        count = collect(host_job, *how)
+        if name == "here":
+            break_lock(hosts.job.lock)
+        elif name == host_job.host.name:
+            assert hosts.fleet._held is not None
+            hosts.fleet._held.lost[name] = "the host heard nothing of this command for 15 s"
+        return count
+
+    monkeypatch.setattr(target, "collect", fetch)
+
+
+def test_who_loses_the_lock_on_this_machine_while_logs_are_fetched_removes_nothing(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lose(hosts, "here", monkeypatch)
+    with hosts.lock("down"), pytest.raises(LockLost):
+        hosts.take_down(0.0)
+    assert left(hosts) == ["h0", "h1"]
+
+
+def test_who_loses_the_lock_on_a_host_while_logs_are_fetched_removes_nothing_there(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lose(hosts, "h1", monkeypatch)
+    with hosts.lock("down"):
+        _, failed = hosts.take_down(0.0)
+    said = {name: str(error) for name, error in failed.items()}
+    assert said == {"h1": "the lock on h1 was lost: the host heard nothing of this command for 15 s"}
+    assert left(hosts) == ["h1"]
