@@ -325,13 +325,13 @@ class HostJob:
         self._remove(["rm", "-rf", "--", *paths], paths, ())
 
     def _remove(self, argv: Sequence[str], paths: Sequence[str], interpreters: Sequence[Interpreter]) -> None:
-        result = self.transport.run(argv)
+        result = self.transport.run(argv, timeout=STARTING)  # of silence: there may be millions of files
         if result.code == 0:
             return
         for interpreter in dict.fromkeys(interpreters):
             folders = [path for path in dict.fromkeys(paths) if self.transport.run(["test", "-d", path]).code == 0]
             if self.containers.as_root(python("empty"), folders, *interpreter):
-                result = self.transport.run(argv)
+                result = self.transport.run(argv, timeout=STARTING)
                 if result.code == 0:
                     return
         error = problem(self.host.name, f"remove {paths[0]}", result)

@@ -3,15 +3,21 @@
 # then and jobctl's. A supervisor that follows the job from elsewhere leaves first. The lock goes last, and its folder is moved
 # away with it: until then every command that wants the lock sees that it is taken, and from then on that there is no job.
 # Somebody else may remove the same at the same time: `jobctl run`, whose command `down` has just ended. Prints nothing.
+# It ends with 1, and leaves the rest, where the lock has changed hands meanwhile: it was given up by the command that began it.
 # shellcheck source=tidy.sh
 . ./tidy.sh
+lock=$2/lock holder=$(cat -- "$2/lock" 2>/dev/null)
 rm -f -- "$1"/run/feeds/*
 tries=50
 while [ $tries -gt 0 ] && [ -e "$2/supervisor.lock" ] && ! flock -n "$2/supervisor.lock" true; do
   sleep 0.1; tries=$((tries - 1))
 done
+same() {
+  ! now=$(cat -- "$lock" 2>/dev/null) || [ "$now" = "$holder" ] || { echo "another command has the lock" >&2; return 1; }
+}
 empty() {
   for entry in "$1"/* "$1"/.[!.]* "$1"/..?*; do
+    same || return
     [ "${entry##*/}" = lock ] || rm -rf -- "$entry" 2>/dev/null || rm -rf -- "$entry" || return
   done
 }
@@ -19,6 +25,7 @@ for top do
   [ ! -d "$top" ] || empty "$top" || exit
 done
 for top do
+  same || exit
   gone=${top%/*}/.${top##*/}
   if [ -d "$top" ]; then mv -- "$top" "$gone.$$" || [ ! -d "$top" ] || exit; fi
   rm -rf -- "$gone".* || exit
