@@ -26,6 +26,7 @@ from jobctl.jobspec.deploy.transport.proxy_command import ProxyCommand
 from jobctl.jobspec.deploy.transport.ssh_config import (
     Destination,
     jump_hosts,
+    known_hosts_files,
     proxy_command,
     read_config,
     seconds_of,
@@ -161,7 +162,7 @@ def _prepare(connection: fabric.Connection, options: SshOptions) -> None:
     # A host that accepts connections and says nothing, or never ends the authentication, must not hold us up.
     kwargs.update(banner_timeout=connection.connect_timeout, auth_timeout=connection.connect_timeout)
     _choose_keys(connection)
-    files = [Path(os.path.expanduser(name)) for name in said.get("userknownhostsfile", _KNOWN_HOSTS).split()]
+    files = known_hosts_files(said.get("userknownhostsfile", _KNOWN_HOSTS), connection)
     known = KnownHosts((*files, *map(Path, said.get("globalknownhostsfile", _OF_ALL).split())))
     name = connection.host if connection.port == _PORT else f"[{connection.host}]:{connection.port}"
     called = said.get("hostkeyalias", name)

@@ -46,9 +46,11 @@ class DamagedLine:
         """Say whether it may be the line of a host, as far as that can be told: two lines may have become one."""
         if not self.text or re.search(rf"{re.escape(host)}(?![\w.-])", self.text, re.IGNORECASE):
             return True
-        return any(_is(name, host) for name in _HASHED_NAME.findall(self.text))
+        names = [name for word in self.text.split() for name in word.split(",") if _WILD.search(name)]
+        return any(_is(name, host) for name in (*names, *_HASHED_NAME.findall(self.text)))
 
 
+_WILD = re.compile(r"[*?]")
 _HASHED_NAME = re.compile(r"\|1\|[\w+/]{27}=\|[\w+/]{27}=")
 
 
@@ -65,7 +67,7 @@ class KnownHosts:
         """Return the keys of a host by their kinds, the first of each; `host` is `[NAME]:PORT` unless the port is 22."""
         found: dict[str, paramiko.PKey] = {}
         for line in self._known:
-            if line.key not in self._revoked and any(_is(name, host) for name in line.names):
+            if line.key not in self._revoked and _are(line.names, host):
                 found.setdefault(line.key.get_name(), line.key)
         return found
 
@@ -131,8 +133,7 @@ def _parsed(text: str) -> KnownKey | None:
         return None
     names, kind, encoded = rest[:3]
     blob = base64.b64decode(encoded, validate=True)
-    for name in names.split(","):
-        _is(name, "")
+    _are(names.split(","), "")
     if marker not in ("", "@revoked") or paramiko.Message(blob).get_text() != kind:
         raise ValueError
     try:
@@ -144,10 +145,25 @@ def _parsed(text: str) -> KnownKey | None:
     return KnownKey(tuple(names.split(",")), key, marker == "@revoked")
 
 
+def _are(names: Sequence[str], host: str) -> bool:
+    """Say whether the names of a line are those of a host. `!` stands before one that is not. Raises ValueError as `_is`."""
+    found = [name for name in names if _is(name.removeprefix("!"), host)]
+    return bool(found) and not any(name.startswith("!") for name in found)
+
+
 def _is(name: str, host: str) -> bool:
-    """Say whether a name in a file is that of a host, in small letters or not. Raises ValueError for a name that is damaged."""
+    """Say whether a name in a file is that of a host, in small letters or not. Raises ValueError for a name that is damaged.
+
+    In a name that is not hashed `*` stands for any characters, and `?` for one.
+    """
     host = host.lower()  # which is what OpenSSH hashes
     if not name.startswith(HASHED):
-        return name.lower() == host
+        name = name.lower()
+        return name == host or (_WILD.search(name) is not None and _pattern(name).fullmatch(host) is not None)
     salt, mac = (base64.b64decode(part, validate=True) for part in name.removeprefix(HASHED).split("|"))
     return hmac.compare_digest(hmac.digest(salt, host.encode(), "sha1"), mac)
+
+
+@functools.lru_cache(maxsize=1024)
+def _pattern(name: str) -> re.Pattern[str]:
+    return re.compile("".join({"*": ".*", "?": "."}.get(one, re.escape(one)) for one in name))

@@ -13,7 +13,7 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from jobctl.jobspec.records import dataclass
 
@@ -150,6 +150,16 @@ def _destination(text: str) -> Destination:
     if ":" in port:  # an address of IPv6 without brackets
         name, port = place, ""
     return Destination(name.rstrip("]"), user or None, int(port) if port.isdigit() else None)
+
+
+def known_hosts_files(said: str, connection: Any) -> Sequence[Path]:
+    """Return the files that `UserKnownHostsFile` names, with its tokens filled in; /dev/null for `none`. At least one."""
+    here = {"%%": "%", "%d": os.path.expanduser("~"), "%i": str(os.getuid()), "%u": os.environ.get("USER", "")}
+    there = {"%h": connection.host, "%n": connection.original_host, "%p": str(connection.port), "%r": connection.user}
+    alias = connection.ssh_config.get("hostkeyalias", connection.original_host)
+    tokens = {**here, **there, "%k": alias}
+    names = [name for name in said.split() if name.lower() != "none"] or [os.devnull]
+    return [Path(os.path.expanduser(re.sub("%[%a-z]", lambda one: tokens.get(one[0], one[0]), name))) for name in names]
 
 
 def seconds_of(said: paramiko.SSHConfigDict) -> int | None:

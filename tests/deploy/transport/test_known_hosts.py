@@ -8,6 +8,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import paramiko
@@ -15,6 +16,7 @@ import pytest
 
 from jobctl.jobspec.deploy.model.errors import DeployWarning, HostError
 from jobctl.jobspec.deploy.transport.known_hosts import KnownHosts, add
+from jobctl.jobspec.deploy.transport.ssh_config import known_hosts_files
 from tests.tools.loopback import Loopback, loopback
 
 OTHER = "AAAAC3NzaC1lZDI1NTE5AAAAIJaXNEvDwvHbAfnhEHRhxRwSh9dCIXwgRoB5fCLVfjbl"
@@ -148,6 +150,61 @@ def test_a_changed_key_is_refused_and_a_hashed_name_known(server: Loopback) -> N
     server.known_hosts.write_text(server.line(paramiko.HostKeys.hash_host(server.name)))
     with server.client() as there:
         assert there.run(["echo", "one"]).out == b"one\n"
+
+
+@pytest.mark.parametrize(
+    ("names", "known"),
+    [
+        ("*", True),
+        ("[127.0.?.1]:*", True),
+        ("h9,[127.*", True),
+        ("*,![127.0.0.1]*", False),
+        ("![127.0.0.1]*", False),
+        ("[127.0.0.1]", False),
+        ("[1]*,[2-9]*", False),  # brackets are no pattern
+    ],
+)
+def test_a_pattern_is_the_name_of_many_hosts(server: Loopback, names: str, known: bool) -> None:
+    """As in /etc/ssh/ssh_known_hosts of a cluster. A host that it names has a changed key, not a new one."""
+    server.known_hosts.write_text(server.line(names))
+    assert list(KnownHosts([server.known_hosts]).keys(server.name)) == [server.keys.host.get_name()] * known
+    server.known_hosts.write_text(f"{names} ssh-ed25519 {OTHER}\n")
+    if known:
+        assert refusal(server, accept_new=True).code == "host-key-changed"
+    else:
+        with server.client(accept_new=True) as there:
+            assert there.run(["echo", "one"]).out == b"one\n"
+
+
+def test_a_damaged_line_with_a_pattern_may_be_that_of_a_host(server: Loopback) -> None:
+    server.known_hosts.write_text(f"[127.* ssh-ed25519 {HALF}\n")
+    assert refusal(server, accept_new=True).code == "host-key-unknown"
+
+
+@pytest.mark.parametrize(
+    ("named", "files"),
+    [
+        ("/x/%k/%h-%p /y/%n%%", ["/x/alias/10.0.0.5-2222", "/y/h1%"]),
+        ("%d/keys ~/keys", [f"{Path.home()}/keys"] * 2),
+        ("none", ["/dev/null"]),
+        ("/x/%z", ["/x/%z"]),
+    ],
+)
+def test_files_of_known_hosts_are_named_as_for_ssh(named: str, files: list[str]) -> None:
+    connection = SimpleNamespace(
+        host="10.0.0.5", original_host="h1", port=2222, user="ml", ssh_config={"hostkeyalias": "alias"}
+    )
+    assert [str(path) for path in known_hosts_files(named, connection)] == files
+
+
+def test_where_no_file_is_to_know_a_host_none_is_written(
+    server: Loopback, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    server.config = "UserKnownHostsFile none"
+    with server.client("StrictHostKeyChecking no") as there:
+        assert there.run(["echo", "one"]).out == b"one\n"
+    assert not (tmp_path / "none").exists()
 
 
 @pytest.mark.parametrize(
