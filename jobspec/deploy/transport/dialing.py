@@ -22,7 +22,7 @@ def dial(host: str, port: int, family: str, seconds: float) -> socket.socket:
 
     failed: dict[Any, OSError] = {}
     wanted = _FAMILIES.get(family.lower(), socket.AF_UNSPEC)
-    for kind, _, _, _, address in socket.getaddrinfo(host, port, wanted, socket.SOCK_STREAM):
+    for kind, _, _, _, address in _resolved(host, port, wanted):
         try:
             made = socket.socket(kind, socket.SOCK_STREAM)
         except OSError as error:
@@ -42,3 +42,11 @@ def dial(host: str, port: int, family: str, seconds: float) -> socket.socket:
         if problem.errno not in _ANSWERS:
             raise problem
     raise NoValidConnectionsError(failed)
+
+
+def _resolved(host: str, port: int, family: int) -> list[tuple[Any, ...]]:
+    """Return the addresses of a name. Raises OSError, also for a name that can be none: `gpu01..cluster`."""
+    try:
+        return list(socket.getaddrinfo(host, port, family, socket.SOCK_STREAM))
+    except UnicodeError as error:  # Python does not ask for it
+        raise socket.gaierror(socket.EAI_NONAME, str(error)) from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import socket
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 from jobctl.jobspec.deploy.model.inventory import SshOptions
 from jobctl.jobspec.deploy.transport import connecting
+from jobctl.jobspec.deploy.transport.dialing import dial
 from jobctl.jobspec.deploy.transport.ssh_problems import explain, login_ended
 from jobctl.jobspec.spec.hosts import Host
 
@@ -49,6 +51,16 @@ def test_each_cause_has_its_own_code(error: Exception, code: str) -> None:
     found = explain(Host("h1"), error, "run true")
     assert found is not None
     assert (found.code, bool(found.hint)) == (code, True)
+
+
+@pytest.mark.parametrize("name", ["gpu01..cluster", f"{'gpu' * 22}.cluster"])
+def test_a_name_that_can_be_none_cannot_be_resolved(name: str) -> None:
+    """Python does not even ask for it."""
+    with pytest.raises(socket.gaierror) as caught:
+        dial(name, 22, "any", 1.0)
+    found = explain(Host(name), caught.value, "run true")
+    assert found is not None
+    assert (found.code, found.message) == ("unknown-name", f"{name}: its name cannot be resolved")
 
 
 def test_a_connection_that_ended_is_told_in_the_same_words_to_all_that_use_it() -> None:
