@@ -21,6 +21,7 @@ from jobctl.jobspec.deploy.host.engine import Engine
 from jobctl.jobspec.deploy.host.tar import Tar
 from jobctl.jobspec.deploy.images.buildkit import builder, lines_of
 from jobctl.jobspec.deploy.images.copy import layers_of
+from jobctl.jobspec.deploy.images.credentials import reading_credentials
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.store.build_context import BuildContext, context_of
 from jobctl.jobspec.deploy.store.dockerfile import images, needs_buildkit, text_of
@@ -44,7 +45,9 @@ def build_image(engine: Engine, build: Build, job: str, say: Callable[[str], Non
         if command is not None:
             printed = lines_of(engine, command, build, context.name, packed(context))
         else:
-            printed = _printed(engine, build, context, refused)
+            with reading_credentials(host, build.image):
+                known = _credentials(registries(context.dockerfile, build.args))
+            printed = _printed(engine, build, context, known, refused)
         for line in (line for text in printed for line in text.splitlines() if line.strip()):
             told.append(line)
             say(line)
@@ -55,17 +58,23 @@ def build_image(engine: Engine, build: Build, job: str, say: Callable[[str], Non
     _refuse_changed(engine, build, job)
 
 
-def _printed(engine: Engine, build: Build, context: BuildContext, refused: Callable[[str], HostError]) -> Iterator[str]:
-    """Yield what the engine's own builder prints. Raises HostError if it fails."""
+def _printed(
+    engine: Engine,
+    build: Build,
+    context: BuildContext,
+    known: Mapping[str, Any],
+    refused: Callable[[str], HostError],
+) -> Iterator[str]:
+    """Yield what the engine's own builder prints, which gets the `known` credentials. Raises HostError if it fails."""
     with engine.asked(refused) as client:
-        for line in _asked(client, build, context):
+        for line in _asked(client, build, context, known):
             if text := _words(line):
                 yield text
             if "error" in line:
                 raise refused("")
 
 
-def _asked(client: Any, build: Build, context: BuildContext) -> Iterator[Mapping[str, Any]]:
+def _asked(client: Any, build: Build, context: BuildContext, known: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """Yield what the engine says of a build. It may be silent for as long as its commands are.
 
     Not by the SDK's `build`, which sends all credentials of the user. Containers of the build have the host's network, as
@@ -83,7 +92,6 @@ def _asked(client: Any, build: Build, context: BuildContext) -> Iterator[Mapping
         "networkmode": "host",
     }
     headers: dict[str, Any] = {"Content-Type": "application/x-tar"}
-    known = _credentials(registries(context.dockerfile, build.args))
     if known:
         headers["X-Registry-Config"] = encode_header(known)
     url = client._url("/build")

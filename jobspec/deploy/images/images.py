@@ -10,6 +10,7 @@ from jobctl.jobspec.deploy.host.engine import patient
 from jobctl.jobspec.deploy.host.handing_on import ARRIVING
 from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.images.copy import ImageSources
+from jobctl.jobspec.deploy.images.credentials import reading_credentials
 from jobctl.jobspec.deploy.model.control import Image
 from jobctl.jobspec.deploy.model.engine_kind import CONTENT, image_content
 from jobctl.jobspec.deploy.model.errors import HostError
@@ -127,19 +128,11 @@ def digest_in_registry(host_job: HostJob, image: str) -> str:
 def _credentials(host_job: HostJob, image: str) -> dict[str, str] | None:
     """Return the user's own credentials for the image's registry, None if there are none."""
     from docker.auth import load_config, resolve_repository_name
-    from docker.errors import DockerException
     from docker.utils import parse_repository_tag
 
-    try:
+    with reading_credentials(host_job.host.name, image):
         registry, _ = resolve_repository_name(parse_repository_tag(image)[0])
         found: dict[str, str] | None = load_config().resolve_authconfig(registry)
-    except DockerException as error:
-        raise HostError(
-            host_job.host.name,
-            "bad-credentials",
-            f"cannot use your Docker credentials for `{image}`: {error}",
-            "`docker login` here",
-        ) from error
     return found or None
 
 

@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from jobctl.jobspec.deploy.host.engine import Engine
 from jobctl.jobspec.deploy.images import build as image_build
 from jobctl.jobspec.deploy.images.build import build_image, registries
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
@@ -128,6 +129,22 @@ def test_credentials_of_other_registries_stay_here(folder: Path) -> None:
     build_image(engine, named(folder), "demo", lambda line: None)
     sent = json.loads(base64.urlsafe_b64decode(engine.asked_for["headers"]["X-Registry-Config"]))
     assert list(sent) == ["registry.example.com"]
+
+
+def test_credentials_that_cannot_be_read_are_no_failure_of_the_engine(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where a config.json of Docker Desktop is used elsewhere. The engine is not even asked."""
+    (tmp_path / "config.json").write_text('{"credsStore": "none-such"}')
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    host: Any = SimpleNamespace(host="h1")
+    engine = Engine(host)
+    with (
+        pytest.warns(UserWarning, match="docker-credential-none-such not installed"),
+        pytest.raises(HostError, match=r"^h1: cannot use your Docker credentials for `demo:1`: ") as failed,
+    ):
+        build_image(engine, build_of(folder), "demo", lambda line: None)
+    assert (failed.value.code, failed.value.hint) == ("bad-credentials", "`docker login` here")
 
 
 def test_a_failed_build_ends_with_its_last_lines(folder: Path) -> None:
