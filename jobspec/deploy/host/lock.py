@@ -175,7 +175,7 @@ def _acquire(held: Held, host_jobs: Sequence[HostJob], name: str, me: str, how: 
 
 def _acquire_one(held: Held, host_job: HostJob, name: str, me: str, how: str) -> None:
     """Take the lock on one host, unless there is nothing to lock. Raises Locked or HostError."""
-    path = name
+    path = "the job"
     channel = host_job.transport.dial(SCRIPTS.argv("hold", *host_job.place, name, me, how, str(EXPIRY)))
     try:
         channel.settimeout(ANSWER)
@@ -186,9 +186,11 @@ def _acquire_one(held: Held, host_job: HostJob, name: str, me: str, how: str) ->
             channel.close()
             return
         check_answer(answer, host_job.host.name, path)
-    except (OSError, EOFError, ValueError) as error:
+    except (OSError, EOFError) as error:
         channel.close()
-        raise HostError(host_job.host.name, "silent", f"cannot lock {path}: {error or 'no answer'}") from error
+        why = str(error) or f"it has not answered within {ANSWER:g} s"
+        hint = "look at the host and its network; the same command again goes on"
+        raise HostError(host_job.host.name, "silent", f"cannot lock {path}: {why}", hint) from error
     except (Locked, HostError):
         channel.close()
         raise
@@ -231,11 +233,12 @@ def _why_ended(channel: Any, error: Exception) -> str:
 
 
 def _lines(host: str, channel: Any, count: int) -> list[str]:
+    """Return the first lines that come. Raises EOFError if fewer do."""
     data = b""
     while data.count(b"\n") < count:
         more = channel.recv(4096)
         if not more:
-            break
+            raise EOFError("the connection was lost, or its shell has ended")
         data += more
         bound(host, "who keeps its lock", len(data), LINE)
-    return data.decode("utf-8", "replace").splitlines()
+    return data.decode("utf-8", "replace").split("\n")[:count]
