@@ -121,8 +121,12 @@ class Engine:
         """
         with self.asked() as client:
             answer = self._plain(client, f"/v{client._version}/containers/json?{_with_label(label)}")
-            # It may know only newer versions, or have a reason: the SDK finds out.
-            return client.containers(all=True, filters={"label": label}) if answer is None else json.loads(answer)
+            if answer is None:  # it may know only newer versions, or have a reason: the SDK finds out
+                return client.containers(all=True, filters={"label": label})
+            try:
+                return json.loads(answer)
+            except ValueError:  # which an engine never answers: see `answer`
+                return None
 
     def _plain(self, client: Any, path: str) -> bytes | None:
         """Return what is at `path`, None unless the engine says that all is well."""

@@ -17,6 +17,7 @@ from docker.errors import DockerException
 from requests import ConnectionError as RequestsError
 from urllib3.exceptions import ProtocolError
 
+from jobctl.jobspec.deploy.host.containers import Containers
 from jobctl.jobspec.deploy.host.engine import Engine
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.transport import ssh
@@ -52,6 +53,31 @@ def test_a_bug_of_ours_is_our_own(bug: Exception) -> None:
 def test_an_answer_that_no_engine_gives(value: Any) -> None:
     with pytest.raises(HostError) as told:
         Engine(Dead()).answer(value, dict)
+    assert told.value.code == "engine-failed"
+
+
+class Cut(LocalTransport):
+    """A host behind whose engine's socket something else answers, or an engine that ends in the midst of an answer."""
+
+    body = b""
+
+    def run(self, *args: Any, **how: Any) -> Result:
+        return Result(0, b"docker\n/engine.sock\n", b"")
+
+    def open_socket(self, path: str) -> socket.socket:
+        ours, self.its = socket.socketpair()  # of which it reads nothing
+        self.its.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\n" + self.body)
+        self.its.shutdown(socket.SHUT_WR)
+        return ours
+
+
+@pytest.mark.parametrize("body", [b"<html>hello</html>\r\n", b'[{"Id": "12', b"\xff" * 20])
+def test_an_answer_that_is_no_json_is_the_engines(body: bytes) -> None:
+    host = Cut("h1")
+    host.body = body
+    with pytest.raises(HostError, match="its engine answers what none does") as told:
+        Containers(Engine(host), "job").seen()
+    host.its.close()
     assert told.value.code == "engine-failed"
 
 
