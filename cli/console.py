@@ -17,6 +17,7 @@ from typing import Any
 from jobctl.jobspec.records import dataclass
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
 @dataclass
@@ -185,7 +186,9 @@ def file_error(problem: OSError) -> tuple[str, str | None]:
         hints.append(f"`ls -ld {shlex.quote(os.path.dirname(place) or '.')} {shlex.quote(place)}` shows who may")
     elif problem.errno == errno.EROFS:
         hints.append("nothing can be written on that file system: choose another place")
-    if state is not None and place.startswith(state):
+    elif problem.errno in NO_LOCKS and place:
+        hints.append("that file system knows no locks (flock): name a folder on another one with JOBCTL_STATE_DIR")
+    if state and place.startswith(state):
         hints.append("JOBCTL_STATE_DIR says that jobctl keeps its history there")
     return f"{place}{': ' if place else ''}{problem.strerror or problem}", "; ".join(hints) or None
 

@@ -5,7 +5,10 @@ Folders and links to themselves stand for them: root, who runs the tests, may re
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -82,3 +85,22 @@ def test_an_unreadable_history_is_kept_and_hides_no_other(jobctl: Any) -> None:
     path = (JOBS / "theirs" / "events.jsonl").absolute()
     assert (kept["job"], kept["reason"].partition(";")[0]) == ("theirs", f"cannot read {path}: Is a directory")
     assert [path.name for path in JOBS.iterdir()] == ["theirs"]
+
+
+def test_a_file_system_without_locks_is_named(jobctl: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Lustre has none, unless it was mounted with `flock`."""
+
+    def flock(*of: object) -> None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    before = set(os.listdir("/proc/self/fd"))
+    ran = jobctl("up", "--no-supervise")
+    assert (ran.code, ran.out) == (2, "")
+    place = (JOBS / "small" / "lock").absolute()
+    hint = "that file system knows no locks (flock): name a folder on another one with JOBCTL_STATE_DIR"
+    assert ran.err.endswith(
+        f"error: {place}: Function not implemented\nhint: {hint}; JOBCTL_STATE_DIR says that jobctl keeps its history there\n"
+    )
+    left = {os.path.realpath(f"/proc/self/fd/{one}") for one in set(os.listdir("/proc/self/fd")) - before}
+    assert str(place) not in left

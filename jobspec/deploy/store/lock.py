@@ -17,6 +17,7 @@ from pathlib import Path
 
 from jobctl.jobspec.deploy.model.errors import DeployError
 from jobctl.jobspec.deploy.model.untrusted import Json, as_moment, as_number, parse_object
+from jobctl.jobspec.deploy.store.files import told_of
 from jobctl.jobspec.deploy.store.login import user_name
 from jobctl.jobspec.deploy.store.processes import alive, end, is_stopped, start_ticks
 
@@ -190,11 +191,15 @@ def _try(path: Path) -> int | None:
     except FileNotFoundError:  # the last holder has removed the folder since
         return None
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with told_of(path):  # a file system may have no locks
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if _is_at(path, os.fstat(handle).st_ino):
             return handle
     except BlockingIOError:
         pass
+    except OSError:
+        os.close(handle)
+        raise
     # Taken, or the file was replaced meanwhile (`break_lock`, `down`): the lock is on a file nobody sees.
     os.close(handle)
     return None
