@@ -24,7 +24,7 @@ from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.finding import Finding
 from jobctl.jobspec.deploy.model.untrusted import Json
 from jobctl.jobspec.deploy.transport.base import checked
-from jobctl.jobspec.deploy.transport.fanout import fan_out
+from jobctl.jobspec.deploy.transport.fanout import AT_ONCE, fan_out
 from jobctl.jobspec.frameworks.base import framework
 from jobctl.jobspec.plan.generation import next_port
 from jobctl.jobspec.plan.types import Container, Node, Plan
@@ -82,14 +82,14 @@ class Preflight:
         self._sharing()
         if self.plan is not None:
             self.ports = self._meeting_ports(self.plan)
-            self._everywhere("container", self._container)
+            self._everywhere("container", self._container, max(AT_ONCE, len(self.seats)))  # they wait for each other
 
     def _mine(self, seat: CheckedHost) -> str:
         return f"{self.token}-{seat.host_job.folder}"
 
-    def _everywhere(self, check: str, task: Callable[[CheckedHost], None]) -> None:
-        """Do something on all hosts that have not failed yet; an error of a host is its finding."""
-        outcome = fan_out(self._here, task)
+    def _everywhere(self, check: str, task: Callable[[CheckedHost], None], at_once: int = AT_ONCE) -> None:
+        """Do something on all hosts that have not failed yet, on `at_once` at a time; an error of a host is its finding."""
+        outcome = fan_out(self._here, task, at_once)
         for seat, error in outcome.failed.items():
             self.survey.findings.append(of_error(seat.name, check, error))
 

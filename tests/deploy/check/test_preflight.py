@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +17,7 @@ from jobctl.jobspec.deploy.host import facts
 from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.images import images
 from jobctl.jobspec.deploy.model.errors import HostError
+from jobctl.jobspec.deploy.transport.fanout import AT_ONCE
 from jobctl.jobspec.deploy.transport.local import LocalTransport
 from jobctl.jobspec.spec.hosts import parse_hosts
 
@@ -86,3 +88,18 @@ def test_one_host_that_reaches_the_registry_is_enough(monkeypatch: pytest.Monkey
     answers["h2"] = "registry-unreachable"
     with pytest.raises(HostError):
         Preflight._ask_registry(preflight, seats[0], "app:1")
+
+
+def test_hosts_that_wait_for_each_other_all_begin_however_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each container stays until all others have called it: the last host must not wait for the first one to end."""
+    count = AT_ONCE + 2
+    there = threading.Barrier(count)
+    for step in ("_meet", "_engine", "_image", "_in_use"):
+        monkeypatch.setattr(Preflight, step, lambda self, seat: None)
+    monkeypatch.setattr(Preflight, "_meeting_ports", lambda self, plan: (20_000,))
+    monkeypatch.setattr(Preflight, "_container", lambda self, seat: there.wait(20.0))
+    hosts = parse_hosts(f"h[1-{count}]\n", "hosts.txt").hosts
+    jobs = [HostJob(host, LocalTransport(host.name), "job", "ssh") for host in hosts]
+    preflight = Preflight(jobs, cast(Any, SimpleNamespace(nodes=(), services=(), checkpoint=None)))
+    preflight._look()
+    assert (there.broken, preflight.survey.findings) == (False, [])
