@@ -115,6 +115,27 @@ def test_nobody_takes_what_was_before_for_a_job_that_is_being_submitted(tmp_path
 
 
 @pytest.mark.parametrize(
+    ("flock", "code", "said", "words"),
+    [
+        ("exit 1", 75, "", "another submission has not ended\n"),
+        ("echo 'flock: 9: No locks available' >&2; exit 71", 0, "submitted 8\n", ""),
+        ("echo 'flock: 9: Function not implemented' >&2; exit 65", 0, "submitted 8\n", ""),
+    ],
+)
+def test_a_job_is_submitted_on_storage_without_locks_too(
+    flock: str, code: int, said: str, words: str, tmp_path: Path
+) -> None:
+    (tmp_path / "run").mkdir()
+    for name, script in {"squeue": "", "sbatch": "echo 8", "flock": flock}.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / name).chmod(0o755)
+    environ = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    argv = SCRIPTS.argv("submit", str(tmp_path), "tiny", "mark")
+    done = subprocess.run(argv, env=environ, input="", capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (code, said, words)
+
+
+@pytest.mark.parametrize(
     ("shown", "said"),
     [
         ("JobName=tiny UserId=ada(1000) JobState=RUNNING Comment=other", "there 7\n"),
