@@ -86,7 +86,22 @@ def take_lock(directory: str) -> Optional[int]:
     handle = os.open(os.path.join(directory, "launcher.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    except BlockingIOError:
         os.close(handle)
         return None
+    except OSError:  # shared storage may have no locks at all
+        found = os.fstat(handle)
+        os.close(handle)
+        return take_name("jobctl-%d-%d" % (found.st_dev, found.st_ino))
     return handle
+
+
+def take_name(name: str) -> Optional[int]:
+    """Hold a name of which this machine has but one, among the sockets without a file; None if it is held already."""
+    holder = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    try:
+        holder.bind("\0" + name)
+    except OSError:
+        holder.close()
+        return None
+    return holder.detach()

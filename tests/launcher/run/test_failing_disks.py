@@ -1,8 +1,9 @@
-"""Disks that fail once a generation has begun, or that have no room for what a launcher writes."""
+"""Disks that fail once a generation has begun, that have no room for what a launcher writes, or no locks."""
 
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import shutil
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from jobctl.jobspec.launcher.failure import Problem
+from jobctl.jobspec.launcher.node.guard import take_lock
 from jobctl.jobspec.launcher.process.guard import cannot_start
 from jobctl.jobspec.launcher.run.scratch import make_shared
 from tests.launcher.conftest import failure
@@ -127,3 +129,23 @@ def test_a_folder_for_all_nodes_may_find_room_later(
     order: Any = type("Order", (), {"job": "demo", "id": "demo-1", "checkpoint_dir": str(tmp_path)})
     with pytest.raises(OSError if passes else Problem, match=os.strerror(number)):
         make_shared(order, str(tmp_path / "node-0"))
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOSYS])
+def test_on_storage_without_locks_a_node_has_one_launcher_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def flock(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    node, other = str(tmp_path / "node-0"), str(tmp_path / "node-1")
+    first, second = take_lock(node), take_lock(other)
+    assert first is not None
+    assert second is not None
+    assert (take_lock(node), take_lock(other)) == (None, None)
+    os.close(first)
+    again = take_lock(node)
+    assert again is not None
+    os.close(second)
+    os.close(again)
