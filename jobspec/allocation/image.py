@@ -101,13 +101,13 @@ def fetch_image(work: str) -> int:
     file = told["file"]
     os.makedirs(os.path.dirname(file), exist_ok=True)
     with open(os.path.join(os.path.dirname(file), "lock"), "a", encoding="utf-8") as lock:
-        _wait_for_turn(lock)
+        alone = _wait_for_turn(lock)
         if os.path.exists(file):
             return 0
         if told["pull"] == "never":
             sys.stdout.write("`pull: never`, and there is no %s\n" % file)
             return 1
-        for left in glob.glob(glob.escape(file) + ".new-*"):  # by somebody who was killed: nobody else fetches it now
+        for left in glob.glob(glob.escape(file) + ".new-*") if alone else ():  # by somebody who was killed
             os.unlink(left)
         new = "%s.new-%s-%d" % (file, socket.gethostname(), os.getpid())
         argv = ["sh", os.path.join(work, "start.sh"), "pull", new]
@@ -126,8 +126,8 @@ def fetch_image(work: str) -> int:
         return 1
 
 
-def _wait_for_turn(lock: Any) -> None:
-    """Wait until nobody else holds the lock; storage that knows no locks has none."""
+def _wait_for_turn(lock: Any) -> bool:
+    """Wait until nobody else holds the lock; say whether there is one: storage without locks lets others fetch it too."""
     try:
         fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -135,6 +135,8 @@ def _wait_for_turn(lock: Any) -> None:
         fcntl.lockf(lock, fcntl.LOCK_EX)
     except OSError as error:
         say("cannot lock %s: %s" % (lock.name, error.strerror))
+        return False
+    return True
 
 
 def _end_all(number: int, frame: Any) -> NoReturn:

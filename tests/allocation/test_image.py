@@ -19,10 +19,21 @@ from tests.slurm.cluster import wait_for
 # Fetches as slowly as the test wants: until there is a file `enough`.
 _START = """\
 echo "$$" >>"$(dirname "$0")/fetches"
-echo part >"$2"
+exec 3>"$2"
+echo part >&3
 while [ ! -e "$(dirname "$0")/enough" ]; do sleep 0.02; done
 [ ! -e "$(dirname "$0")/refuses" ] || { echo progress >&2; echo "no such image" >&2; exit 125; }
-echo whole >"$2"
+echo whole >&3
+"""
+
+# Runs a program on storage that has no locks.
+_WITHOUT_LOCKS = """\
+import errno, fcntl, runpy, sys
+def lockf(*_):
+    raise OSError(errno.ENOLCK, "No locks available")
+fcntl.lockf = lockf
+del sys.argv[0]
+runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
 
@@ -37,9 +48,10 @@ class Work:
         (directory / "start.sh").write_text(_START)
         (directory / "allocation.py").write_bytes(allocation())
 
-    def fetch(self) -> subprocess.Popen[bytes]:
+    def fetch(self, *, locks: bool = True) -> subprocess.Popen[bytes]:
         """Begin to fetch, as a coordinator does."""
-        argv = [sys.executable, str(self.directory / "allocation.py"), "image", "--work", str(self.directory)]
+        argv = [sys.executable, *([] if locks else ["-c", _WITHOUT_LOCKS])]
+        argv += [str(self.directory / "allocation.py"), "image", "--work", str(self.directory)]
         return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
     @property
@@ -54,7 +66,10 @@ class Work:
 
     def is_settled(self) -> bool:
         """Say whether the image is there, and nothing else but its lock."""
-        return self.file.read_text() == "whole\n" and sorted(os.listdir(self.file.parent)) == ["image.tar", "lock"]
+        return self.file.read_text() == "part\nwhole\n" and sorted(os.listdir(self.file.parent)) == [
+            "image.tar",
+            "lock",
+        ]
 
 
 @pytest.fixture
@@ -88,6 +103,16 @@ def test_when_the_one_that_fetches_dies_another_does_it(work: Work) -> None:
     assert not work.file.exists()
     work.enough()
     assert second.wait() == 0
+    assert work.is_settled()
+
+
+def test_on_storage_without_locks_nobody_removes_what_another_one_fetches(work: Work) -> None:
+    first = work.fetch(locks=False)
+    wait_for(lambda: work.fetches == 1, "the engine")
+    second = work.fetch(locks=False)
+    wait_for(lambda: work.fetches == 2, "the second engine")
+    work.enough()
+    assert [first.wait(), second.wait()] == [0, 0]
     assert work.is_settled()
 
 
