@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import select
@@ -82,7 +83,6 @@ class NodeRunner:
         die_with_parent()
         for number in SIGNALS:
             signal.signal(number, self.on_signal)
-        os.makedirs(self.own, exist_ok=True)
         self.finish()  # what a node runner has left that was killed
         while True:
             now = boot_time()
@@ -143,8 +143,8 @@ class NodeRunner:
             self.order = message
             # A runner that has to leave may be told nothing else.
             self.succession.home = message.get("home", self.succession.home)
-        if "names" in message and message["version"] > self.names:
-            write_json(os.path.join(self.own, "names.json"), message["names"])
+        news = "names" in message and message["version"] > self.names
+        if news and write_json(os.path.join(self.own, "names.json"), message["names"]):
             self.names = message["version"]
 
     def has_lease(self, now: float) -> bool:
@@ -237,7 +237,10 @@ class NodeRunner:
         with open(os.path.join(self.work, "launch.json"), encoding="utf-8") as file:
             launch = next(one for one in map(_parsed, file) if one.get("node") == node)
         launch["peer_port"] = self.order["peer_port"] + self.slot
-        write_json(os.path.join(self.own, "launch.json"), launch)
+        os.makedirs(self.own, exist_ok=True)
+        path = os.path.join(self.own, "launch.json")
+        if not write_json(path, launch):  # it may have that of another node, which is there already
+            raise OSError(errno.EIO, "cannot be written; slurm.out says why", path)
         os.makedirs(os.path.join(self.work, "node-%d" % node), exist_ok=True)
 
     def launch(self, node: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -106,6 +107,34 @@ def test_what_a_runner_itself_cannot_write_is_a_reason_too(played: PlayedCoordin
     (played.work / "node-1").write_text("")  # a file where the node's folder belongs
     played.start()
     played.until(alive=False, refused=f"{played.work}/node-1: File exists")
+
+
+def test_a_runner_that_cannot_make_its_own_folder_says_so(played: PlayedCoordinator) -> None:
+    """As on a file system without room. A runner that ends without a word looks like a machine that does not answer."""
+    played.script("exec sleep 1000")
+    (played.work / "hosts").write_text("")
+    played.start()
+    played.until(alive=False, refused=f"{played.work}/hosts/s1: Not a directory")
+
+
+def test_a_launcher_does_not_begin_as_the_node_that_was_there_before(played: PlayedCoordinator) -> None:
+    played.script("exec sleep 1000")
+    launch = played.work / "hosts" / "s1" / "0" / "launch.json"
+    launch.mkdir(parents=True)  # nothing can take its place
+    played.start()
+    played.until(alive=False, ended=1, refused=f"{launch}: cannot be written; slurm.out says why")
+
+
+def test_addresses_that_cannot_be_written_are_asked_for_again(played: PlayedCoordinator) -> None:
+    names = played.work / "hosts" / "s1" / "0" / "names.json"
+    (names / "in the way").mkdir(parents=True)
+    played.script(f"{_BEGINS}; exec sleep 1000")
+    played.answer.update(version=1, names={"node-0": ["10.0.0.1", 30000]})
+    played.start()
+    played.until(alive=True, begun=True, names=0)
+    shutil.rmtree(names)
+    played.until(names=1)
+    assert json.loads(names.read_text()) == {"node-0": ["10.0.0.1", 30000]}
 
 
 def test_the_reason_is_the_error_and_not_the_advice_below_it_or_the_trials_beside_it() -> None:
