@@ -103,6 +103,8 @@ class Coordinator:
             self.record.event("stopping", "processes are told to end: %s" % reason)
             self.image.end()
             self.stopping = {"kind": kind, "reason": reason, "since": boot_time()}
+        elif kind == "user" and self.stopping["kind"] != "failed":  # then it goes on nowhere
+            self.stopping.update(kind=kind, reason=reason)
 
     # The runners.
 
@@ -326,15 +328,13 @@ class Coordinator:
 
     def tell_state(self, now: float) -> None:
         """Write down where the nodes are, and how their machines do."""
-        placed = bool(self.places.at)
-        state, reason = self.record.fields["state"], self.record.fields["reason"]
-        if placed and state == "starting":
-            state = "running"
+        fields, placed = self.record.fields, bool(self.places.at)
+        state = "running" if placed and fields["state"] == "starting" else fields["state"]
+        reason = fields["reason"]
         if state in ("starting", "running") and not self.stopping:
             waiting = [] if placed else self.places.silent(now)
             reason = "waits for an answer of %s" % ", ".join(waiting) if waiting else self.image.reason
-        nodes, spares = self.places.told(now), self.places.spares(now)
-        self.record.write(state=state, reason=reason, nodes=nodes, spares=spares)
+        self.record.write(state=state, reason=reason, nodes=self.places.told(now), spares=self.places.spares(now))
 
 
 def _cannot_make(error: OSError, host: str) -> str:

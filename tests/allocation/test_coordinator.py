@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import select
+import signal
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -145,6 +146,34 @@ def test_a_job_that_cannot_begin_without_a_machine_that_slurm_took_begins_elsewh
     job.listed = ["s1"]
     assert job.turn(LOST, "s1") == 0
     assert job.events[-1] == "Slurm has taken s2, s3 out of the allocation: submitted again as job 8"
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGUSR1, 0), (signal.SIGTERM, 143)])
+def test_a_user_stops_a_job_that_is_about_to_go_on_elsewhere(
+    number: int, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While its processes have their grace at the time limit, for example: that may be minutes."""
+    job = PlayedAllocation(tmp_path, monkeypatch, "s1", "s2")
+    job.turn(0.5, "s1", "s2")
+    job.coordinator.on_signal(number)
+    (tmp_path / "run" / "order.json").write_text(json.dumps({"id": "stop-1", "command": "stop"}))
+    job.coordinator.on_signal(signal.SIGUSR2)
+    assert job.turn(0.5, "s1", "s2") == 0
+    assert (job.result["phase"], job.result["reason"]) == ("stopped", "stopped by the user")
+    other = tmp_path / "other"
+    other.mkdir()
+    job = PlayedAllocation(other, monkeypatch, "s1", "s2")
+    job.coordinator.on_signal(number)
+    assert job.turn(0.5, "s1", "s2") == code
+    assert job.result is None
+
+
+def test_a_job_that_has_failed_is_not_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = PlayedAllocation(tmp_path, monkeypatch, "s1", "s2")
+    job.coordinator.stop("failed", "no such image")
+    job.coordinator.stop("user", "stopped by the user")
+    assert job.turn(0.5, "s1", "s2") == 1
+    assert (job.result["phase"], job.result["reason"]) == ("failed", "no such image")
 
 
 def test_where_all_nodes_are_fits_into_one_datagram(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
