@@ -168,9 +168,9 @@ class SlurmAllocation:
         try:
             self.login.order(job_id, f"stop-{time.time()}", "stop")
         except HostError as error:
-            if error.code != "slurm-ended":
-                raise
-            return
+            if error.code == "slurm-ended":
+                return
+            self.login.end_batch(job_id)  # there may be no room for an order, and to end the job makes some
         self._wait(
             lambda look: look.entry is None or look.entry.over or bool(look.allocation.get("result")), grace + KILL
         )

@@ -91,12 +91,19 @@ class LoginNode:
         if result.code != 0:
             raise slurm_error(self.name, f"send job {job_id} an order", result)
 
+    def end_batch(self, job_id: str) -> None:
+        """Have the batch script of a job end its processes with their grace, unless it has ended."""
+        self._scancel("--batch", "--signal=TERM", job_id)
+
     def cancel(self, job_id: str) -> None:
         """Have Slurm end a job, unless it has ended."""
+        self._scancel(job_id)
+
+    def _scancel(self, *words: str) -> None:
         self._guard()
-        result = self.transport.run(["scancel", job_id])
+        result = self.transport.run(["scancel", *words])
         if result.code != 0 and not has_ended(result):
-            raise slurm_error(self.name, f"cancel job {job_id}", result)
+            raise slurm_error(self.name, f"cancel job {words[-1]}", result)
 
     def write(self, path: str, content: bytes) -> None:
         """Replace a file below the job's directory."""

@@ -133,8 +133,28 @@ def test_a_job_that_ends_while_it_is_taken_down_is_down(tmp_path: Path, code: st
 
     told: Any = allocation.login
     told.order = order
+    told.end_batch = lambda job_id: told.order(job_id, "", "")
     with pytest.raises(HostError, match="it has ended") if is_error else contextlib.nullcontext():
         allocation.cancel(30.0)
+
+
+def test_a_job_whose_storage_has_no_room_for_an_order_can_be_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its processes get their grace all the same."""
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "order.new").symlink_to("/dev/full")
+    (tmp_path / "scancel").write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/told\n')
+    (tmp_path / "scancel").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    allocation, there = OrderedAllocation(tmp_path, "running", notes=True), tmp_path / "told"
+    login = LoginNode(Inventory((Host("localhost"),)), "tiny", str(tmp_path))
+    told: Any = allocation.login
+    told.order, told.end_batch = login.order, login.end_batch
+    gone = SlurmLook("7", 101.0, None, asked=True, there=True)
+    told.look = lambda ask: gone if there.exists() else allocation.answer(ask=ask)
+    allocation.cancel(30.0)
+    assert there.read_text() == "--batch --signal=TERM 7\n"
 
 
 # What plays the coordinator: it is signalled before it listens, and then as it listens.

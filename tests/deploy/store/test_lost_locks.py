@@ -48,6 +48,7 @@ CHANGES: dict[str, Callable[[LoginNode], object]] = {
     "submit": lambda login: login.submit((), b""),
     "order": lambda login: login.order("7", "stop-1", "stop"),
     "cancel": lambda login: login.cancel("7"),
+    "end_batch": lambda login: login.end_batch("7"),
     "write": lambda login: login.write("run/sent.json", b"{}"),
     "send": lambda login: login.send((), ["run"], None, {}),
     "erase": lambda login: login.erase(),
