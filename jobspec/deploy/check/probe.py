@@ -217,8 +217,11 @@ def lacks(test: str) -> str | None:
 def main() -> None:
     """Print what is seen from here."""
     task: Json = json.loads(sys.argv[1])
+    # First, as the other hosts wait for it: all else may take a minute here and a moment there (drivers, cold images).
+    met = meet(task) if task["ports"] else None
     found = {
         "token": task["token"],
+        "meet": met,
         "python": list(sys.version_info[:3]),
         "devices": devices(task["kind"]),
         "driver": driver(task["kind"]) if task["kind"] != "cpu" else None,
@@ -229,7 +232,6 @@ def main() -> None:
         "module": version_of(task["module"]) if task["module"] else None,
         "lacks": [lacks(test) for test in task["tests"]],
     }
-    found["meet"] = meet(task) if task["ports"] else None
     sys.stdout.write(json.dumps(found) + "\n")
 
 

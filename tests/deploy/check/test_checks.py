@@ -156,13 +156,15 @@ def test_the_price_of_standby(framework: str, text: str, free: int, said: str | 
     assert [finding.message for finding in check(Survey(None, [seat]), seat)] == ([said] if said else [])
 
 
-def meeting(me: str, peer: str, ports: list[int], patience: float = 60.0, token: str = "t") -> subprocess.Popen[str]:
+def meeting(
+    me: str, peer: str, ports: list[int], patience: float = 60.0, token: str = "t", tests: tuple[str, ...] = ()
+) -> subprocess.Popen[str]:
     task = {
         "token": token,
         "kind": "cpu",
         "paths": [],
         "module": None,
-        "tests": [],
+        "tests": tests,
         "address": ADDRESSES[me],
         "ports": ports,
         "peers": [{"host": peer, "address": ADDRESSES[peer], "me": me}],
@@ -203,6 +205,16 @@ def test_a_container_that_comes_late_is_waited_for(ports: list[int]) -> None:
     time.sleep(1.0)  # well beyond `seconds`: nobody listens there yet
     second = meeting("b", "a", ports)
     assert (met(first), met(second)) == (well(ports[0]), well(ports[0]))
+
+
+def test_a_host_whose_framework_takes_long_to_import_is_not_cut_off(ports: list[int], tmp_path: Path) -> None:
+    """Its image may be cold, or its driver slow to begin, for longer than others wait for it."""
+    path = str(tmp_path / "imported")
+    imports = f"import os, time\nwhile not os.path.exists({path!r}): time.sleep(0.02)"
+    quick, slow = meeting("a", "b", ports, 20.0), meeting("b", "a", ports, 20.0, tests=(imports,))
+    assert met(quick) == well(ports[0])
+    Path(path).touch()
+    assert met(slow) == well(ports[0])
 
 
 def test_a_container_that_never_comes_is_not_waited_for_for_ever(ports: list[int]) -> None:
