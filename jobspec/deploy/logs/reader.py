@@ -51,9 +51,10 @@ class Tail:
     torn: bool = False
     index: deque[tuple[int, float]] = field(default_factory=deque)
     rest: bytes = b""
-    lines: list[Line] = field(default_factory=list)
+    lines: list[tuple[float, Line]] = field(default_factory=list)  # each with `latest` as it was then
     more: bool = False  # whether the file is known to hold more than was read
     time: float = 0.0  # of its last line
+    latest: float = 0.0  # of all its lines: a clock that is set back changes the order of no log
     bar: bool = False  # whether the line in `rest` is written over and over
     shown: bytes = b""  # the last state of the line in `rest` that was shown
     shown_at: float = 0.0  # when, by a clock that nobody sets
@@ -87,7 +88,7 @@ class Tail:
         """Show the state of a line that is written over and over, now and then."""
         state = last_state(self.rest)
         if state and state != self.shown and self.bar and now - self.shown_at >= PACE:
-            self.lines.append(self._line(state, self.offset - len(self.rest), self.time))
+            self._append(state, self.offset - len(self.rest), self.time)
             self.shown, self.shown_at = state, now
 
     def finish(self, written: float) -> None:
@@ -101,11 +102,13 @@ class Tail:
         told = self.torn or (bool(self.shown) and state == self.shown)
         self.torn, self.bar, self.shown = False, False, b""
         if not told:
-            self.lines.append(self._line(state, start + text.rindex(state), written))
+            self._append(state, start + text.rindex(state), written)
 
-    def _line(self, text: bytes, start: int, written: float) -> Line:
+    def _append(self, text: bytes, start: int, written: float) -> None:
         self.time = self._time(start, written)
-        return Line(self.time, self.node, self.rank, self.generation, self.key.path.name, text)
+        self.latest = max(self.latest, self.time)
+        line = Line(self.time, self.node, self.rank, self.generation, self.key.path.name, text)
+        self.lines.append((self.latest, line))
 
     def feed_index(self, data: bytes) -> None:
         """Take what was read of its index."""
@@ -258,14 +261,14 @@ class Logs:
 
     def _ready(self) -> Iterator[Line]:
         """Yield the lines that nothing can come before any more."""
-        until = min((tail.time for tail in self.tails.values() if tail.more), default=float("inf"))
+        until = min((tail.latest for tail in self.tails.values() if tail.more), default=float("inf"))
         parts = []
         for tail in self.tails.values():
-            ready = [line for line in tail.lines if line.time <= until]
+            ready = [timed for timed in tail.lines if timed[0] <= until]
             tail.lines = tail.lines[len(ready) :]
             parts.append(ready)
         since = self.selection.since
-        for line in heapq.merge(*parts, key=lambda line: line.time):
+        for _, line in heapq.merge(*parts, key=lambda timed: timed[0]):
             if since is None or line.time >= since or self._is_current(line.generation):
                 yield line
 

@@ -243,3 +243,18 @@ def test_what_is_ahead_of_others_is_read_when_its_turn_comes(tmp_path: Path, mon
         most = max(most, sum(len(tail.lines) for tail in logs.tails.values()))
     assert texts == [b"%s %d" % (name, number) for name in (b"workerlog.0", b"workerlog.1") for number in range(1000)]
     assert most < 200
+
+
+def test_a_clock_that_was_set_back_hides_and_repeats_no_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that was started again alone goes on with the log, and with an index whose times are earlier then."""
+    for limit in ("AT_ONCE", "LONGEST"):
+        monkeypatch.setattr(reading, limit, 64)
+    job = Job(tmp_path)
+    (job.records / "1.json").write_text(json.dumps({"rank": 4}))
+    lines = [b"line %02d" % number for number in range(60)]
+    for name, back in (("workerlog.0", 20.5), ("workerlog.1", 0.0)):
+        job.write(name, *((n - back * (n >= 30), line + b"\n") for n, line in enumerate(lines)))
+    found = list(Logs(job.source, LineSelection()).lines(final=True))
+    assert [[line.text for line in found if line.rank == rank] for rank in (3, 4)] == [lines, lines]
+    assert found[-1].time - BEGAN == 59.0
+    assert {line.time - BEGAN for line in found if line.rank == 3 and line.text == b"line 30"} == {9.5}
