@@ -109,6 +109,16 @@ def test_a_page_gets_only_the_lines_that_it_lacks() -> None:
     assert _texts(windows.read(Choice(), "", "of another server")) == ["one", "two", "three", "four"]
 
 
+def test_a_page_gets_all_lines_of_a_window_that_is_another_than_it_had() -> None:
+    """As when the server, or the job, was started again since, or the page was asleep for minutes."""
+    reader = _Reader()
+    reader.new = ["of a window before", "one"]
+    before = LogWindows(lambda choice: reader, lambda choice: reader).read(Choice(), "", "")
+    reader.new = ["one", "two", "three"]
+    after = LogWindows(lambda choice: reader, lambda choice: reader).read(Choice(), "", before["at"])
+    assert (_texts(after), after["more"]) == (["one", "two", "three"], False)
+
+
 def test_windows_of_logs_are_few() -> None:
     opened: list[int | None] = []
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping
+from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
 from jobctl.jobspec.operations.inspect.as_json import iso, line_json
@@ -105,8 +106,7 @@ class LogWindows:
     def __init__(self, open_: Callable[[Choice], Reader], open_whole: Callable[[Choice], Reader]) -> None:
         self._open, self._open_whole = open_, open_whole
         self._windows: OrderedDict[Filter, LogWindow | LogSearch] = OrderedDict()
-        self._made = 0
-        self._names: dict[Filter, str] = {}
+        self._names: dict[Filter, str] = {}  # unlike any other: of windows before these, and of another server
 
     def read(self, choice: Choice, text: str, since: str) -> dict[str, Any]:
         """Return the lines that a page lacks. `since` is what the last answer named `at`; after any other text the page gets all.
@@ -117,8 +117,7 @@ class LogWindows:
         window = self._windows.pop(key, None)
         if window is None:
             window = LogSearch(self._open_whole(choice), text) if text else LogWindow(self._open(choice))
-            self._made += 1
-            self._names[key] = str(self._made)
+            self._names[key] = token_hex(8)
         self._windows[key] = window
         while len(self._windows) > WINDOWS:
             del self._names[self._windows.popitem(last=False)[0]]
