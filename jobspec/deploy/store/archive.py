@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from datetime import UTC, datetime
-from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,16 +37,14 @@ def free_folder(history: Path) -> Path:
 def last_folders(job: JobDir) -> list[Path]:
     """Return where logs went when the job was last taken down, the oldest first; nothing if it never was.
 
-    They are several if a `down` could not reach all hosts, and the next one went on, without an `up` between them.
+    They are several if a `down` was cut off, or could not reach all hosts, and the next one went on. They are of an earlier
+    run if the job was taken down whole after them, or brought up again.
     """
     found = sorted((path.stat().st_mtime, path) for path in job.history.glob("*") if path.is_dir())
     newest = found[-1][0] if found else 0.0
     told = [event for event in events.read(job.events)[0] if event["event"] in ("up", "step", "down")]
-    before = [event for event in told if event["time"] <= newest]
-    parts = len(list(takewhile(lambda event: event["event"] == "down" and event.get("failed"), reversed(before))))
-    if not parts:
-        return [path for _, path in found[-1:]]
-    began = before[-parts - 1]["time"] if parts < len(before) else 0.0
+    between = [event["time"] for event in told if event["event"] != "down" or not event.get("failed")]
+    began = max((at for at in between if at < newest), default=0.0)
     return [path for at, path in found if at > began]
 
 

@@ -19,7 +19,9 @@ ALL: dict[str, Any] = {"failed": []}
 @pytest.mark.parametrize(
     ("told", "found"),
     [
-        ((), ["3"]),
+        ((), ["1", "2", "3"]),
+        ((("up", {}),), ["2", "3"]),  # a `down` that was cut off tells nothing
+        ((("down", LEFT), ("step", {}), ("down", ALL)), ["3"]),
         ((("down", ALL), ("down", ALL), ("down", ALL)), ["3"]),
         ((("down", ALL), ("down", LEFT)), ["2", "3"]),
         ((("down", ALL), ("down", LEFT), ("down", ALL)), ["2", "3"]),
