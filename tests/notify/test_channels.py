@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import socketserver
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from email import message_from_bytes
@@ -13,13 +15,20 @@ from typing import Any
 
 import pytest
 
+from jobctl.jobspec.deploy.channels import command
 from jobctl.jobspec.deploy.channels.send import LIMITS, send
 from jobctl.jobspec.deploy.model.notification import Channel, DeliveryResult, Notification
+from jobctl.jobspec.deploy.store.processes import start_ticks
+from tests.tools.waiting import eventually
 from tests.tools.webhook import Webhook, served
 
 MESSAGE = Notification(
     "0123abcd", "demo", "demo-1f", "failed", 1_700_000_000.5, 3, "node 1: <!channel> said [x](y) & died: ü", (1,), 12.0
 )
+
+
+# A shell that waits for a program that hangs, whose number it has written down.
+HANGS = ["sh", "-c", "cat > /dev/null; sleep 600 & echo $! > new; mv new pid; wait; true"]
 
 
 @pytest.fixture
@@ -187,6 +196,31 @@ def test_a_command_is_told_on_its_stdin(tmp_path: Path) -> None:
 )
 def test_a_command_that_fails(argv: list[str], delivery: DeliveryResult) -> None:
     assert send(Channel("c", frozenset(), "command", {"argv": argv, "directory": "/gone"}), MESSAGE) == delivery
+
+
+def test_what_a_command_waits_for_ends_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "TIMEOUT", 0.5)
+    pid, problem = tmp_path / "pid", DeliveryResult("`sh` did not end within 0.5 s")
+    while not pid.exists():  # a busy machine may not get there in time
+        assert (
+            send(Channel("c", frozenset(), "command", {"argv": HANGS, "directory": str(tmp_path)}), MESSAGE) == problem
+        )
+    eventually(lambda: start_ticks(int(pid.read_text())) is None, 10.0)
+
+
+def test_a_command_ends_with_the_process_that_runs_it(tmp_path: Path) -> None:
+    script = """
+import os, sys, threading, time
+from jobctl.jobspec.deploy.channels.send import send
+from jobctl.jobspec.deploy.model.notification import Channel, Notification
+channel = Channel("c", frozenset(), "command", {"argv": sys.argv[1:], "directory": "."})
+message = Notification("1", "demo", "demo-1", "failed", 1.0, None, "")
+threading.Thread(target=send, args=(channel, message), daemon=True).start()
+while not os.path.exists("pid"):
+    time.sleep(0.01)
+"""
+    subprocess.run([sys.executable, "-c", script, *HANGS], cwd=tmp_path, check=True)
+    eventually(lambda: start_ticks(int((tmp_path / "pid").read_text())) is None, 10.0)
 
 
 def test_sendmail_gets_a_whole_mail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import errno
+import os
+import signal
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +20,7 @@ from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.deploy.store.lock import hold
+from jobctl.jobspec.deploy.store.processes import SUPERVISES_MARK, start_ticks, with_marks
 from jobctl.jobspec.deploy.targets import background
 from jobctl.jobspec.operations.errors import NotYours, PartlyDone
 from jobctl.jobspec.operations.lifecycle import supervise as supervising
@@ -69,6 +74,38 @@ def test_it_tells_until_the_job_ends(tmp_path: Path, monkeypatch: pytest.MonkeyP
         *("event 5", "nothing left to supervise: the job has failed: rank 1 failed"),
     ]
     assert (job.pauses, job.gathered) == ([1.0, 1.0, supervising.UNHEARD, 1.0], 6)
+
+
+def test_what_a_supervisor_starts_is_no_supervisor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`down` ends processes with that mark: a command of `notify` may have brought another job up."""
+    job = PlayedJob(tmp_path, ("succeeded", None))
+    seen: list[str | None] = []
+    monkeypatch.setenv(SUPERVISES_MARK, str(job.job.root))
+    monkeypatch.setattr(job.handle, "observe", lambda: (seen.append(os.environ.get(SUPERVISES_MARK)), job.observe())[1])
+    said(job, monkeypatch, background=True)
+    assert seen == [None]
+
+
+def test_a_supervisor_that_keeps_its_mark_is_found_by_it(tmp_path: Path) -> None:
+    job = JobDir(tmp_path / "jobs" / "demo")
+    script = """
+import subprocess
+from jobctl.jobspec.deploy.targets.background import keep_mark
+keep_mark()
+with subprocess.Popen(["sleep", "600"], stdout=subprocess.DEVNULL) as child:
+    print(child.pid, flush=True)
+"""
+    environ = {**os.environ, SUPERVISES_MARK: str(job.root)}
+    with subprocess.Popen([sys.executable, "-c", script], env=environ, stdout=subprocess.PIPE) as supervisor:
+        assert supervisor.stdout is not None
+        child = int(supervisor.stdout.readline())
+        try:
+            assert list(with_marks(f"{SUPERVISES_MARK}={job.root}")) == [supervisor.pid]
+            assert background.end_left_behind(job)
+            assert supervisor.wait() == -signal.SIGTERM
+            assert start_ticks(child) is not None
+        finally:
+            os.kill(child, signal.SIGKILL)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -41,6 +42,14 @@ def start_supervisor(job: JobDir, argv: Sequence[str], environ: Mapping[str, str
         if time.monotonic() > deadline:
             raise DeployError(f"{' '.join(argv)} does not start", f"see {log}")
         time.sleep(0.01)
+
+
+def keep_mark() -> None:
+    """Keep the mark of this process, if it is such a supervisor, from all that it starts: the mark stays in its own /proc/PID.
+
+    A command of `notify` may bring another job up, and `down` of this one must not take the processes of that for its own.
+    """
+    os.environ.pop(SUPERVISES_MARK, None)
 
 
 def end_supervisor(job: JobDir) -> None:

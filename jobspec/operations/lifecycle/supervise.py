@@ -39,9 +39,11 @@ def supervisable(job: str | None) -> JobOnTarget:
 
 def supervise(job: JobOnTarget, say: Callable[[str], None], *, background: bool = False) -> None:
     """Watch the job until it ends, telling what is done. Raises NotYours if somebody else watches it."""
+    from jobctl.jobspec.deploy.targets.background import keep_mark
     from jobctl.jobspec.notify.teller import telling
     from jobctl.jobspec.operations.lifecycle.telling import tell_rest, teller_of
 
+    keep_mark()
     with telling(teller_of(job.handle.job)):
         if _recovers_itself(job):
             why = _look_on(job.handle, say, background=background)
