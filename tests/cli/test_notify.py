@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,8 +16,10 @@ import pytest
 from jobctl.jobspec.deploy.model.notification import Channel
 from jobctl.jobspec.deploy.store import events
 from jobctl.jobspec.deploy.store.jobdir import JobDir
+from jobctl.jobspec.deploy.store.processes import start_ticks
 from jobctl.jobspec.notify.channels import keep_channels
 from tests.cli.conftest import SPEC
+from tests.tools.waiting import eventually
 from tests.tools.webhook import Webhook, served
 
 SECRET = "very-secret"
@@ -72,6 +77,18 @@ def test_a_secret_that_is_missing_is_told_as_up_would(jobctl: Any) -> None:
     ran = jobctl("notify", "--test")
     assert (ran.code, ran.out) == (2, "")
     assert "HOOK" in ran.err
+
+
+def test_ctrl_c_waits_for_nobody_who_has_not_taken_the_test(jobctl: Any) -> None:
+    told("notify: [{on: [failed], command: [sh, -c, 'echo $$$$ > new; mv new pid; exec sleep 600']}]\n")
+    with subprocess.Popen([sys.executable, "-m", "jobctl", "notify", "--test"]) as process:
+        try:
+            eventually(Path("pid").exists)
+            process.send_signal(signal.SIGINT)
+            assert process.wait(20.0) == 130  # a command has 60 s
+        finally:
+            process.kill()
+    eventually(lambda: start_ticks(int(Path("pid").read_text())) is None, 10.0)
 
 
 def test_without_a_spec_the_configuration_counts(jobctl: Any, webhook: Webhook) -> None:

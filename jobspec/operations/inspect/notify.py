@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from pathlib import Path
 from secrets import token_hex
+from threading import Thread
 from typing import TYPE_CHECKING, Literal
 
 from jobctl.jobspec.operations.errors import InvalidSpec
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from jobctl.jobspec.notify.outbox import Outbox
     from jobctl.jobspec.operations.reporter import Reporter
 
-AT_ONCE = 16  # tests that are sent at the same time
 NO_JOB = "test"  # what a message names where only the configuration counts
 
 
@@ -86,10 +86,13 @@ def send_tests(recipients: Recipients) -> Iterator[Tested]:
     about = f"of job `{job}`" if recipients.job else "of your jobs"
     text = f"This is a test by `jobctl notify --test`: messages {about} arrive here. Nothing has happened."
 
-    def test(channel: Channel) -> Tested:
+    def test(channel: Channel, done: Future[Tested]) -> None:
         began = time.monotonic()
         message = Notification(token_hex(10), job, "test", "test", time.time(), None, text)
-        return Tested(channel, send(channel, message), time.monotonic() - began)
+        done.set_result(Tested(channel, send(channel, message), time.monotonic() - began))
 
-    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="notify") as pool:
-        yield from pool.map(test, recipients.channels)
+    tests = [(channel, Future[Tested]()) for channel in recipients.channels]
+    for one in tests:  # the threads of an executor are waited for where Ctrl-C ends the process
+        Thread(target=test, args=one, daemon=True, name="notify").start()
+    for _, done in tests:
+        yield done.result()
