@@ -28,10 +28,8 @@ def unwrap(command: Command, read: Read, images: Mapping[str, str] | None = None
     `images` are those that were made before, by their files and names.
     """
     env: dict[str, str | None] = dict(command.env)
-    start = StartCommand(
-        command.argv, env, command.line, command.source, command.maybe, command.folder, logged=command.logged
-    )
-    start = replace(start, images=images or {}, patterns=command.patterns)
+    start = StartCommand(command.argv, env, command.line, command.source, command.text, command.maybe, command.folder)
+    start = replace(start, logged=command.logged, images=images or {}, patterns=command.patterns)
     return tuple(_unwrap(start, read, 0))
 
 
@@ -84,6 +82,7 @@ def _inner(launch: StartCommand, text: str, read: Read, folder: str | None = Non
             argv=command.argv,
             env={**passed, **command.env},
             source=command.source,
+            text=command.text,
             line=launch.line or command.line,
             maybe=launch.maybe or command.maybe,
             folder=command.folder,

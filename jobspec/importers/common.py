@@ -11,7 +11,7 @@ from jobctl.jobspec.importers.draft import Draft, Found, HostLine
 from jobctl.jobspec.importers.escaping import known
 from jobctl.jobspec.importers.launchers import docker
 from jobctl.jobspec.importers.launchers.python import interpreter
-from jobctl.jobspec.importers.names import is_secret, looks_secret
+from jobctl.jobspec.importers.names import MACHINE, is_secret, looks_secret
 from jobctl.jobspec.importers.start_command import StartCommand
 
 # Variables.
@@ -31,10 +31,6 @@ _TOLD = frozenset(
     ]
 )
 _INTERFACES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME", "HCCL_SOCKET_IFNAME")
-# Those of the machine that a command was typed on; an image has its own.
-_MACHINE = frozenset(
-    ["PATH", "LD_LIBRARY_PATH", "LIBRARY_PATH", "HOME", "USER", "SHELL", "PWD", "OLDPWD", "LOGNAME", "HOSTNAME"]
-)
 
 
 def variables(draft: Draft, env: Mapping[str, str | None]) -> None:
@@ -50,7 +46,7 @@ def variables(draft: Draft, env: Mapping[str, str | None]) -> None:
             continue
         if is_secret(name, value or ""):
             _secret(draft, name, value)
-        elif name in _MACHINE:
+        elif name in MACHINE:
             draft.drop(name if value is None else f"{name}={value}", "the image has its own")
         else:
             plain[name] = value

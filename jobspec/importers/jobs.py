@@ -13,12 +13,13 @@ from jobctl.jobspec.importers.devices import Seats
 from jobctl.jobspec.importers.draft import Draft, Found, HostLine, ImportProblem
 from jobctl.jobspec.importers.env_list import read_list
 from jobctl.jobspec.importers.escaping import literal, needed, shown
+from jobctl.jobspec.importers.installs import installs, reads_files, setup_command
 from jobctl.jobspec.importers.kubernetes import manifest
 from jobctl.jobspec.importers.launchers import deepspeed, msrun, paddle, torchrun
 from jobctl.jobspec.importers.launchers.options import NODES_TAKEN
 from jobctl.jobspec.importers.launchers.python import python
 from jobctl.jobspec.importers.names import is_secret, job_name, looks_secret
-from jobctl.jobspec.importers.notes import concealed, to_check
+from jobctl.jobspec.importers.notes import to_check
 from jobctl.jobspec.importers.shell.expand import Read
 from jobctl.jobspec.importers.shell.interpreter import Command, read_script
 from jobctl.jobspec.importers.slurm import sbatch_lines as slurm
@@ -159,7 +160,8 @@ def _job(launches: Sequence[StartCommand], env: Mapping[str, str], context: Impo
         job = _by_variables(env, context)
     else:
         raise _no_launcher(launches)
-    return _with_rest(job, [launch for launch in launches if launch not in starting])
+    folder = starting[0].folder if starting else "."
+    return _with_rest(job, [launch for launch in launches if launch not in starting], folder)
 
 
 # Launchers.
@@ -255,7 +257,7 @@ _FIRST = "all processes get the arguments of the first, and read their place in 
 
 def _is_process(launch: StartCommand, context: ImportContext) -> bool:
     runs = python(launch.argv) is not None or (launch.container is not None and launch.argv)
-    return bool(runs) and _framework(launch, context) is not None and not _installs(launch)
+    return bool(runs) and _framework(launch, context) is not None and not installs(launch)
 
 
 def _framework(launch: StartCommand, context: ImportContext) -> str | None:
@@ -292,38 +294,32 @@ def _by_variables(env: Mapping[str, str], context: ImportContext) -> Found:
 
 # What else a script does.
 
-_SETUP = {"pip", "pip3", "conda", "mamba", "apt-get", "apt", "yum", "dnf", "apk", "uv"}
-
-
 # What changes the shell that it is called in, and so no other process.
 _MODULES = {"module", "ml", "conda", "mamba", "micromamba", "spack"}
+_SETUP_RUNS = "and `setup` in the folder of `code`: name the file as it is seen there"
 _ENVIRONMENTS = "name the Python of that environment in `container.python`, variables that it sets in `env`"
-
-
-def _installs(launch: StartCommand) -> bool:
-    told = python(launch.argv)
-    if told is not None:
-        return told.kind == "module" and told.what == "pip" and told.args[:1] == ("install",)
-    return launch.head in _SETUP and "install" in launch.argv
 
 
 def _trains(launches: Iterable[StartCommand]) -> bool:
     return any(python(launch.argv) or launch.container for launch in launches)
 
 
-def _with_rest(job: Found, rest: Iterable[StartCommand]) -> Found:
-    """Return the job with what else ran: what installs becomes `setup`, the rest is noted."""
+def _with_rest(job: Found, rest: Iterable[StartCommand], folder: str) -> Found:
+    """Return the job, which runs in `folder`, with what else ran: what installs becomes `setup`, the rest is noted."""
     setup: list[str] = []
     notes: list[str] = []
+    told = [item for key in ("env", "secrets") if isinstance(item := job.fields.get(key), Mapping | tuple)]
+    given = {name for item in told for name in item}
     for launch in rest:
         notes += launch.notes
-        open_ = not looks_secret(launch.source) and concealed(launch.source) == launch.source
-        if _installs(launch) and not launch.maybe and open_:
-            setup.append(literal(launch.source))
+        if installs(launch) and (command := setup_command(launch, given)) is not None:
+            setup.append(command)
+            if launch.folder not in (folder, job.fields.get("code")) and reads_files(launch):
+                notes.append(to_check(f"{_line(launch)}`{_source(launch)}` runs in `{launch.folder}`, {_SETUP_RUNS}"))
         elif launch.argv:
             why = _ENVIRONMENTS if launch.head in _MODULES else "do it before `up`, or in `setup`"
             notes.append(f"not carried over: {_line(launch)}`{_source(launch)}` ({why})")
-    fields = {**job.fields, "setup": tuple(setup)} if setup else job.fields
+    fields = {**job.fields, "setup": tuple(dict.fromkeys(setup))} if setup else job.fields
     asked = sorted(set(references(fields)))
     later = [name for name in asked if _LATER.fullmatch(name)]
     if later:

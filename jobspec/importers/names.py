@@ -5,6 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+# Variables of the machine that a command was typed on; an image has its own.
+MACHINE = frozenset(
+    ["PATH", "LD_LIBRARY_PATH", "LIBRARY_PATH", "HOME", "USER", "SHELL", "PWD", "OLDPWD", "LOGNAME", "HOSTNAME"]
+)
+
 # Names that say nothing: Paddle's own default, and what its documents write.
 _EMPTY = {"", "default", "none"}
 

@@ -21,6 +21,7 @@ class StartCommand:
     env: Mapping[str, str | None] = field(default_factory=dict)
     line: int | None = None
     source: str = ""
+    text: str = ""  # as it was written, without where its output goes; empty where it reads a file
     maybe: str = ""
     folder: str = "."
     hosts: tuple[HostLine, ...] = ()

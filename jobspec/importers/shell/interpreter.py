@@ -29,12 +29,14 @@ class Command:
     """A command that a script would start, in words (escaping.py); `env` is what it is given, `maybe` on what it depends.
 
     `folder` is where it is started, relative to where the script is; `patterns` are the words of which its shell makes others.
+    `text` is how it was written, without where its output goes; empty where it reads a file.
     """
 
     argv: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict)
     line: int | None = None
     source: str = ""
+    text: str = ""
     maybe: str = ""
     folder: str = "."
     logged: bool = False
@@ -228,8 +230,10 @@ class _Reader(Expander):
     ) -> None:
         env = {**self.env(), **{name: item for name, item in prefix.items() if isinstance(item, str)}}
         logged = any(redirect.operator in (">", ">>", "&>", "&>>", ">|") for redirect in command.redirects)
+        reads = any(redirect.operator.startswith("<") for redirect in command.redirects)
+        text = "" if reads else " ".join(token.text for token in command.words)
         source, line = command.source, command.line
-        self.commands.append(Command(argv, env, line, source, self.maybe, self.folder, logged, patterns))
+        self.commands.append(Command(argv, env, line, source, text, self.maybe, self.folder, logged, patterns))
         if len(self.commands) > MOST_COMMANDS:
             raise ImportProblem(f"more than {MOST_COMMANDS} commands", None, command.line)
 
