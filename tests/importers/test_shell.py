@@ -9,7 +9,9 @@ import pytest
 from jobctl.jobspec.importers.draft import ImportProblem
 from jobctl.jobspec.importers.env_list import read_list
 from jobctl.jobspec.importers.escaping import Unknown, literal, needed, settled, shown
+from jobctl.jobspec.importers.shell import syntax
 from jobctl.jobspec.importers.shell.interpreter import Script, read_script
+from jobctl.jobspec.importers.shell.lexer import Token
 
 
 def script(text: str, **files: str) -> Script:
@@ -124,12 +126,21 @@ def test_here_documents_are_files_of_the_script() -> None:
         ("for i in 1; do\na", 2, "the end is not expected here"),
         ("a\ndone", 2, "`done` is not expected here"),
         ("if a; then\nfi; fi", 2, "`fi` is not expected here"),
+        ("case a in\nb) c ;& d) e ;;& esac\nwait ;& a", 3, "`;&` is not expected here"),
+        ("a ;;& b", 1, "`;;&` is not expected here"),
         ("for i in $(seq 3000); do for j in $(seq 3000); do a; done; done", 1, "more than 4096 commands"),
         ("f() { f; }\nf", 1, "the script calls itself"),
         ("( " * 60, 1, "nested more than 50 levels deep"),
     ],
 )
-def test_what_is_no_script_is_refused(text: str, line: int, message: str) -> None:
+def test_what_is_no_script_is_refused(text: str, line: int, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    read, left = syntax._Parser.statement, iter(range(1000))
+
+    def once(self: syntax._Parser, token: Token) -> syntax.Statement:
+        assert next(left, None) is not None, "the same word is read again and again"
+        return read(self, token)
+
+    monkeypatch.setattr(syntax._Parser, "statement", once)
     with pytest.raises(ImportProblem) as refused:
         script(text)
     assert (refused.value.line, refused.value.message) == (line, message)

@@ -72,6 +72,7 @@ Statement: TypeAlias = Simple | For | Maybe | Function | Group
 
 _CLOSING = {"then", "do", "done", "fi", "else", "elif", "esac", "}"}
 _JOINS = {";", "&", "&&", "||", "|", "|&"}
+_BRANCH_ENDS = (";;", ";&", ";;&")  # of `case`; elsewhere none of them begins or continues a command
 
 
 def parse(text: str, first: int = 1) -> tuple[Statement, ...]:
@@ -108,7 +109,7 @@ class _Parser:
                 self.at += 1
             elif token.plain in ends or (token.kind == "operator" and token.text in ends):
                 break
-            elif token.plain in _CLOSING or (token.kind == "operator" and token.text in (")", ";;")):
+            elif token.plain in _CLOSING or (token.kind == "operator" and token.text in (")", *_BRANCH_ENDS)):
                 raise self.unexpected()
             else:
                 found.append(self.statement(token))
@@ -223,11 +224,11 @@ class _Parser:
         self._expect("in")
         bodies = []
         while self.here is not None and self.here.plain != "esac":
-            if self.here.kind == "newline" or self.here.text == ";;":
+            if self.here.kind == "newline" or self.here.text in _BRANCH_ENDS:
                 self.at += 1
                 continue
             self._pattern()
-            bodies.append(self.body((";;", ";&", ";;&", "esac")))
+            bodies.append(self.body((*_BRANCH_ENDS, "esac")))
         self._expect("esac")
         return Maybe("case", tuple(bodies), token.line)
 
@@ -245,7 +246,7 @@ class _Parser:
         while (token := self.here) is not None and token.kind != "newline":
             if token.kind == "word":
                 words.append(self._take_word())
-            elif token.text in _JOINS or token.text in (")", ";;", ";&", ";;&"):
+            elif token.text in _JOINS or token.text in (")", *_BRANCH_ENDS):
                 break
             elif (redirect := self._redirect()) is not None:
                 redirects.append(redirect)
