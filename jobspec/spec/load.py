@@ -16,6 +16,7 @@ from jobctl.jobspec.spec.reading.interpolate import BadInterpolation, interpolat
 from jobctl.jobspec.spec.reading.overrides import apply_override
 from jobctl.jobspec.spec.reading.partial import draft
 from jobctl.jobspec.spec.reading.problems import validate
+from jobctl.jobspec.spec.reading.secret_references import check_secret_references
 from jobctl.jobspec.spec.reading.source import BadSource, Source, YamlNode, folder_of, read_text
 from jobctl.jobspec.spec.reading.variables import fill_in, pass_through
 from jobctl.jobspec.spec.reading.yaml_reader import parse
@@ -73,6 +74,7 @@ def load_text(path: Path, text: str | None, *, environ: Mapping[str, str], overr
     source = Source(file, text, root, tuple(overrides))
     variables, more = dot_env(folder_of(path), environ)
     known = {**variables, **environ}
+    found += check_secret_references(source)
     bad_references, lost = fill_in(source, known)
     data = root.data()
     found += [*more, *bad_references, *pass_through(data, source, known)]

@@ -21,7 +21,7 @@ def fill_in(source: Source, environ: Mapping[str, str]) -> tuple[list[Diagnostic
     found: list[Diagnostic] = []
     lost: list[Where] = []
     filled: dict[int, bool] = {}
-    for where, node in _scalars(source.root):
+    for where, node in scalars(source.root):
         if "$" not in node.text and id(node) not in filled:
             continue
         if id(node) not in filled:  # an alias is met again
@@ -58,7 +58,8 @@ def _dollar(severity: Severity, code: str, span: Span) -> Diagnostic:
     return Diagnostic(severity, code, message, span, "write the name of a secret here, and not the secret itself")
 
 
-def _scalars(root: YamlNode | None) -> Iterator[tuple[Where, YamlNode]]:
+def scalars(root: YamlNode | None) -> Iterator[tuple[Where, YamlNode]]:
+    """Yield all values of a tree with their places, those of keys with `x-` excepted."""
     look: list[tuple[Where, YamlNode]] = [((), root)] if root else []
     while look:
         where, node = look.pop()
