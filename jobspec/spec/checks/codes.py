@@ -82,6 +82,7 @@ CODES: dict[str, tuple[str, str]] = {
     "paddle-range-needs-etcd": ("error", "paddle with a range of nodes and without `etcd`"),
     "paddle-etcd-tls": ("error", "paddle with `etcd.tls`"),
     "paddle-etcd-password": ("error", "paddle with a user or password for etcd"),
+    "paddle-host-address": ("error", "paddle, in mode `ps` or on several nodes, with a host at an IPv6 address"),
     "paddle-etcd-address": ("error", "paddle with an etcd at an IPv6 address"),
     "gloo-outside-paddle": ("error", "`ps.gloo` with another framework than paddle"),
     "rejoin-without-ps": ("error", "`torch.rejoin` in another mode than `ps`"),

@@ -9,6 +9,7 @@ from itertools import islice
 from pathlib import Path, PurePosixPath
 
 from jobctl.jobspec.records import dataclass
+from jobctl.jobspec.spec.checks.addresses import check_addresses
 from jobctl.jobspec.spec.checks.build import check_build
 from jobctl.jobspec.spec.checks.data import check_data
 from jobctl.jobspec.spec.checks.docker_options import check_docker_options
@@ -103,6 +104,7 @@ def _on_hosts(spec: Spec, source: Source, where: _Where) -> list[Diagnostic]:
 def _with_hosts(spec: Spec, source: Source, hosts: Sequence[Host]) -> list[Diagnostic]:
     return _all(
         lambda: _enough(spec, source, hosts),
+        lambda: check_addresses(spec, source, [*_places(spec, hosts), *(host for host in hosts if host.spare)]),
         lambda: _roles(spec, source, hosts),
         lambda: _slots(spec, source, hosts),
         lambda: _shared_ids(spec, source, hosts),
