@@ -84,6 +84,18 @@ def test_what_commands_are_given() -> None:
     assert (command.env, command.folder) == ({"A": "1"}, "x/y")
 
 
+def test_folders_are_left_again() -> None:
+    text = "cd a\ncd -- b\nx\ncd -\ny\npushd c >/dev/null\npushd d\nx\npopd\ny\npopd >/dev/null\nz\npopd\ncd -\nz\ncd ../..\nz"
+    folders = ["a/b", "a", "a/c/d", "a/c", "a", "a/c", "."]
+    assert [command.folder for command in script(text).commands] == folders
+
+
+def test_what_commands_export_is_noted() -> None:
+    notes = script("export $(grep -v '^#' .env | xargs) A=1\nexport -p B").notes
+    hint = "what it sets is not known here; say it in `env`, or in `env_file`"
+    assert notes == (f"check: line 1: `export $(grep -v '^#' .env | xargs)`: {hint}",)
+
+
 def test_branches_are_not_guessed() -> None:
     read = script('X=1\nif [ -n "$Y" ]; then X=2; Z=3; run then; else run else; fi\nrun $X $Z')
     assert [(command.argv, command.maybe) for command in read.commands] == [

@@ -7,6 +7,7 @@ environment, or is noted.
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import field
@@ -103,6 +104,7 @@ class _Reader(Expander):
         self.commands: list[Command] = []
         self.written: list[WrittenFile] = []
         self.maybe = ""
+        self.last_folder, self.folders = folder, list[str]()  # of `cd -`, and of `popd`
         self.depth = self.steps = 0
 
     def run(self, statements: tuple[Statement, ...]) -> None:
@@ -265,6 +267,8 @@ class _Reader(Expander):
                 self.set(match[1], self.assigned(token, match), export=True)
             elif re.fullmatch(r"[A-Za-z_]\w*", token.text):
                 self.exported.add(token.text)
+            elif any(part.kind in ("command", "variable") for part in token.parts):
+                self.check(f"`export {token.text}`: what it sets is not known here; say it in `env`, or in `env_file`")
 
     def _declare(self, words: list[Token]) -> None:
         export = any(token.text.startswith("-") and "x" in token.text for token in words)
@@ -280,6 +284,11 @@ class _Reader(Expander):
             self.all_exported = False
 
     def _cd(self, words: list[Token]) -> None:
+        words = [token for token in words if token.plain not in ("-L", "-P", "-e", "--")]
+        if [token.plain for token in words] == ["-"]:
+            self.last_folder, self.folder = self.folder, self.last_folder
+            return
+        self.last_folder = self.folder
         asked = self.asked_here
         target = "".join(item for token in words for item in self.expand(token))
         self.asked_here = asked  # `cd $(dirname $0)` leaves no path behind
@@ -290,7 +299,15 @@ class _Reader(Expander):
         elif target.startswith(("/", "~")) or self.folder == ".":
             self.folder = target or "~"
         elif target != ".":
-            self.folder = f"{self.folder.rstrip('/')}/{target}"
+            self.folder = posixpath.normpath(f"{self.folder}/{target}")
+
+    def _pushd(self, words: list[Token]) -> None:
+        self.folders.append(self.folder)
+        self._cd(words)
+
+    def _popd(self, words: list[Token]) -> None:
+        if self.folders:
+            self.last_folder, self.folder = self.folder, self.folders.pop()
 
     def _source(self, words: list[Token]) -> None:
         name = settled_or_empty("".join(item for token in words[:1] for item in self.expand(token)))
@@ -328,14 +345,14 @@ _BUILTINS: dict[str, Callable[[_Reader, list[Token]], None]] = {
     "export": _Reader._export,
     "declare": _Reader._declare, "typeset": _Reader._declare, "local": _Reader._declare, "readonly": _Reader._declare,
     "set": _Reader._options,
-    "cd": _Reader._cd, "pushd": _Reader._cd,
+    "cd": _Reader._cd, "pushd": _Reader._pushd, "popd": _Reader._popd,
     "source": _Reader._source, ".": _Reader._source,
     "unset": _Reader._unset,
     ":": _Reader._colon,
     "eval": _Reader._eval,
     **dict.fromkeys(
         ("echo", "printf", "wait", "sleep", "trap", "true", "false", "exit", "return", "shift", "shopt", "date",
-         "hostname", "pwd", "which", "type", "test", "[", "[[", "read", "break", "continue", "ls", "popd", "tee",
+         "hostname", "pwd", "which", "type", "test", "[", "[[", "read", "break", "continue", "ls", "tee",
          "nvidia-smi", "npu-smi", "whoami", "uname", "alias", "jobs", "kill", "pkill", "killall"),
         _Reader._nothing,
     ),
