@@ -106,6 +106,8 @@ TABLE = Table("paddle.distributed.launch", (
 ))
 # fmt: on
 
+_RUN_CHECK = "paddle.distributed.launch.plugins.test"
+
 # Options that the launcher of 2.3 and later does not have.
 _OLD = ("--elastic_server", "--np", "--worker_num", "--workers", "--heter_worker_num", "--http_port")
 
@@ -119,7 +121,9 @@ def find(words: tuple[str, ...], env: dict[str, str], draft: Draft, line: int | 
     name = settled_or_empty(rest[0]) or rest[0]
     # What ends in a variable that only the environment knows is more often a script than a program.
     kind = "script" if name.endswith((".py", "}")) else "command"
-    runs(draft, kind, rest[0], tuple(rest[1:]))
+    # A word of the launcher's, not a program: it trains a small model of its own (launch/plugins, from 2.3 on).
+    kind, what = ("module", _RUN_CHECK) if name == "run_check" else (kind, rest[0])
+    runs(draft, kind, what, tuple(rest[1:]))
     seats = read(parts, draft)
     old = sorted({one.written.split("=")[0].split()[0] for _, one in given} & set(_OLD))
     if old and draft.get("paddle.launcher") is None and draft.get("mode") != "ps":
