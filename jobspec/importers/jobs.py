@@ -84,7 +84,8 @@ def import_command(argv: Sequence[str], context: ImportContext) -> Found:
 
 def import_text(text: str, context: ImportContext) -> Found:
     """Return the job that a script, a list of variables, or a manifest starts. Raises ImportProblem."""
-    yaml = _is_yaml(text)
+    yaml = _is_yaml(shown_file := _SHOWN.sub("", text))
+    text = shown_file if yaml else text
     _refuse_other_files(text, yaml=yaml)
     if yaml and (match := _MANIFEST.search(text)):
         return _by_manifest(manifest.read(text, text.count("\n", 0, match.end()) + 1), context)
@@ -120,7 +121,8 @@ def _by_manifest(found: manifest.ManifestJob, context: ImportContext) -> Found:
     return replace(job, fields={**job.fields, "name": context.name or found.name})
 
 
-_MANIFEST = re.compile(r"^\s*[\"']?apiVersion[\"']?\s*:", re.MULTILINE)
+_MANIFEST = re.compile(r"(^|[{,])\s*[\"']?apiVersion[\"']?\s*:", re.MULTILINE)
+_SHOWN = re.compile(r"\A\s*?[$#] cat .*$", re.MULTILINE)  # above a file, in documents
 _SPEC = re.compile(r"^framework\s*:", re.MULTILINE)
 _COMPOSE = re.compile(r"^services\s*:", re.MULTILINE)
 _NO_CONTENT = re.compile(r"\s*(#.*)?")
@@ -362,10 +364,16 @@ def _secret_values(launch: StartCommand) -> list[str]:
     return [value for name, value in launch.env.items() if value and is_secret(name, value)]
 
 
+_SUBMITTED = {
+    "sbatch": "batch script that it submits: jobctl import run.sbatch",
+    "kubectl": "manifest that it submits: jobctl import job.k8s.yaml",
+}
+
+
 def _no_launcher(launches: Sequence[StartCommand]) -> ImportProblem:
     first = next((one for one in launches if _trains([one])), launches[0])
-    if submits := next((one for one in launches if one.head == "sbatch"), None):
-        hint = "import the batch script that it submits: jobctl import run.sbatch"
+    if submits := next((one for one in launches if one.head in _SUBMITTED), None):
+        hint = f"import the {_SUBMITTED[submits.head]}"
         return ImportProblem(f"`{_source(submits)}` submits a job, and starts none itself", hint, submits.line)
     if python(first.argv) is not None:
         command = _source(replace(first, source=""))
