@@ -186,7 +186,9 @@ def _ssh(launch: StartCommand, read: Read) -> Inside | None:
     options |= more
     user, at, name = rest[0].rpartition("@")
     number = options.get("-p", "")
-    host = HostLine(name, (user if at else options.get("-l")) or None, int(number) if number.isdigit() else None)
+    host = HostLine(
+        values.plain(name), (user if at else options.get("-l")) or None, int(number) if number.isdigit() else None
+    )
     if not known(rest[0]) or not values.host_name(name):
         inner = replace(launch, remote=True).noting(f"ssh {rest[0]}", "the host is not known here: add it to hosts.txt")
     elif values.loopback(name):

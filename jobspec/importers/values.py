@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import TypeAlias
 
 from jobctl.jobspec.importers.draft import HostLine
+from jobctl.jobspec.spec.hosts import is_ipv6
 
 Endpoints: TypeAlias = tuple[tuple[str, int | None], ...]
 
@@ -97,7 +98,10 @@ def listed(text: str) -> list[str]:
 
 def endpoint(text: str) -> tuple[str, int | None]:
     """`host:port`, `host`, `tcp://host:port`."""
-    host, colon, number = re.sub(r"^[a-z]+://", "", text).rstrip("/").rpartition(":")
+    place = re.sub(r"^[a-z]+://", "", text).rstrip("/")
+    if _is_ipv6(plain(place)):
+        return f"[{plain(place)}]", None
+    host, colon, number = place.rpartition(":")
     if not colon:
         host, number = number, ""
     if not host or "/" in host or (colon and not number.isdigit()):
@@ -128,7 +132,17 @@ def host_names(text: str) -> tuple[str, ...]:
 
 def host_name(text: str) -> bool:
     """Say whether `text` can be a host in a hosts file."""
-    return bool(re.fullmatch(r"[A-Za-z0-9_](?:[A-Za-z0-9._-]*[A-Za-z0-9_])?", text))
+    return _is_ipv6(plain(text)) or bool(re.fullmatch(r"[A-Za-z0-9_](?:[A-Za-z0-9._-]*[A-Za-z0-9_])?", text))
+
+
+def _is_ipv6(text: str) -> bool:
+    """Say whether `text` is an address that a hosts file can hold in brackets."""
+    return re.fullmatch(r"[0-9A-Fa-f:]+", text) is not None and is_ipv6(text)
+
+
+def plain(name: str) -> str:
+    """Return a host without the brackets that stand around an IPv6 address."""
+    return name[1:-1] if name.startswith("[") and name.endswith("]") else name
 
 
 def loopback(name: str) -> bool:
@@ -141,5 +155,5 @@ def host_lines(names: Iterable[str]) -> tuple[HostLine, ...]:
     counts: dict[str, int] = {}
     for name in names:
         if host_name(name) and not loopback(name):
-            counts[name] = counts.get(name, 0) + 1
+            counts[plain(name)] = counts.get(plain(name), 0) + 1
     return tuple(HostLine(name, nodes=count) for name, count in counts.items())

@@ -173,4 +173,5 @@ def _host(host: HostLine) -> str:
         "nodes": host.nodes if host.nodes > 1 else None,
         "roles": ",".join(host.roles),
     }
-    return " ".join([f"{user}{host.name}{port}", *(f"{key}={value}" for key, value in keys.items() if value)])
+    name = f"[{host.name}]" if ":" in host.name else host.name
+    return " ".join([f"{user}{name}{port}", *(f"{key}={value}" for key, value in keys.items() if value)])
