@@ -81,8 +81,13 @@ def _nodes(handle: Enterable) -> list[int]:
 
 def _proxy_command(job: str, node: int, reached: Reached) -> str:
     """Return the command with which a client starts the server; a shell reads it, and `%` is the client's own sign."""
-    variables = {name: os.environ.get(name, "") for name in ("JOBCTL_STATE_DIR", "KUBECONFIG")}
-    paths = {name: ":".join(map(os.path.abspath, text.split(":"))) for name, text in variables.items() if text}
+    from jobctl.jobspec.deploy.store.jobdir import state_dir
+
+    paths: dict[str, str] = {}  # of this environment: that of an editor may be another
+    if os.environ.get("JOBCTL_STATE_DIR") or os.environ.get("XDG_STATE_HOME"):
+        paths["JOBCTL_STATE_DIR"] = str(state_dir(os.environ))
+    if files := list(filter(None, os.environ.get("KUBECONFIG", "").split(":"))):
+        paths["KUBECONFIG"] = ":".join(map(os.path.abspath, files))
     argv = ["env", *(f"{name}={text}" for name, text in paths.items())] if paths else []
     argv += [sys.executable, "-m", "jobctl", "ssh", job, "--node", str(node), "--stdio"]
     argv += ["--hosts", str(reached.hosts.absolute())] if reached.hosts else []
