@@ -19,7 +19,7 @@ from jobctl.jobspec.deploy.channels import command
 from jobctl.jobspec.deploy.channels.send import LIMITS, send
 from jobctl.jobspec.deploy.model.notification import Channel, DeliveryResult, Notification
 from jobctl.jobspec.deploy.store.processes import start_ticks
-from tests.tools.waiting import eventually
+from tests.tools.waiting import promptly
 from tests.tools.webhook import Webhook, served
 
 MESSAGE = Notification(
@@ -205,22 +205,32 @@ def test_what_a_command_waits_for_ends_with_it(tmp_path: Path, monkeypatch: pyte
         assert (
             send(Channel("c", frozenset(), "command", {"argv": HANGS, "directory": str(tmp_path)}), MESSAGE) == problem
         )
-    eventually(lambda: start_ticks(int(pid.read_text())) is None, 10.0)
+    promptly(lambda: start_ticks(int(pid.read_text())) is None, 10.0)
 
 
-def test_a_command_ends_with_the_process_that_runs_it(tmp_path: Path) -> None:
-    script = """
-import os, sys, threading, time
+ASIDE = """
+import os, signal, sys, threading, time
 from jobctl.jobspec.deploy.channels.send import send
 from jobctl.jobspec.deploy.model.notification import Channel, Notification
-channel = Channel("c", frozenset(), "command", {"argv": sys.argv[1:], "directory": "."})
+channel = Channel("c", frozenset(), "command", {"argv": sys.argv[2:], "directory": "."})
 message = Notification("1", "demo", "demo-1", "failed", 1.0, None, "")
 threading.Thread(target=send, args=(channel, message), daemon=True).start()
 while not os.path.exists("pid"):
     time.sleep(0.01)
+if sys.argv[1] == "killed":
+    os.kill(os.getpid(), signal.SIGKILL)
 """
-    subprocess.run([sys.executable, "-c", script, *HANGS], cwd=tmp_path, check=True)
-    eventually(lambda: start_ticks(int((tmp_path / "pid").read_text())) is None, 10.0)
+
+
+def test_a_command_ends_with_the_process_that_runs_it(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-c", ASIDE, "", *HANGS], cwd=tmp_path, check=True)
+    promptly(lambda: start_ticks(int((tmp_path / "pid").read_text())) is None)
+
+
+def test_a_command_ends_where_the_process_that_runs_it_is_killed(tmp_path: Path) -> None:
+    argv = ["sh", "-c", "echo $$ > new; mv new pid; exec sleep 600"]
+    subprocess.run([sys.executable, "-c", ASIDE, "killed", *argv], cwd=tmp_path, check=False)
+    promptly(lambda: start_ticks(int((tmp_path / "pid").read_text())) is None)
 
 
 def test_sendmail_gets_a_whole_mail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

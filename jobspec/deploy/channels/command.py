@@ -11,8 +11,8 @@ import subprocess
 from typing import Any
 
 from jobctl.jobspec.deploy.model.notification import DeliveryResult, Notification
-from jobctl.jobspec.deploy.transport.descriptors import for_child
-from jobctl.jobspec.launcher.system.processes import descendants, start_ticks
+from jobctl.jobspec.deploy.transport.descriptors import restore
+from jobctl.jobspec.launcher.system.processes import descendants, die_with_parent, start_ticks
 
 TIMEOUT = 60.0  # seconds that a command gets
 _running: set[subprocess.Popen[bytes]] = set()
@@ -32,7 +32,7 @@ def run(how: dict[str, Any], message: Notification) -> DeliveryResult:
             cwd=directory if os.path.isdir(directory) else "/",
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            preexec_fn=for_child(),
+            preexec_fn=_as_command,
         )
     except OSError as error:
         return DeliveryResult(f"cannot run `{argv[0]}`: {error.strerror}")
@@ -43,6 +43,12 @@ def run(how: dict[str, Any], message: Notification) -> DeliveryResult:
         if process.returncode == 0
         else DeliveryResult(f"`{argv[0]}` ended with code {process.returncode}", True)
     )
+
+
+def _as_command() -> None:
+    """Begin with the limits of jobctl's own beginning, and end if this process is killed (runs between fork and exec)."""
+    restore()
+    die_with_parent()
 
 
 def _has_ended(process: subprocess.Popen[bytes], body: bytes) -> bool:

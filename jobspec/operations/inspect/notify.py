@@ -89,7 +89,10 @@ def send_tests(recipients: Recipients) -> Iterator[Tested]:
     def test(channel: Channel, done: Future[Tested]) -> None:
         began = time.monotonic()
         message = Notification(token_hex(10), job, "test", "test", time.time(), None, text)
-        done.set_result(Tested(channel, send(channel, message), time.monotonic() - began))
+        try:
+            done.set_result(Tested(channel, send(channel, message), time.monotonic() - began))
+        except BaseException as error:
+            done.set_exception(error)  # else nobody would hear of it, and wait for ever
 
     tests = [(channel, Future[Tested]()) for channel in recipients.channels]
     for one in tests:  # the threads of an executor are waited for where Ctrl-C ends the process
