@@ -129,7 +129,7 @@ def test_a_transfer_takes_longer_until_enough_has_come_but_not_for_ever(session:
 
 def test_what_cannot_be_measured_is_told_and_does_not_end_the_probe(session: ProbeSession) -> None:
     with pytest.raises(HostError, match="cannot measure `storage`: FileNotFoundError"):
-        session.ask("storage", 60, directory="/no/such", name="x", bytes=1, least=0, seconds=1)
+        session.ask("storage", 60, directory="/proc", name="x", bytes=1, least=0, seconds=1)
     assert not session.broken
     assert "items" in session.ask("inventory", 60)
 
@@ -245,8 +245,18 @@ def test_a_host_that_computes_wrongly_is_named(tmp_path: Path) -> None:
     assert (found["c", "compute"].verdict, found["c", "compute"].code) == ("error", "wrong-result")
     assert found["a", "compute"].unit == "Mround/s"
     assert (found["a", "compute"].value or 0) > 0
-    assert list((tmp_path / "a").glob(".jobctl-fitness-*")) == []
+    assert list(tmp_path.rglob(".jobctl-fitness-*")) == []
     assert (tmp_path / "state/fitness/a.json").exists()
+
+
+def test_storage_is_measured_of_a_host_that_has_had_no_job_yet(tmp_path: Path) -> None:
+    fresh = seat("a", tmp_path, LocalTransport("a"))
+    facts.forget(fresh.host_job, "token")  # the preflight leaves nothing
+    assert not (tmp_path / "a").exists()
+    check = FitnessCheck(None, [fresh], "quick", tmp_path / "state")
+    check.effort = replace(check.effort, **SHORT)
+    assert [(one.verdict, one.unit) for one in check.run() if one.check == "storage"] == [("ok", "MB/s")]
+    assert [path.name for path in tmp_path.iterdir()] == ["state"]
 
 
 def test_a_host_without_python_hides_no_other(tmp_path: Path) -> None:

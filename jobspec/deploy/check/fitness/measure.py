@@ -289,7 +289,7 @@ class FitnessCheck:
         return framework(self.plan.framework).programs.devices if self.plan else Programs().devices
 
     def _storage(self, seat: CheckedHost) -> str | None:
-        """Return the directory whose speed matters: that of checkpoints, or without a job the work directory."""
+        """Return the directory whose speed matters: that of checkpoints, or without a job that of work directories."""
         if self.plan is None:
             return str(seat.host_job.work.parent.parent)
         return self.plan.checkpoint.dir if self.plan.checkpoint and seat.nodes else None

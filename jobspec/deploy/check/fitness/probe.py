@@ -282,7 +282,10 @@ def memory(task: Json) -> Json:
 
 def storage(task: Json) -> Json:
     """Write a file of at most so many bytes for at most so many seconds, but of `least` bytes; read it, and remove it."""
-    path = os.path.join(task["directory"], ".jobctl-fitness-" + task["name"])
+    directory = task["directory"]
+    while not os.path.isdir(directory):  # a host that has had no job yet has no work directory
+        directory = os.path.dirname(directory)
+    path = os.path.join(directory, ".jobctl-fitness-" + task["name"])
     piece, written, wrong = os.urandom(PIECE), 0, False
     begin, still = time.monotonic(), waited()
     try:
