@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import glob
+import io
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -11,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.deploy.check.fitness import probe
+from jobctl.jobspec.deploy.check.fitness import network_probe, probe
 from jobctl.jobspec.deploy.check.fitness.framework_sum import FrameworkSum, ranks_of, told
 from jobctl.jobspec.deploy.check.fitness.session import ProbeSession, probe_source
 from jobctl.jobspec.deploy.check.fitness.sums import PATTERN, Group, blamed, factor, is_sum
@@ -197,6 +199,27 @@ def test_the_interface_of_an_address_is_found_without_any_tool(monkeypatch: pyte
     monkeypatch.setenv("PATH", "/nowhere")
     assert probe.interface(None, "127.0.0.1") == "lo"
     assert probe.interface("eth7", "127.0.0.1") == "eth7"
+    told = "fd000000000000000000000000000005 03 40 00 80     eth3\n"
+    monkeypatch.setattr(network_probe, "open", lambda _: io.StringIO(told), raising=False)
+    assert probe.interface(None, "FD00:0::5") == "eth3"
+
+
+def test_ranks_of_a_host_with_one_card_and_a_name_for_its_address_choose_by_themselves(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(glob, "glob", lambda _: ["/sys/class/net/eth5/device"])
+    assert probe.only_card() == "eth5"  # whose speed is that of the host
+    assert probe.interface(None, "gpu01") == ""
+    monkeypatch.delenv("GLOO_SOCKET_IFNAME", raising=False)
+    program = "import json, os; print(json.dumps({'sum': os.environ.get('GLOO_SOCKET_IFNAME')}))"
+    task = {
+        "program": program,
+        "inputs": [{}],
+        "interface_env": ["GLOO_SOCKET_IFNAME"],
+        "seconds": 60,
+        "address": "gpu01",
+    }
+    assert probe.ranks(task)["ranks"] == [{"sum": None}]
 
 
 @pytest.mark.long

@@ -6,6 +6,7 @@ Plain TCP at the address where the other nodes reach the host. It is sent as one
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import os
 import random
@@ -58,6 +59,21 @@ def free_port(task: Json) -> Json:
     found = listen(task)
     close_all()
     return found
+
+
+def interface(name: str | None, address: str | None) -> str:
+    """Return the network interface of the host: as named, or the one that has its address; "" where that is a name."""
+    if name or not address:
+        return name or ""
+    with contextlib.suppress(OSError), open("/proc/net/if_inet6") as file:  # there is none without IPv6
+        number = socket.inet_pton(socket.AF_INET6, address).hex()
+        return next((words[5] for words in map(str.split, file) if words[0] == number), "")
+    for _, there in socket.if_nameindex():
+        with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as link:
+            found = fcntl.ioctl(link.fileno(), 0x8915, struct.pack("256s", there.encode()[:15]))  # SIOCGIFADDR
+            if socket.inet_ntoa(found[20:24]) == address:
+                return there
+    return ""
 
 
 def close_all() -> None:

@@ -10,7 +10,6 @@ programs that come with a task (jobspec/frameworks/programs).
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import glob
 import hashlib
 import json
@@ -18,14 +17,12 @@ import os
 import platform
 import re
 import signal
-import socket
-import struct
 import subprocess
 import sys
 import time
 from typing import Any, Callable, Dict, List
 
-from jobctl.jobspec.deploy.check.fitness.network_probe import NETWORK_TASKS, in_threads, waited
+from jobctl.jobspec.deploy.check.fitness.network_probe import NETWORK_TASKS, in_threads, interface, waited
 
 Json = Dict[str, Any]
 SILENCE = 300  # seconds without a task after which jobctl is gone, beside those that it waits for the task
@@ -112,7 +109,8 @@ def inventory(task: Json) -> Json:
         "python": platform.python_version(),
     }
     with contextlib.suppress(OSError, ValueError):
-        speed = int(read("/sys/class/net/%s/speed" % interface(task.get("interface"), task.get("address"))))
+        name = interface(task.get("interface"), task.get("address")) or only_card()
+        speed = int(read("/sys/class/net/%s/speed" % name))
         if speed > 0:
             found["network in Mbit/s"] = speed
     found.update(rdma_ports())
@@ -129,16 +127,9 @@ def rdma_ports() -> Json:
     return found
 
 
-def interface(name: str | None, address: str | None) -> str:
-    """Return the network interface of the host: as named, or the one that has its address."""
-    if name or not address:
-        return name or ""
-    for _, there in socket.if_nameindex():
-        with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as link:
-            found = fcntl.ioctl(link.fileno(), 0x8915, struct.pack("256s", there.encode()[:15]))  # SIOCGIFADDR
-            if socket.inet_ntoa(found[20:24]) == address:
-                return there
-    names = [path.split("/")[-2] for path in glob.glob("/sys/class/net/*/device/..") if os.path.isdir(path)]
+def only_card() -> str:
+    """Return the network interface of the host that is a network card, "" if there are several."""
+    names = [path.split("/")[-2] for path in glob.glob("/sys/class/net/*/device")]
     return names[0] if len(names) == 1 else ""
 
 
