@@ -181,6 +181,7 @@ def test_hosts_that_cannot_add_up_accuse_nobody(plain: Any) -> None:
     ("printed", "said"),
     [
         ('noise\n{"sum": 1}\nmore', {"sum": 1}),
+        ('{"level": "info"}\n{"sum": 1}\n{"level": "exit"}', {"sum": 1}),
         ("[1]\nTraceback\nValueError: no\n", {"error": "ValueError: no"}),
         ("", {"error": "it said nothing"}),
     ],

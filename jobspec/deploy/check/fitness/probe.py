@@ -320,7 +320,7 @@ def devices(task: Json) -> Json:
 
 
 def ranks(task: Json) -> Json:
-    """Run a program as some ranks of a job, one process each; return the last line of each, or why there is none."""
+    """Run a program as some ranks of a job, one process each; return what each has printed, or why it has nothing."""
     said: List[Json] = [{} for _ in task["inputs"]]
     name = interface(task.get("interface"), task.get("address"))
     environ = {**{variable: name for variable in task["interface_env"] if name}, **os.environ}
@@ -346,11 +346,11 @@ def ranks(task: Json) -> Json:
 
 
 def last(printed: str) -> Json:
-    """Return the JSON object that a program has printed last, or why there is none."""
+    """Return the JSON object with a sum that a program has printed, or why there is none: an image may print others."""
     for line in printed.splitlines():
         with contextlib.suppress(ValueError):
             found = json.loads(line)
-            if isinstance(found, dict):
+            if isinstance(found, dict) and "sum" in found:
                 return found
     lines = [line.strip() for line in printed.splitlines() if line.strip()]
     return {"error": lines[-1][-300:] if lines else "it said nothing"}
