@@ -99,13 +99,14 @@ class Wanted:
     def usable(self, observed: Observed) -> list[Node]:
         """Return the nodes that can take part: of hosts that answer, and that run nowhere else."""
         out = {*observed.unreachable, *observed.control.ledger.shunned, *self.excluded}
-        return [node for node in self.plan.nodes if node.host.name not in out and not self._elsewhere(node, observed)]
+        there = [node for node in self.plan.nodes if node.host.name not in out]
+        return [node for node in there if self.silent_home(node, observed) is None]
 
-    def _elsewhere(self, node: Node, observed: Observed) -> bool:
-        """Say whether a node may still run on another host, that does not answer."""
+    def silent_home(self, node: Node, observed: Observed) -> str | None:
+        """Return the other host, which does not answer, where a node may still run; None if there is none."""
         seen = observed.node(node.index)
         lost = seen is not None and not seen.reachable and seen.host != node.host.name
-        return lost and node.index not in self.cleared
+        return seen.host if seen is not None and lost and node.index not in self.cleared else None
 
 
 def reconcile(wanted: Wanted, observed: Observed) -> tuple[Step, ...]:
@@ -154,13 +155,22 @@ def _lacks_supervisor(wanted: Wanted, observed: Observed, *, begins: bool) -> st
 
 def _wait(wanted: Wanted, observed: Observed, changed: str | None) -> Step | None:
     """Return a step that waits for hosts: what runs is not ended for a generation that too few nodes could begin."""
-    usable, control = wanted.usable(observed), observed.control
+    control = observed.control
     if not wanted.begins or control.generation is None or control.ordered_to_end:
         return None
     if not (changed or wanted.anew) or not _are_too_few(wanted, observed):
         return None
-    missing = sorted({node.host.name for node in wanted.plan.nodes} - {node.host.name for node in usable})
-    return Step("wait", f"for {', '.join(missing)}", f"{changed or wanted.anew}; what runs goes on until then")
+    missing = ", ".join(sorted(_waited_for(wanted, observed)))
+    return Step("wait", f"for {missing}", f"{changed or wanted.anew}; what runs goes on until then")
+
+
+def _waited_for(wanted: Wanted, observed: Observed) -> set[str]:
+    """Return the hosts that nothing can begin without: those that lack, and silent ones where nodes may still run."""
+    usable = {node.index for node in wanted.usable(observed)}
+    lack = [node for node in wanted.plan.nodes if node.index not in usable]
+    homes = {node.host.name if (old := wanted.silent_home(node, observed)) is None else old for node in lack}
+    silent = half_is_silent(observed, wanted.cleared)
+    return homes | ({*observed.control.placement.values()} & {*observed.unreachable} if silent else set())
 
 
 def _are_too_few(wanted: Wanted, observed: Observed) -> bool:
@@ -218,8 +228,19 @@ def changes(wanted: Wanted, observed: Observed) -> str | None:
         return f"nodes changed from {len(before)} to {len(nodes)}"
     if wanted.code != observed.control.ledger.code:
         return "the code changed"
-    differing = {node.index for node in wanted.plan.nodes if _differs(wanted, observed, node)}
-    return causes(wanted.changed, differing) if differing else None
+    moving = {
+        node.index: f"node {node.index} {words}" for node in wanted.plan.nodes if (words := _moves(observed, node))
+    }
+    differing = {node.index for node in wanted.plan.nodes if _differs(wanted, observed, node)} - set(moving)
+    found = [*moving.values(), *([causes(wanted.changed, differing)] if differing else [])]
+    return "; ".join(found) or None
+
+
+def _moves(observed: Observed, node: Node) -> str | None:
+    """Say from where to where a node moves that runs well; None if it stays, or does not run."""
+    seen = observed.node(node.index)
+    stays = seen is None or seen.host == node.host.name or not _has_a_part(observed, seen)
+    return None if seen is None or stays else f"moves from {seen.host} to {node.host.name}"
 
 
 def _differs(wanted: Wanted, observed: Observed, node: Node) -> bool:
@@ -245,6 +266,8 @@ def _node_steps(wanted: Wanted, observed: Observed, node: Node) -> list[Step]:
     seen = observed.node(node.index)
     if seen is not None and seen.host != node.host.name:
         if takes_over(wanted.spare_artefacts, observed, node.host.name):
+            return []
+        if not wanted.begins and _has_a_part(observed, seen):
             return []
         return [_step("start", node, f"it moves from {seen.host}")]
     if seen is not None and seen.alive:
@@ -288,18 +311,26 @@ def _extra_nodes(wanted: Wanted, observed: Observed) -> list[Step]:
         if n.node not in homes and n.reachable and wanted.joining.get(n.node) != n.host
     ]
     moved = [
-        Step(
-            "remove",
-            f"node {n.node} on {n.host}",
-            f"it runs on {homes.get(n.node, 'another host')}",
-            n.node,
-            host=n.host,
-            stale=True,
-        )
+        _leave(wanted, observed, n, homes.get(n.node, "another host"))
         for n in (*observed.strays, *(n for n in observed.nodes if n.container is not None and n.node in homes))
-        if n.reachable and n.host != homes.get(n.node)
+        if n.reachable and n.host != homes.get(n.node) and (wanted.begins or not _has_a_part(observed, n))
     ]
     return [*extra, *moved]
+
+
+def _leave(wanted: Wanted, observed: Observed, node: ObservedNode, home: str) -> Step:
+    """Return the step that removes a node where it does not belong.
+
+    One that runs well ends with all others, and in its time: `up` has other hosts for it. After a failure nobody waits.
+    """
+    ends, cause = _has_a_part(observed, node) and wanted.grace is None, f"it runs on {home}"
+    grace = wanted.plan.stop_grace if ends else 0.0
+    return Step("remove", f"node {node.node} on {node.host}", cause, node.node, grace, host=node.host, stale=not ends)
+
+
+def _has_a_part(observed: Observed, node: ObservedNode) -> bool:
+    """Say whether a node has not failed where the current generation has it."""
+    return node.alive and not node.broken and observed.control.placement.get(node.node) == node.host
 
 
 def _spare_steps(wanted: Wanted, observed: Observed) -> list[Step]:

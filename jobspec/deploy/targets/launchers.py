@@ -66,7 +66,7 @@ class Launchers(Generic[J]):
         seen = self._fleet.seen.get(host_job.host.name)
         if step.kind != "start" or seen is None or any(container.node == node for container in seen.containers):
             host_job.end(node, step.grace)
-        if step.kind == "remove" and (not step.stale or self._is_no_part(node)):
+        if step.kind == "remove" and self._is_no_part(node):
             host_job.forget(node)
         if step.kind not in ("replace", "start"):
             return False

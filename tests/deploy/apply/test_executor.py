@@ -153,6 +153,65 @@ def test_a_node_leaves_once_all_processes_have_ended_and_before_the_others_begin
     assert world.done == ["engines of h1 within 0 s", "adopt", "pause", "remove node 1 on h1", "begin 2"]
 
 
+# `up` has another host for node 1, which trains on h1.
+ELSEWHERE = replace(TWO, nodes=(TWO.nodes[0], replace(TWO.nodes[1], host=HostRef("h2", "10.0.0.2"))))
+LEAVES = Wanted(ELSEWHERE, {0: OLD, 1: NEW}, "code")
+IN_CONTAINERS = replace(RUNNING, nodes=tuple(replace(node, container="c") for node in RUNS))
+
+
+def test_a_node_that_gets_another_host_ends_with_all_others_and_in_its_time() -> None:
+    """After a failure there is nobody to wait for: the others hang."""
+    moved = ["remove node 1 on h1", "start node 1 on h2", "begin 2"]
+    world = World()
+    run(world, IN_CONTAINERS, LEAVES)
+    assert world.done == ["engines of h1 within 0 s", "adopt", "pause", *moved]
+    assert next(step.grace for step in reconcile(LEAVES, IN_CONTAINERS) if step.kind == "remove") == TWO.stop_grace > 0
+    world = World()
+    run(world, IN_CONTAINERS, replace(LEAVES, anew="a rule excludes h1", grace=0.0))
+    assert world.done == ["adopt", *moved]
+
+
+def test_a_node_trains_on_until_its_other_host_answers() -> None:
+    world = World()
+    assert (run(world, replace(IN_CONTAINERS, unreachable={"h2": "no"}), LEAVES).held, world.done) == (True, [])
+
+
+SILENT = replace(RUNS[1], state="lost", reachable=False, launcher=None, artefact=None)
+
+
+@pytest.mark.parametrize(
+    ("want", "unreachable", "line"),
+    [
+        (LEAVES, "h2", "wait for h2: node 1 moves from h1 to h2; what runs goes on until then"),
+        # Nobody can tell that node 1 has ended: h2 is not what it waits for.
+        (replace(LEAVES, anew="`--fresh`"), "h1", "wait for h1: `--fresh`; what runs goes on until then"),
+        # The same with a plan that can do without the silent host.
+        (
+            Wanted(replace(TWO, nodes=TWO.nodes[:1], min_nodes=1), {0: OLD}, "code"),
+            "h1",
+            "wait for h1: nodes changed from 2 to 1; what runs goes on until then",
+        ),
+    ],
+)
+def test_it_is_said_which_host_a_change_waits_for(want: Wanted, unreachable: str, line: str) -> None:
+    nodes = IN_CONTAINERS.nodes if unreachable == "h2" else (RUNS[0], SILENT)
+    observed = replace(IN_CONTAINERS, nodes=nodes, unreachable={unreachable: "no"})
+    assert [str(step) for step in reconcile(want, observed)] == [line]
+
+
+def test_the_cause_of_a_generation_is_that_a_node_moves() -> None:
+    """Not that its container is another one, as it has to be there."""
+    want = replace(LEAVES, changed=())
+    assert next(str(step) for step in reconcile(want, IN_CONTAINERS) if step.kind == "generation") == (
+        "generation 2: node 1 moves from h1 to h2"
+    )
+
+
+def test_a_node_that_runs_leaves_its_host_for_another_generation_only() -> None:
+    """A supervisor completes the one that runs, while a change is about to be made."""
+    assert reconcile(replace(LEAVES, begins=False), IN_CONTAINERS) == ()
+
+
 def test_nothing_is_ended_while_an_engine_does_not_answer() -> None:
     world = World(away={"h1": 1})
     done = run(world)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from jobctl.jobspec.deploy.apply.reconcile import Step
 from jobctl.jobspec.deploy.host.containers import Containers
 from jobctl.jobspec.deploy.logs.files import Folder
 from jobctl.jobspec.deploy.logs.reader import Logs
@@ -83,6 +84,18 @@ def test_down_keeps_the_logs_of_all_homes_of_a_node(hosts: Hosts) -> None:
     lines = Logs(Folder(logs), LineSelection(node=0)).lines(final=True)
     shown = [(line.text, line.log, line.generation) for line in lines]
     assert shown == [(b"h0", "setup.log", 0), (b"7", "setup.log", 0), (b"7", "standby.log", 0)]
+
+
+def test_what_a_node_has_written_stays_on_the_host_that_it_leaves(hosts: Hosts) -> None:
+    """Not so if the job has no such node any more."""
+    leaves = Step("remove", "node 0 on h0", "it runs on 7", 0, host="h0")
+    logs = Path(hosts.host_jobs["h0"].work) / "node-0/logs"
+    with hosts.lock("up"):
+        assert hosts.apply([leaves]) == {}
+        assert logs.exists()
+        hosts.fleet.plan = replace(TWO, nodes=TWO.nodes[1:])
+        assert hosts.apply([leaves]) == {}
+    assert not logs.exists()
 
 
 def test_pull_again_changes_nothing(hosts: Hosts, tmp_path: Path) -> None:
