@@ -84,9 +84,16 @@ def _token(token: str) -> str:
     if token == "?":
         return "[^/]"
     if token.startswith("[") and token.endswith("]") and len(token) > 2:
-        inside = token[1:-1].replace("\\", "\\\\").replace("[", "\\[")
-        return f"[{inside}]"
+        return _one_of(token[1:-1])
     return re.escape(token[1:] if len(token) == 2 and token[0] == "\\" else token)
+
+
+def _one_of(named: str) -> str:
+    """Return the expression of one of the characters that `[…]` names. A range that runs backwards has none, as in a shell."""
+    sign, named = ("^", named[1:]) if named.startswith("^") else ("", named)
+    parts = [part for part in re.findall(".-.|.", named, re.DOTALL) if part[0] <= part[-1]]
+    inside = "".join("-".join(map(re.escape, (part[0], part[2]) if len(part) > 1 else part)) for part in parts)
+    return f"[{sign}{inside}]" if inside else "[^/]" if sign else "(?!)"
 
 
 def _may_be_below(parts: Sequence[str], folder: Sequence[str]) -> bool:

@@ -70,3 +70,8 @@ def test_what_is_private_is_sent_only_where_a_pattern_names_it(
 ) -> None:
     """A variable that is not set makes a pattern of nothing."""
     assert (".env" in sent(tmp_path, include=include)) is private
+
+
+@pytest.mark.parametrize("pattern", ["data/b[x9-0-i]g.bin", "data/b[^z-a]g.bin"])
+def test_a_range_that_runs_backwards_has_no_character(tmp_path: Path, pattern: str) -> None:
+    assert set(FILES) - sent(tmp_path, exclude=(pattern, "a[9-0].log", "a[z-a]log")) == {"data/big.bin"}
