@@ -99,7 +99,7 @@ def parse_hosts(text: str, file: str) -> LoadedHosts:
                 message = f"the host `{host.name}` appears twice"
                 found.append(Diagnostic("error", "repeated-host", message, tokens[0][1], hint))
                 break
-            first = addresses.setdefault(_canonical(host.address), host)
+            first = addresses.setdefault(canonical(host.address), host)
             if first is not host:
                 found.append(_same_address(host, first, lines[first.name], tokens))
             hosts[host.name], lines[host.name] = host, number
@@ -118,7 +118,7 @@ def _same_address(host: Host, first: Host, line: int, tokens: list[tuple[str, Sp
     return Diagnostic("error", "repeated-address", message, at, hint)
 
 
-def _canonical(address: str) -> str:
+def canonical(address: str) -> str:
     """Return an address in the one of its spellings that is the same for all."""
     import ipaddress
 

@@ -183,7 +183,7 @@ def _interface(run: Survey, seat: CheckedHost) -> Found:
         text = f"there is no network interface `{wanted}`; it has {', '.join(sorted(seat.facts.mtu))}"
         hint = "`network.interface` in the spec, or `interface=` in the hosts file"
         yield Finding(seat.name, "interface", "error", text, "no-such-interface", hint)
-    elif seat.facts.addresses and is_address(address) and address not in seat.facts.addresses:
+    elif seat.facts.addresses and is_address(address) and seat.facts.interface_at(address) is None:
         text = f"none of its interfaces has the address {address}"
         hint = "`addr=` in the hosts file says where the other nodes reach it"
         yield Finding(seat.name, "interface", "error", text, "address-wrong", hint)

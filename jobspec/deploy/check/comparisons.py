@@ -87,7 +87,7 @@ def _mtus(run: Survey, seats: Sequence[CheckedHost]) -> Found:
     found: dict[str, int] = {}
     for seat in seats:
         if seat.facts and seat.nodes:
-            name = seat.nodes[0].launch.interface or seat.facts.addresses.get(seat.nodes[0].host.address)
+            name = seat.nodes[0].launch.interface or seat.facts.interface_at(seat.nodes[0].host.address)
             if name is not None and name in seat.facts.mtu:
                 found[seat.name] = seat.facts.mtu[name]
     for host, mtu, usual in _unusual(found):

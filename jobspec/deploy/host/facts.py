@@ -10,6 +10,7 @@ from jobctl.jobspec.deploy.host.scripts import SCRIPTS
 from jobctl.jobspec.deploy.model.untrusted import number_in
 from jobctl.jobspec.deploy.transport.base import checked
 from jobctl.jobspec.records import dataclass
+from jobctl.jobspec.spec.hosts import canonical
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,10 @@ class Facts:
     def number(self, key: str) -> int | None:
         """Return a value that is a number, None if the host could not tell."""
         return number_in(self.values.get(key))
+
+    def interface_at(self, address: str) -> str | None:
+        """Return the interface that has an address, however that is spelled; None if none has it."""
+        return self.addresses.get(canonical(address))
 
 
 def ask(host_job: HostJob, token: str, paths: Sequence[str], names: Sequence[str]) -> Facts:

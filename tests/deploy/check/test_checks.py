@@ -88,12 +88,12 @@ def test_a_host_with_another_fault_hides_nobody() -> None:
     assert reached(a={"b": "refused"}, b=None, c={"b": "refused"}) == [("a", "ok", None), ("c", "ok", None)]
 
 
-def nodes(text: str, framework: str = "paddle") -> tuple[Node, ...]:
+def nodes(text: str, framework: str = "paddle", line: str = "a slots=8") -> tuple[Node, ...]:
     """The nodes of a job on a host of eight devices."""
     base = f"name: job\nframework: {framework}\nscript: train.py\nimage: img\n"
     loaded = load_text(Path("/specs/job.yaml"), base + text, environ={})
     assert loaded.spec is not None, loaded.diagnostics
-    hosts = parse_hosts("a slots=8\n", "hosts.txt").hosts
+    hosts = parse_hosts(f"{line}\n", "hosts.txt").hosts
     return planner.plan(loaded.spec, hosts, Context("compose", "/specs", "me@here", "1.0")).nodes
 
 
@@ -117,6 +117,14 @@ def test_devices_of_a_node_against_what_its_container_got(text: str, seen: int, 
 def host(**values: str) -> Facts:
     """What a host says of itself, as far as it matters here."""
     return Facts(0.0, values, {}, {}, frozenset(), {}, {})
+
+
+@pytest.mark.parametrize(("address", "codes"), [("FD00:0::5", []), ("fd00::5", []), ("fd00::6", ["address-wrong"])])
+def test_an_address_may_be_spelled_in_any_way(address: str, codes: list[str]) -> None:
+    seat = CheckedHost(cast(Any, Place("a")), nodes("", "torch", f"a addr={address}"))
+    seat.facts = Facts(0.0, {}, {"eth0": 1500}, {"10.0.0.5": "eth0", "fd00::5": "eth0"}, frozenset(), {}, {})
+    (check,) = (check for check in OF_ONE if check.__name__ == "_interface")
+    assert [finding.code for finding in check(Survey(None, [seat]), seat)] == codes
 
 
 @pytest.mark.parametrize(("text", "codes"), [("", []), ("resources: {shm_size: 16g}\n", ["shm-large"])])
