@@ -20,6 +20,8 @@ from jobctl.jobspec.deploy.targets.hosts import Hosts
 from jobctl.jobspec.operations.errors import HostsFailed, OperationError, PartlyDone
 from jobctl.jobspec.operations.lifecycle.base import UpOptions
 from jobctl.jobspec.operations.lifecycle.bring_up import BringUp
+from jobctl.jobspec.operations.lifecycle.records import source_of
+from jobctl.jobspec.operations.lifecycle.unfit_hosts import plan_on
 from jobctl.jobspec.operations.reporter import Silent
 from jobctl.jobspec.operations.resolve.job import Reached, Where, check, compiled_of, job_of_name
 from jobctl.jobspec.operations.resolve.planning import deployer_of, inventory_for, plan_of
@@ -216,3 +218,56 @@ def test_a_spare_takes_the_place_of_a_host_that_cannot_start_its_node(
     monkeypatch.setattr(up.bring_up, "_execute", execute)
     done = up.bring_up._execute_on_spares(execute(None, None, {}), None, RuntimeInputs({}, {}))
     assert (tried, done.generation is None) == (tries, any(home in broken for home in tries[-1].split()))
+
+
+class Compared(Exception):
+    """An `up` that has the lock is about to compare its plan with what runs."""
+
+
+@pytest.fixture(name="waits")
+def _waits(monkeypatch: pytest.MonkeyPatch) -> Up:
+    """An `up` with another value of a key than the job was started with, which waits for the lock."""
+    old = Up("3\nenv: {A: old}\n", HOSTS, [], monkeypatch)
+    up = Up("3\nenv: {A: new}\n", HOSTS, [], monkeypatch)
+    job, plan = up.bring_up.deployer.job, up.bring_up.plan
+    job.create()
+    job.remember({}, plan, source_of(old.compiled, plan, {}))
+    up.bring_up = BringUp(up.bring_up.deployer, up.compiled, plan, UpOptions(), up.reporter)
+    return up
+
+
+def compared(up: Up, monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], list[str]]:
+    """Let it have the lock; return which keys it finds changed, and where it has the nodes."""
+
+    def compare(self: BringUp, now: Observed) -> None:
+        raise Compared
+
+    monkeypatch.setattr(BringUp, "change", compare)
+    with pytest.raises(Compared):
+        up.bring_up._apply({}, Observed(NOTHING, (), supervised=False))
+    return [one.key for one in up.bring_up.changed or ()], up.homes
+
+
+def test_up_changes_what_it_is_asked_to(waits: Up, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert compared(waits, monkeypatch) == (["env.A"], ["a", "b", "c"])
+
+
+def test_up_does_not_make_a_change_that_another_up_has_made_meanwhile(
+    waits: Up, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A secret's other value alone would begin the job again."""
+    plan = waits.bring_up.plan
+    waits.bring_up.deployer.job.remember({}, plan, source_of(waits.compiled, plan, {}))
+    assert compared(waits, monkeypatch) == ([], ["a", "b", "c"])
+
+
+def test_up_leaves_a_node_where_a_supervisor_has_moved_it_meanwhile(waits: Up, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits.bring_up.deployer.job.keep_plan(plan_on(waits.compiled, waits.bring_up.plan, {1: "s1"}))
+    assert compared(waits, monkeypatch) == (["env.A"], ["a", "s1", "c"])
+
+
+def test_up_keeps_a_node_off_a_host_that_it_has_found_unfit(waits: Up, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though what is known of the job has changed: in that, the node has not moved."""
+    waits.bring_up._go_by(plan_on(waits.compiled, waits.bring_up.plan, {0: "s2"}))
+    waits.bring_up.deployer.job.keep_plan(plan_on(waits.compiled, waits.bring_up.plan, {0: "a", 1: "s1"}))
+    assert compared(waits, monkeypatch) == (["env.A"], ["s2", "s1", "c"])

@@ -19,7 +19,7 @@ from jobctl.jobspec.operations.lifecycle.records import (
     tell_up,
 )
 from jobctl.jobspec.operations.lifecycle.telling import leave_none, start_supervisor, tell_now
-from jobctl.jobspec.operations.lifecycle.unfit_hosts import has_enough, plan_on, plan_on_spares
+from jobctl.jobspec.operations.lifecycle.unfit_hosts import has_enough, homes_of, plan_on, plan_on_spares, plan_with
 from jobctl.jobspec.operations.reporter import SILENT
 from jobctl.jobspec.operations.resolve.build import have_built
 from jobctl.jobspec.operations.resolve.channels import channels_of, environ_of_job
@@ -103,6 +103,7 @@ class BringUp:
         self.deployer, self.compiled, self.plan = deployer, compiled, plan
         self.options, self.reporter = options, reporter
         self.changed = changed_keys(compiled, plan, deployer, secrets=options.start is None)
+        self._known = deployer.job.stamp(), homes_of(deployer.job.plan())  # what it is compared with
         self.channels: tuple[Channel, ...] | None = None  # None: this command does not know them
         self.unfit: Failures = {}  # hosts that were measured, and found unfit
         self.measured: list[Finding] = []  # what was measured, if something was
@@ -127,12 +128,19 @@ class BringUp:
         """Plan nodes where their launchers, or another machine, have moved them meanwhile."""
         from jobctl.jobspec.supervise.replan import moved_meanwhile
 
-        standing = self.deployer.job.standing(self.plan)
-        moves = moved_meanwhile(self.plan, observed.control.generation, standing)
-        known = {host.name for host in self.compiled.hosts}
-        if moves and known >= set(moves.values()):
-            self.plan = self.deployer.plan = plan_on(self.compiled, self.plan, moves)
-            self.changed = changed_keys(self.compiled, self.plan, self.deployer, secrets=self.options.start is None)
+        moves = moved_meanwhile(self.plan, observed.control.generation, self.deployer.job.standing(self.plan))
+        if moves and {host.name for host in self.compiled.hosts} >= set(moves.values()):
+            self._go_by(plan_on(self.compiled, self.plan, moves))
+
+    def _renew(self) -> None:
+        """Compare with what others have made of the job, and where nodes have moved, while the lock was not ours."""
+        job, (since, homes) = self.deployer.job, self._known
+        if job.stamp() != since:
+            self._go_by(plan_with(self.compiled, self.plan, homes, homes_of(job.plan())))
+
+    def _go_by(self, plan: Plan) -> None:
+        self.plan = self.deployer.plan = plan
+        self.changed = changed_keys(self.compiled, plan, self.deployer, secrets=self.options.start is None)
 
     def run(self) -> Applied:
         """Bring the job up.
@@ -236,8 +244,7 @@ class BringUp:
             home = before.host.name
             if node.host.name != home:
                 self.reporter.warn(f"node {node.index} runs on spare {node.host.name}: {left[home].message}")
-        self.plan = self.deployer.plan = moved
-        self.changed = changed_keys(self.compiled, moved, self.deployer, secrets=self.options.start is None)
+        self._go_by(moved)
 
     def _apply(self, left: Failures, now: Observed) -> Applied:
         """Do what is missing, with the lock held. `left` are hosts that are not fit, `now` is how the job is."""
@@ -246,6 +253,7 @@ class BringUp:
 
         deployer, options = self.deployer, self.options
         job = deployer.job
+        self._renew()
         change = self.change(now)
         observed, steps, plan = change.observed, change.steps, self.plan
         refuse_owner(deployer, observed, options.take_over)

@@ -1,4 +1,4 @@
-"""`up` without hosts that were measured and are not fit: on spares, or with fewer nodes."""
+"""Plans of `up` with nodes on other hosts: where hosts are not fit, or nodes have moved meanwhile."""
 
 from __future__ import annotations
 
@@ -44,3 +44,15 @@ def plan_on(compiled: Compiled, plan: Plan, moves: Mapping[int, str]) -> Plan:
     services = {service.name: service.host.name for service in plan.services}
     count = len(plan.nodes) if plan.elastic else None
     return plan_of(compiled, placement, count, services, dict(plan.counted) or None, versions_in(plan))
+
+
+def homes_of(plan: Plan | None) -> dict[int, str]:
+    """Return the host of each node of a plan, of none if there is no plan."""
+    return {node.index: node.host.name for node in plan.nodes} if plan is not None else {}
+
+
+def plan_with(compiled: Compiled, plan: Plan, before: Mapping[int, str], now: Mapping[int, str]) -> Plan:
+    """Return the plan with nodes that have got another host than `before` on the host that they have `now`."""
+    here = {host.name for host in compiled.hosts}
+    moved = {n: host for n, host in now.items() if n < len(plan.nodes) and host in here and before.get(n, host) != host}
+    return plan_on(compiled, plan, moved) if moved else plan
