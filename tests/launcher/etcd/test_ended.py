@@ -14,14 +14,7 @@ from tests.launcher.conftest import PATIENCE, lose_power
 from tests.tools.etcd import b64, etcd
 from tests.tools.waiting import promptly
 
-from .nodes import (
-    PREFIX,
-    EtcdNode,
-    end,
-    etcd_node,  # noqa: F401 fixtures
-    nothing_outlives_a_test,  # noqa: F401 fixtures
-    one_etcd,  # noqa: F401 fixtures
-)
+from .nodes import PREFIX, EtcdNode, end
 
 pytestmark = [pytest.mark.long, pytest.mark.usefixtures("nothing_outlives_a_test")]  # an etcd
 

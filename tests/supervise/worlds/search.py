@@ -27,7 +27,7 @@ def hold_all(seeds: Iterable[int], verdict: Callable[[int], str | None]) -> None
 def find(shows: Callable[[int], bool], first: int) -> None:
     """Look for a world that shows a bug put there on purpose: first in the one that has, then in those after it.
 
-    Any change of how worlds go makes other ones of them. Whoever reads of it in the summary names the new one.
+    A change of how worlds go makes other ones the first. Whoever sees that in the summary writes the new seed down.
     """
     for seed in range(first, first + SEARCHED):
         if shows(seed):
