@@ -153,7 +153,8 @@ exec sleep 600
             True,
             ArtefactId(local_hash((local.work / "node-0.sh").read_bytes(), TWO)),
         )
-        local.apply([replace(START, kind="remove", grace=0.0)])
+        local.plan = replace(TWO, nodes=TWO.nodes[1:])  # else its files would be kept: it only moves
+        assert dict(local.apply([replace(START, kind="remove", grace=0.0)])) == {}
     assert (local.observe().nodes, sorted(path.name for path in local.work.glob("node-0*"))) == ((), [])
 
 
