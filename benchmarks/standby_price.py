@@ -12,6 +12,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
+from typing import NamedTuple
 
 from benchmarks.recovering import Recovering
 from tests.fleet.campaign.campaign import JobKind
@@ -19,6 +20,7 @@ from tests.fleet.campaign.training import ALONE
 from tests.tools.waiting import eventually
 
 WINDOW = 30.0  # seconds
+LONG = 600.0  # seconds of training over which the price of an import is told, too
 SETTLES = 5.0  # seconds after the first step before a job without standby is looked at
 SYS_RESOURCE = 24  # the capability with which engines raise limits
 SYS_NICE = ("--set", "container.cap_add=[SYS_NICE]")  # as good as the limit `nice`, which jobctl has engines raise
@@ -39,6 +41,15 @@ def report(step, rank):
         made = made or open(os.path.join(kept, "steps-" + os.environ["JOBCTL_GENERATION"]), "a", buffering=1)
         made.write(repr(time.time()) + "\\n")
 """
+
+
+class WithStandby(NamedTuple):
+    """A job with standby: for how long that imported, how many seconds a step took meanwhile and later, and its memory on each node."""
+
+    imported: float
+    loading: float
+    waiting: float
+    memory: list[tuple[float, float]]
 
 
 class Busy:
@@ -69,16 +80,16 @@ class Busy:
             for one in (report["standby"] for report in self.job.reports())
         )
 
-    def with_standby(self) -> tuple[float, float, list[tuple[float, float]]]:
-        """Return how many seconds a step takes while the standby imports, and while it waits, and the memory of those of all nodes."""
+    def with_standby(self) -> WithStandby:
+        """Look at a job whose standby imports, and waits."""
         self.begin()
         begun = eventually(lambda: time.time() if self.imports() else 0.0)
         ready = self.job.wait_for_standby()
         time.sleep(WINDOW)
-        found = self.seconds(begun, ready), self.seconds(ready, ready + WINDOW)
+        loading, waiting = self.seconds(begun, ready), self.seconds(ready, ready + WINDOW)
         memory = [memory_of(self.waiting(node)) for _, node in self.job.homes()]
         self.job.ok("down")
-        return *found, memory
+        return WithStandby(ready - begun, loading, waiting, memory)
 
     def without(self) -> float:
         """Return the same of a job without standby."""
@@ -123,13 +134,10 @@ def price(job: Recovering, kind: JobKind, runs: int) -> None:
     busy = Busy(job, kind)
     if busy.more:
         print(f"engines may not raise limits on this machine: `{busy.more[1]}`")
-    loads, waits, without, memory = list[float](), list[float](), list[float](), list[tuple[float, float]]()
+    found, without = list[WithStandby](), list[float]()
 
     def measure_with() -> None:
-        loading, waiting, taken = busy.with_standby()
-        loads.append(loading)
-        waits.append(waiting)
-        memory.extend(taken)
+        found.append(busy.with_standby())
 
     def measure_without() -> None:
         without.append(busy.without())
@@ -139,12 +147,20 @@ def price(job: Recovering, kind: JobKind, runs: int) -> None:
         for turn in turns if run % 2 else turns[::-1]:
             turn()
     print(f"a step without standby: {1000 * median(without):.2f} ms", flush=True)
-    for name, found in (("while it imports", loads), ("while it waits", waits)):
-        ratios = [one / other for one, other in zip(found, without, strict=True)]
+    columns = ("while it imports", [one.loading for one in found]), ("while it waits", [one.waiting for one in found])
+    for name, steps in columns:
+        ratios = [one / other for one, other in zip(steps, without, strict=True)]
         print(
-            f"{name}: {1000 * median(found):.2f} ms, x {median(ratios):.4f} (asked: x {ASKED}); "
+            f"{name}: {1000 * median(steps):.2f} ms, x {median(ratios):.4f} (asked: x {ASKED}); "
             f"the {runs} pairs: {' '.join(f'{ratio:.3f}' for ratio in sorted(ratios))}",
             flush=True,
         )
-    share, own = (median(column) for column in zip(*memory, strict=True))
+    imported = median(one.imported for one in found)
+    lost = median(one.imported * (1 - other / one.loading) for one, other in zip(found, without, strict=True))
+    print(
+        f"it imports for {imported:.1f} s, once in a generation; that takes {lost:.1f} s of training: "
+        f"x {LONG / (LONG - lost):.4f} over {LONG / 60:.0f} minutes (asked: x {ASKED})",
+        flush=True,
+    )
+    share, own = (median(column) for column in zip(*(node for one in found for node in one.memory), strict=True))
     print(f"memory of a node's standby: {share:.0f} MB, of which it shares {share - own:.0f} MB with others")
