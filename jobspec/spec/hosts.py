@@ -214,6 +214,9 @@ def _pattern(text: str) -> tuple[str | None, list[str], int | None]:
     if port is not None and not (re.fullmatch(r"[0-9]{1,5}", port) and 1 <= int(port) <= 65535):
         raise _Bad("bad-host", f"`{port}` is not a port", "write a number from 1 to 65535 after the colon")
     name = match["name"]
+    if name.startswith("[") and ":" in name and not is_ipv6(name[1:-1]):
+        hint = "brackets are for an IPv6 address, `[fd77::6]`, or a range, `name[01-16]`"
+        raise _Bad("bad-host", f"`{name[1:-1]}` is not an IPv6 address", hint)
     names = [name[1:-1]] if name.startswith("[") and ":" in name else expand(name)
     _check_numbers(names, "bad-host")
     return match["user"], names, None if port is None else int(port)

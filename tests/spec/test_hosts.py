@@ -30,6 +30,7 @@ def test_lines(text: str, hosts: list[Host]) -> None:
 
 
 COMMENT = "a comment needs a space before its `#`"
+BRACKETS = "brackets are for an IPv6 address, `[fd77::6]`, or a range, `name[01-16]`"
 NUMBERS = "each of its four numbers is at most 255"
 
 
@@ -72,8 +73,9 @@ def test_addresses_with_too_many_colons(text: str, code: str, message: str, hint
         ("gpu01#old", "bad-host", "`gpu01#old` is not a host", COMMENT),
         ("gpu01 slots=8#of which two fail", "bad-value", "expected a number from 1 to 99999, found `8#of`", COMMENT),
         ("gpu01 slots=100000", "bad-value", "expected a number from 1 to 99999, found `100000`", None),
+        ("me@[1:2]:22", "bad-host", "`1:2` is not an IPv6 address", BRACKETS),
     ],
-    ids=["name", "addr", "flag", "comment", "value-comment", "large"],
+    ids=["name", "addr", "flag", "comment", "value-comment", "large", "brackets"],
 )
 def test_what_no_host_can_have(text: str, code: str, message: str, hint: str | None) -> None:
     (found,) = parse_hosts(text, "hosts.txt").diagnostics
