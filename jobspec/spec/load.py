@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from jobctl.jobspec.spec.names import is_name
 from jobctl.jobspec.spec.reading.env_files import dot_env, env_file_path, read_env_file
 from jobctl.jobspec.spec.reading.interpolate import BadInterpolation, interpolate
 from jobctl.jobspec.spec.reading.overrides import apply_override
-from jobctl.jobspec.spec.reading.partial import draft
+from jobctl.jobspec.spec.reading.partial import Lost, draft
 from jobctl.jobspec.spec.reading.problems import validate
 from jobctl.jobspec.spec.reading.secret_references import check_secret_references
 from jobctl.jobspec.spec.reading.source import BadSource, Source, YamlNode, folder_of, read_text
@@ -80,8 +81,7 @@ def load_text(path: Path, text: str | None, *, environ: Mapping[str, str], overr
     found += [*more, *bad_references, *pass_through(data, source, known)]
     spec, problems, gone = validate(source, data, lost)
     found += problems
-    loaded = _checked(spec, gone, found, directory, source)
-    return _with_env_files(loaded, known) if loaded.spec is not None and loaded.spec.env_file else loaded
+    return _with_env_files(_checked(spec, gone, found, directory, source), known)
 
 
 def _override(root: YamlNode, overrides: Sequence[str]) -> None:
@@ -108,23 +108,30 @@ def _checked(
 
 
 def _with_env_files(loaded: Loaded, environ: Mapping[str, str]) -> Loaded:
-    """Return what was loaded with the variables of the spec's files; later ones win, and `env` above all.
+    """Return what was loaded with the variables of the spec's files, and with what is wrong in these, whatever else is.
 
-    Those that have the name of a secret are left out: artefacts hold the values of variables.
+    Later files win, and `env` above all. Variables with the name of a secret are left out: artefacts hold their values.
     """
-    spec, merged = loaded.spec, dict[str, str]()
-    found = list(loaded.diagnostics)
-    for name in spec.env_file if spec is not None else ():
+    merged, found = dict[str, str](), list(loaded.diagnostics)
+    for name in _env_files(loaded.draft):
         path = env_file_path(Path(loaded.source.file), name)
         if os.path.isfile(path):
             values, more = read_env_file(path, environ)
             merged.update(values)
             found += more
-    if spec is not None:
+    spec = None if has_errors(found) else loaded.spec
+    if spec is not None and merged:
         secrets = {secret.name for secret in spec.secrets}
         kept = {name: value for name, value in merged.items() if name not in secrets}
-        spec = None if has_errors(found) else spec.model_copy(update={"env": {**kept, **spec.env}})
+        spec = spec.model_copy(update={"env": {**kept, **spec.env}})
     return replace(loaded, spec=spec, diagnostics=in_order(found, (loaded.source.file,)))
+
+
+def _env_files(seen: Spec | None) -> tuple[str, ...]:
+    """Return the names in `env_file`; none if they were lost."""
+    with suppress(Lost):
+        return seen.env_file if seen is not None else ()
+    return ()
 
 
 def read_name(path: Path) -> Named:
