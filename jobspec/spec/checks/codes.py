@@ -111,6 +111,7 @@ CODES: dict[str, tuple[str, str]] = {
     "hidden-mount": ("error", "a mount that hides another one"),
     "etcd-user": ("error", "one of `etcd.user` and `etcd.password` without the other"),
     "etcd-either": ("error", "`etcd` with both or neither of `endpoints` and `managed`"),
+    "etcd-managed": ("error", "`etcd.tls` or a user beside `managed`, whose members have neither"),
     "etcd-replicas": ("error", "a managed etcd of other than 1 or 3 members"),
     "empty-rule": ("error", "a rule that matches everything"),
     "event-of-failure": ("error", "a rule about an event with what only a failure has"),
