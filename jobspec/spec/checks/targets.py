@@ -16,6 +16,7 @@ from jobctl.jobspec.spec.checks.docker_options import check_docker_options
 from jobctl.jobspec.spec.checks.kubernetes import RULES as KUBERNETES
 from jobctl.jobspec.spec.checks.mounts import check_relative_sources
 from jobctl.jobspec.spec.checks.notify import check_from_hosts, check_told
+from jobctl.jobspec.spec.checks.ports import check_etcd_port, check_ports
 from jobctl.jobspec.spec.checks.rules import apply, operator_of, trainers_exceed
 from jobctl.jobspec.spec.checks.slurm import RULES as SLURM
 from jobctl.jobspec.spec.checks.slurm import check_enroot_paths, check_options, in_container
@@ -65,6 +66,7 @@ def _on_this_machine(spec: Spec, source: Source, where: _Where) -> list[Diagnost
         lambda: check_from_hosts(spec, source),
         lambda: check_visible_devices(spec, source, os.environ),
         lambda: check_shared_devices(spec, source),
+        lambda: check_etcd_port(spec, source),
         lambda: _fitness(spec, source, where.target),
     )
 
@@ -109,7 +111,7 @@ def _with_hosts(spec: Spec, source: Source, hosts: Sequence[Host]) -> list[Diagn
         lambda: _slots(spec, source, hosts),
         lambda: _shared_ids(spec, source, hosts),
         lambda: _trainers(spec, source, hosts),
-        lambda: _ports(spec, source, hosts),
+        lambda: check_ports(spec, source, hosts),
     )
 
 
@@ -372,22 +374,3 @@ def _places(spec: Spec, hosts: Sequence[Host]) -> list[Host]:
     roles = ("trainer", "server") if spec.ps else ("trainer",)
     able = (host for host in hosts if not host.spare and any(host.takes(role) for role in roles))
     return list(islice((host for host in able for _ in range(host.nodes)), spec.nodes.max))
-
-
-def _ports(spec: Spec, source: Source, hosts: Sequence[Host]) -> Iterator[Diagnostic]:
-    port = spec.rendezvous.port
-    managed = spec.etcd.managed if spec.etcd else None
-    if port is not None and any(port == (host.port or 22) for host in hosts):
-        message = f"port {port} is the hosts' SSH port"
-        yield Diagnostic("error", "port-collision", message, source.value_span(("rendezvous", "port")))
-    members = sum(not host.spare for host in hosts)
-    if managed is not None and hosts and managed.replicas > members:
-        message = f"a managed etcd of {managed.replicas} members needs as many hosts, and the hosts file has {members}"
-        span = source.value_span(("etcd", "managed", "replicas"))
-        yield Diagnostic("error", "too-few-hosts", message, span, "add hosts, or `replicas: 1`")
-    if managed is not None and port in (managed.port, managed.port + 1):
-        message = f"port {port} is one of the managed etcd's ({managed.port} and {managed.port + 1})"
-        yield Diagnostic("error", "port-collision", message, source.value_span(("rendezvous", "port")))
-    if managed is not None and any((host.port or 22) in (managed.port, managed.port + 1) for host in hosts):
-        message = f"port {managed.port} of the managed etcd is the hosts' SSH port"
-        yield Diagnostic("error", "port-collision", message, source.value_span(("etcd", "managed")))
