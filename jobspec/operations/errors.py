@@ -131,11 +131,8 @@ class InvalidConfig(Invalid):
     file_kind = "invalid-config"
 
 
-class NamelessSpec(Invalid):
+class NamelessSpec(InvalidSpec):
     """A spec that the name of its job cannot be read from."""
-
-    def _details(self, diagnostics: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        return {}
 
 
 def code_of(problem: BaseException | None) -> str | None:

@@ -26,6 +26,7 @@ SAYS = ("code", "exit_code", "hint", "message")
         (("logs", "-fo", "json", "--tail", "many"), 2, "usage", "Invalid value for '--tail' / '-n'"),
         (("logs", "-n", "many", "-o", "json"), 2, "usage", "Invalid value for '--tail' / '-n'"),
         (("plan", "gone.yaml", "-o", "json"), 2, "invalid-spec", "the spec is not valid"),
+        (("status", "gone.yaml", "-o", "json"), 2, "invalid-spec", "the spec is not valid"),
         (("check", "--hosts", "gone.txt", "-o", "json"), 2, "invalid-spec", "the spec is not valid"),
         (("list", "--hosts", "gone.txt", "-o", "json"), 2, "invalid-hosts", "the hosts file is not valid"),
     ],
@@ -46,6 +47,19 @@ def test_an_error_in_json_has_what_diagnostics_say(jobctl: Any) -> None:
     document = json.loads(ran.out)
     assert (ran.err, document["valid"], document["error"]["code"]) == ("", False, "invalid-spec")
     assert [diagnostic["code"] for diagnostic in document["diagnostics"]] == ["unknown-key"]
+
+
+def test_jobs_whose_specs_cannot_be_read_say_why_in_json(jobctl: Any) -> None:
+    Path("nameless.yaml").write_text("nmae: x\n")
+    ran = jobctl("down", "nobody", "nameless.yaml", "gone.yaml", "-o", "json")
+    of_all = json.loads(ran.out)["jobs"]
+    assert [job["error"]["code"] for job in of_all] == ["usage", "invalid-spec", "invalid-spec"]
+    assert ["nobody" in job["error"]["message"] for job in of_all] == [True, False, False]
+    assert [[one["code"] for one in job.get("diagnostics", ())] for job in of_all] == [
+        [],
+        ["missing-key", "nothing-to-run", "unknown-key"],
+        ["no-such-file"],
+    ]
 
 
 def test_a_bug_is_told_as_json_too(jobctl: Any, monkeypatch: pytest.MonkeyPatch) -> None:
