@@ -116,10 +116,10 @@ def plain(text: str, keep: re.Pattern[str] | None = None) -> str:
     return _CONTROL.sub(lambda found: found[0] if keep and keep.fullmatch(found[0]) else "", text)
 
 
-def out_json(value: object) -> None:
-    """Print one JSON document."""
+def out_json(value: object, *, in_line: bool = False) -> None:
+    """Print one JSON document, on one line where others go before it."""
     said.out = True
-    _out_json(json.dumps(value, indent=2, ensure_ascii=not _is_utf_8(sys.stdout)))
+    _out_json(json.dumps(value, indent=None if in_line else 2, ensure_ascii=not _is_utf_8(sys.stdout)))
 
 
 def out_json_line(value: object) -> None:

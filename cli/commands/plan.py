@@ -76,7 +76,7 @@ def plan(
         else:
             explain_plan(explained)
             console.out()
-    show_steps(whole, change, output)
+    show_steps(whole, change, handle.failures, output)
     if handle.failures:
         raise typer.Exit(4)
     if change.steps or change.changed:

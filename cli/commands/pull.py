@@ -30,6 +30,7 @@ def pull(
 
     Example: jobctl pull my-job results/
     """
+    from jobctl.jobspec.operations.errors import failures_json
     from jobctl.jobspec.operations.inspect.pull import pull_job
     from jobctl.jobspec.operations.resolve.job import Reached
     from jobctl.jobspec.operations.resolve.running import running_handle
@@ -41,6 +42,7 @@ def pull(
     words = ", ".join(f"{count} {what if count != 1 else what.removesuffix('s')}" for what, count in copied.items())
     console.say(f"fetched {words} into {into}")
     if output is Format.json:
-        console.out_json({"job": handle.job.name, "directory": str(into), "fetched": dict(copied)})
+        told = {"job": handle.job.name, "directory": str(into), "fetched": dict(copied)}
+        console.out_json({**told, "failed_hosts": failures_json(handle.failures)})
     tell_failures(handle.failures)
     raise_code(4 if handle.failures else 0)

@@ -81,7 +81,8 @@ def up(
         change = planned.change(options)
         tell_failures(handle.failures)
         warn_of_refusal(handle, compiled, planned.plan, reporter)
-        show_steps({"job": planned.plan.job}, change, output)
+        show_steps({"job": planned.plan.job}, change, handle.failures, output)
+        raise_code(4 if handle.failures else 0)
         return
     done = planned.up(options, reporter)
     raise_code(finish_up(handle, done, follow=follow, output=output))

@@ -31,18 +31,19 @@ def tell_failures(failures: Failures) -> None:
         console.error(error.message, error.hint)
 
 
-def report(handle: Handle, failed: Failures | None = None) -> None:
-    """Print the state of the job as JSON, with the hosts that did not do their part."""
-    console.out_json({**status_json(handle), "failed_hosts": failures_json(failed or {})})
+def report(handle: Handle, failed: Failures | None = None, *, in_line: bool = False) -> None:
+    """Print the state of the job as JSON, with the hosts that did not do their part; on one line where streams are."""
+    console.out_json({**status_json(handle), "failed_hosts": failures_json(failed or {})}, in_line=in_line)
 
 
-def show_steps(whole: dict[str, Any], change: JobChange, output: Format) -> None:
-    """Print steps; in JSON beside `whole`, which names the job."""
+def show_steps(whole: dict[str, Any], change: JobChange, silent: Failures, output: Format) -> None:
+    """Print steps; in JSON beside `whole`, which names the job, and the hosts that did not answer."""
     from jobctl.jobspec.operations.resolve.drift import unnamed
 
     if output is Format.json:
         steps = [{"kind": step.kind, "target": step.target, "cause": step.cause} for step in change.steps]
-        console.out_json({**whole, "changes": [one.to_json() for one in change.changed], "steps": steps})
+        changes = [one.to_json() for one in change.changed]
+        console.out_json({**whole, "changes": changes, "steps": steps, "failed_hosts": failures_json(silent)})
         return
     for step in change.steps:
         console.out(str(step))
@@ -64,7 +65,8 @@ def finish_up(handle: Handle, done: Applied, *, follow: bool, output: Format) ->
     if not done.steps and not done.failed:
         return _nothing_to_do(handle, follow=follow, output=output)
     if not done.ready or (done.code == 3 and not done.held):
-        _report_if(handle, done, output)
+        if output is Format.json:
+            report(handle, done.failed, in_line=follow)
         if output is Format.text:
             _say_partly(done)
         return done.code
@@ -75,7 +77,8 @@ def finish_up(handle: Handle, done: Applied, *, follow: bool, output: Format) ->
 
         return follow_job(handle, output)
     if done.held:
-        _report_if(handle, done, output)
+        if output is Format.json:
+            report(handle, done.failed)
         return done.code
     return _wait_until_up(handle, output, done.failed) or done.code
 
@@ -101,14 +104,9 @@ def finish_stop(handle: Handle, done: Stopped, output: Format) -> int:
         kept = f"; its logs are in {done.logs}" if done.logs else ""
         console.say(f"job `{name}` stopped; `jobctl up` resumes it from its last checkpoint{kept}")
     if output is Format.json:
-        report(handle)
+        report(handle, done.failures)
     tell_failures(done.failures)
     return 4 if done.failures or done.left else 0
-
-
-def _report_if(handle: Handle, done: Applied, output: Format) -> None:
-    if output is Format.json:
-        report(handle, done.failed)
 
 
 def _say_held(done: Applied) -> None:
@@ -149,7 +147,7 @@ def _nothing_to_do(handle: Handle, *, follow: bool, output: Format) -> int:
 
         return follow_job(handle, output)
     if output is Format.json:
-        report(handle)
+        report(handle, in_line=follow)
     return 0
 
 

@@ -103,3 +103,19 @@ def test_no_second_document_follows_one_that_tells_of_the_failure(capsys: pytest
     with pytest.raises(Exit):
         fails(output=Format.json)
     assert json.loads(capsys.readouterr().out) == {"down": False}
+
+
+@pytest.mark.parametrize("command", ["plan", "up --dry-run", "pull small"])
+def test_a_report_names_the_hosts_that_did_not_do_their_part(
+    jobctl: Any, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from jobctl.jobspec.deploy.model.errors import HostError
+    from jobctl.jobspec.deploy.targets.fleet_deployer import FleetDeployer
+
+    (Path("state") / "jobs" / "small").mkdir(parents=True)
+    silent = {"h1": HostError("h1", "no-route", "no way", "a hint")}
+    monkeypatch.setattr(FleetDeployer, "failures", property(lambda self: silent))
+    monkeypatch.setattr("jobctl.jobspec.operations.inspect.pull.pull_job", lambda handle, into: {"logs": 1})
+    ran = jobctl(*command.split(), "-o", "json")
+    failed = {"host": "h1", "code": "no-route", "message": "h1: no way", "hint": "a hint"}
+    assert (ran.code, json.loads(ran.out)["failed_hosts"]) == (4, [failed])

@@ -15,7 +15,7 @@ from jobctl.jobspec.deploy.model.control import NOTHING
 from jobctl.jobspec.deploy.model.errors import DeployError
 from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.operations.lifecycle import wait
-from jobctl.jobspec.operations.lifecycle.base import Applied
+from jobctl.jobspec.operations.lifecycle.base import Applied, Stopped
 from jobctl.options import Format
 from jobctl.views import logs, outcome
 from jobctl.views.failure import command
@@ -144,6 +144,28 @@ def test_following_a_job_that_runs_prints_its_lines_alone(
     done = Applied(TWO, (), {}, ready=True)
     assert outcome.finish_up(handle, done, follow=True, output=Format.json) == 7
     assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("ready", [True, False])
+def test_following_a_job_of_which_there_are_no_lines_prints_its_state_as_one(
+    ready: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(outcome, "status_json", lambda handle: {"job": "a"})
+    nodes = tuple(replace(node, state="exited", exit_code=0) for node in RUNNING.nodes)
+    ended = replace(RUNNING, nodes=nodes, verdict=("succeeded", None))
+    handle: Any = SimpleNamespace(job=SimpleNamespace(name="a"), observe=lambda: ended)
+    done: Any = Applied(TWO, () if ready else (SimpleNamespace(),), {}, ready=ready)  # type: ignore[arg-type]
+    assert outcome.finish_up(handle, done, follow=True, output=Format.json) == (0 if ready else 4)
+    assert capsys.readouterr().out == '{"job": "a", "failed_hosts": []}\n'
+
+
+def test_a_stop_names_the_hosts_that_do_not_answer_as_json(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(outcome, "status_json", lambda handle: {"job": "a"})
+    handle: Any = SimpleNamespace(job=SimpleNamespace(name="a"))
+    assert outcome.finish_stop(handle, Stopped("stopped", failures={"h1": NO}), Format.json) == 4
+    assert [one["host"] for one in json.loads(capsys.readouterr().out)["failed_hosts"]] == ["h1"]
 
 
 def test_a_restart_that_does_not_begin_is_told_as_json(
