@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent import futures
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -112,6 +113,23 @@ def test_a_look_does_not_outlast_the_wait(monkeypatch: pytest.MonkeyPatch) -> No
     assert (asked.wait(60.0), state.over, state.phase) == (True, False, "unknown")
     words = "whether job `demo` has ended is not known after 3s: no answer from a, b yet"
     assert wait.goes_on(state, "3s") == words
+
+
+@pytest.mark.parametrize("seconds", [1e15, float("inf")])
+def test_a_wait_may_be_as_long_as_one_likes(seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended, asked = SimpleNamespace(phase="succeeded", over=True), list[float]()
+    really_wait = futures.wait
+
+    def wait_for(them: Any, timeout: float) -> None:
+        asked.append(timeout)
+        really_wait(them, 60.0)
+
+    monkeypatch.setattr(futures, "wait", wait_for)
+    monkeypatch.setattr(wait, "observe", lambda handle: None)
+    monkeypatch.setattr(wait, "state_of", lambda handle, observed: ended)
+    handle: Any = SimpleNamespace()
+    assert wait.wait_until_ended(handle, seconds) is ended
+    assert asked == [threading.TIMEOUT_MAX]  # beyond that Python raises OverflowError
 
 
 def test_a_wait_says_for_whom_it_waits_if_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:

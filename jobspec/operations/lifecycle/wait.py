@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection
-from threading import Thread
+from threading import TIMEOUT_MAX, Thread
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.deploy.apply.clock import pause
@@ -72,7 +72,7 @@ def _look(handle: Handle, deadline: float | None) -> JobState | None:
             seen.set_exception(problem)
 
     Thread(target=look, daemon=True, name="look").start()
-    futures.wait([seen], max(0.0, deadline - time.monotonic()))
+    futures.wait([seen], min(max(0.0, deadline - time.monotonic()), TIMEOUT_MAX))
     return seen.result() if seen.done() else None
 
 
