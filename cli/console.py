@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
 from jobctl.jobspec.records import dataclass
@@ -178,7 +179,6 @@ def file_error(problem: OSError) -> tuple[str, str | None]:
     place = str(problem.filename) if problem.filename else ""
     if problem.errno == errno.ENOENT and not place.startswith("/") and _is_homeless():
         return "the current folder no longer exists", "`cd` to one that does, and try again"
-    state = os.environ.get("JOBCTL_STATE_DIR")
     hints = []
     if problem.errno in NO_ROOM:
         hints.append("make room there")
@@ -188,9 +188,25 @@ def file_error(problem: OSError) -> tuple[str, str | None]:
         hints.append("nothing can be written on that file system: choose another place")
     elif problem.errno in NO_LOCKS and place:
         hints.append("that file system knows no locks (flock): name a folder on another one with JOBCTL_STATE_DIR")
-    if state and place.startswith(state):
-        hints.append("JOBCTL_STATE_DIR says that jobctl keeps its history there")
+    if kept := _kept_there(place):
+        hints.append(kept)
     return f"{place}{': ' if place else ''}{problem.strerror or problem}", "; ".join(hints) or None
+
+
+def _kept_there(place: str) -> str | None:
+    """Say that jobctl keeps its history at a place, or below one that it could not make for that."""
+    from jobctl.jobspec.deploy.store.jobdir import state_dir
+
+    try:
+        state = state_dir(os.environ)
+    except FileNotFoundError:  # of a folder that was removed, and a state directory that is relative to it
+        return None
+    above = Path(place) in state.parents and not os.path.isdir(place)
+    if not above and not Path(place).is_relative_to(state):
+        return None
+    if os.environ.get("JOBCTL_STATE_DIR"):
+        return "JOBCTL_STATE_DIR says that jobctl keeps its history there"
+    return f"jobctl keeps its history in {state}: JOBCTL_STATE_DIR names another folder for it"
 
 
 def _is_homeless() -> bool:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from jobctl import console
 from tests.cli.test_prune import past
 
 JOBS = Path("state/jobs")
@@ -104,3 +105,27 @@ def test_a_file_system_without_locks_is_named(jobctl: Any, monkeypatch: pytest.M
     )
     left = {os.path.realpath(f"/proc/self/fd/{one}") for one in set(os.listdir("/proc/self/fd")) - before}
     assert str(place) not in left
+
+
+@pytest.mark.parametrize(
+    ("environ", "hint"),
+    [
+        ({"JOBCTL_STATE_DIR": "gone/state"}, "JOBCTL_STATE_DIR says that jobctl keeps its history there"),
+        (
+            {"HOME": "gone"},
+            "jobctl keeps its history in {here}/gone/.local/state/jobctl: JOBCTL_STATE_DIR names another folder for it",
+        ),
+    ],
+)
+def test_a_history_that_cannot_be_kept_is_named_with_what_says_where(
+    environ: dict[str, str], hint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("JOBCTL_STATE_DIR", "XDG_STATE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    missing, other = (console.file_error(FileNotFoundError(2, "no", f"{tmp_path}/{one}")) for one in ("gone", "out"))
+    assert (missing[1], other[1]) == (hint.format(here=tmp_path), None)
+    (tmp_path / "gone").mkdir()  # what is wrong there has other causes
+    assert console.file_error(FileNotFoundError(2, "no", f"{tmp_path}/gone"))[1] is None
