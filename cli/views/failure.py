@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Callable, Mapping
 from functools import wraps
+from types import FrameType
 from typing import Any, ParamSpec, TypeVar
 
 import typer
@@ -75,11 +76,19 @@ def command(function: Callable[P, R]) -> Callable[P, R]:
     return guarded
 
 
+_interrupts: list[int] = []  # the signals of Ctrl-C that have come
+
+
 def interruptible() -> None:
     """Let Ctrl-C raise KeyboardInterrupt from here on: the start of the process has replaced that (`__main__.py`)."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        _interrupts.append(number)
+        signal.default_int_handler(number, frame)
+
     now = signal.getsignal(signal.SIGINT)
     if callable(now) and now is not signal.default_int_handler:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGINT, interrupt)
 
 
 def attempt(do: Callable[[], R]) -> R | OperationError:
@@ -109,7 +118,7 @@ def _tell(failed: OperationError, *, as_json: bool) -> None:
 
 
 def _as_failed(problem: Exception) -> OperationError | None:
-    """Return how a command ends that `problem` has ended, None for a bug, which must show."""
+    """Return how a command ends that `problem` has ended, None for a bug, which must show. Raises Exit after Ctrl-C."""
     if isinstance(problem, MemoryError):
         hint = "`ulimit -v` says how much this shell gives to a command"
         return Failed("there is not enough memory for this command", 2, hint, kind="memory")
@@ -122,6 +131,8 @@ def _as_failed(problem: Exception) -> OperationError | None:
     if isinstance(problem, OSError):
         what, remedy = file_error(problem)
         return Failed(what, 2, remedy, kind="disk-full" if problem.errno in NO_ROOM else "file")
+    if _interrupts:  # a library has made another error of the interruption
+        raise typer.Exit(130)
     if os.environ.get("JOBCTL_DEBUG"):
         return None
     message = f"jobctl has a bug: {type(problem).__name__}: {problem}"

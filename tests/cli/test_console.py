@@ -157,3 +157,24 @@ def test_a_reader_that_has_gone_ends_a_command_quietly(tmp_path: Path) -> None:
     )
     os.close(writing)
     assert (ran.returncode, ran.stderr) == (141, "")
+
+
+def test_ctrl_c_that_a_library_makes_another_error_of_interrupts(tmp_path: Path) -> None:
+    """The core of pydantic does while classes of the spec are made, which takes seconds on a busy machine."""
+    script = """
+import os, signal, sys
+class Interrupts:
+    def find_spec(self, name, path=None, target=None):
+        if name == "jobctl.jobspec.spec.model":
+            try:
+                os.kill(os.getpid(), signal.SIGINT)
+            except KeyboardInterrupt as error:
+                raise RuntimeError("SchemaError: KeyboardInterrupt") from error
+sys.meta_path.insert(0, Interrupts())
+sys.argv = ["jobctl", "validate"]
+import jobctl.__main__
+jobctl.__main__.start()
+"""
+    (tmp_path / "job.yaml").write_text("name: small\n")
+    ran = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (130, "", "")
