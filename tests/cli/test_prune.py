@@ -70,6 +70,31 @@ def test_prune_removes_what_is_down_for_certain_and_nothing_else(histories: Any)
     assert (Path("state/jobs/is-up/history")).exists()
 
 
+@pytest.mark.parametrize("by", ["this machine", "a host"])
+def test_a_clock_that_was_ahead_while_a_job_ran_does_not_hide_its_end(jobctl: Any, by: str) -> None:
+    job = JobDir(Path("state/jobs/ahead").absolute())
+    begun = {"generation": 1} if by == "this machine" else {"generation": 1, "id": "1 0 generation-begun"}
+    events.record(job.events, NOW + DAY, "up", "up: torch", framework="torch", target="ssh", fresh=False)
+    events.record(job.events, NOW + DAY, "generation-begun", "generation 1 was started cold", **begun)
+    events.record(job.events, NOW - 60, "down", "job taken down", failed=[], phase="succeeded", reason=None)
+    events.record(job.events, NOW - 90, "generation-begun", "what is collected late", generation=1, id="1 1 moved")
+    assert [event["event"] for event in events.read(job.events)[0]][-1] == "down"
+    (listed,) = json.loads(jobctl("list", "--all", "-o", "json").out)
+    assert (listed["down"], listed["framework"], listed["phase"]) == (True, "torch", "succeeded")
+    assert jobctl("prune", "--yes").code == 0
+    assert left() == set()
+
+
+def test_a_job_that_came_up_by_a_clock_that_was_set_back_is_not_down(jobctl: Any) -> None:
+    job = past("again")
+    events.record(job.events, NOW - 2 * DAY, "up", "up: torch", framework="torch", target="ssh", fresh=False)
+    events.record(
+        job.events, NOW - 2 * DAY, "generation-begun", "started cold", generation=1, id="1 0 generation-begun"
+    )
+    assert jobctl("prune", "--yes").code == 0
+    assert left() == {"again"}
+
+
 def test_who_lost_the_lock_on_the_way_removes_nothing(histories: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """It was stopped by Ctrl-Z, say, and another command is about to bring the job up."""
     monkeypatch.setattr(

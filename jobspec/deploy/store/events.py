@@ -111,7 +111,7 @@ def record(path: Path, at: float, kind: str, message: str, /, **details: Any) ->
 
 
 def read(path: Path, offset: int = 0) -> tuple[list[dict[str, Any]], int]:
-    """Return the whole events after byte `offset`, and where the next ones begin."""
+    """Return the whole events after byte `offset`, in order of time as far as clocks allow that, and where the next ones begin."""
     try:
         with path.open("rb") as file:
             file.seek(offset)
@@ -119,7 +119,27 @@ def read(path: Path, offset: int = 0) -> tuple[list[dict[str, Any]], int]:
     except FileNotFoundError:
         return [], offset
     whole = text[: text.rfind(b"\n") + 1]
-    return sorted(_parse(whole), key=lambda event: event["time"]), offset + len(whole)
+    return [event for part in _parts(_parse(whole)) for event in sorted(part, key=_time)], offset + len(whole)
+
+
+def _parts(told: Iterable[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """Return events in parts that end with `down`: what was written before it was before it, whatever a clock said then.
+
+    What is collected from launchers just behind it belongs before it if it is older.
+    """
+    parts: list[list[dict[str, Any]]] = [[]]
+    for event in told:
+        if len(parts) > 1 and not parts[-1] and "id" in event and event["time"] <= parts[-2][-1]["time"]:
+            parts[-2].insert(0, event)
+            continue
+        parts[-1].append(event)
+        if event["event"] == "down":
+            parts.append([])
+    return parts
+
+
+def _time(event: Mapping[str, Any]) -> tuple[bool, float]:
+    return event["event"] == "down", event["time"]
 
 
 def _parse(text: bytes) -> Iterator[dict[str, Any]]:
