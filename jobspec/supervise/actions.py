@@ -24,7 +24,7 @@ from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.supervise.changes import failure_details
 from jobctl.jobspec.supervise.decisions import Change, Decision, GiveUp, Grow, Rejoin, Repair, Restart, Succeed
 from jobctl.jobspec.supervise.recorder import Recorder
-from jobctl.jobspec.supervise.replan import moved_meanwhile, with_moves, with_possible_moves
+from jobctl.jobspec.supervise.replan import moved_meanwhile, places_of, with_moves, with_possible_moves
 from jobctl.jobspec.supervise.timers import Joining, Unfit
 
 NOBODY: Failures = {}
@@ -183,10 +183,8 @@ class Actions:
         return self._execute(now, decision, self._provision(plan, frozenset(places.values())), plan, adopt)
 
     def places(self, pending: Pending) -> dict[int, str]:
-        """Return the hosts of the nodes of a change: as it says, but of a node that has moved since, where that is."""
-        homes = {node.index: node.host.name for node in self.deployer.plan.nodes} if self.deployer.plan else {}
-        moved = {node: host for node, host in homes.items() if pending.placement.get(node, host) != host}
-        return {node.index: moved.get(node.index, node.host.name) for node in pending.plan.nodes}
+        """Return the hosts of the nodes of a change."""
+        return places_of(pending, self.deployer.plan)
 
     def _rejoin(self, decision: Rejoin, now: Observed) -> ActionOutcome:
         """Start a node again. Its failure is noted after that: a start that is tried again is judged by earlier ones only.

@@ -9,6 +9,7 @@ from typing import Any
 
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.model.inventory import Inventory
+from jobctl.jobspec.deploy.store.jobdir import Pending
 from jobctl.jobspec.plan.generation import Generation, Standing
 from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.planner.context import Context, Placement, PlanError
@@ -36,6 +37,13 @@ def moved_meanwhile(plan: Plan | None, generation: Generation | None, standing: 
             taken[homes[node]] -= 1
             homes[node] = free.pop(0)
     return {node: host for node, host in homes.items() if host != planned[node]}
+
+
+def places_of(pending: Pending, plan: Plan | None) -> dict[int, str]:
+    """Return the hosts of the nodes of a change: as it says, but of a node that has moved in the job's `plan` since, where that is."""
+    homes = {node.index: node.host.name for node in plan.nodes} if plan else {}
+    moved = {node: host for node, host in homes.items() if pending.placement.get(node, host) != host}
+    return {node.index: moved.get(node.index, node.host.name) for node in pending.plan.nodes}
 
 
 def moved_by_launchers(generation: Generation) -> bool:

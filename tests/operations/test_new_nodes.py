@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.deploy.apply import joining
+from jobctl.jobspec.deploy.apply import executor, joining
+from jobctl.jobspec.deploy.apply.executor import Done, Transition
 from jobctl.jobspec.deploy.apply.reconcile import Step
 from jobctl.jobspec.deploy.model.control import Control, JobResult, Ledger
 from jobctl.jobspec.deploy.model.errors import HostError
@@ -23,6 +24,7 @@ from jobctl.jobspec.operations.errors import ChangedMeanwhile, NotYours, Refused
 from jobctl.jobspec.operations.lifecycle.base import JobRequest, UpOptions
 from jobctl.jobspec.operations.lifecycle.bring_up import BringUp
 from jobctl.jobspec.operations.lifecycle.on_hosts import HostsJob
+from jobctl.jobspec.operations.lifecycle.records import about, source_of
 from jobctl.jobspec.operations.reporter import Silent
 from jobctl.jobspec.operations.resolve.job import Reached, Where, check, compiled_of, job_of_name
 from jobctl.jobspec.operations.resolve.planning import deployer_of, inventory_for, plan_of
@@ -189,3 +191,23 @@ def test_hosts_let_restart_in_while_it_reads_what_it_needs_here(running: Running
     with pytest.raises(NotYours):
         HostsJob(deployer).restart(None, JobRequest(), running.reporter)
     assert asked == ["connect", "files", "lock"]
+
+
+def test_restart_leaves_nodes_alone_that_get_ready_to_join(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`scale` waits for the standby of node 2, and lets others have the lock meanwhile."""
+    done, two = list[str](), replace(running.plan, nodes=running.plan.nodes[:2])
+
+    def execute(deployer: Any, transition: Transition, *rest: Any) -> Done:
+        done.extend(map(str, transition.steps))
+        return Done(transition.observed.control.generation, {})
+
+    monkeypatch.setattr(executor, "execute", execute)
+    monkeypatch.setattr(Hosts, "preconnect", lambda deployer: None)
+    running.deployer.job.create()
+    compiled = running.bring_up.compiled
+    known, source = about(compiled, two, running.deployer.inventory), source_of(compiled, two, {})
+    running.deployer.job.remember(known, two, source)
+    running.deployer.job.propose(known, running.plan, source)
+    running.deployer.plan, running.looks[:] = two, [running.seen("warming")]
+    HostsJob(running.deployer).restart(None, JobRequest(), running.reporter)
+    assert done == ["generation 2: `jobctl restart`"]

@@ -156,13 +156,16 @@ class HostsJob:
         from jobctl.jobspec.deploy.apply.executor import Execution, Transition, execute, runs, wanted
         from jobctl.jobspec.deploy.apply.reconcile import reconcile
         from jobctl.jobspec.deploy.model.errors import DeployError
+        from jobctl.jobspec.supervise.replan import places_of
 
         deployer = self.handle
         observed = observe_patiently(deployer, reporter)
         refuse_owner(deployer, observed, request.take_over)
         refuse_superseded(deployer, observed, request.take_over)
         plan = self._where_nodes_are(plan, observed)
-        want = wanted(deployer, plan, anew="`jobctl restart`", replace=again)
+        pending = deployer.job.pending()
+        joining = {} if pending is None else places_of(pending, plan)
+        want = wanted(deployer, plan, anew="`jobctl restart`", replace=again, joining=joining)
         steps, begun = reconcile(want, observed), Event()
         try:
             note = step_teller(deployer, reporter)
