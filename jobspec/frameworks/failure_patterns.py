@@ -28,6 +28,13 @@ DEFAULT_RULES = (
     *(rule for name in FRAMEWORKS for rule in framework(name).rules),
     # Nothing is wrong with code that cannot save: it fails at the same step each time until there is room again.
     Rule(r"No space left on device|Disk quota exceeded", None, "restart"),
+    # Nor with code that meets a sick server of files, in words of NFS, FUSE and Lustre (EIO, ESTALE, EREMOTEIO, ENOTCONN, ESHUTDOWN).
+    Rule(
+        r"Input/output error|Remote I/O error|Stale (NFS )?file handle"
+        r"|Transport endpoint is not connected|transport endpoint shutdown",
+        None,
+        "restart",
+    ),
     # Whoever took the port between its choice and its use: the next generation has another.
     Rule(r"(?i)\bEADDRINUSE\b|address already in use", None, "restart"),
     Rule(r"^(\[rank\d+\]: ?)?(ModuleNotFoundError|ImportError|SyntaxError|IndentationError|TabError)\b", 1, "fail"),

@@ -252,9 +252,14 @@ def test_code_that_cannot_be_loaded_is_not_retried(line: str) -> None:
             "useIpv6: false, code: -98, name: EADDRINUSE, message: address already in use"
         ),
         "OSError: [Errno 98] Address already in use",
+        "OSError: [Errno 5] Input/output error: '/shared/checkpoints/step-12'",
+        "OSError: [Errno 116] Stale file handle",
+        "RuntimeError: [enforce fail at inline_container.cc:603] . fwrite failed: Remote I/O error",
+        "OSError: [Errno 107] Transport endpoint is not connected: '/mnt/fuse'",
+        "OSError: [Errno 108] Cannot send after transport endpoint shutdown",
     ],
 )
-def test_a_full_disk_is_no_bug_nor_is_a_port_that_somebody_took(line: str) -> None:
+def test_storage_that_fails_is_no_bug_nor_is_a_port_that_somebody_took(line: str) -> None:
     how: Any = {"exit_code": 1, "kind": "exit", "tail": (line,)}
     observed = replace(
         failing(**how), control=Control(GENERATION, Ledger(900.0, failures=(failed(generation=3, **how),)))
