@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from jobctl.jobspec.deploy.apply.asked import Asked, asked_of
 from jobctl.jobspec.deploy.apply.clock import Clock
 from jobctl.jobspec.deploy.apply.deployer import Deployer, Failures
 from jobctl.jobspec.deploy.apply.executor import Execution, Transition, execute, wanted
@@ -16,7 +17,7 @@ from jobctl.jobspec.deploy.model.fitness_event import fitness_event
 from jobctl.jobspec.deploy.model.inventory import Inventory
 from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.model.unfit import measured_unfit
-from jobctl.jobspec.deploy.store.jobdir import Pending
+from jobctl.jobspec.deploy.store.jobdir import JobDir, Pending
 from jobctl.jobspec.plan.generation import Generation
 from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.planner.context import PlanError
@@ -100,10 +101,12 @@ class Actions:
             return ActionOutcome()
         anew = decision.cause if isinstance(decision, Restart | Grow | Change) else None
         restart = decision if isinstance(decision, Restart) else None
+        asked = _asked(self.pending, self.deployer.job, now) if isinstance(decision, Change) else Asked()
         want = wanted(
             self.deployer,
             plan,
             anew=anew,
+            replace=frozenset(node.index for node in plan.nodes if asked.recreate),
             begins=anew is not None,
             supervise=False,
             grace=0.0 if restart else None,  # one whose peer is gone hangs in its collective: no time to end
@@ -115,11 +118,9 @@ class Actions:
         )
         steps = reconcile(want, now)
         if self.pending is not None and plan is self.deployer.plan:  # its files are on the hosts already
-            failed = {
-                **failed,
-                **self._provision(plan, frozenset(s.host for s in steps if s.kind in ("start", "replace"))),
-            }
-        how = Execution(failure=restart.failure if restart else None, failed=failed, adopt=adopt)
+            starts = frozenset(step.host for step in steps if step.kind in ("start", "replace"))
+            failed = {**failed, **self._provision(plan, starts)}
+        how = Execution(restart.failure if restart else None, asked.fresh, failed, adopt=adopt)
         done = execute(self.deployer, Transition(want, now, steps), self.clock, self._note, how)
         self._tell_failed({host: error for host, error in done.failed.items() if host not in failed})
         generation = done.generation
@@ -336,3 +337,9 @@ class Actions:
     def _note(self, step: Step) -> None:
         if step.kind != "generation" and not self.repeats:
             self.recorder.record("step", str(step), **step.fields())
+
+
+def _asked(pending: Pending | None, job: JobDir, now: Observed) -> Asked:
+    """Return what a command was asked besides that has left its change to us."""
+    about = job.about() if pending is None else pending.about
+    return asked_of(about, now.control.generation, waits=pending is not None)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from jobctl.jobspec.deploy.apply import executor, joining
+from jobctl.jobspec.deploy.apply.asked import asked_of
 from jobctl.jobspec.deploy.apply.executor import Done, Transition
 from jobctl.jobspec.deploy.apply.reconcile import Step
 from jobctl.jobspec.deploy.model.control import Control, JobResult, Ledger
@@ -211,3 +212,21 @@ def test_restart_leaves_nodes_alone_that_get_ready_to_join(running: Running, mon
     running.deployer.plan, running.looks[:] = two, [running.seen("warming")]
     HostsJob(running.deployer).restart(None, JobRequest(), running.reporter)
     assert done == ["generation 2: `jobctl restart`"]
+
+
+def test_a_change_that_waits_is_kept_with_what_up_was_asked_besides(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    away = {"b": HostError("b", "no-route", "it does not answer")}
+    monkeypatch.setattr(Hosts, "failures", property(lambda deployer: away))
+    monkeypatch.setattr(Hosts, "prepare", lambda deployer, plan, start: away)
+    monkeypatch.setattr(Hosts, "exists", lambda deployer, path: path.endswith("fresh-1"))
+    monkeypatch.setattr(Hosts, "make_directory", lambda deployer, path: None)
+    running.bring_up.options = replace(running.bring_up.options, check=False, supervise=True, fresh=True)
+    seen = running.seen()
+    running.looks[:] = [replace(seen, unreachable={"b": "not heard"})] * 2
+    assert running.bring_up.run().held
+    pending = running.deployer.job.pending()
+    assert pending is not None
+    asked = asked_of(pending.about, seen.control.generation, waits=True)
+    assert (asked.recreate, asked.fresh and asked.fresh.checkpoint_dir) == (False, "/shared/fresh-2")

@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from jobctl.jobspec.deploy.apply.asked import Asked, asked_of, kept
+from jobctl.jobspec.deploy.apply.executor import Fresh
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode
 from jobctl.jobspec.deploy.store.jobdir import JobDir
@@ -121,6 +123,30 @@ def test_a_node_that_gets_ready_for_a_change_is_left_alone_when_all_begin_again(
     failure = Failure(1, 4.0, 0, "h0", 0, 1, "exit", 7, 60.0)
     assert actions.apply(Restart("node 0: no", failure, 0.0), seen).complete
     assert world.done == ["begin 2"]
+
+
+@pytest.mark.parametrize("adopted", [False, True], ids=["not begun", "half done"])
+def test_what_up_was_asked_besides_is_done_by_the_supervisor_that_completes_it(job: JobDir, adopted: bool) -> None:
+    """Once: what begins after that is no new run, and replaces nothing."""
+    run = Fresh("job-2", "/c/fresh-1")
+    job.propose({"reach": None, "job": "job"}, TWO, {})
+    job.mark_prepared(["h0", "h1"], kept(Asked(run, recreate=True), RUNNING.control.generation))
+    if adopted:
+        job.adopt()
+    actions, world = watching(job).actions, World()
+    deployer: Any = actions.deployer
+    for name in ("engines", "stop_processes", "apply", "next_generation", "idle_spares", "begin", "observe"):
+        setattr(deployer, name, getattr(world, name))
+    old = dict.fromkeys((0, 1), ArtefactId("old"))
+    deployer.image, deployer.cold, deployer.provision = None, {}, lambda plan, hosts: {}
+    deployer.ids, deployer.service_ids, deployer.spare_ids = lambda plan: old, lambda plan: {}, lambda plan: {}
+    begun = actions.apply(Change("a command stopped the job"), RUNNING).generation
+    assert begun is not None
+    assert (begun.run_id, begun.checkpoint_dir) == (run.run_id, run.checkpoint_dir)
+    assert [word for word in world.done if "engines" not in word] == [
+        *("pause", "replace node 0 on h0", "replace node 1 on h1", "begin 2")
+    ]
+    assert asked_of(job.about(), begun, waits=False) == Asked()
 
 
 def test_nodes_that_join_are_started_and_the_generation_goes_on(job: JobDir) -> None:

@@ -32,6 +32,7 @@ from jobctl.jobspec.spec.targets import TARGETS
 CHANNELS = "channels.json"
 EVENTS, COLLECTED = "events.jsonl", "collected.json"
 AGREED = "agreed.json"  # the order that ran at the last `up`
+NOTHING: Mapping[str, Any] = {}
 PENDING = "pending.json"  # what the job is to become, while hosts that this needs are waited for
 
 
@@ -165,11 +166,15 @@ class JobDir:
         if before is not None and before.get("reach") != about.get("reach"):
             write_json(self.root / "job.json", {**before, "reach": about.get("reach")}, 0o600)
 
-    def mark_prepared(self, hosts: Iterable[str]) -> None:
-        """Note which hosts have got all that the proposed change needs; without any, nobody else may make it."""
+    def mark_prepared(self, hosts: Iterable[str], asked: Mapping[str, Any] = NOTHING) -> None:
+        """Note which hosts have got all that the proposed change needs; without any, nobody else may make it.
+
+        `asked` is what to keep besides of how the job was started.
+        """
         change = read_json(self.root / PENDING)
         if change is not None:
-            write_json(self.root / PENDING, {**change, "prepared": sorted(hosts)}, 0o600)
+            about = {**change["about"], **asked}
+            write_json(self.root / PENDING, {**change, "about": about, "prepared": sorted(hosts)}, 0o600)
 
     def pending(self) -> Pending | None:
         """Return what was proposed and not adopted yet, None if there is nothing that this version can read."""

@@ -11,6 +11,7 @@ from jobctl.jobspec.operations.lifecycle.applying import cut_off, locked, step_t
 from jobctl.jobspec.operations.lifecycle.base import Applied, UpOptions
 from jobctl.jobspec.operations.lifecycle.records import (
     about,
+    asked,
     refuse_missing_data,
     secret_names,
     secrets_of,
@@ -311,7 +312,7 @@ class BringUp:
             if fresh and fresh.checkpoint_dir:
                 deployer.make_directory(fresh.checkpoint_dir)
             prepared = {node.host.name for node in plan.nodes} - set(failed)
-            deployer.job.mark_prepared(prepared)
+            deployer.job.mark_prepared(prepared, asked(self.options, fresh, generation))
             begun, change, failed = self._bring_in(change, failed)
             done = self._execute(change, fresh, failed)
             if done.generation is None and not runs(change.observed):

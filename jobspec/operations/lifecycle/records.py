@@ -16,10 +16,13 @@ from jobctl.jobspec.spec.targets import traits_of
 
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.apply.deployer import Failures, Handle
+    from jobctl.jobspec.deploy.apply.executor import Fresh
     from jobctl.jobspec.deploy.model.finding import Finding
     from jobctl.jobspec.deploy.model.inventory import Inventory
     from jobctl.jobspec.deploy.store.jobdir import JobDir
+    from jobctl.jobspec.operations.lifecycle.base import UpOptions
     from jobctl.jobspec.operations.resolve.job import Compiled
+    from jobctl.jobspec.plan.generation import Generation
     from jobctl.jobspec.plan.types import Plan
 
 
@@ -80,6 +83,13 @@ def about(
         "owner": plan.owner,
         "started_at": time.time(),
     }
+
+
+def asked(options: UpOptions, fresh: Fresh | None, last: Generation | None) -> dict[str, Any]:
+    """Return what is kept of what `up` was asked besides, beside the generation that ran then."""
+    from jobctl.jobspec.deploy.apply.asked import Asked, kept
+
+    return kept(Asked(fresh, options.recreate), last)
 
 
 def source_of(compiled: Compiled, plan: Plan, secrets: Mapping[str, str]) -> dict[str, Any]:
