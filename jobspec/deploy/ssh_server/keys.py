@@ -54,8 +54,8 @@ def _alone(directory: Path) -> Iterator[None]:
 
 
 def _key(path: Path) -> paramiko.PKey:
-    if not path.exists():
+    if not path.exists() or not path.stat().st_size:  # a power cut may have emptied it
         text = io.StringIO()
         paramiko.ECDSAKey.generate().write_private_key(text)
-        write_atomic(path, text.getvalue().encode(), 0o600)
+        write_atomic(path, text.getvalue().encode(), 0o600, sync=True)
     return paramiko.ECDSAKey.from_private_key_file(str(path))

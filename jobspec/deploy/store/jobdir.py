@@ -148,10 +148,13 @@ class JobDir:
         self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     def remember(self, about: Mapping[str, Any], plan: Plan, source: Mapping[str, Any]) -> None:
-        """Keep what the job was started with, for commands that name only the job; `source` is what it was planned from."""
-        write_json(self.root / "source.json", dict(source), 0o600)
+        """Keep what the job was started with, for commands that name only the job; `source` is what it was planned from.
+
+        By the time that the job runs, a power cut takes none of it away: it cannot be made again from a spec that has changed.
+        """
+        write_json(self.root / "source.json", dict(source), 0o600, sync=True)
         self.keep_plan(plan)
-        write_json(self.root / "job.json", dict(about), 0o600)
+        write_json(self.root / "job.json", dict(about), 0o600, sync=True)
         (self.root / PENDING).unlink(missing_ok=True)
 
     def propose(self, about: Mapping[str, Any], plan: Plan, source: Mapping[str, Any]) -> None:
@@ -164,7 +167,7 @@ class JobDir:
         change = {"about": dict(about), "plan": json.loads(dump_plan(plan)), "source": dict(source), "homes": homes}
         write_json(self.root / PENDING, change, 0o600)
         if before is not None and before.get("reach") != about.get("reach"):
-            write_json(self.root / "job.json", {**before, "reach": about.get("reach")}, 0o600)
+            write_json(self.root / "job.json", {**before, "reach": about.get("reach")}, 0o600, sync=True)
 
     def mark_prepared(self, hosts: Iterable[str], asked: Mapping[str, Any] = NOTHING) -> None:
         """Note which hosts have got all that the proposed change needs; without any, nobody else may make it.
@@ -201,7 +204,7 @@ class JobDir:
 
     def keep_plan(self, plan: Plan) -> None:
         """Keep another plan of the same job: a node has moved."""
-        write_atomic(self.root / "plan.json", dump_plan(plan), 0o600)
+        write_atomic(self.root / "plan.json", dump_plan(plan), 0o600, sync=True)
 
     def source(self) -> dict[str, Any] | None:
         """Return what the job was planned from, or None if that is not known here."""

@@ -85,7 +85,7 @@ def digests(values: Mapping[str, str], key: bytes) -> dict[str, str]:
 
 
 def own_key(path: Path) -> bytes:
-    """Return the key in the 0600 file `path`, which is made if there is none."""
-    if not path.exists():
-        write_atomic(path, token_bytes(32), 0o600)
+    """Return the key in the 0600 file `path`, which is made if there is none, or one that a power cut has emptied."""
+    if not path.exists() or not path.stat().st_size:
+        write_atomic(path, token_bytes(32), 0o600, sync=True)
     return path.read_bytes()
