@@ -64,6 +64,11 @@ class Package:
         """Kind and SHA-256 of each plain file, by its name."""
         return known_of(self.files)
 
+    @property
+    def _patience(self) -> float:
+        """For how many seconds a host may say nothing that reads or writes all of it."""
+        return TIMEOUT + sum(file.size for file in self.files) / SLOW
+
     def send(self, host_job: HostJob, there: CodeThere | None = None) -> None:
         """Put this version beside those that the host has; what it has of them already is copied there, not sent.
 
@@ -74,9 +79,8 @@ class Package:
             return
         parcel = self.parcel(there.same)
         argv = self.argv(host_job, there.base, parcel)
-        timeout = TIMEOUT + sum(file.size for file in self.files) / SLOW
         what = f"write code into {_top(host_job)}"
-        result = host_job.transport.run(argv, chain([parcel.names], parcel.tar), timeout=timeout)
+        result = host_job.transport.run(argv, chain([parcel.names], parcel.tar), timeout=self._patience)
         if result.code == os.EX_NOPERM:
             message = f"cannot {what}: a container has written an output file that you cannot read"
             raise HostError(host_job.host.name, "results-not-read", message, result.words)
@@ -84,10 +88,13 @@ class Package:
             raise problem(host_job.transport.host, what, result)
 
     def look(self, host_job: HostJob) -> CodeThere | None:
-        """Return what a host has of this version, None if it has all of it. Raises HostError."""
-        top = _top(host_job)
-        argv = SCRIPTS.argv("list_code", top, self.code.version or "", self.beside)
-        answer = checked(host_job.transport, argv, f"look for code in {top}")
+        """Return what a host has of this version, None if it has all of it. Raises HostError.
+
+        To read one file of many GB takes the host minutes, in which it says nothing.
+        """
+        top, largest = _top(host_job), max((file.size for file in self.files), default=0)
+        argv = SCRIPTS.argv("list_code", top, self.code.version or "", self.beside, str(largest))
+        answer = checked(host_job.transport, argv, f"look for code in {top}", timeout=self._patience)
         if answer.startswith(b"here"):
             return None
         base, _, listing = answer.partition(b"\n")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from jobctl.jobspec.deploy.host.scripts import SCRIPTS
-from jobctl.jobspec.deploy.sending import code_spread
+from jobctl.jobspec.deploy.sending import code_spread, send_code
 from jobctl.jobspec.deploy.sending.code_spread import spread_code
 from jobctl.jobspec.deploy.sending.data_source import FolderOnHost
 from jobctl.jobspec.deploy.sending.send_code import pack_code
@@ -74,6 +74,28 @@ def test_files_that_all_hosts_have_do_not_travel(tmp_path: Path, jobs: dict[str,
     spread_code(second, jobs.values())
     wanted = {path.name: path.read_bytes() for path in (tmp_path / "src").iterdir()}
     assert [contents(tmp_path, host, second.code.version) for host in HOSTS] == [wanted] * 3
+
+
+def test_only_files_that_may_be_the_same_are_read_however_long_that_takes(
+    tmp_path: Path, jobs: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that containers wrote beside the code, as checkpoints, may have any size."""
+    first, job, looks = packed(tmp_path), jobs["h1"], list[tuple[bytes, float]]()
+    first.send(job)
+    (Path(first.folder(job)) / "checkpoint").write_bytes(bytes(5_000_001))
+    (tmp_path / "src" / "train.py").write_text("print(2)\n")
+    second, run = packed(tmp_path), job.transport.run
+
+    def noted(argv: Sequence[str], stdin: Any = b"", *, timeout: float = 0.0) -> Any:
+        done = run(argv, stdin, timeout=timeout)
+        looks.append((done.out, timeout))
+        return done
+
+    monkeypatch.setattr(job.transport, "run", noted)
+    monkeypatch.setattr(send_code, "SLOW", 1000)
+    assert second.look(job).same == {b"weights"}
+    ((listed, patience),) = looks
+    assert (b"./weights" in listed, b"checkpoint" in listed, patience > 5000.0) == (True, False, True)
 
 
 def test_little_code_is_sent_to_each_host_by_itself(tmp_path: Path, jobs: dict[str, Any]) -> None:
