@@ -172,7 +172,8 @@ def _prepare(connection: fabric.Connection, options: SshOptions) -> None:
     kwargs.update(transport_factory=functools.partial(wire, known=tuple(keys)))
     lax = said.get("stricthostkeychecking", "ask").lower() in ("accept-new", "no", "off")
     file = files[0] if lax or options.accept_new else None
-    connection.client.set_missing_host_key_policy(_policy(known, connection.original_host, called, file))
+    plain = connection.host if called == name else called  # an alias stands for all ports
+    connection.client.set_missing_host_key_policy(_policy(known, connection.original_host, (called, plain), file))
     if isinstance(connection.gateway, str):
         connection.open_gateway = functools.partial(ProxyCommand, connection.gateway)
     elif connection.gateway is not None:
@@ -228,17 +229,21 @@ _KNOWN_HOSTS, _OF_ALL = "~/.ssh/known_hosts", "/etc/ssh/ssh_known_hosts"
 _PORT = 22  # without which names in files of host keys have none
 
 
-def _policy(known: KnownHosts, host: str, called: str, file: Path | None) -> paramiko.MissingHostKeyPolicy:
+def _policy(known: KnownHosts, host: str, names: tuple[str, str], file: Path | None) -> paramiko.MissingHostKeyPolicy:
     """Return what is done with an unknown key: it is written into `file`, as OpenSSH does with `accept-new`, or refused.
 
-    `called` is what the files call the host.
+    `names` are what the files call the host at this port, and without one: a key that is known so is known at any port.
     """
     import paramiko
+
+    called, plain = names
 
     class UnknownKey(paramiko.MissingHostKeyPolicy):
         def missing_host_key(self, client: Any, hostname: str, key: Any) -> None:
             if known.is_revoked(key):
                 raise host_key_revoked(host)
+            if key in known.keys(plain).values():
+                return
             if (damaged := known.damaged(called)) is not None:
                 raise host_key_unreadable(host, damaged.place, whole=not damaged.text)
             if file is None:

@@ -98,6 +98,29 @@ def test_nobody_gets_in_because_the_line_of_a_host_is_damaged(
     assert (error.code, server.known_hosts.read_text()) == ("host-key-unknown", text)
 
 
+@pytest.mark.parametrize("strict", ["accept-new", "yes"])
+def test_a_key_of_the_plain_name_counts_at_every_port_as_for_openssh(server: Loopback, strict: str) -> None:
+    """Also where the line is hashed; nothing is written down then."""
+    plain = server.name.split("]")[0].removeprefix("[")
+    for name in (plain, paramiko.HostKeys.hash_host(plain)):
+        text = server.line().replace(server.name, name)
+        server.known_hosts.write_text(text)
+        with server.client(f"StrictHostKeyChecking {strict}") as there:
+            assert there.run(["echo", "one"]).out == b"one\n"
+        assert server.known_hosts.read_text() == text
+
+
+def test_another_key_of_the_plain_name_keeps_no_new_port_out(server: Loopback) -> None:
+    """That is of another server there. A key of this port keeps one out that is another, whatever the plain name has."""
+    plain = server.name.split("]")[0].removeprefix("[")
+    server.known_hosts.write_text(f"{plain} ssh-ed25519 {OTHER}\n")
+    assert refusal(server).code == "host-key-unknown"
+    with server.client(accept_new=True) as there:
+        assert there.run(["echo", "one"]).out == b"one\n"
+    server.known_hosts.write_text(f"{server.name} ssh-ed25519 {OTHER}\n{server.line().replace(server.name, plain)}")
+    assert refusal(server, accept_new=True).code == "host-key-changed"
+
+
 def test_a_damaged_line_of_another_host_keeps_no_new_one_out(server: Loopback) -> None:
     text = f"{server.name}0 ssh-ed25519 {HALF}\n{paramiko.HostKeys.hash_host('h9')} ssh-ed25519 {HALF}\n"
     server.known_hosts.write_text(text)
