@@ -348,3 +348,25 @@ def test_the_lock_is_taken_until_nothing_is_left(place: list[str], tmp_path: Pat
         file.write_text("text")
     subprocess.run(SCRIPTS.argv("erase", str(work), str(own)), check=True)
     assert [Path(place[0]).exists(), own.parent.exists()] == [False, False]
+
+
+@pytest.mark.parametrize(
+    ("line", "free"),
+    [
+        ("/dev/vda 264212084 53907424 52483488 51% /", "52483488"),
+        ("//server/My Share 1024 1000 24 98% /mnt", "24"),
+        ("tmpfs 1024 1024 0 100% /mnt/a b", "0"),
+        ("/dev/sda1 1000 1010 -10 101% /full", "-10"),
+        ("none 0 0 0 - /proc", ""),
+    ],
+)
+def test_free_room_is_read_beside_names_with_spaces(tmp_path: Path, line: str, free: str) -> None:
+    df = tmp_path / "df"
+    df.write_text(f"#!/bin/sh\necho 'Filesystem     1024-blocks  Used Available Capacity Mounted on'\necho '{line}'\n")
+    df.chmod(0o755)
+    environ = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    told = [
+        subprocess.run(SCRIPTS.argv(*argv), env=environ, capture_output=True, text=True, check=True).stdout
+        for argv in (("free", str(tmp_path)), ("list_data", str(tmp_path / "data"), ""))
+    ]
+    assert told == [f"{free} {tmp_path}\n", f"{free}\n"]

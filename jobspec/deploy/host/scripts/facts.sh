@@ -3,6 +3,8 @@
 # there, `-`, and names to resolve. It leaves a file `.check-TOKEN` behind (see visible.sh).
 # shellcheck source=find.sh
 . ./find.sh
+# shellcheck source=kilobytes.sh
+. ./kilobytes.sh
 token=$4 top=$(dirname -- "$(dirname -- "$work")"); shift 4
 find "$top" -maxdepth 1 -name '.check-*' -mmin +60 -exec rm -f -- {} + 2>/dev/null
 echo "now $(date +%s.%N)"
@@ -10,7 +12,7 @@ echo "work $work"
 echo "own $own"
 echo "uid $(id -u)"
 echo "boot $(cat /proc/sys/kernel/random/boot_id 2>/dev/null)"
-echo "free $(df -Pk -- "$at" 2>/dev/null | awk 'NR == 2 && $2 > 0 { print $4 }')"
+echo "free $(kilobytes "$at")"
 awk '/^MemTotal|^MemAvailable/ { print "memory-" $1, $2 }' /proc/meminfo
 if (umask 077; mkdir -p -- "$top") 2>/dev/null && : > "$top/.check-$token" 2>/dev/null; then echo "writable yes"; fi
 if command -v ip >/dev/null; then

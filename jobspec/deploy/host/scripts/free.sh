@@ -1,7 +1,9 @@
 #!/bin/sh
 # Prints how many kilobytes are free in the first of these directories that is there, and its path; nothing if none is.
+# shellcheck source=kilobytes.sh
+. ./kilobytes.sh
 for path do
   [ -d "$path" ] || continue
-  df -Pk -- "$path" | { read -r _; read -r _ _ _ free _; printf '%s %s\n' "$free" "$path"; }
+  printf '%s %s\n' "$(kilobytes "$path")" "$path"
   exit 0
 done

@@ -4,8 +4,9 @@
 # number of names and path of each, with a zero byte at its end. With $2, nothing of the version.
 at=$1
 while [ ! -d "$at" ]; do at=${at%/*}; at=${at:-/}; done
-free=$(df -Pk -- "$at" | { read -r _; read -r _ _ _ free _; printf '%s' "$free"; })
-printf '%s\n' "$free"
+# shellcheck source=kilobytes.sh
+. ./kilobytes.sh
+printf '%s\n' "$(kilobytes "$at")"
 cd -- "$1" 2>/dev/null || exit 0
 # shellcheck source=lock_data.sh
 . ./lock_data.sh
