@@ -15,7 +15,7 @@ from importlib import import_module
 from typing import Annotated, Any, NoReturn
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from jobctl import console
 
@@ -62,6 +62,24 @@ class _Commands(TyperGroup):
             return super().invoke(ctx)
 
 
+class _Command(TyperCommand):
+    """A command. It takes one value of an option that says what it is about: of two the last would count, without a word."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the arguments."""
+        given = list(args)  # which are taken away as they are read
+        rest: list[str] = super().parse_args(ctx, args)
+        order = [] if ctx.resilient_parsing else self.make_parser(ctx).parse_args(args=given)[2]
+        names = [param.name for param in order if not getattr(param, "multiple", False)]
+        for name in _ONCE:
+            if names.count(name) > 1:
+                ctx.fail(f"--{name} is given {names.count(name)} times: it takes one value")
+        return rest
+
+
+_ONCE = ("node", "rank", "generation", "hosts", "target", "context", "namespace")
+
+
 @contextmanager
 def _own_words() -> Iterator[None]:
     try:
@@ -86,7 +104,7 @@ def application(names: Iterable[str], find: Callable[[str], Callable[..., None]]
     app.callback()(_root)
     for name in names:
         more = {"allow_extra_args": name == "ssh"}  # which says what to type for a command
-        app.command(name, context_settings=more)(find(name))
+        app.command(name, cls=_Command, context_settings=more)(find(name))
     return app
 
 

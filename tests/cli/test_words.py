@@ -105,6 +105,26 @@ def test_each_choice_of_hosts_counts(jobctl: Any, command: str, option: str) -> 
 
 
 @pytest.mark.parametrize(
+    ("arguments", "option"),
+    [
+        (("logs", "--node", "0", "--node", "1"), "--node"),
+        (("logs", "--rank=0", "--rank", "0"), "--rank"),
+        (("restart", "job.yaml", "--node", "0", "--node=1"), "--node"),
+        (("up", "--hosts", "a", "-h", "--hosts", "b"), None),
+        (("up", "--hosts", "a", "--hosts", "b"), "--hosts"),
+        (("validate", "--target", "ssh", "--target", "compose"), "--target"),
+        (("down", "-n", "a", "--namespace", "b"), "--namespace"),
+    ],
+)
+def test_a_choice_of_one_thing_is_made_once(jobctl: Any, arguments: tuple[str, ...], option: str | None) -> None:
+    ran = jobctl(*arguments)
+    if option is None:
+        assert (ran.code, "Usage" in ran.out) == (0, True)
+        return
+    assert (ran.code, f"{option} is given 2 times: it takes one value" in ran.err) == (2, True)
+
+
+@pytest.mark.parametrize(
     ("choice", "room"),
     [
         (("--on", "h1", "--on", "h[2-3]"), 3),
