@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import signal
 import subprocess
@@ -17,6 +18,7 @@ import pytest
 from jobctl.jobspec.deploy.apply.deployer import AllUnreachable
 from jobctl.jobspec.deploy.model.control import NOTHING
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
+from jobctl.jobspec.deploy.model.inventory import Inventory, SshOptions, dump_inventory
 from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.deploy.store.lock import hold
@@ -25,6 +27,9 @@ from jobctl.jobspec.deploy.targets import background
 from jobctl.jobspec.operations.errors import NotYours, PartlyDone
 from jobctl.jobspec.operations.lifecycle import supervise as supervising
 from jobctl.jobspec.operations.lifecycle.telling import start_supervisor
+from jobctl.jobspec.operations.resolve.job import AS_STARTED
+from jobctl.jobspec.operations.targets.hosts import OnHosts
+from jobctl.jobspec.spec.hosts import Host
 
 NOBODY = Observed(NOTHING, (), None)
 SILENT = AllUnreachable({"login": HostError("login", "slurm-silent", "Slurm does not answer")}, NOBODY, "")
@@ -144,3 +149,12 @@ def test_a_supervisor_that_does_not_start_is_no_job_that_was_not_changed(
     monkeypatch.setattr(background, "start_supervisor", fail)
     with pytest.raises(PartlyDone, match=f"job `demo` is as asked, but {words}"):
         start_supervisor(JobDir(tmp_path / "jobs" / "demo"))
+
+
+def test_a_supervisor_has_the_hosts_as_up_has_recorded_them(tmp_path: Path) -> None:
+    """It begins anew where these differ: with a host that is in the hosts file no more, it did nothing else."""
+    recorded = Inventory((Host("h1"), Host("h2")), SshOptions(tmp_path / "config"), left=("h2",))
+    job = JobDir(tmp_path / "jobs" / "demo")
+    job.create()
+    (job.root / "job.json").write_text(json.dumps({"target": "compose", "reach": dump_inventory(recorded)}))
+    assert OnHosts().known(job, AS_STARTED).inventory == job.inventory() == recorded

@@ -93,9 +93,9 @@ def _checked(request: CheckRequest) -> tuple[Deployer, Plan | None]:
 
 
 def _reach(known: Inventory | None, reached: Reached) -> Inventory | None:
-    hosts = known.hosts if known else ()
+    hosts, left = (known.hosts, known.left) if known else ((), ())
     if reached.hosts is not None:
-        hosts = known_hosts(Where(hosts=reached.hosts))
+        hosts, left = known_hosts(Where(hosts=reached.hosts)), ()
     if not hosts:
         return None
-    return Inventory(hosts, ssh_options(reached.ssh_config, reached.accept_new, known))
+    return Inventory(hosts, ssh_options(reached.ssh_config, reached.accept_new, known), left)
