@@ -37,7 +37,12 @@ DEFAULT_RULES = (
     ),
     # Whoever took the port between its choice and its use: the next generation has another.
     Rule(r"(?i)\bEADDRINUSE\b|address already in use", None, "restart"),
-    Rule(r"^(\[rank\d+\]: ?)?(ModuleNotFoundError|ImportError|SyntaxError|IndentationError|TabError)\b", 1, "fail"),
+    Rule(
+        r"^(\[rank\d+\]: ?)?(ModuleNotFoundError|ImportError|SyntaxError|IndentationError|TabError)\b",
+        1,
+        "fail",
+        "its code cannot be loaded, which no retry fixes",
+    ),
     Rule(rf"\bXid \([^)]*\): ({'|'.join(map(str, XIDS))})\b", None, "exclude_host"),
     Rule(r"(?i)uncorrectable ECC error|double[- ]bit ECC", None, "exclude_host"),
     Rule(r"CUDA error: (unknown error|hardware stack error)|GPU has fallen off the bus", None, "exclude_host"),

@@ -240,7 +240,7 @@ def test_an_address_that_looks_like_a_fault_is_none() -> None:
 def test_code_that_cannot_be_loaded_is_not_retried(line: str) -> None:
     decision = decide(failing(tail=(line,), kind="exit", exit_code=1), POLICY, NOW, world())
     assert isinstance(decision, GiveUp)
-    assert decision.reason == "node 1: rank 1 exited with code 1; which no retry fixes"
+    assert decision.reason == "node 1: rank 1 exited with code 1; its code cannot be loaded, which no retry fixes"
 
 
 @pytest.mark.parametrize(
