@@ -13,10 +13,11 @@ from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode
 from jobctl.jobspec.launcher.order.order import Order
 from jobctl.jobspec.launcher.report.story import about
 from jobctl.jobspec.launcher.telling.telling import readable
-from jobctl.jobspec.operations.inspect.status import ended
+from jobctl.jobspec.operations.inspect.status import ended, tail_of
 from jobctl.jobspec.operations.lifecycle.down import _ending
 from jobctl.jobspec.plan.generation import Generation, Member, RendezvousPoint
 from jobctl.jobspec.render.artefact import control_json
+from tests.tools.failures import failed
 
 RUNS = Generation(
     job="demo",
@@ -68,3 +69,18 @@ def test_a_job_that_the_next_command_changes_already_has_not_ended(tmp_path: Pat
     handle: Any = SimpleNamespace(observe=lambda: next(looks), job=SimpleNamespace(lock=tmp_path / "lock"))
     assert not ended(handle, first)
     assert ended(handle, first)
+
+
+def test_the_last_lines_are_those_of_the_report_where_launchers_have_ended_the_job() -> None:
+    """They tell each other of a failure without these lines: `up` and `status` showed none if node 0 had not failed first."""
+    told = failed(node=1, generation=2, log="workerlog.0")
+    nodes = tuple(
+        ObservedNode(
+            node, "trainer", "a", "failed", generation=2, failure=replace(told, node=node, tail=(f"of {node}",))
+        )
+        for node in (0, 1)
+    )
+    seen = Observed(Control(RUNS, Ledger(0.0, failures=(told,))), nodes, supervised=False)
+    assert tail_of(seen) == ["last lines of node 1, workerlog.0:", "  of 1"]
+    later = Observed(Control(RUNS, Ledger(0.0, failures=(replace(told, generation=1),))), nodes, supervised=False)
+    assert tail_of(later) == []

@@ -89,7 +89,12 @@ def ended(handle: Handle, observed: Observed) -> bool:
 def tail_of(observed: Observed) -> list[str]:
     """Return the last lines of whatever failed last, below a line that says where they are from; none if none failed."""
     failures = observed.control.ledger.failures
-    if not failures or not failures[-1].tail:
+    if not failures:
         return []
     failure = failures[-1]
-    return [f"last lines of node {failure.node}, {failure.log}:", *(f"  {line}" for line in failure.tail)]
+    # Launchers tell each other of a failure without these lines: then the report of the node that failed has them.
+    reported = (node.failure for node in observed.nodes if node.node == failure.node and node.failure is not None)
+    tail = failure.tail or next((one.tail for one in reported if one.generation == failure.generation), ())
+    if not tail:
+        return []
+    return [f"last lines of node {failure.node}, {failure.log}:", *(f"  {line}" for line in tail)]
