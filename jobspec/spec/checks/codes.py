@@ -71,6 +71,8 @@ CODES: dict[str, tuple[str, str]] = {
     "nothing-to-run": ("error", "neither `script` nor `module` nor `command`"),
     "two-commands": ("error", "more than one of `script`, `module` and `command`"),
     "args-with-command": ("error", "`args` beside `command`"),
+    "one-word": ("warning", "a word of `command` or `args` that is probably several, such as `--lr 0.1`"),
+    "launcher-in-command": ("warning", "a `command` that starts torchrun or another launcher for each process"),
     "per-node-with-ps": ("error", "`per: node` with more servers or trainers than nodes"),
     "per-without-command": ("error", "`per: node` without `command`"),
     "ps-missing": ("error", "mode `ps` without the block `ps`"),

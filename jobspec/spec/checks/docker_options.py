@@ -23,6 +23,10 @@ def check_docker_options(spec: Spec, source: Source) -> Iterator[Diagnostic]:
         span = source.value_span(("container", "options", number))
         if name in _OURS:
             yield Diagnostic("error", "container-option", f"jobctl sets `{name}` itself", span, "leave it out")
+        elif word.startswith("-") and " " in name:
+            first = name.split()[0]  # alone: what follows may be a secret
+            message, hint = f"`{first} …` is one word, and no option", f"write each word as an item: `[{first}, …]`"
+            yield Diagnostic("error", "container-option", message, span, hint)
         elif not word.startswith("-") and not takes:
             message = f"`{word}` is no option: `docker run` would take it for the image"
             yield Diagnostic("error", "container-option", message, span, "an option begins with `-`")

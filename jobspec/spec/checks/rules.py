@@ -14,6 +14,7 @@ from pathlib import Path
 from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.spec.checks.mounts import check_mounts
 from jobctl.jobspec.spec.checks.torchrun_options import check_torchrun_options
+from jobctl.jobspec.spec.checks.words import check_words
 from jobctl.jobspec.spec.diagnostics import Diagnostic, Severity, Span
 from jobctl.jobspec.spec.frameworks import FRAMEWORKS, KINDS, Traits, listed
 from jobctl.jobspec.spec.hosts import is_ipv6
@@ -268,7 +269,8 @@ def check_spec(spec: Spec, source: Source, directory: Path) -> list[Diagnostic]:
     """Return what is wrong between the fields of a spec (or a draft of one), and which of its files are not there."""
     found: list[Diagnostic] = []
     found += apply(RULES, spec, source)
-    for check in (_blocks, _endpoints, _passwords, _reserved, _secrets, _outputs, check_mounts, check_torchrun_options):
+    here = (_blocks, _endpoints, _passwords, _reserved, _secrets, _outputs)
+    for check in (*here, check_mounts, check_torchrun_options, check_words):
         found += told(partial(check, spec, source))
     for files in (_files, _notify_files):
         found += told(partial(files, spec, source, directory))
@@ -368,7 +370,7 @@ def _files(spec: Spec, source: Source, directory: Path) -> Iterator[Diagnostic]:
         message = f"`{spec.code.source}` is the root of the file system, and every host would get all of it"
         yield Diagnostic("error", "code-is-root", message, span, "name the folder of the training script")
     elif spec.script and not spec.script.startswith("/") and not isfile(base / spec.script):
-        yield _no_file("script", f"there is no file `{spec.script}`", source.value_span(("script",)))
+        yield _no_script(spec.script, source.value_span(("script",)))
     for number, name in enumerate(spec.env_file):
         why = missing_env_file(directory, name)
         if why is not None:
@@ -388,6 +390,13 @@ def _notify_files(spec: Spec, source: Source, directory: Path) -> Iterator[Diagn
             if secret is not None and secret.file is not None and not isfile(directory / expanduser(secret.file)):
                 span = source.value_span(("notify", number, *where, "file"))
                 yield _no_file("notify", f"there is no file `{secret.file}`", span)
+
+
+def _no_script(script: str, span: Span) -> Diagnostic:
+    if " " in script:
+        hint = "`script` is the path of a Python script alone: its arguments belong into `args`"
+        return Diagnostic("warning", "file-not-found", f"there is no file `{script}`", span, hint)
+    return _no_file("script", f"there is no file `{script}`", span)
 
 
 def _no_file(what: str, message: str, span: Span) -> Diagnostic:

@@ -197,5 +197,7 @@ def _literal(where: Where, span: Span, error: Any) -> Diagnostic:
     words = error["ctx"]["expected"].replace("'", "`")
     known = words.replace("`", "").replace(" or ", ", ").split(", ")
     near = closest(error["input"], known) if isinstance(error["input"], str) else None
+    if where == ("devices", "kind") and str(error["input"]).isdigit():
+        near = f"write the kind too: `gpu:{error['input']}`"
     message = f"`{_name(where)}`: expected {words}, found {kind_of(error['input'])}"
     return Diagnostic("error", "bad-value", message, span, near)
