@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from jobctl.jobspec.plan.known_environ import known_environ, with_variables
 from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.render.launcher import allocation
 from jobctl.jobspec.render.slurm import PROGRAM, SlurmFile, batch_options, mark, options_of, settings_file, start_script
@@ -29,7 +30,8 @@ def look_plan(plan: Plan, identity: str) -> Plan:
     """Return the plan with a directory of its own in place of the job's; no job has such a name."""
     given = options_of(plan)
     top = given.work.rpartition("/")[0]
-    return replace(plan, slurm=replace(given, work=f"{top}/.look-{plan.job}.{identity}"))
+    nodes = tuple(with_variables(node, known_environ(plan, node)) for node in plan.nodes)
+    return replace(plan, nodes=nodes, slurm=replace(given, work=f"{top}/.look-{plan.job}.{identity}"))
 
 
 def look_files(plan: Plan) -> Iterator[SlurmFile]:

@@ -23,6 +23,7 @@ from jobctl.jobspec.deploy.sending.code_spread import spread_code
 from jobctl.jobspec.deploy.sending.send_code import Package
 from jobctl.jobspec.deploy.targets.host_fleet import HostFleet
 from jobctl.jobspec.deploy.targets.provision import transfer_of
+from jobctl.jobspec.plan.known_environ import node_environ, with_variables
 from jobctl.jobspec.plan.types import Node, Plan
 from jobctl.jobspec.render.shell import Look, look_script
 
@@ -50,7 +51,9 @@ def look_around(fleet: HostFleet, plan: Plan, node: Node, start: RuntimeInputs, 
         place.give(node.container)
         afterwards.callback(place.containers.remove_one, name)  # it runs on where jobctl is interrupted
         look = Look(place=place.work.name, flags=terminal_flags())
-        script = look_script(plan, node, name, str(host_job.work), _with_secrets(node, argv), look)
+        command = _with_secrets(node, argv)
+        there = with_variables(node, node_environ(plan, node))
+        script = look_script(plan, there, name, str(host_job.work), command, look)
         return place.starter.interact_script(script)
 
 

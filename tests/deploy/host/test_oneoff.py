@@ -30,7 +30,7 @@ from jobctl.jobspec.deploy.targets.hosts import Hosts
 from jobctl.jobspec.deploy.transport.base import Result
 from jobctl.jobspec.deploy.transport.local import LocalTransport
 from jobctl.jobspec.plan.sent import Code
-from jobctl.jobspec.plan.types import Plan
+from jobctl.jobspec.plan.types import Checkpoint, Plan
 from jobctl.jobspec.spec.hosts import Host
 from tests.deploy.apply.test_executor import TWO
 
@@ -263,3 +263,11 @@ def test_the_code_that_a_job_has_is_copied_on_the_host(job: Job, monkeypatch: py
     assert seen == [{"train.py": "print(1)\n", "weights": "much"}]
     assert (b"print(1)\n" in sent[0], b"much" in sent[0]) == (True, False)
     assert (job.work / "code" / "v1" / "weights").read_text() == "much"
+
+
+def test_a_command_has_the_variables_of_a_process_that_no_generation_changes(job: Job) -> None:
+    """A script that reads JOBCTL_CHECKPOINT_DIR ended at once on hosts, and ran on this machine."""
+    plan = replace(job.plan(), checkpoint=Checkpoint("/ckpt", shared=True, keep=2))
+    job.hosts.look_around(plan, plan.nodes[0], RuntimeInputs({}, OURS), ["ls"])
+    given = re.findall(r"--env (JOBCTL_\w+=\S+)", " ".join(job.argv))
+    assert given == ["JOBCTL_CHECKPOINT_DIR=/ckpt", f"JOBCTL_JOB={plan.job}", "JOBCTL_NODE=0"]

@@ -12,4 +12,7 @@ cd -- "$dir/"code
 
 exec env -- \
   'GREETING=it'"'"'s' \
+  JOBCTL_CHECKPOINT_KEEP=2 \
+  'JOBCTL_CHECKPOINT_DIR=/mnt/it'"'"'s here' \
+  JOBCTL_JOB=resnet \
   python3 "$dir/allocation.py" inside --look --work "$dir" --own "$own" --secrets "$dir/secrets/secrets.json" -- "$@"

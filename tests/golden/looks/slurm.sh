@@ -11,4 +11,5 @@ dir=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd -P)
 cd -- /specs
 
 exec env -- \
+  JOBCTL_JOB=resnet \
   python3 "$dir/allocation.py" inside --look --work "$dir" --own "$own" -- "$@"

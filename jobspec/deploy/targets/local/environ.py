@@ -12,6 +12,7 @@ from jobctl.jobspec.deploy.apply.deployer import RuntimeInputs
 from jobctl.jobspec.deploy.store import processes
 from jobctl.jobspec.deploy.store.files import read_json, write_json
 from jobctl.jobspec.frameworks.base import framework
+from jobctl.jobspec.plan.known_environ import node_environ
 from jobctl.jobspec.plan.types import Node, Plan
 
 # A job started from within a job (or from a test) is not part of it.
@@ -30,15 +31,10 @@ def recorded_environ(work: Path) -> dict[str, str]:
 
 def process_environ(plan: Plan, node: Node, start: RuntimeInputs) -> dict[str, str]:
     """Return what a process of `node` has in its environment, less what only a generation knows."""
-    job = {"JOBCTL_JOB": plan.job, "JOBCTL_NODE": str(node.index)}
-    checkpoint = {"JOBCTL_CHECKPOINT_DIR": plan.checkpoint.dir} if plan.checkpoint else {}
-    static = {name: value for name, value in node.launch.env if isinstance(value, str)}
     return {
         **_with_framework(plan, start.environ),
         **dict(node.container.env),
-        **static,
-        **checkpoint,
-        **job,
+        **node_environ(plan, node),
         **start.secrets,
     }
 
