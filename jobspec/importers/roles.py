@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 
 from jobctl.jobspec.importers import values
 from jobctl.jobspec.importers.common import runs
 from jobctl.jobspec.importers.devices import VISIBLE, Seats
-from jobctl.jobspec.importers.draft import Draft
+from jobctl.jobspec.importers.draft import Draft, HostLine
 from jobctl.jobspec.importers.launchers import msrun, paddle
 from jobctl.jobspec.importers.launchers.python import python
 from jobctl.jobspec.importers.shell.expand import Read
@@ -17,6 +18,7 @@ from jobctl.jobspec.importers.start_command import StartCommand
 from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.spec.frameworks import FRAMEWORKS
 
+_HERE = HostLine("")  # what a script starts without `ssh` runs on one more host
 _BACKWARDS = tuple(FRAMEWORKS.items())[::-1]  # the most general ones last
 _VARIABLES = tuple((name, re.compile(traits.told)) for name, traits in _BACKWARDS)
 _NAMES = tuple((name, re.compile(traits.named)) for name, traits in _BACKWARDS)
@@ -86,7 +88,8 @@ def find(launches: Sequence[StartCommand], name: str, env: dict[str, str], draft
                 "the script starts the scheduler only: jobctl starts both it and the workers, again where one fails"
             )
         mpi = first.processes if "MS_WORKER_NUM" not in env else None
-        return msrun.find_variables(env, draft, _local(launches, mpi) if mpi else len(workers) or None, mpi)
+        local = _local(workers or launches, mpi or len(workers)) if mpi or workers else None
+        return msrun.find_variables(env, draft, local, mpi)
     if name == "paddle":
         if first.processes and not any(map(re.compile("PADDLE_|TRAINING_ROLE").match, env)):
             return _by_mpi(launches, first.processes, name, draft)
@@ -193,9 +196,9 @@ def _local(launches: Sequence[StartCommand], total: int) -> int:
     """Return how many processes there are on each host."""
     if launches[0].per_node:
         return min(total, launches[0].per_node)
-    hosts = {host.name for launch in launches for host in launch.hosts}
-    processes = max(len(launches), launches[0].processes or 0)
-    return max(1, min(total, processes // max(1, len(hosts))))
+    places = Counter(host.name for launch in launches for host in launch.hosts or (_HERE,))
+    each = max((launches[0].processes or 0) // len(places), *places.values())
+    return max(1, min(total, each))
 
 
 def _number(env: Mapping[str, str | None], name: str) -> int | None:
