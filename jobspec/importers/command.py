@@ -60,21 +60,22 @@ def _script_file(launch: StartCommand, read: Read) -> Inside | None:
     name = settled_or_empty(launch.argv[0]) if launch.argv else ""
     if not name.endswith((".sh", ".bash")) or launch.container is not None:
         return None
-    return _file(launch, name, read)
+    return _file(launch, name, launch.argv[1:], read)
 
 
-def _file(launch: StartCommand, name: str, read: Read) -> Inside:
+def _file(launch: StartCommand, name: str, arguments: Sequence[str], read: Read) -> Inside:
     text = read(name)
     if text is None:
         hint = "call it where the script lies; or name what it starts after `--`"
         raise ImportProblem(f"there is no script `{name}` here to look into", hint, launch.line)
-    return _inner(replace(launch, line=None), text, read)
+    return _inner(replace(launch, line=None), text, read, arguments)
 
 
-def _inner(launch: StartCommand, text: str, read: Read, folder: str | None = None) -> Inside:
+def _inner(launch: StartCommand, text: str, read: Read, arguments: Sequence[str] | None = None) -> Inside:
     """Return the commands of a script inside of `launch`; lines are the outer command's, if that has one."""
     given = {name: value for name, value in launch.env.items() if value is not None}
-    script = read_script(text, read, given, folder=folder or launch.folder)
+    told = None if arguments is None else tuple(arguments)
+    script = read_script(text, read, given, launch.line or 1, launch.folder, told)
     passed = {name: value for name, value in launch.env.items() if value is None}
     return tuple(
         replace(
@@ -167,11 +168,11 @@ def _shell(launch: StartCommand, read: Read) -> Inside | None:
     while words and re.fullmatch(r"-[a-z]*|--\w+|-o|pipefail", words[0]):
         word = words.pop(0)
         if "c" in word and not word.startswith("--"):
-            return _inner(launch, shown(words[0]), read) if words else None
+            return _inner(launch, shown(words[0]), read, words[2:]) if words else None
     if not words:
         return None
     name = settled_or_empty(words[0])
-    return None if launch.container is not None or not name else _file(launch, name, read)
+    return None if launch.container is not None or not name else _file(launch, name, words[1:], read)
 
 
 _SSH_OWN = {"-F", "-J", "-i", "-o"}  # what says how a host is reached, beside its user and port

@@ -77,6 +77,44 @@ def test_loops_and_functions() -> None:
     assert argvs("[[ $x =~ ^(a|b)$ && 1 < 2 ]] || run a") == [("run", "a")]
 
 
+def test_arguments() -> None:
+    """Those of a function, of a sourced and of the read script, as its shell counts and moves them."""
+    f = 'f() { run $1 ${2:-b} ${3-c} ${2:+x} $# "$*"; }\n'
+    assert argvs(f"{f}f; f 1 '2 3'; g() {{ f \"$@\"; }}; g '' 4") == [
+        ("run", "b", "c", "0", ""),
+        ("run", "1", "2", "3", "c", "x", "2", "1 2 3"),
+        ("run", "4", "c", "x", "2", " 4"),
+    ]
+    assert argvs("f() { run ${@:2}; shift; run $@; shift 2; run $1; }\nf 1 2 3 4") == [
+        ("run", "2", "3", "4"),
+        ("run", "2", "3", "4"),
+        ("run", "4"),
+    ]
+    (command,) = script("export A=1\nf() { run $A$1; }\nB=2 A=3 f x; f() { :; }\nexport C").commands
+    assert (command.argv, command.env) == (("run", "3x"), {"A": "3", "B": "2"})
+    read = read_script("run $1 $2; f() { run $1; }; f x; run $1", lambda name: None, arguments=("a",))
+    assert [command.argv for command in read.commands] == [("run", "a"), ("run", "x"), ("run", "a")]
+    assert not read.notes
+    assert argvs(". h 1\nrun $1", h="run $1") == [("run", "1"), ("run", "$$1")]
+
+
+def test_arguments_that_only_a_run_knows() -> None:
+    read = script("run $1 ${2:-b}")
+    assert [command.argv for command in read.commands] == [("run", "$$1", "b")]
+    assert read.notes == (
+        "check: line 1: `$1` is not known here: put its value in",
+        "check: line 1: `${2:-b}` may be given to the script: its default is taken",
+    )
+    loop = "f() { while [ $# -gt 0 ]; do case $1 in -n) N=$2; shift 2;; -p) P=$2; shift;; esac; done; run $N $P $1; }"
+    assert argvs(f"{loop}\nf -n 2 -p 3 x") == [("run", "${N}", "${P}", "$$1")]
+    assert argvs("f() { while [ $# -gt 0 ]; do run $1; shift; done; run $1; }\nf a b") == [
+        ("run", "$$1"),
+        ("run", "$$1"),
+    ]
+    branch = "f() { if [ $1 = -v ]; then shift; fi; run $1; }\ng() { if [ $1 = -v ]; then run $2; fi; run $1; }"
+    assert argvs(f"{branch}\nf -v a; g -v b") == [("run", "$$1"), ("run", "b"), ("run", "-v")]
+
+
 def test_what_commands_are_given() -> None:
     (command,) = script("A=1; export B=2 C; C=3; D=4 run; E=5").commands
     assert (command.argv, command.env) == (("run",), {"B": "2", "C": "3", "D": "4"})

@@ -25,6 +25,7 @@ MOST_ROUNDS = 4096
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=")
 _REFERENCE = re.compile(r"([A-Za-z_]\w*)(\[[^\][]+\])?(?:(:?[-=?+])(.*))?", re.DOTALL)
+_ARGUMENT = re.compile(r"(\d+|#[@*]?|[@*])(?:(:?[-=?+])(.*))?", re.DOTALL)
 # What is split at blanks; what nobody knows (a variable, a command's output, `${NAME%% *}`) stays one word.
 _PIECE = re.compile(r"(?:\$\$\((?:[^()]|\([^()]*\))*\)|\$?\$\{[^{}]*\}|[^ \t\n])+")
 _QUOTES = re.compile(r"[\"'\\]")
@@ -45,6 +46,7 @@ class Expander:
     def __init__(self, read: Read, env: dict[str, str], folder: str) -> None:
         self.read = read
         self.values: dict[str, str | list[str]] = {**env}
+        self.arguments: tuple[str, ...] | None = None  # `$1`, `$2`, …; None where nobody knows them
         self.exported = set(env)
         self.all_exported = False
         self.files: dict[str, str] = {}
@@ -123,6 +125,8 @@ class Expander:
         return words
 
     def _all(self, name: str) -> list[str]:
+        if name[0] in "@*" and self.arguments is not None:
+            return list(self.arguments[max(0, int(name[2:] or 1) - 1) :])
         if name[0] in "@*":
             self.dropped(f'"${{{name}}}"', "arguments of the script: add what you give it to `args`")
             return []
@@ -201,8 +205,10 @@ class Expander:
         return " ".join(map(str, range(first, last + (1 if step > 0 else -1), step)))
 
     def _variable(self, text: str, setting: str) -> str:
-        if re.fullmatch(r"[0-9?$!#-]|#[@*]", text):
-            return "." if text == "0" else self._lost(f"${text}")[0]
+        if match := _ARGUMENT.fullmatch(text):
+            return self._argument(text, *match.groups())
+        if re.fullmatch(r"[?$!-]", text):
+            return self._lost(f"${text}")[0]
         match = _REFERENCE.fullmatch(text)
         if match is None:
             return self._special(text)
@@ -220,6 +226,21 @@ class Expander:
             self.check(f"`{name}` is added to: what the image or the host has in it is not there")
             return ""
         return self._reference(name, operator, word)
+
+    def _argument(self, text: str, place: str, operator: str | None, word: str | None) -> str:
+        """Return what `$1`, `${1:-word}`, `$#` or `"$*"` is."""
+        if place == "0":
+            return "."
+        if self.arguments is None:
+            if operator not in ("-", ":-"):
+                return self._lost(f"${text}" if len(text) == 1 else f"${{{text}}}")[0]
+            self.check(f"`${{{text}}}` may be given to the script: its default is taken")
+            return self._word(word)
+        if not place.isdigit():
+            return str(len(self.arguments)) if place[0] == "#" else " ".join(self.arguments)
+        if int(place) > len(self.arguments):
+            return self._word(word) if operator in ("-", ":-") else ""
+        return self._chosen(self.arguments[int(place) - 1], operator or "", word)
 
     def _chosen(self, item: str, operator: str, word: str | None) -> str:
         """Return what `${NAME:-word}` and similar forms are for a variable with a known value."""
@@ -316,9 +337,9 @@ def is_pattern(token: Token, word: str, values: Mapping[str, object]) -> bool:
 
 
 def _many(part: WordPart) -> bool:
-    """Say whether a part stands for any number of words: `$@`, `${LIST[@]}`, `${!LIST[@]}`; `"${LIST[*]}"` is one."""
+    """Say whether a part stands for any number of words: `$@`, `${LIST[@]}`, `${!LIST[@]}`; `"$*"` and `"${LIST[*]}"` are one."""
     lists = "@" if part.quoted else "@*"
-    return part.kind == "variable" and re.fullmatch(rf"[@*](:\d+)?|!?\w+\[[{lists}]\]", part.text) is not None
+    return part.kind == "variable" and re.fullmatch(rf"[{lists}](:\d+)?|!?\w+\[[{lists}]\]", part.text) is not None
 
 
 def _has_keys(item: str | list[str]) -> bool:

@@ -77,13 +77,20 @@ class Script:
 
 
 def read_script(
-    text: str, read: Read, env: Mapping[str, str] | None = None, first: int = 1, folder: str = "."
+    text: str,
+    read: Read,
+    env: Mapping[str, str] | None = None,
+    first: int = 1,
+    folder: str = ".",
+    arguments: tuple[str, ...] | None = None,
 ) -> Script:
     """Return what the script `text` would start. Raises ImportProblem for what is no script.
 
-    `read` returns the text of a file that the script names, None if there is none. `env` is what the script is given.
+    `read` returns the text of a file that the script names, None if there is none. `env` and `arguments` are what the
+    script is given; None: nobody knows which arguments.
     """
     reader = _Reader(read, dict(env or {}), folder)
+    reader.arguments = arguments
     reader.run(parse(_without_prompts(text), first))
     notes = tuple(dict.fromkeys(reader.notes))
     written = tuple(dict.fromkeys(reader.written))
@@ -104,6 +111,7 @@ class _Reader(Expander):
         self.commands: list[Command] = []
         self.written: list[WrittenFile] = []
         self.maybe = ""
+        self.shifted = False  # since the branch began that is gone through
         self.last_folder, self.folders = folder, list[str]()  # of `cd -`, and of `popd`
         self.depth = self.steps = 0
 
@@ -170,15 +178,19 @@ class _Reader(Expander):
     def _maybe(self, branch: Maybe) -> None:
         """Go through each body; what it sets holds only where nothing did before, and only as a default."""
         before, outer = dict(self.values), self.maybe
-        folder = self.folder
+        folder, arguments, shifted = self.folder, self.arguments, self.shifted
+        self.shifted = False
         for body in branch.bodies:
             self.values, self.folder = dict(before), folder
+            # Of those that a loop shifts only its first round has the first.
+            self.arguments = None if branch.word in ("while", "until") else arguments
             self.maybe = outer or branch.word
             self.run(body)
             for name, item in self.values.items():
                 if before.get(name) != item:
                     self._perhaps(before, name, item, branch)
         self.values, self.maybe, self.folder = before, outer, folder
+        self.arguments, self.shifted = None if self.shifted else arguments, self.shifted or shifted
 
     def _perhaps(self, before: dict[str, str | list[str]], name: str, item: str | list[str], branch: Maybe) -> None:
         self.line = branch.line
@@ -218,10 +230,23 @@ class _Reader(Expander):
         if not argv:
             return
         if argv[0] in self.functions:
-            self.run(self.functions[argv[0]])
+            self._call(argv, prefix)
         elif not self._writes_file(argv, command.redirects):
             patterns = tuple(item for token, item in expanded if is_pattern(token, item, self.values))
             self._command(argv, prefix, command, patterns)
+
+    def _call(self, argv: tuple[str, ...], prefix: Mapping[str, str | list[str]]) -> None:
+        """Go through a function; its arguments, and the variables before its name, are there until it ends."""
+        arguments, values, exported = self.arguments, dict(self.values), set(self.exported)
+        self.arguments = argv[1:]
+        for name, item in prefix.items():
+            self.set(name, item, export=True)
+        self.run(self.functions[argv[0]])
+        self.arguments = arguments
+        for name in prefix:
+            self.values.pop(name, None)
+            self.values |= {name: values[name]} if name in values else {}
+            self.exported -= {name} - exported
 
     def _command(
         self,
@@ -315,17 +340,26 @@ class _Reader(Expander):
         if text is None or len(self.functions) > 1000:
             self.dropped(f"source {name or '…'}", "there is no such file here; what it sets is not known")
             return
-        line = self.line
+        line, arguments = self.line, self.arguments
         try:
+            if words[1:]:
+                self.arguments = tuple(item for token in words[1:] for item in self.expand(token))
             self.run(parse(text))
         except ImportProblem as problem:
             self.line = line
             self.dropped(f"source {name}", f"line {problem.line or 1} of it: {problem.message}")
+        self.arguments = arguments
 
     def _unset(self, words: list[Token]) -> None:
         for token in words:
             self.values.pop(token.text, None)
             self.exported.discard(token.text)
+
+    def _shift(self, words: list[Token]) -> None:
+        by = words[0].text if words else "1"
+        if self.arguments is not None:
+            self.arguments = self.arguments[int(by) :] if by.isdigit() else None
+        self.shifted = True
 
     def _nothing(self, words: list[Token]) -> None:
         """Do nothing, as do commands that only tell, wait or end."""
@@ -349,9 +383,10 @@ _BUILTINS: dict[str, Callable[[_Reader, list[Token]], None]] = {
     "source": _Reader._source, ".": _Reader._source,
     "unset": _Reader._unset,
     ":": _Reader._colon,
+    "shift": _Reader._shift,
     "eval": _Reader._eval,
     **dict.fromkeys(
-        ("echo", "printf", "wait", "sleep", "trap", "true", "false", "exit", "return", "shift", "shopt", "date",
+        ("echo", "printf", "wait", "sleep", "trap", "true", "false", "exit", "return", "shopt", "date",
          "hostname", "pwd", "which", "type", "test", "[", "[[", "read", "break", "continue", "ls", "tee",
          "nvidia-smi", "npu-smi", "whoami", "uname", "alias", "jobs", "kill", "pkill", "killall"),
         _Reader._nothing,
