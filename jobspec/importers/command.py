@@ -13,7 +13,8 @@ from jobctl.jobspec.importers.escaping import known, shown
 from jobctl.jobspec.importers.launchers import docker
 from jobctl.jobspec.importers.launchers.docker import DockerRun
 from jobctl.jobspec.importers.shell.expand import Read, settled_or_empty
-from jobctl.jobspec.importers.shell.interpreter import Command, read_script
+from jobctl.jobspec.importers.shell.interpreter import read_script
+from jobctl.jobspec.importers.shell.script import Command
 from jobctl.jobspec.importers.slurm.option_syntax import leading
 from jobctl.jobspec.importers.slurm.wrappers import apptainer, enroot, srun
 from jobctl.jobspec.importers.start_command import Inside, StartCommand
@@ -29,7 +30,7 @@ def unwrap(command: Command, read: Read, images: Mapping[str, str] | None = None
     """
     env: dict[str, str | None] = dict(command.env)
     start = StartCommand(command.argv, env, command.line, command.source, command.text, command.maybe, command.folder)
-    start = replace(start, logged=command.logged, images=images or {}, patterns=command.patterns)
+    start = replace(start, logged=command.logged, images=images or {}, patterns=command.patterns, stdin=command.stdin)
     return tuple(_unwrap(start, read, 0))
 
 
@@ -71,6 +72,13 @@ def _file(launch: StartCommand, name: str, arguments: Sequence[str], read: Read)
     return _inner(replace(launch, line=None), text, read, arguments)
 
 
+def _read(launch: StartCommand, arguments: Sequence[str] | None, read: Read) -> Inside:
+    """Return the commands that a shell reads from its standard input."""
+    text = shown(launch.stdin or "")
+    here = launch if text.startswith("\n") else replace(launch, line=None)  # otherwise it is a file
+    return _inner(replace(here, stdin=None), text, read, arguments)
+
+
 def _inner(launch: StartCommand, text: str, read: Read, arguments: Sequence[str] | None = None) -> Inside:
     """Return the commands of a script inside of `launch`; lines are the outer command's, if that has one."""
     given = {name: value for name, value in launch.env.items() if value is not None}
@@ -89,6 +97,7 @@ def _inner(launch: StartCommand, text: str, read: Read, arguments: Sequence[str]
             folder=command.folder,
             logged=launch.logged or command.logged,
             patterns=command.patterns,
+            stdin=launch.stdin if command.stdin is None else command.stdin,
             notes=(*launch.notes, *script.notes, *script.lost()),
         )
         for command in script.commands
@@ -164,11 +173,14 @@ def _run(launch: StartCommand, read: Read) -> Inside | None:
 
 
 def _shell(launch: StartCommand, read: Read) -> Inside | None:
-    words = list(launch.argv[1:])
+    words, reads = list(launch.argv[1:]), False
     while words and re.fullmatch(r"-[a-z]*|--\w+|-o|pipefail", words[0]):
         word = words.pop(0)
+        reads = reads or word == "-s"
         if "c" in word and not word.startswith("--"):
             return _inner(launch, shown(words[0]), read, words[2:]) if words else None
+    if launch.stdin is not None and (reads or not words):
+        return _read(launch, words, read)
     if not words:
         return None
     name = settled_or_empty(words[0])
@@ -181,9 +193,9 @@ _SSH_OWN = {"-F", "-J", "-i", "-o"}  # what says how a host is reached, beside i
 def _ssh(launch: StartCommand, read: Read) -> Inside | None:
     takes = "-p -l -i -o -F -J -L -R -D -b -c -E -e -I -m -O -Q -S -W -w -B"
     options, rest = _options(launch.argv[1:], takes)
-    if len(rest) < 2:
-        return None
     more, words = _options(rest[1:], takes)
+    if not rest or not (words or launch.stdin):
+        return None
     options |= more
     user, at, name = rest[0].rpartition("@")
     number = options.get("-p", "")
@@ -199,7 +211,8 @@ def _ssh(launch: StartCommand, read: Read) -> Inside | None:
     for name in sorted(_SSH_OWN & options.keys()):
         said = re.split(r"[=\s]", options[name])[0] if name == "-o" else options[name]  # what follows may be a password
         inner = inner.noting(f"ssh {name} {said}", "SSH is as your own configuration says, or `--ssh-config`")
-    return _inner(replace(inner, env={}), shown(" ".join(words)), read)
+    inner = replace(inner, env={})
+    return _inner(inner, shown(" ".join(words)), read) if words else _read(inner, None, read)
 
 
 def _docker(launch: StartCommand, read: Read) -> Inside | None:

@@ -21,7 +21,8 @@ from jobctl.jobspec.importers.launchers.python import python
 from jobctl.jobspec.importers.names import is_secret, job_name, looks_secret
 from jobctl.jobspec.importers.notes import to_check
 from jobctl.jobspec.importers.shell.expand import Read
-from jobctl.jobspec.importers.shell.interpreter import Command, read_script
+from jobctl.jobspec.importers.shell.interpreter import read_script
+from jobctl.jobspec.importers.shell.script import Command
 from jobctl.jobspec.importers.slurm import sbatch_lines as slurm
 from jobctl.jobspec.importers.slurm.images import made_images
 from jobctl.jobspec.importers.start_command import StartCommand

@@ -31,6 +31,7 @@ class StartCommand:
     per_node: int | None = None
     logged: bool = False
     patterns: tuple[str, ...] = ()  # words of which its shell makes others
+    stdin: str | None = None  # what it reads, if that is known
     notes: tuple[str, ...] = ()
     # Those that the script made before, by their files and names.
     images: Mapping[str, str] = field(default_factory=dict)

@@ -10,8 +10,9 @@ from jobctl.jobspec.importers.draft import ImportProblem
 from jobctl.jobspec.importers.env_list import read_list
 from jobctl.jobspec.importers.escaping import Unknown, literal, needed, settled, shown
 from jobctl.jobspec.importers.shell import syntax
-from jobctl.jobspec.importers.shell.interpreter import Script, read_script
+from jobctl.jobspec.importers.shell.interpreter import read_script
 from jobctl.jobspec.importers.shell.lexer import Token
+from jobctl.jobspec.importers.shell.script import Script
 
 
 def script(text: str, **files: str) -> Script:
@@ -163,6 +164,13 @@ def test_here_documents_are_files_of_the_script() -> None:
     read = script("cat > h <<'EOF'\na slots=2\nEOF\nrun <<-X\n\tfor\n\tX\nrun $(cat h)")
     assert [command.argv for command in read.commands] == [("run",), ("run", "a", "slots=2")]
     assert read.files == {"h": "a slots=2\n"}
+
+
+def test_what_commands_read() -> None:
+    text = 'X=\'a b\'\nrun <<EOF\n$X "$X" \\"c\\" \\$X $(d) it\'s\nEOF\nrun <<\'EOF\'\n$X\nEOF\nrun < h; run < other; run <<< "$X"\n'
+    text += "run <<EOF < h\ne\nEOF\nrun <<EOF\n`f\nEOF\n"
+    read = [command.stdin for command in script(text, h="$g\n").commands]
+    assert read == ['\na b "a b" \\"c\\" $$X $$(d) it\'s\n', "\n$$X\n", "$$g\n", None, "a b", "$$g\n", "\n`f\n"]
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from jobctl.jobspec.importers.kubernetes.document import Document, at
 from jobctl.jobspec.importers.kubernetes.leftover import is_ours
 from jobctl.jobspec.importers.names import job_name
 from jobctl.jobspec.importers.notes import to_check
-from jobctl.jobspec.importers.shell.interpreter import Command
+from jobctl.jobspec.importers.shell.script import Command
 from jobctl.jobspec.importers.values import seconds, whole
 from jobctl.jobspec.records import dataclass
 

@@ -11,7 +11,7 @@ from jobctl.jobspec.importers.draft import Draft
 from jobctl.jobspec.importers.escaping import literal
 from jobctl.jobspec.importers.kubernetes.document import Document, at
 from jobctl.jobspec.importers.kubernetes.references import References
-from jobctl.jobspec.importers.shell.interpreter import Command
+from jobctl.jobspec.importers.shell.script import Command
 from jobctl.jobspec.importers.values import seconds, whole
 from jobctl.jobspec.spec.names import ENV_NAME
 from jobctl.jobspec.spec.parts.pod import Affinity, PodSecurityContext, SecurityContext

@@ -142,6 +142,14 @@ class Expander:
         self.check(f"`{told}` is not known here: put its value in")
         return [literal(text)]
 
+    def document(self, text: str) -> str:
+        """Return the word that the lines of `<<EOF` are, with the values of variables in them."""
+        quoted = re.sub(r'(\\*)"', lambda found: found[1] + "\\" * (len(found[1]) % 2 + 1) + '"', text)
+        try:
+            return " ".join(self.expand(Lexer(f'"{quoted}"', self.line).tokens()[0]))
+        except ImportProblem:
+            return literal(text)
+
     def _text(self, part: WordPart, setting: str = "") -> str:
         """Return the word that a part stands for; `setting` is the variable that is being set."""
         if part.kind == "text":

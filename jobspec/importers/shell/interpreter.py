@@ -9,71 +9,18 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Callable, Iterator, Mapping, Set
-from dataclasses import field
+from collections.abc import Callable, Iterator, Mapping
 
 from jobctl.jobspec.importers.draft import ImportProblem
-from jobctl.jobspec.importers.escaping import known, shown
-from jobctl.jobspec.importers.notes import not_carried_over
+from jobctl.jobspec.importers.escaping import known, literal, shown
 from jobctl.jobspec.importers.shell import arithmetic
 from jobctl.jobspec.importers.shell.expand import MOST_ROUNDS, Expander, Read, assignment, is_pattern, settled_or_empty
 from jobctl.jobspec.importers.shell.lexer import Token
+from jobctl.jobspec.importers.shell.script import Command, Script, WrittenFile
 from jobctl.jobspec.importers.shell.syntax import For, Function, Group, Maybe, Redirect, Simple, Statement, parse
-from jobctl.jobspec.records import dataclass
 
 MOST_COMMANDS = 4096
 MOST_STEPS = 100_000
-
-
-@dataclass(frozen=True, slots=True)
-class Command:
-    """A command that a script would start, in words (escaping.py); `env` is what it is given, `maybe` on what it depends.
-
-    `folder` is where it is started, relative to where the script is; `patterns` are the words of which its shell makes others.
-    `text` is how it was written, without where its output goes; empty where it reads a file.
-    """
-
-    argv: tuple[str, ...]
-    env: Mapping[str, str] = field(default_factory=dict)
-    line: int | None = None
-    source: str = ""
-    text: str = ""
-    maybe: str = ""
-    folder: str = "."
-    logged: bool = False
-    patterns: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class WrittenFile:
-    """A file that a script writes, where, and by which command."""
-
-    name: str
-    line: int
-    command: str
-
-
-@dataclass(frozen=True, slots=True)
-class Script:
-    """What a script would do: its commands in order, notes on what was not understood, and what it leaves: variables, files.
-
-    `files` are those whose text is known, `taken` those of them that it reads itself.
-    """
-
-    commands: tuple[Command, ...]
-    notes: tuple[str, ...]
-    env: Mapping[str, str] = field(default_factory=dict)
-    files: Mapping[str, str] = field(default_factory=dict)
-    written: tuple[WrittenFile, ...] = ()
-    taken: frozenset[str] = frozenset()
-
-    def lost(self, taken: Set[str] = frozenset()) -> tuple[str, ...]:
-        """Return notes on the files that it writes, except those whose text was `taken` over."""
-        return tuple(
-            not_carried_over(f"line {one.line}: `{one.command} > {one.name}`", "do it before `up`, or in `setup`")
-            for one in self.written
-            if one.name not in self.files or one.name not in self.taken | taken
-        )
 
 
 def read_script(
@@ -259,10 +206,24 @@ class _Reader(Expander):
         logged = any(redirect.operator in (">", ">>", "&>", "&>>", ">|") for redirect in command.redirects)
         reads = any(redirect.operator.startswith("<") for redirect in command.redirects)
         text = "" if reads else " ".join(token.text for token in command.words)
-        source, line = command.source, command.line
-        self.commands.append(Command(argv, env, line, source, text, self.maybe, self.folder, logged, patterns))
+        source, line, stdin = command.source, command.line, self._stdin(command.redirects)
+        self.commands.append(Command(argv, env, line, source, text, self.maybe, self.folder, logged, patterns, stdin))
         if len(self.commands) > MOST_COMMANDS:
             raise ImportProblem(f"more than {MOST_COMMANDS} commands", None, command.line)
+
+    def _stdin(self, redirects: tuple[Redirect, ...]) -> str | None:
+        """Return what a command reads, None if it reads nothing that is known."""
+        stdin = None
+        for redirect in redirects:
+            quoted = any(part.quoted for part in redirect.target.parts)
+            if redirect.here:
+                stdin = "\n" + (literal(redirect.here) if quoted else self.document(redirect.here))
+            elif redirect.operator == "<<<":
+                stdin = " ".join(self.expand(redirect.target))
+            elif redirect.operator == "<":
+                text = self.file(settled_or_empty("".join(self.expand(redirect.target))) or ".")
+                stdin = None if text is None else literal(text)
+        return stdin
 
     def env(self) -> dict[str, str]:
         """Return what commands are given now."""

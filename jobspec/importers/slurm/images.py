@@ -6,7 +6,7 @@ import posixpath
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from jobctl.jobspec.importers.shell.interpreter import Command
+from jobctl.jobspec.importers.shell.script import Command
 from jobctl.jobspec.importers.slurm.option_syntax import leading, split
 
 _FROM = re.compile(r"(docker|dockerd|podman)://")
