@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from jobctl.jobspec.importers.devices import Seats, seat
 from jobctl.jobspec.importers.draft import Draft, Found, HostLine
@@ -178,12 +178,15 @@ def _others(draft: Draft, launch: StartCommand) -> dict[str, HostLine]:
 def found(draft: Draft, notes: tuple[str, ...] = ()) -> Found:
     """Return a draft as it is."""
     hosts = tuple(draft.hosts.values())
-    _, most = draft.get("nodes") or (1, 1)
-    room = sum(host.nodes for host in hosts if host.takes_nodes)
     return Found(
         fields=draft.fields,
         remarks=draft.remarks,
         notes=tuple(dict.fromkeys((*notes, *draft.notes))),
         hosts=hosts,
-        missing=max(0, most - room) if hosts else 0,
+        missing=missing(draft.get("nodes") or (1, 1), hosts),
     )
+
+
+def missing(nodes: tuple[int, int], hosts: Sequence[HostLine]) -> int:
+    """Return how many hosts have to be added to those that are named; a range begins with the least of its nodes."""
+    return max(0, nodes[0] - sum(host.nodes for host in hosts if host.takes_nodes)) if hosts else 0

@@ -10,15 +10,14 @@ from jobctl.jobspec.importers import roles
 from jobctl.jobspec.importers.command import unwrap
 from jobctl.jobspec.importers.common import finish
 from jobctl.jobspec.importers.devices import Seats
-from jobctl.jobspec.importers.draft import Draft, Found, HostLine, ImportProblem
+from jobctl.jobspec.importers.draft import Draft, Found, ImportProblem
 from jobctl.jobspec.importers.env_list import read_list
 from jobctl.jobspec.importers.escaping import literal, needed, shown
 from jobctl.jobspec.importers.installs import installs, reads_files, setup_command
 from jobctl.jobspec.importers.kubernetes import manifest
 from jobctl.jobspec.importers.launchers import deepspeed, msrun, paddle, torchrun
-from jobctl.jobspec.importers.launchers.options import NODES_TAKEN
 from jobctl.jobspec.importers.launchers.python import python
-from jobctl.jobspec.importers.names import is_secret, job_name, looks_secret
+from jobctl.jobspec.importers.names import job_name
 from jobctl.jobspec.importers.notes import to_check
 from jobctl.jobspec.importers.shell.expand import Read
 from jobctl.jobspec.importers.shell.interpreter import read_script
@@ -26,6 +25,7 @@ from jobctl.jobspec.importers.shell.script import Command
 from jobctl.jobspec.importers.slurm import sbatch_lines as slurm
 from jobctl.jobspec.importers.slurm.images import made_images
 from jobctl.jobspec.importers.start_command import StartCommand
+from jobctl.jobspec.importers.together import together
 from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.spec.frameworks import NAMES
 
@@ -152,12 +152,12 @@ def _job(launches: Sequence[StartCommand], env: Mapping[str, str], context: Impo
     """Return the job of the launches; what else runs is noted. `env` is what a script leaves behind."""
     starting = [launch for launch in launches if launcher(launch.argv)]
     if starting:
-        job = _together([(launch, _started(launch, context)) for launch in starting])
+        job = together([(launch, _started(launch, context)) for launch in starting])
     elif processes := _processes(launches, context):
         job = _by_roles(processes, context)
         unlike = [one for one in launches if one not in processes and _is_alike(one, processes[0])]
         if unlike:
-            job = replace(job, notes=(*job.notes, to_check(f"{_line(unlike[0])}`{_source(unlike[0])}`: {_FIRST}")))
+            job = replace(job, notes=(*job.notes, to_check(f"{unlike[0].where}`{unlike[0].told}`: {_FIRST}")))
         starting = [*processes, *unlike]
     elif not launches or (not _trains(launches) and roles.by_variables(env)):
         job = _by_variables(env, context)
@@ -207,32 +207,6 @@ def _check_same(wanted: str | None, is_: str, line: int | None = None) -> None:
         raise ImportProblem(f"this is a job of {is_}, not of {wanted}", "leave out --framework", line)
 
 
-def _together(jobs: Sequence[tuple[StartCommand, Found]]) -> Found:
-    """Return the job that all launches are: one for each node is one job; others are noted."""
-    (_, first), *rest = jobs
-    hosts: dict[str, HostLine] = {host.name: host for host in first.hosts}
-    notes = list(first.notes)
-    for launch, job in rest:
-        if job.fields == first.fields:
-            hosts.update({host.name: host for host in job.hosts if host.name not in hosts})
-            notes += job.notes
-        else:
-            notes.append(f"not carried over: {_line(launch)}a second job, `{_source(launch)}` (import it by itself)")
-    named = tuple(hosts.values())
-    most = _most(first.fields.get("nodes"))
-    room = sum(host.nodes for host in named if host.takes_nodes)
-    if room > most and first.remarks.get("nodes") == NODES_TAKEN:
-        most = room  # a command for each host
-        first = replace(first, fields={**first.fields, "nodes": (most, most)})
-    if room > most:
-        notes.append(f"check: {room} hosts are named, and the command says {most} node{'s' if most > 1 else ''}")
-    return replace(first, hosts=named, missing=max(0, most - room) if named else 0, notes=tuple(dict.fromkeys(notes)))
-
-
-def _most(nodes: object) -> int:
-    return int(nodes[1]) if isinstance(nodes, tuple) else 1
-
-
 # Processes that are told their place by variables, and commands that no launcher starts.
 
 
@@ -271,7 +245,7 @@ def _by_roles(processes: Sequence[StartCommand], context: ImportContext) -> Foun
     first = next((one for one in processes if not roles.serves(one)), processes[0])
     draft = _draft(first)
     if unlike := next((one for one in processes if one.argv != first.argv), None):
-        draft.check(f"`{_source(unlike)}`: servers get the trainers' arguments, as all processes get the same")
+        draft.check(f"`{unlike.told}`: servers get the trainers' arguments, as all processes get the same")
     env = _given(first)
     name = _framework(first, context)
     assert name is not None
@@ -318,10 +292,10 @@ def _with_rest(job: Found, rest: Iterable[StartCommand], folder: str) -> Found:
         if installs(launch) and (command := setup_command(launch, given)) is not None:
             setup.append(command)
             if launch.folder not in (folder, job.fields.get("code")) and reads_files(launch):
-                notes.append(to_check(f"{_line(launch)}`{_source(launch)}` runs in `{launch.folder}`, {_SETUP_RUNS}"))
+                notes.append(to_check(f"{launch.where}`{launch.told}` runs in `{launch.folder}`, {_SETUP_RUNS}"))
         elif launch.argv:
             why = _ENVIRONMENTS if launch.head in _MODULES else "do it before `up`, or in `setup`"
-            notes.append(f"not carried over: {_line(launch)}`{_source(launch)}` ({why})")
+            notes.append(f"not carried over: {launch.where}`{launch.told}` ({why})")
     fields = {**job.fields, "setup": tuple(dict.fromkeys(setup))} if setup else job.fields
     asked = sorted(set(references(fields)))
     later = [name for name in asked if _LATER.fullmatch(name)]
@@ -349,22 +323,6 @@ def references(value: object) -> Iterator[str]:
             yield from references(item)
 
 
-def _line(launch: StartCommand) -> str:
-    return f"line {launch.line}: " if launch.line else ""
-
-
-def _source(launch: StartCommand) -> str:
-    """Return a command for a note, without what may be secret."""
-    source = launch.source or shown(" ".join(launch.argv))
-    if looks_secret(source) or any(name in source for name in _secret_values(launch)):
-        return f"{launch.head} …"
-    return source if len(source) <= 100 else f"{source[:99]}…"
-
-
-def _secret_values(launch: StartCommand) -> list[str]:
-    return [value for name, value in launch.env.items() if value and is_secret(name, value)]
-
-
 _SUBMITTED = {
     "sbatch": "batch script that it submits: jobctl import run.sbatch",
     "kubectl": "manifest that it submits: jobctl import job.k8s.yaml",
@@ -375,9 +333,9 @@ def _no_launcher(launches: Sequence[StartCommand]) -> ImportProblem:
     first = next((one for one in launches if _trains([one])), launches[0])
     if submits := next((one for one in launches if one.head in _SUBMITTED), None):
         hint = f"import the {_SUBMITTED[submits.head]}"
-        return ImportProblem(f"`{_source(submits)}` submits a job, and starts none itself", hint, submits.line)
+        return ImportProblem(f"`{submits.told}` submits a job, and starts none itself", hint, submits.line)
     if python(first.argv) is not None:
-        command = _source(replace(first, source=""))
+        command = replace(first, source="").told
         return ImportProblem(
             f"nothing says which framework `{command}` uses",
             f"add `--framework` with its name ({NAMES}); jobctl will start a process on each device",

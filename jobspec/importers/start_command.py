@@ -8,7 +8,9 @@ from dataclasses import field, replace
 from typing import TypeAlias
 
 from jobctl.jobspec.importers.draft import HostLine
+from jobctl.jobspec.importers.escaping import shown
 from jobctl.jobspec.importers.launchers.docker import DockerRun
+from jobctl.jobspec.importers.names import is_secret, looks_secret
 from jobctl.jobspec.importers.notes import not_carried_over
 from jobctl.jobspec.records import dataclass
 
@@ -40,6 +42,20 @@ class StartCommand:
     def head(self) -> str:
         """The command's name, without its folder."""
         return posixpath.basename(self.argv[0]) if self.argv else ""
+
+    @property
+    def where(self) -> str:
+        """Its line, as the beginning of a note."""
+        return f"line {self.line}: " if self.line else ""
+
+    @property
+    def told(self) -> str:
+        """The command as a note shows it: short, and without what may be secret."""
+        source = self.source or shown(" ".join(self.argv))
+        secrets = (value for name, value in self.env.items() if value and is_secret(name, value))
+        if looks_secret(source) or any(secret in source for secret in secrets):
+            return f"{self.head} …"
+        return source if len(source) <= 100 else f"{source[:99]}…"
 
     def noting(self, what: str, why: str) -> StartCommand:
         """Return the launch with one more note on what is not carried over."""
