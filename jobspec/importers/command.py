@@ -12,12 +12,14 @@ from jobctl.jobspec.importers.draft import HostLine, ImportProblem
 from jobctl.jobspec.importers.escaping import known, shown
 from jobctl.jobspec.importers.launchers import docker
 from jobctl.jobspec.importers.launchers.docker import DockerRun
+from jobctl.jobspec.importers.many_hosts import on_many_hosts
 from jobctl.jobspec.importers.shell.expand import Read, settled_or_empty
 from jobctl.jobspec.importers.shell.interpreter import read_script
 from jobctl.jobspec.importers.shell.script import Command
 from jobctl.jobspec.importers.slurm.option_syntax import leading
 from jobctl.jobspec.importers.slurm.wrappers import apptainer, enroot, srun
 from jobctl.jobspec.importers.start_command import Inside, StartCommand
+from jobctl.jobspec.importers.terminals import screen, tmux
 
 DEEPEST = 8
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
@@ -354,6 +356,9 @@ _WRAPPERS: Mapping[str, Callable[[StartCommand, Read], Inside | None]] = {
     "docker": _docker,
     "podman": _docker,
     "nvidia-docker": _docker,
+    "tmux": tmux,
+    "screen": screen,
+    **dict.fromkeys(("pdsh", "clush", "pssh", "parallel-ssh"), on_many_hosts),
     "mpirun": _mpirun,
     "mpiexec": _mpirun,
     "orterun": _mpirun,

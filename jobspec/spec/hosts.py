@@ -64,7 +64,7 @@ class LoadedHosts:
     diagnostics: tuple[Diagnostic, ...]
 
 
-class _Bad(Exception):
+class _Bad(ValueError):
     def __init__(self, code: str, message: str, hint: str | None = None) -> None:
         super().__init__(message)
         self.code, self.message, self.hint = code, message, hint
