@@ -244,14 +244,14 @@ def _in_container(launch: StartCommand, container: DockerRun) -> StartCommand:
 def _docker_exec(launch: StartCommand, words: Sequence[str]) -> Inside | None:
     env = dict(launch.env)
     options, rest = _options(words, "-e --env -w --workdir -u --user --env-file --detach-keys")
-    if len(rest) < 2:
+    if len(rest) < 2 or launch.executed_in is not None:
         return None
     for name in ("-e", "--env"):
         if name in options:
             key, _, value = options[name].partition("=")
             env[key] = value
-    inner = replace(launch, argv=tuple(rest[1:]), env=env)
-    return (inner.noting(f"docker exec {rest[0]}", "jobctl makes its own containers: set `image`"),)
+    folder = options.get("-w", options.get("--workdir", "."))
+    return (replace(launch, argv=tuple(rest[1:]), env=env, executed_in=rest[0], folder=folder),)
 
 
 _MPI_VALUES = """-np -n -c --np --n -H --host -host --hosts -hosts --hostfile -hostfile -machinefile --machinefile -f -x

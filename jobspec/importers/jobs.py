@@ -9,6 +9,7 @@ from dataclasses import replace
 from jobctl.jobspec.importers import roles
 from jobctl.jobspec.importers.command import unwrap
 from jobctl.jobspec.importers.common import finish
+from jobctl.jobspec.importers.containers import in_containers
 from jobctl.jobspec.importers.devices import Seats
 from jobctl.jobspec.importers.draft import Draft, Found, ImportProblem
 from jobctl.jobspec.importers.env_list import read_list
@@ -150,6 +151,7 @@ def _refuse_other_files(text: str, *, yaml: bool) -> None:
 
 def _job(launches: Sequence[StartCommand], env: Mapping[str, str], context: ImportContext) -> Found:
     """Return the job of the launches; what else runs is noted. `env` is what a script leaves behind."""
+    launches = in_containers(launches)
     starting = [launch for launch in launches if launcher(launch.argv)]
     if starting:
         job = together([(launch, _started(launch, context)) for launch in starting])

@@ -29,6 +29,7 @@ class StartCommand:
     hosts: tuple[HostLine, ...] = ()
     remote: bool = False
     container: DockerRun | None = None
+    executed_in: str | None = None  # the container of `docker exec`
     processes: int | None = None  # as mpirun says it
     per_node: int | None = None
     logged: bool = False
