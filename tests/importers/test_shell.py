@@ -174,6 +174,32 @@ def test_what_commands_read() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "argv"),
+    [
+        ("run $(head -1 h) $(head -n 2 h) $(sed -n 2p h) $(wc -l < h) $(cat h | wc -l)",
+         ("run", "a", "1", "a", "1", "b", "2", "c", "b", "2", "c", "2", "2")),
+        ("F=h; run $(head -1 $F) \"$(head -n1 \"$F\")\"", ("run", "a", "1", "a 1")),
+        ("run $(head -1 other) $(cat -n h)", ("run", "$$(head -1 other)", "$$(cat -n h)")),
+        ("IFS=, read -ra L <<< 'a,b c,'; run \"${L[@]}\" ${#L[@]}", ("run", "a", "b c", "2")),
+        ("X=1:2; IFS=':' read A B C <<< \"$X:3:4\"; run $A $B $C", ("run", "1", "2", "3:4")),
+        ("read A B < h; run $A $B", ("run", "a", "1")),
+        ("read -p 'Host: ' A; run $A", ("run", "${A}")),
+        ("mapfile -t L < h; readarray -t M < other; run \"${L[1]}\" ${#L[@]} $M", ("run", "b 2 c", "2", "${M}")),
+    ],
+)  # fmt: skip
+def test_what_is_read_of_files(text: str, argv: tuple[str, ...]) -> None:
+    assert argvs(text, h="a 1\nb 2 c\n")[-1] == argv
+
+
+def test_loops_over_lines() -> None:
+    loop = 'while IFS= read -r a || [ -n "$a" ]; do run "$a"; done < h\nwhile read a b; do run $b; done <<EOF\n1 2\n\nEOF\n'
+    read = script(f"{loop}while read -r a; do run $a; done < other", h="a 1\nb 2 c\n")
+    argvs = [("run", "a 1"), ("run", "b 2 c"), ("run", "2"), ("run", "${a}")]
+    assert [command.argv for command in read.commands] == argvs
+    assert [command.maybe for command in read.commands] == ["", "", "", "while"]
+
+
+@pytest.mark.parametrize(
     ("text", "line", "message"),
     [
         ("a\nb 'c\nd", 2, "the quote that is opened here is never closed"),

@@ -142,14 +142,6 @@ class Expander:
         self.check(f"`{told}` is not known here: put its value in")
         return [literal(text)]
 
-    def document(self, text: str) -> str:
-        """Return the word that the lines of `<<EOF` are, with the values of variables in them."""
-        quoted = re.sub(r'(\\*)"', lambda found: found[1] + "\\" * (len(found[1]) % 2 + 1) + '"', text)
-        try:
-            return " ".join(self.expand(Lexer(f'"{quoted}"', self.line).tokens()[0]))
-        except ImportProblem:
-            return literal(text)
-
     def _text(self, part: WordPart, setting: str = "") -> str:
         """Return the word that a part stands for; `setting` is the variable that is being set."""
         if part.kind == "text":
@@ -177,6 +169,8 @@ class Expander:
             return self._here()
         if (told := self._by_slurm(command)) is not None:
             return told
+        if (told := self.printed(command)) is not None:
+            return told
         words = _split(command)
         if words[:1] == ["seq"] and (numbers := self._sequence(words[1:])):
             return numbers
@@ -185,6 +179,10 @@ class Expander:
         if words[:1] == ["echo"] and not re.search(r"[|;&<>`]", command):
             return " ".join(item for token in Lexer(command).tokens()[1:] for item in self.expand(token))
         return self._lost(f"$({command})")[0]
+
+    def printed(self, command: str) -> str | None:
+        """Return what a command prints of a file, None if that is not known."""
+        return None
 
     def _by_slurm(self, command: str) -> str | None:
         """Return what a command prints that asks Slurm; None outside of a batch script."""

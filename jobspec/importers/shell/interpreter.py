@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator, Mapping
 from jobctl.jobspec.importers.draft import ImportProblem
 from jobctl.jobspec.importers.escaping import known, literal, shown
 from jobctl.jobspec.importers.shell import arithmetic
-from jobctl.jobspec.importers.shell.expand import MOST_ROUNDS, Expander, Read, assignment, is_pattern, settled_or_empty
+from jobctl.jobspec.importers.shell.expand import MOST_ROUNDS, Read, assignment, is_pattern, settled_or_empty
+from jobctl.jobspec.importers.shell.inputs import InputReader
 from jobctl.jobspec.importers.shell.lexer import Token
 from jobctl.jobspec.importers.shell.script import Command, Script, WrittenFile
 from jobctl.jobspec.importers.shell.syntax import For, Function, Group, Maybe, Redirect, Simple, Statement, parse
@@ -49,7 +50,7 @@ def _without_prompts(text: str) -> str:
     return re.sub(r"^([ \t]*)\$ ", r"\1", text, flags=re.MULTILINE)
 
 
-class _Reader(Expander):
+class _Reader(InputReader):
     """Goes through the statements of a script."""
 
     def __init__(self, read: Read, env: dict[str, str], folder: str) -> None:
@@ -122,8 +123,25 @@ class _Reader(Expander):
             self.check(f"how often `for (({'; '.join(loop.sums)}))` goes round is not known: once is taken")
             yield (re.match(r"\s*(\w+)\s*=", first) or ["", "_"])[1], "0"
 
+    def _reads(self, loop: Maybe) -> bool:
+        """Go through `while read NAME` once for each line that is known; say whether they are."""
+        assert loop.reads is not None
+        lines = self.lines(loop.redirects)
+        words = list(loop.reads.words)
+        prefix = {}
+        while words and (match := assignment(words[0])):
+            prefix[match[1]] = self.assigned(words.pop(0), match)
+        if lines is None:
+            self.take(words[1:], prefix, None)
+        for line in lines or ():
+            self.take(words[1:], prefix, line)
+            self.run(loop.bodies[0])
+        return lines is not None
+
     def _maybe(self, branch: Maybe) -> None:
         """Go through each body; what it sets holds only where nothing did before, and only as a default."""
+        if branch.reads is not None and self._reads(branch):
+            return
         before, outer = dict(self.values), self.maybe
         folder, arguments, shifted = self.folder, self.arguments, self.shifted
         self.shifted = False
@@ -166,6 +184,9 @@ class _Reader(Expander):
                 self.set(name, item, export=self.all_exported)
             return
         head = words[0].text
+        if head in ("read", "mapfile", "readarray"):
+            self._input(words, prefix, command.redirects)
+            return
         builtin = _BUILTINS.get(head)
         if builtin is not None:
             builtin(self, words[1:])
@@ -181,6 +202,15 @@ class _Reader(Expander):
         elif not self._writes_file(argv, command.redirects):
             patterns = tuple(item for token, item in expanded if is_pattern(token, item, self.values))
             self._command(argv, prefix, command, patterns)
+
+    def _input(
+        self, words: list[Token], prefix: Mapping[str, str | list[str]], redirects: tuple[Redirect, ...]
+    ) -> None:
+        lines = self.lines(redirects)
+        if words[0].text == "read":
+            self.take(words[1:], prefix, None if lines is None else next(lines, ""))
+        elif lines is not None:
+            self.set(words[-1].text, [literal(line) for line in lines])
 
     def _call(self, argv: tuple[str, ...], prefix: Mapping[str, str | list[str]]) -> None:
         """Go through a function; its arguments, and the variables before its name, are there until it ends."""
@@ -206,24 +236,10 @@ class _Reader(Expander):
         logged = any(redirect.operator in (">", ">>", "&>", "&>>", ">|") for redirect in command.redirects)
         reads = any(redirect.operator.startswith("<") for redirect in command.redirects)
         text = "" if reads else " ".join(token.text for token in command.words)
-        source, line, stdin = command.source, command.line, self._stdin(command.redirects)
+        source, line, stdin = command.source, command.line, self.stdin(command.redirects)
         self.commands.append(Command(argv, env, line, source, text, self.maybe, self.folder, logged, patterns, stdin))
         if len(self.commands) > MOST_COMMANDS:
             raise ImportProblem(f"more than {MOST_COMMANDS} commands", None, command.line)
-
-    def _stdin(self, redirects: tuple[Redirect, ...]) -> str | None:
-        """Return what a command reads, None if it reads nothing that is known."""
-        stdin = None
-        for redirect in redirects:
-            quoted = any(part.quoted for part in redirect.target.parts)
-            if redirect.here:
-                stdin = "\n" + (literal(redirect.here) if quoted else self.document(redirect.here))
-            elif redirect.operator == "<<<":
-                stdin = " ".join(self.expand(redirect.target))
-            elif redirect.operator == "<":
-                text = self.file(settled_or_empty("".join(self.expand(redirect.target))) or ".")
-                stdin = None if text is None else literal(text)
-        return stdin
 
     def env(self) -> dict[str, str]:
         """Return what commands are given now."""
@@ -348,7 +364,7 @@ _BUILTINS: dict[str, Callable[[_Reader, list[Token]], None]] = {
     "eval": _Reader._eval,
     **dict.fromkeys(
         ("echo", "printf", "wait", "sleep", "trap", "true", "false", "exit", "return", "shopt", "date",
-         "hostname", "pwd", "which", "type", "test", "[", "[[", "read", "break", "continue", "ls", "tee",
+         "hostname", "pwd", "which", "type", "test", "[", "[[", "break", "continue", "ls", "tee",
          "nvidia-smi", "npu-smi", "whoami", "uname", "alias", "jobs", "kill", "pkill", "killall"),
         _Reader._nothing,
     ),

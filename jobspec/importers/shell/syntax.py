@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TypeAlias
 
 from jobctl.jobspec.importers.draft import ImportProblem
@@ -45,11 +46,16 @@ class For:
 
 @dataclass(frozen=True, slots=True)
 class Maybe:
-    """What runs on a condition, or more than once: bodies of `if`, `case`, `while` and `until`; `word` says which."""
+    """What runs on a condition, or more than once: bodies of `if`, `case`, `while` and `until`; `word` says which.
+
+    `reads` is the `read` of `while read NAME`, `redirects` where the loop reads from.
+    """
 
     word: str
     bodies: tuple[tuple[Statement, ...], ...]
     line: int
+    reads: Simple | None = None
+    redirects: tuple[Redirect, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +138,8 @@ class _Parser:
             statement = self._named(name)
         else:
             return self._simple(token)
-        self._redirects()
-        return statement
+        redirects = self._redirects()
+        return replace(statement, redirects=redirects) if isinstance(statement, Maybe) else statement
 
     def _names_function(self) -> bool:
         following = [token.text for token in self.tokens[self.at : self.at + 3]]
@@ -211,11 +217,12 @@ class _Parser:
 
     def _while(self, token: Token) -> Statement:
         self.at += 1
-        self.body(("do",))
+        first, *_ = (*self.body(("do",)), None)
         self._expect("do")
         body = self.body(("done",))
         self._expect("done")
-        return Maybe(token.plain, (body,), token.line)
+        reads = isinstance(first, Simple) and any(word.plain == "read" for word in first.words[:2])
+        return Maybe(token.plain, (body,), token.line, first if reads and isinstance(first, Simple) else None)
 
     def _case(self, token: Token) -> Statement:
         self.at += 1
@@ -270,9 +277,11 @@ class _Parser:
             return Redirect(token.text, token)
         return Redirect(token.text, self._take_word(), token.here)
 
-    def _redirects(self) -> None:
-        while self._redirect() is not None:
-            pass
+    def _redirects(self) -> tuple[Redirect, ...]:
+        found = []
+        while (redirect := self._redirect()) is not None:
+            found.append(redirect)
+        return tuple(found)
 
     def _take_word(self) -> Token:
         token = self.here

@@ -1,0 +1,85 @@
+"""What commands of a script read from files and documents, where that is known: `read`, `mapfile`, `head -1 hosts`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from jobctl.jobspec.importers.draft import ImportProblem
+from jobctl.jobspec.importers.escaping import literal, shown
+from jobctl.jobspec.importers.shell.expand import Expander, settled_or_empty
+from jobctl.jobspec.importers.shell.lexer import Lexer, Token
+from jobctl.jobspec.importers.shell.syntax import Redirect
+
+_FIRST = re.compile(r"head\s+-(?:n\s*)?(?P<count>\d{1,4})\s+(?P<file>\S+)")
+_ONE = re.compile(r"sed\s+-n\s+(?P<quote>['\"]?)(?P<line>\d{1,4})p(?P=quote)\s+(?P<file>\S+)")
+_COUNT = re.compile(r"(?:wc\s+-l\s*<\s*|cat\s+)(?P<file>[^\s|]+)(?P<pipe>\s*\|\s*wc\s+-l)?")
+
+
+class InputReader(Expander):
+    """Knows the files beside a script, and those that it wrote."""
+
+    def stdin(self, redirects: Sequence[Redirect]) -> str | None:
+        """Return what a command reads, as a word; None if nothing is known of it."""
+        stdin = None
+        for redirect in redirects:
+            quoted = any(part.quoted for part in redirect.target.parts)
+            if redirect.here:
+                stdin = "\n" + (literal(redirect.here) if quoted else self.document(redirect.here))
+            elif redirect.operator == "<<<":
+                stdin = " ".join(self.expand(redirect.target))
+            elif redirect.operator == "<":
+                text = self.named_file("".join(self.expand(redirect.target)))
+                stdin = None if text is None else literal(text)
+        return stdin
+
+    def named_file(self, word: str) -> str | None:
+        """Return the text of the file that a word names."""
+        name = settled_or_empty(word)
+        return self.file(name) if name else None
+
+    def document(self, text: str) -> str:
+        """Return the word that the lines of `<<EOF` are, with the values of variables in them."""
+        quoted = re.sub(r'(\\*)"', lambda found: found[1] + "\\" * (len(found[1]) % 2 + 1) + '"', text)
+        try:
+            return " ".join(self.expand(Lexer(f'"{quoted}"', self.line).tokens()[0]))
+        except ImportProblem:
+            return literal(text)
+
+    def printed(self, command: str) -> str | None:
+        """Return what a command prints of a file, None if that is not known."""
+        match = next((found for pattern in (_FIRST, _ONE, _COUNT) if (found := pattern.fullmatch(command))), None)
+        if match is None or (match.re is _COUNT and command.startswith("cat") and not match["pipe"]):
+            return None
+        text = self.named_file("".join(self.expand(Lexer(match["file"], self.line).tokens()[0])))
+        if text is None:
+            return None
+        lines = text.splitlines()
+        if match.re is _COUNT:
+            return str(len(lines))
+        first = int(match["line"]) - 1 if match.re is _ONE else 0
+        return literal("\n".join(lines[first : first + 1 if match.re is _ONE else int(match["count"])]))
+
+    def take(self, names: Sequence[Token], prefix: Mapping[str, str | list[str]], line: str | None) -> None:
+        """Set the variables of `read`, whose options are among `names`, to the parts of a line; None: it is not known."""
+        between = prefix.get("IFS", " \t\n")
+        between = shown(between) if isinstance(between, str) else ""
+        texts = [token.text for token in names]
+        wanted = [text for text in texts if re.fullmatch(r"[A-Za-z_]\w*", text)]
+        if line is None:
+            for name in wanted:
+                self.values.pop(name, None)
+            return
+        parts = [part for part in re.split(f"[{re.escape(between)}]+" if between else "$^", line.strip()) if part]
+        if any(text.startswith("-") and text.endswith("a") for text in texts):
+            self.set(wanted[0] if wanted else "_", [literal(part) for part in parts])
+            return
+        for place, name in enumerate(wanted):
+            last = place == len(wanted) - 1
+            rest = (between[:1] or " ").join(parts[place:])
+            self.set(name, literal(rest if last else "".join(parts[place : place + 1])))
+
+    def lines(self, redirects: Sequence[Redirect]) -> Iterator[str] | None:
+        """Return the lines that a loop reads, None if they are not known."""
+        stdin = self.stdin(redirects)
+        return None if stdin is None else (line for line in shown(stdin).splitlines() if line.strip())
