@@ -13,6 +13,7 @@ from jobctl.jobspec.importers.escaping import known, shown
 from jobctl.jobspec.importers.launchers import docker
 from jobctl.jobspec.importers.launchers.docker import DockerRun
 from jobctl.jobspec.importers.many_hosts import on_many_hosts
+from jobctl.jobspec.importers.notes import to_check
 from jobctl.jobspec.importers.shell.expand import Read, settled_or_empty
 from jobctl.jobspec.importers.shell.interpreter import read_script
 from jobctl.jobspec.importers.shell.script import Command
@@ -68,6 +69,9 @@ def _script_file(launch: StartCommand, read: Read) -> Inside | None:
 
 def _file(launch: StartCommand, name: str, arguments: Sequence[str], read: Read) -> Inside:
     text = read(name)
+    if text is None and launch.remote and (text := read(posixpath.basename(name))) is not None:
+        said = f"`{name}` is taken to be the `{posixpath.basename(name)}` that lies here"
+        launch = replace(launch, notes=(*launch.notes, to_check(said)))
     if text is None:
         hint = "call it where the script lies; or name what it starts after `--`"
         raise ImportProblem(f"there is no script `{name}` here to look into", hint, launch.line)
@@ -139,6 +143,28 @@ def _prefix(with_value: str = "", further: int = 0, why: str = "") -> Callable[[
         return (inner.noting(" ".join(launch.argv[: len(launch.argv) - len(rest) + further]), why) if why else inner,)
 
     return inside
+
+
+def _sshpass(launch: StartCommand, read: Read) -> Inside | None:
+    """`sshpass -p PASSWORD ssh …`: no note shows the password."""
+    _, rest = _options(launch.argv[1:], "-p -f -d -P")
+    return (replace(launch, argv=tuple(rest), source="", text=""),) if rest else None
+
+
+def _su(launch: StartCommand, read: Read) -> Inside | None:
+    """`su - USER -c 'COMMAND'`, `su - USER <<EOF`."""
+    words = launch.argv[1:]
+    if "-c" in words[:-1]:
+        return (replace(launch, argv=("sh", "-c", words[words.index("-c") + 1])),)
+    return None if launch.stdin is None else (replace(launch, argv=("sh",)),)
+
+
+def _kubectl(launch: StartCommand, read: Read) -> Inside | None:
+    """`kubectl exec POD -- COMMAND`."""
+    if "exec" not in launch.argv or "--" not in launch.argv[:-1]:
+        return None
+    inner = replace(launch, argv=launch.argv[launch.argv.index("--") + 1 :])
+    return (inner.noting("kubectl exec", "what its pod has is not known here: set `image`, or import its manifest"),)
 
 
 def _env(launch: StartCommand, read: Read) -> Inside | None:
@@ -326,6 +352,9 @@ _NUMACTL = "-N -m -C -i -p -P -w --cpunodebind --membind --physcpubind --interle
 _WRAPPERS: Mapping[str, Callable[[StartCommand, Read], Inside | None]] = {
     "sudo": _prefix("-u -g -h -p -C -T -r -t --user --group"),
     "nohup": _prefix(),
+    "sshpass": _sshpass,
+    "su": _su,
+    "kubectl": _kubectl,
     "time": _prefix("-f -o"),
     "exec": _prefix("-a"),
     "command": _prefix(),
