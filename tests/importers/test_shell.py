@@ -158,6 +158,9 @@ def test_secrets_are_never_filled_in() -> None:
     (command,) = read.commands
     assert command.argv == ("run", "--key", "${HF_TOKEN}", "--at", "${URL}")
     assert command.env["X"] == "${HF_TOKEN}"
+    assert argvs("HF_TOKEN=hf_abc; run ${HF_TOKEN%c} ${HF_TOKEN:0:4}") == [
+        ("run", "$${HF_TOKEN%c}", "$${HF_TOKEN:0:4}")
+    ]
 
 
 def test_here_documents_are_files_of_the_script() -> None:
@@ -197,6 +200,24 @@ def test_loops_over_lines() -> None:
     argvs = [("run", "a 1"), ("run", "b 2 c"), ("run", "2"), ("run", "${a}")]
     assert [command.argv for command in read.commands] == argvs
     assert [command.maybe for command in read.commands] == ["", "", "", "while"]
+
+
+@pytest.mark.parametrize(
+    ("text", "argv"),
+    [
+        ("X=a.b.c; run ${X%.*} ${X%%.*} ${X#*.} ${X##*.} ${X%x} ${X#a.}", ("run", "a.b", "a", "b.c", "c", "a.b.c", "b.c")),
+        ("X=a,b,c; run ${X//,/ } ${X/,/-} ${X//,}", ("run", "a", "b", "c", "a-b,c", "abc")),
+        ("X=abcd; run ${X:1} ${X:1:2} ${X: -1} ${X:1:-1} ${X^^}", ("run", "bcd", "bc", "d", "bc", "ABCD")),
+        ("L=(a:1 b:2); run ${L[1]%:*} ${L[@]%:*}", ("run", "b", "$${L[@]%:*}")),
+        ("f() { run ${1%:*}; }; f a:1", ("run", "a")),
+        ("X=a; run ${X%$Y} ${Y%.*} ${X/[a-z]/b}", ("run", "$${X%$$Y}", "$${Y%.*}", "$${X/[a-z]/b}")),
+        ("i=1; ((i++)); ((j=i*2, i+=5)); ((i > 3)); run $i $j", ("run", "7", "4")),
+        ("i=1; let i++ 'j = i + 2'; run $i $j $((i++)) $i $((i+=2))", ("run", "2", "4", "2", "3", "5")),
+        ("i=1; ((i=RANDOM)); run $i", ("run", "${i}")),
+    ],
+)  # fmt: skip
+def test_what_is_made_of_variables(text: str, argv: tuple[str, ...]) -> None:
+    assert argvs(text)[-1] == argv
 
 
 @pytest.mark.parametrize(

@@ -12,16 +12,15 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from jobctl.jobspec.importers.draft import ImportProblem
-from jobctl.jobspec.importers.escaping import literal, settled
+from jobctl.jobspec.importers.escaping import known, literal, settled, shown
 from jobctl.jobspec.importers.names import is_secret, looks_secret
 from jobctl.jobspec.importers.notes import not_carried_over, to_check
-from jobctl.jobspec.importers.shell import arithmetic
+from jobctl.jobspec.importers.shell import arithmetic, strings
 from jobctl.jobspec.importers.shell.lexer import Lexer, Token, WordPart
+from jobctl.jobspec.importers.shell.strings import MOST_ROUNDS
 from jobctl.jobspec.importers.slurm import recipes
 
 Read: TypeAlias = Callable[[str], str | None]
-
-MOST_ROUNDS = 4096
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=")
 _REFERENCE = re.compile(r"([A-Za-z_]\w*)(\[[^\][]+\])?(?:(:?[-=?+])(.*))?", re.DOTALL)
@@ -30,7 +29,6 @@ _ARGUMENT = re.compile(r"(\d+|#[@*]?|[@*])(?:(:?[-=?+])(.*))?", re.DOTALL)
 _PIECE = re.compile(r"(?:\$\$\((?:[^()]|\([^()]*\))*\)|\$?\$\{[^{}]*\}|[^ \t\n])+")
 _QUOTES = re.compile(r"[\"'\\]")
 _DEFAULT = re.compile(r"\$\{([A-Za-z_]\w*):?-([^{}$]*)\}")
-_BRACES = re.compile(r"\{(-?\d{1,6})\.\.(-?\d{1,6})\}|\{([^{}\s]*,[^{}\s]*)\}")
 # All that mean the folder of the script, or the one that it is started in.
 _HERE = re.compile(
     r"pwd(\s+-[LP])?|dirname\s+(--\s+)?\"?\$(\{?BASH_SOURCE.*|0|\{0\})\"?"
@@ -97,7 +95,7 @@ class Expander:
         some = any(part.quoted for part in token.parts) and not any(map(_many, token.parts))
         for part in token.parts:
             if part.kind == "text" and not part.quoted and "{" in part.text:
-                fields = [f"{start}{item}" for start in fields for item in _braces(part.text)]
+                fields = [f"{start}{item}" for start in fields for item in strings.braces(part.text)]
                 some = True
                 continue
             items = self._fields(part)
@@ -156,9 +154,21 @@ class Expander:
         try:
             return str(arithmetic.value(self.counted(text), self.numbers()))
         except ValueError:
+            if (stepped := self.counts(text)) is not None:
+                return stepped
             if recipes.NODE_LIST in self.values and recipes.of_job(text):
                 return "0"  # a port made of the job's number: jobctl chooses one
             return self._lost(f"$(({text}))")[0]
+
+    def counts(self, text: str) -> str | None:
+        """Set the variable of `i++` or `i+=2`, and return its value of before; None where nothing is set."""
+        try:
+            name, number = arithmetic.assigned(self.counted(text), self.numbers())
+        except ValueError:
+            return None
+        before = self.numbers().get(name, "")
+        self.values[name] = str(number)
+        return before if text.strip().endswith(("++", "--")) else str(number)
 
     def _output(self, text: str) -> str:
         """Return what a command would print, where that can be told without running it."""
@@ -298,7 +308,20 @@ class Expander:
                 return str(len(item))
         if re.match(r"BASH_SOURCE|0[%#]", text):
             return "."
+        if (match := strings.FORM.fullmatch(text)) and (told := self._changed(*match.groups())) is not None:
+            return told
         return self._lost(f"${{{text}}}")[0]
+
+    def _changed(self, name: str, place: str | None, operator: str, word: str) -> str | None:
+        """Return what `${NAME%%.*}` is where the variable's value is known, and no secret."""
+        given = self.arguments or ()
+        item = (
+            self._item(name, place) if not name.isdigit() else (("", *given)[int(name) : int(name) + 1] or (None,))[0]
+        )
+        if item is None or not known(item) or is_secret(name, item):
+            return None
+        told = strings.changed(shown(item), operator, word)
+        return None if told is None else literal(told)
 
     def assigned(self, token: Token, match: re.Match[str]) -> str | list[str]:
         first, *rest = token.parts
@@ -366,20 +389,3 @@ def _split(text: str) -> list[str]:
         return shlex.split(text)
     except ValueError:
         return []
-
-
-def _braces(text: str) -> list[str]:
-    """`{0..3}` and `{a,b}`."""
-    match = _BRACES.search(text)
-    if match is None:
-        return [literal(text)]
-    if match[3] is not None:
-        items = match[3].split(",")
-    else:
-        first, last = int(match[1]), int(match[2])
-        step = 1 if last >= first else -1
-        if abs(last - first) > MOST_ROUNDS:
-            return [literal(text)]
-        items = [str(number) for number in range(first, last + step, step)]
-    before, after = literal(text[: match.start()]), _braces(text[match.end() :])
-    return [f"{before}{item}{rest}" for item in items for rest in after]

@@ -14,11 +14,12 @@ from collections.abc import Callable, Iterator, Mapping
 from jobctl.jobspec.importers.draft import ImportProblem
 from jobctl.jobspec.importers.escaping import known, literal, shown
 from jobctl.jobspec.importers.shell import arithmetic
-from jobctl.jobspec.importers.shell.expand import MOST_ROUNDS, Read, assignment, is_pattern, settled_or_empty
+from jobctl.jobspec.importers.shell.expand import Read, assignment, is_pattern, settled_or_empty
 from jobctl.jobspec.importers.shell.inputs import InputReader
 from jobctl.jobspec.importers.shell.lexer import Token
 from jobctl.jobspec.importers.shell.script import Command, Script, WrittenFile
-from jobctl.jobspec.importers.shell.syntax import For, Function, Group, Maybe, Redirect, Simple, Statement, parse
+from jobctl.jobspec.importers.shell.strings import MOST_ROUNDS
+from jobctl.jobspec.importers.shell.syntax import For, Function, Group, Maybe, Redirect, Simple, Statement, Sum, parse
 
 MOST_COMMANDS = 4096
 MOST_STEPS = 100_000
@@ -84,6 +85,8 @@ class _Reader(InputReader):
             self._maybe(statement)
         elif isinstance(statement, Function):
             self.functions[statement.name] = statement.body
+        elif isinstance(statement, Sum):
+            self._sums_up(statement.text)
         else:
             self._group(statement)
 
@@ -341,6 +344,15 @@ class _Reader(InputReader):
     def _nothing(self, words: list[Token]) -> None:
         """Do nothing, as do commands that only tell, wait or end."""
 
+    def _sums_up(self, text: str) -> None:
+        for part in text.split(","):
+            if self.counts(part) is None and (match := re.match(r"\s*(\w+)\s*[-+*/%]?=(?!=)", part)):
+                self.values.pop(match[1], None)
+
+    def _let(self, words: list[Token]) -> None:
+        for token in words:
+            self._sums_up("".join(self.expand(token)))
+
     def _colon(self, words: list[Token]) -> None:
         """`: ${NAME:=value}` sets a variable."""
         for token in words:
@@ -361,6 +373,7 @@ _BUILTINS: dict[str, Callable[[_Reader, list[Token]], None]] = {
     "unset": _Reader._unset,
     ":": _Reader._colon,
     "shift": _Reader._shift,
+    "let": _Reader._let,
     "eval": _Reader._eval,
     **dict.fromkeys(
         ("echo", "printf", "wait", "sleep", "trap", "true", "false", "exit", "return", "shopt", "date",

@@ -74,7 +74,14 @@ class Group:
     own: bool
 
 
-Statement: TypeAlias = Simple | For | Maybe | Function | Group
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """`((i++))`."""
+
+    text: str
+
+
+Statement: TypeAlias = Simple | For | Maybe | Function | Group | Sum
 
 _CLOSING = {"then", "do", "done", "fi", "else", "elif", "esac", "}"}
 _JOINS = {";", "&", "&&", "||", "|", "|&"}
@@ -131,7 +138,7 @@ class _Parser:
             statement = self._parentheses()
         elif token.text == "((" and token.kind == "operator":
             self.at += 2
-            statement = Group((), False)
+            statement = Sum(self.tokens[self.at - 1].text)
         elif self._names_function():
             name = token.text
             self.at += 3
