@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from tests.tools.syntax import statements
+
 HOME = Path(__file__).parent
 ROOT = HOME.parents[1]
 
@@ -102,4 +104,4 @@ def _functions(path: Path) -> frozenset[str]:
     if not path.is_file():
         return frozenset()
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    return frozenset(node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
+    return frozenset(node.name for node in statements(tree) if isinstance(node, ast.FunctionDef))

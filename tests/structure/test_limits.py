@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from tests.tools.syntax import statements
+
 ROOT = Path(__file__).parents[2]
 # Lines, lines, lines without the docstring, parameters without `self`.
 FILE, CLASS, FUNCTION, PARAMETERS = 400, 300, 40, 6
@@ -80,7 +82,7 @@ def _sources() -> dict[str, tuple[int, tuple[Definition, ...]]]:
 
 def _definitions(tree: ast.Module) -> Iterator[Definition]:
     outermost = set(tree.body)
-    for node in ast.walk(tree):
+    for node in statements(tree):
         if isinstance(node, ast.ClassDef | ast.FunctionDef):
             parameters = _parameters(node) if isinstance(node, ast.FunctionDef) else 0
             yield Definition(node.name, type(node), _lines(node), parameters, node in outermost)

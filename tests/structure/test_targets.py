@@ -41,7 +41,9 @@ def test_only_tables_name_targets() -> None:
             name = path.relative_to(ROOT).as_posix()
             if name == TABLE:
                 continue
-            found += [f"{name}:{line}" for line in _comparisons(ast.parse(path.read_text()))]
+            text = path.read_text()
+            if any(f'"{word}"' in text for word in (*TARGETS, *KINDS)):  # most files name none
+                found += [f"{name}:{line}" for line in _comparisons(ast.parse(text))]
     assert found == []
 
 
@@ -50,7 +52,10 @@ def test_operations_ask_no_kind_of_place() -> None:
     found = []
     for folder in ("cli", "jobspec/operations"):
         for path in sorted((ROOT / folder).rglob("*.py")):
-            asked = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Attribute)]
+            text = path.read_text()
+            if "in_cluster" not in text and "in_allocation" not in text:
+                continue
+            asked = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Attribute)]
             found += [
                 f"{path.relative_to(ROOT)}:{node.lineno}"
                 for node in asked
