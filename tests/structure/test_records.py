@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import pytest
 
 from jobctl.jobspec import records
+from tests.tools.syntax import statements
 
 ROOT = Path(__file__).parents[2]
 Make = Callable[[Any], Any]
@@ -151,7 +152,7 @@ def test_the_package_has_no_slower_dataclasses() -> None:
     slower = [
         str(path.relative_to(ROOT))
         for path in files
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in statements(ast.parse(path.read_text()))
         if isinstance(node, ast.ImportFrom) and node.module == "dataclasses"
         if any(alias.name == "dataclass" for alias in node.names)
     ]
