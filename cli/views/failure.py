@@ -166,7 +166,7 @@ def out_error(failed: OperationError) -> None:
 def error_json(failed: OperationError) -> dict[str, Any]:
     """Return how a command, or one part of it, failed."""
     kind, words = _KINDS.get(failed.exit_code, ("failed", "it failed"))
-    own = _WORDS.get(failed.kind or kind)  # what was said first may have been of another part
+    own = _WORDS.get(failed.kind or kind)  # the first words may be about another part
     first = (failed.message, failed.hint) if failed.message else (not own and said.error) or (own or words, None)
     code = failed.kind or code_of(failed.__cause__) or kind
     told = {"code": code, "message": first[0], "hint": first[1], "exit_code": failed.exit_code}

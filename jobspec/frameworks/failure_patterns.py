@@ -29,9 +29,11 @@ DEFAULT_RULES = (
     # Nothing is wrong with code that cannot save: it fails at the same step each time until there is room again.
     Rule(r"No space left on device|Disk quota exceeded", None, "restart"),
     # Nor with code that meets a sick server of files, in words of NFS, FUSE and Lustre (EIO, ESTALE, EREMOTEIO, ENOTCONN, ESHUTDOWN).
+    # The last two are also said of sockets, which have no path.
     Rule(
         r"Input/output error|Remote I/O error|Stale (NFS )?file handle"
-        r"|Transport endpoint is not connected|transport endpoint shutdown",
+        r"|Transport endpoint is not connected: b?['\"]|['\"/]\S*: Transport endpoint is not connected"
+        r"|transport endpoint shutdown: b?['\"]|['\"/]\S*: Cannot send after transport endpoint shutdown",
         None,
         "restart",
     ),

@@ -256,7 +256,8 @@ def test_code_that_cannot_be_loaded_is_not_retried(line: str) -> None:
         "OSError: [Errno 116] Stale file handle",
         "RuntimeError: [enforce fail at inline_container.cc:603] . fwrite failed: Remote I/O error",
         "OSError: [Errno 107] Transport endpoint is not connected: '/mnt/fuse'",
-        "OSError: [Errno 108] Cannot send after transport endpoint shutdown",
+        "OSError: [Errno 108] Cannot send after transport endpoint shutdown: '/lustre/c/7'",
+        "cp: cannot stat '/mnt/my data/7': Transport endpoint is not connected",
     ],
 )
 def test_storage_that_fails_is_no_bug_nor_is_a_port_that_somebody_took(line: str) -> None:
@@ -265,6 +266,15 @@ def test_storage_that_fails_is_no_bug_nor_is_a_port_that_somebody_took(line: str
         failing(**how), control=Control(GENERATION, Ledger(900.0, failures=(failed(generation=3, **how),)))
     )
     assert isinstance(decide(observed, POLICY, NOW, world()), Restart)
+
+
+def test_what_a_socket_says_is_nothing_of_storage() -> None:
+    """A bug of a script may end so on each try."""
+    how: Any = {"exit_code": 1, "kind": "exit", "tail": ("OSError: [Errno 107] Transport endpoint is not connected",)}
+    ledger = Ledger(900.0, failures=(failed(generation=3, **how),))
+    assert isinstance(
+        decide(replace(failing(**how), control=Control(GENERATION, ledger)), POLICY, NOW, world()), GiveUp
+    )
 
 
 def test_the_specs_rules_go_first() -> None:

@@ -161,7 +161,7 @@ class Expander:
             return self._lost(f"$(({text}))")[0]
 
     def counts(self, text: str) -> str | None:
-        """Set the variable of `i++` or `i+=2`, and return its value of before; None where nothing is set."""
+        """Set the variable of `i++` or `i+=2`, and return the value that it had; None where nothing is set."""
         try:
             name, number = arithmetic.assigned(self.counted(text), self.numbers())
         except ValueError:
