@@ -57,6 +57,19 @@ def test_a_choice_of_hosts_counts_too(load_with: Callable[..., Compiled]) -> Non
         load_with("source: 'gpu09:/d', target: /d, hosts: gpu04", on="gpu[01-03]")
 
 
+@pytest.mark.parametrize(("hosts", "count"), [("all", 307), ("'n[001-300]'", 300)], ids=["all", "some"])
+def test_no_host_is_compared_with_all_others(
+    load_with: Callable[..., Compiled], monkeypatch: pytest.MonkeyPatch, hosts: str, count: int
+) -> None:
+    """Of 10,000 hosts that would be 100 million comparisons, twice."""
+    compared: list[object] = []
+    equal = Host.__eq__
+    monkeypatch.setattr(Host, "__eq__", lambda self, other: compared.append(other) or equal(self, other))
+    monkeypatch.setattr(f"{__name__}.HOSTS", f"{HOSTS}n[001-300]\n")
+    assert len(load_with(f"source: 'gpu09:/d', target: /d, hosts: {hosts}").hosts) == count
+    assert len(compared) < 300
+
+
 def test_data_comes_from_a_host_of_the_file_that_the_job_does_not_use(
     load_with: Callable[..., Compiled], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

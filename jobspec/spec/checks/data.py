@@ -43,8 +43,8 @@ def hosts_with_data(spec: Spec, hosts: Sequence[Host]) -> tuple[Host, ...]:
     found = tuple(hosts)
     for one in spec.data:
         if one.hosts:
-            named = choose(hosts, ",".join(one.hosts), None)
-            found = tuple(host for host in found if host in named)
+            named = {host.name for host in choose(hosts, ",".join(one.hosts), None)}
+            found = tuple(host for host in found if host.name in named)
     return found
 
 
