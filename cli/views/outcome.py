@@ -96,16 +96,16 @@ def finish_restart(handle: Handle, done: Restarted, output: Format) -> int:
 def finish_stop(handle: Handle, done: Stopped, output: Format) -> int:
     """Report what came of `stop`, and return the exit code."""
     name = handle.job.name
-    if done.already:
-        console.say(f"job `{name}` is {done.phase} already")
-    elif unfinished := done.unfinished(name):
+    tell_failures(done.failures)
+    if unfinished := done.unfinished(name):
         console.error(*unfinished)
+    elif done.already:
+        console.say(f"job `{name}` is {done.phase} already")
     else:
         kept = f"; its logs are in {done.logs}" if done.logs else ""
         console.say(f"job `{name}` stopped; `jobctl up` resumes it from its last checkpoint{kept}")
     if output is Format.json:
         report(handle, done.failures)
-    tell_failures(done.failures)
     return 4 if done.failures or done.left else 0
 
 

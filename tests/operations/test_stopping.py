@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from jobctl.jobspec.deploy.apply.deployer import AllUnreachable
-from jobctl.jobspec.deploy.model.control import Ledger
+from jobctl.jobspec.deploy.model.control import JobResult, Ledger
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.store.jobdir import JobDir
@@ -79,6 +79,24 @@ def test_nobody_is_told_that_a_job_has_stopped_that_runs(tmp_path: Path, capsys:
         "hint: `jobctl status demo` shows when that is so; `jobctl down demo` ends whatever runs\n"
     )
     assert stop(Stopping(tmp_path, 1), capsys) == (4, said)
+
+
+@pytest.mark.parametrize("result", [None, "stopped", "failed", "succeeded"])
+def test_a_host_that_does_not_answer_has_not_stopped_the_second_time_either(
+    result: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job: Any = Stopping(tmp_path)
+    job.failures = {host: HostError(host, "no-route", "no way", "a hint") for host in ("h1", "spare")}
+    if result is not None:
+        job.keep(Ledger(0.0, result=JobResult(result, "before", 1.0)))
+    said = (
+        "error: h1: no way\n"
+        "hint: a hint\n"
+        f"error: job `demo` is {result or 'stopped'}, and whether it has ended on h1 is not known\n"
+        "hint: processes there end by themselves, at the latest after `host_timeout`; `jobctl status demo` shows it\n"
+    )
+    ended = result == "succeeded"  # on all of its hosts, then
+    assert stop(job, capsys) == ((0, "job `demo` is succeeded already\n") if ended else (4, said))
 
 
 @pytest.mark.parametrize("when", ["told", "seen"])

@@ -105,7 +105,7 @@ class Up:
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """What `stop` did. `already`: nothing, as the job had ended in `phase`. `failures` are the hosts that do not answer.
+    """What `stop` did. `already`: nothing, as the job had ended in `phase`. `failures` are the hosts of nodes that do not answer.
 
     `left` are the nodes that have been told, and have not ended in time.
     """
@@ -117,7 +117,13 @@ class Stopped:
     left: tuple[str, ...] = ()
 
     def unfinished(self, job: str) -> tuple[str, str] | None:
-        """Return which nodes of the job have not ended and what to do about it, in words; None if all have."""
+        """Return what has not ended, or may not have, and what to do about it, in words; None if all has."""
+        if not self.left and self.failures:
+            where = ", ".join(sorted(self.failures))
+            hint = (
+                f"processes there end by themselves, at the latest after `host_timeout`; `jobctl status {job}` shows it"
+            )
+            return f"job `{job}` is {self.phase}, and whether it has ended on {where} is not known", hint
         if not self.left:
             return None
         ended = f"{', '.join(self.left)} {'has' if len(self.left) == 1 else 'have'} not ended in time"

@@ -26,7 +26,7 @@ from jobctl.jobspec.operations.resolve.ownership import refuse_owner, refuse_sup
 from jobctl.jobspec.operations.resolve.planning import plan_in_place
 
 if TYPE_CHECKING:
-    from jobctl.jobspec.deploy.apply.deployer import Breakable, Deployer, Enterable
+    from jobctl.jobspec.deploy.apply.deployer import Breakable, Deployer, Enterable, Failures
     from jobctl.jobspec.deploy.apply.executor import Done
     from jobctl.jobspec.deploy.model.errors import DeployError
     from jobctl.jobspec.deploy.model.observed import Observed
@@ -107,8 +107,8 @@ class HostsJob:
             observed = deployer.observe()
             refuse_owner(deployer, observed, request.take_over)
             ended = ended_already(deployer.job.name, observed, is_up=observed.control.generation is not None)
-            if ended is not None:
-                return ended
+            if ended is not None:  # a host that has not heard of it yet is told of as the first time
+                return replace(ended, failures={} if ended.phase == "succeeded" else _silent(deployer, observed))
             # The wish first: whoever finds it without its fulfilment goes on with that.
             deployer.keep(
                 replace(observed.control.ledger, result=JobResult("stopped", "stopped by the user", time.time()))
@@ -125,7 +125,7 @@ class HostsJob:
         tell_now(deployer.job, reporter)
         busy = [node for node in observed.nodes if node.alive and node.state in ("starting", "running")]
         left = tuple(f"node {node.node} on {node.host}" for node in busy)
-        return Stopped(phase(observed)[0], failures=deployer.failures, left=left)
+        return Stopped(phase(observed)[0], failures=_silent(deployer, observed), left=left)
 
     def restart(self, node: str | None, request: JobRequest, reporter: Reporter) -> Restarted:
         """Begin a new generation, whatever runs; with `node`, that node's launcher begins again too."""
@@ -179,6 +179,12 @@ class HostsJob:
         if any(step.kind == "supervise" for step in steps):
             start_supervisor(deployer.job)
         return done
+
+
+def _silent(deployer: Deployer, observed: Observed) -> Failures:
+    """Return why hosts of nodes did not answer; a spare runs nothing that could end."""
+    homes = {node.host for node in observed.nodes}
+    return {host: error for host, error in deployer.failures.items() if host in homes}
 
 
 def _unseen_to_stop(name: str, error: DeployError) -> PartlyDone:
