@@ -17,19 +17,45 @@ from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.model.untrusted import objects
 from jobctl.jobspec.deploy.targets.host_fleet import HostFleet
 from jobctl.jobspec.deploy.targets.node_ports import home_of, open_port
-from jobctl.jobspec.deploy.targets.oneoff import terminal_flags
+from jobctl.jobspec.deploy.targets.oneoff import ended_by_signals, terminal_flags
 from jobctl.jobspec.deploy.transport.base import RunningCommand, TerminalSize, checked
 
 SESSION_MARK = "JOBCTL_SESSION"  # a variable by which the command of a session is found again
 
 
 def enter(fleet: HostFleet, node: int | str, argv: Sequence[str]) -> int:
-    """Run a command inside of a node's or a service's container."""
+    """Run a command inside of a node's or a service's container; it ends where this process does, or nobody reads any more."""
     host_job, container = _running(fleet, node)
     within = [*host_job.docker, "exec", container.id, *SCRIPTS.argv("exists", argv[0])]
-    code = host_job.transport.interact([*host_job.docker, "exec", *terminal_flags(), container.id, *argv])
+    mark = _new_mark()
+    try:
+        with ended_by_signals():
+            command = [*host_job.docker, "exec", *terminal_flags(), "-e", mark, container.id, *argv]
+            code = host_job.transport.interact(command)
+    except HostError:  # its connection is lost
+        raise
+    except BaseException:
+        _hang_up(host_job, container, _python_of(fleet, node), mark, "group")
+        raise
     # Some versions of Docker end with 126 for a command that is not there, too.
     return 127 if code == 126 and host_job.transport.run(within).code == 127 else code
+
+
+def _new_mark() -> str:
+    return f"{SESSION_MARK}={token_hex(8)}"
+
+
+def _python_of(fleet: HostFleet, node: int | str) -> str:
+    """Return the interpreter in the container of a node."""
+    nodes = fleet.plan.nodes if fleet.plan else ()
+    return next((one.container.python for one in nodes if one.index == node), "python3")
+
+
+def _hang_up(host_job: HostJob, container: SeenContainer, interpreter: str, *what: str) -> None:
+    """End the command with a mark: the engine lets it run on when the program that started it has gone."""
+    kill = [interpreter, "-c", python("hang_up"), *what]
+    with contextlib.suppress(HostError):  # its connection may be lost as well
+        host_job.transport.run([*host_job.docker, "exec", container.id, *kill])
 
 
 class ContainerSession:
@@ -39,24 +65,18 @@ class ContainerSession:
         self._node = node
         self._host_job, self._container = _running(fleet, node)
         self._home = home_of(node, control_of(fleet.seen), fleet.plan)
-        nodes = fleet.plan.nodes if fleet.plan else ()
-        self.python = next((one.container.python for one in nodes if one.index == node), "python3")
+        self.python = _python_of(fleet, node)
 
     def start(self, argv: Sequence[str], environ: Mapping[str, str], terminal: TerminalSize | None) -> RunningCommand:
         """Start a command in the container."""
-        mark = f"{SESSION_MARK}={token_hex(8)}"
+        mark = _new_mark()
         kind = {"TERM": terminal.kind} if terminal else {}
         variables = [f"{name}={value}" for name, value in {**environ, **kind}.items()]
         options = [part for variable in (*variables, mark) for part in ("-e", variable)]
         flags = ["-i", "-t"] if terminal else ["-i"]
         within = [*self._host_job.docker, "exec", *flags, *options, self._container.id, *argv]
-        return _Exec(self._host_job.transport.start(within, terminal), lambda: self._hang_up(mark))
-
-    def _hang_up(self, mark: str) -> None:
-        """End what a session has started: the engine lets a command run on when the program that started it has gone."""
-        kill = [self.python, "-c", python("hang_up"), mark]
-        with contextlib.suppress(HostError):  # its connection may be lost as well
-            self._host_job.transport.run([*self._host_job.docker, "exec", self._container.id, *kill])
+        started = self._host_job.transport.start(within, terminal)
+        return _Exec(started, lambda: _hang_up(self._host_job, self._container, self.python, mark))
 
     def dial(self, port: int) -> Any:
         """Connect to a port of the host, whose network the container has."""
@@ -123,9 +143,7 @@ def inject_fault(fleet: HostFleet, node: int, what: FaultTarget) -> None:
         return
     report = fleet.seen[host_job.host.name].reports.get(node) or {}
     pids = [process.get("pid") for process in objects(report.get("processes")) if process.get("state") == "running"]
-    nodes = fleet.plan.nodes if fleet.plan else ()
-    python = next((n.container.python for n in nodes if n.index == node), "python3")
-    kill = [python, "-c", "import os, sys; os.kill(int(sys.argv[1]), 9)", str(pids[0] if pids else "")]
+    kill = [_python_of(fleet, node), "-c", "import os, sys; os.kill(int(sys.argv[1]), 9)", str(pids[0] if pids else "")]
     checked(host_job.transport, [*host_job.docker, "exec", container.id, *kill], f"kill a process of node {node}")
 
 

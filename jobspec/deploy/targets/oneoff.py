@@ -43,7 +43,7 @@ def look_around(fleet: HostFleet, plan: Plan, node: Node, start: RuntimeInputs, 
     """
     host_job, identity = fleet.host_jobs[node.host.name], token_hex(4)
     place, name = _place(host_job, identity), f"jobctl-{plan.job}-run-{identity}"
-    with _ended_by_signals(), ExitStack() as afterwards:
+    with ended_by_signals(), ExitStack() as afterwards:
         afterwards.callback(place.erase, [(node.container.image, node.container.python)])
         _send(fleet, plan, host_job, place)
         # Last, and the command empties the file as it begins: nobody may be left to do so.
@@ -96,7 +96,7 @@ def _with_secrets(node: Node, argv: Sequence[str]) -> tuple[str, ...]:
 
 
 @contextlib.contextmanager
-def _ended_by_signals() -> Iterator[None]:
+def ended_by_signals() -> Iterator[None]:
     """Have this process end in order where its terminal goes away, or somebody ends it."""
     numbers = (signal.SIGHUP, signal.SIGTERM)
 

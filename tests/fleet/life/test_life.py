@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import time
 from pathlib import Path
 
@@ -174,6 +175,27 @@ def test_exec_and_pull(jobs: Jobs, tmp_path: Path) -> None:
         "deep/result.txt": "0.9\n"
     }
     assert (outputs / "runs" / "file").read_text() == "kept\n"
+
+
+def test_a_command_in_a_node_ends_where_jobctl_is_interrupted_or_nobody_reads(jobs: Jobs) -> None:
+    host = jobs.fleet.hosts[1]
+    assert jobs.up().returncode == 0
+
+    def runs(command: str) -> bool:
+        return command in host.docker("top", "jobctl-counter-1", "-o", "pid,args")
+
+    process = jobs.popen("exec", "--node", "1", "--", "sh", "-c", "sleep 4321; echo never")
+    eventually(lambda: runs("sleep 4321"))
+    process.send_signal(signal.SIGINT)
+    assert (process.wait(60), process.communicate()) == (130, ("", ""))
+    eventually(lambda: not runs("sleep 4321"))
+    process = jobs.popen("exec", "--node", "1", "--", "yes")
+    assert process.stdout is not None
+    assert process.stdout.readline() == "y\n"
+    assert runs("yes")
+    process.stdout.close()
+    assert process.wait(60) == 141
+    eventually(lambda: not runs("yes"))
 
 
 @pytest.mark.release(

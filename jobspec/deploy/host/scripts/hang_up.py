@@ -1,4 +1,7 @@
-"""Ends, in a container, the command that has a mark in its environment, as a terminal that is closed does. Prints nothing."""
+"""Ends, in a container, the command that has a mark in its environment, as a terminal that is closed does. Prints nothing.
+
+Arguments: the mark, and `group` if what the command has started ends as well, unless that has a process group of its own.
+"""
 
 import os
 import signal
@@ -14,7 +17,8 @@ def main() -> None:
             with open(os.path.join("/proc", pid, "stat"), "rb") as file:
                 parent = file.read().rpartition(b")")[2].split()[1]
             if marked and parent == b"0":
-                os.kill(int(pid), signal.SIGHUP)
+                leads = sys.argv[2:] == ["group"] and os.getpgid(int(pid)) == int(pid)
+                (os.killpg if leads else os.kill)(int(pid), signal.SIGHUP)
         except OSError:  # it has ended, or is another user's
             continue
 
