@@ -161,7 +161,7 @@ class Expander:
             return self._lost(f"$(({text}))")[0]
 
     def counts(self, text: str) -> str | None:
-        """Set the variable of `i++` or `i+=2`, and return the value that it had; None where nothing is set."""
+        """Set the variable of `i++` or `i+=2`, and return its previous value; None where nothing is set."""
         try:
             name, number = arithmetic.assigned(self.counted(text), self.numbers())
         except ValueError:
@@ -182,7 +182,7 @@ class Expander:
         if (told := self.printed(command)) is not None:
             return told
         words = _split(command)
-        if words[:1] == ["seq"] and (numbers := self._sequence(words[1:])):
+        if words[:1] == ["seq"] and (numbers := _sequence(words[1:], self.numbers())):
             return numbers
         if words[:1] == ["cat"] and len(words) == 2 and (content := self.file(words[1])) is not None:
             return literal(content.strip())
@@ -205,20 +205,6 @@ class Expander:
         """Return the folder that commands run in: where the job's processes run, unless it is elsewhere altogether."""
         self.asked_here = True
         return self.folder if self.folder.startswith(("/", "~")) else "."
-
-    def _sequence(self, words: list[str]) -> str:
-        """Return what `seq` prints: LAST, FIRST LAST, or FIRST STEP LAST; nothing where that cannot be told."""
-        try:
-            numbers = [arithmetic.value(word, self.numbers()) for word in words if word != "-w"]
-        except ValueError:
-            return ""
-        if not 1 <= len(numbers) <= 3:
-            return ""
-        first, last = (1, *numbers)[-2] if len(numbers) < 3 else numbers[0], numbers[-1]
-        step = numbers[1] if len(numbers) == 3 else 1
-        if not step or abs(last - first) // abs(step) > MOST_ROUNDS:
-            return ""
-        return " ".join(map(str, range(first, last + (1 if step > 0 else -1), step)))
 
     def _variable(self, text: str, setting: str) -> str:
         if match := _ARGUMENT.fullmatch(text):
@@ -389,3 +375,18 @@ def _split(text: str) -> list[str]:
         return shlex.split(text)
     except ValueError:
         return []
+
+
+def _sequence(words: list[str], known_numbers: Mapping[str, str]) -> str:
+    """Return what `seq` prints: LAST, FIRST LAST, or FIRST STEP LAST; nothing where that cannot be told."""
+    try:
+        numbers = [arithmetic.value(word, known_numbers) for word in words if word != "-w"]
+    except ValueError:
+        return ""
+    if not 1 <= len(numbers) <= 3:
+        return ""
+    first, last = (1, *numbers)[-2] if len(numbers) < 3 else numbers[0], numbers[-1]
+    step = numbers[1] if len(numbers) == 3 else 1
+    if not step or abs(last - first) // abs(step) > MOST_ROUNDS:
+        return ""
+    return " ".join(map(str, range(first, last + (1 if step > 0 else -1), step)))

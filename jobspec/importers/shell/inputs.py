@@ -83,3 +83,17 @@ class InputReader(Expander):
         """Return the lines that a loop reads, None if they are not known."""
         stdin = self.stdin(redirects)
         return None if stdin is None else (line for line in shown(stdin).splitlines() if line.strip())
+
+    def input(self, words: list[Token], prefix: Mapping[str, str | list[str]], redirects: tuple[Redirect, ...]) -> None:
+        """Set the variables of `read` and `mapfile`."""
+        lines = self.lines(redirects)
+        if words[0].text == "read":
+            self.take(words[1:], prefix, None if lines is None else next(lines, ""))
+        elif lines is not None:
+            self.set(words[-1].text, [literal(line) for line in lines])
+
+    def sums_up(self, text: str) -> None:
+        """Set the variables of `((i++, j=2))`; one whose value is not known is no longer known."""
+        for part in text.split(","):
+            if self.counts(part) is None and (match := re.match(r"\s*(\w+)\s*[-+*/%]?=(?!=)", part)):
+                self.values.pop(match[1], None)

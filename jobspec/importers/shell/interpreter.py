@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 
 from jobctl.jobspec.importers.draft import ImportProblem
-from jobctl.jobspec.importers.escaping import known, literal, shown
+from jobctl.jobspec.importers.escaping import known, shown
 from jobctl.jobspec.importers.shell import arithmetic
 from jobctl.jobspec.importers.shell.expand import Read, assignment, is_pattern, settled_or_empty
 from jobctl.jobspec.importers.shell.inputs import InputReader
@@ -86,7 +86,7 @@ class _Reader(InputReader):
         elif isinstance(statement, Function):
             self.functions[statement.name] = statement.body
         elif isinstance(statement, Sum):
-            self._sums_up(statement.text)
+            self.sums_up(statement.text)
         else:
             self._group(statement)
 
@@ -188,7 +188,7 @@ class _Reader(InputReader):
             return
         head = words[0].text
         if head in ("read", "mapfile", "readarray"):
-            self._input(words, prefix, command.redirects)
+            self.input(words, prefix, command.redirects)
             return
         builtin = _BUILTINS.get(head)
         if builtin is not None:
@@ -205,15 +205,6 @@ class _Reader(InputReader):
         elif not self._writes_file(argv, command.redirects):
             patterns = tuple(item for token, item in expanded if is_pattern(token, item, self.values))
             self._command(argv, prefix, command, patterns)
-
-    def _input(
-        self, words: list[Token], prefix: Mapping[str, str | list[str]], redirects: tuple[Redirect, ...]
-    ) -> None:
-        lines = self.lines(redirects)
-        if words[0].text == "read":
-            self.take(words[1:], prefix, None if lines is None else next(lines, ""))
-        elif lines is not None:
-            self.set(words[-1].text, [literal(line) for line in lines])
 
     def _call(self, argv: tuple[str, ...], prefix: Mapping[str, str | list[str]]) -> None:
         """Go through a function; its arguments, and the variables before its name, are there until it ends."""
@@ -344,14 +335,9 @@ class _Reader(InputReader):
     def _nothing(self, words: list[Token]) -> None:
         """Do nothing, as do commands that only tell, wait or end."""
 
-    def _sums_up(self, text: str) -> None:
-        for part in text.split(","):
-            if self.counts(part) is None and (match := re.match(r"\s*(\w+)\s*[-+*/%]?=(?!=)", part)):
-                self.values.pop(match[1], None)
-
     def _let(self, words: list[Token]) -> None:
         for token in words:
-            self._sums_up("".join(self.expand(token)))
+            self.sums_up("".join(self.expand(token)))
 
     def _colon(self, words: list[Token]) -> None:
         """`: ${NAME:=value}` sets a variable."""
