@@ -9,6 +9,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Generator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -75,9 +76,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """
     rank = {name: number for number, name in enumerate((*LONGEST, *LONG))}
 
+    @cache
+    def place_of(file: Path) -> int:
+        path = file.relative_to(Path(__file__).parent).as_posix()
+        return rank.get(path, rank.get(path.partition("/")[0], len(rank)))
+
     def place(item: pytest.Item) -> int:
-        path = item.path.relative_to(Path(__file__).parent).as_posix()
-        return rank.get(path, rank.get(_kind(item), len(rank)))
+        return place_of(item.path)
 
     items.sort(key=place)
     out = {item for item in items if _is_left_out(item, config)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 from jobctl.jobspec.plan.types import Plan
@@ -156,6 +157,7 @@ kubernetes: {operator: OPERATOR}
 """
 
 
+@cache
 def cases() -> Mapping[str, Plan]:
     """Return the plans of which the manifests are recorded."""
     pairs = [(name, operator) for name in EXAMPLES for operator in OPERATORS]

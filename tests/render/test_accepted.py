@@ -22,13 +22,15 @@ from tests.render.plans import cases
 PLANS = cases() | {f"{target}-hostile": hostile_plan(target) for target in ("compose", "ssh", "local")}
 
 
+RENDERED = {
+    f"{case}/{artefact.path}": artefact
+    for case, plan in PLANS.items()
+    for artefact in render(plan, first_generation(plan))
+}
+
+
 def named(ending: str) -> dict[str, Artefact]:
-    return {
-        f"{case}/{artefact.path}": artefact
-        for case, plan in PLANS.items()
-        for artefact in render(plan, first_generation(plan))
-        if artefact.path.endswith(ending)
-    }
+    return {name: artefact for name, artefact in RENDERED.items() if name.endswith(ending)}
 
 
 COMPOSE_FILES, SCRIPTS = named("/compose.yaml"), named(".sh")
