@@ -298,12 +298,15 @@ def test_the_schema_and_validate_agree(path: str) -> None:
     assert nothing[0] == nothing[1]
 
 
-@pytest.mark.parametrize("path", [path for path in FIELDS if path != "secrets.name"])
-def test_a_variable_may_stand_for_every_scalar(path: str) -> None:
-    scalars = [text for text in values(path)[0] if isinstance(yaml.load(text, yaml.BaseLoader), str)]
-    for text in scalars[:1]:
-        value = "${V:-whatever is longer than any name may be, and has all the signs that it must not have: //}"
-        assert answers(spec_of(path, f"'{value}'"), V=yaml.load(text, yaml.BaseLoader)) == (True, True)
+def test_a_variable_may_stand_for_every_scalar() -> None:
+    value = "${V:-whatever is longer than any name may be, and has all the signs that it must not have: //}"
+    found = {}
+    for path in FIELDS.keys() - {"secrets.name"}:
+        scalars = [text for text in values(path)[0] if isinstance(yaml.load(text, yaml.BaseLoader), str)]
+        for text in scalars[:1]:
+            found[path] = answers(spec_of(path, f"'{value}'"), V=yaml.load(text, yaml.BaseLoader))
+    assert {path: answer for path, answer in found.items() if answer != (True, True)} == {}
+    assert found
 
 
 @pytest.mark.parametrize("text", ONLY_VALIDATE)
