@@ -63,7 +63,7 @@ def parts(seed: int, faults: int) -> Iterator[Part]:
     transfers = {"JOBCTL_TEST_SEED": str(seed), "JOBCTL_TEST_TRANSFERS": "30"}
     yield _tests("transfers", "tests/deploy/images/test_killed_transfers.py", transfers)
     yield _tests("transfers-data", "tests/deploy/sending/test_killed_data.py", transfers)
-    yield _tests("worlds", "tests/supervise", {"JOBCTL_TEST_WORLDS": "10000"})
+    yield from _worlds()
     yield _tests("protocol", "tests/protocol", {"JOBCTL_TEST_MODEL": "large"})
     yield _tests("pods", "tests/cluster/test_none.py", {"JOBCTL_TEST_PODS": "30", "JOBCTL_TEST_SEED": str(seed)})
     for number, options in enumerate(((), ("--elastic",), ("--newer",), ("--elastic", "--newer"))):
@@ -84,6 +84,13 @@ def parts(seed: int, faults: int) -> Iterator[Part]:
 def _fleet(name: str, framework: str, seed: int, faults: int, *options: str) -> Part:
     how = ("--framework", framework, "--seed", str(seed), "--faults", str(faults))
     return Part(name, ("-m", "tests.fleet.campaign", *how, *options))
+
+
+def _worlds() -> Iterator[Part]:
+    """Yield the worlds, and the examples of properties."""
+    yield _tests("worlds", "tests/supervise", {"JOBCTL_TEST_WORLDS": "10000"})
+    properties = ("tests/spec/test_properties.py", "tests/importers/test_properties.py")
+    yield _tests("properties", "tests/deploy/model/test_untrusted.py", {"JOBCTL_TEST_WORLDS": "3000"}, *properties)
 
 
 def _recoveries() -> Iterator[Part]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from jobctl.jobspec.importers.draft import Found, ImportProblem
@@ -21,7 +21,7 @@ from jobctl.jobspec.spec.load import Loaded, load_text
 from tests.tools.examples import examples
 
 CONTEXT = ImportContext("/somewhere/resnet", "resnet", {"run.sh": "export A=1\ntorchrun x.py\n"}.get)
-QUICK = examples(300)
+QUICK = examples(100)
 
 # Any text that a process can receive.
 texts = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"), max_size=40)
@@ -159,14 +159,14 @@ def _holds(job: Found) -> None:
     assert not hosts or parse_hosts(hosts, "hosts.txt").diagnostics == ()
 
 
-@settings(max_examples=600)
+@examples(200)
 @given(st.lists(st.sampled_from(PIECES), max_size=20).map(" ".join))
 def test_no_script_crashes_the_import(text: str) -> None:
     with suppress(ImportProblem):
         _holds(import_text(text, CONTEXT))
 
 
-@settings(max_examples=600)
+@examples(200)
 @given(st.lists(st.sampled_from(PIECES), max_size=12))
 def test_no_command_crashes_the_import(argv: list[str]) -> None:
     with suppress(ImportProblem):

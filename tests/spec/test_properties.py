@@ -18,7 +18,7 @@ from tests.tools.examples import examples
 
 PATH = Path("/none/job.yaml")
 HEAD = "name: demo\nframework: torch\nscript: train.py\n"
-QUICK = examples(300)
+QUICK = examples(100)
 
 # Any text a file can hold and a process can receive.
 texts = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"), max_size=60)
