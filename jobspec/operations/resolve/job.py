@@ -217,19 +217,9 @@ def check(job: str | None, overrides: Sequence[str] | None, where: Where) -> Che
     if loaded.spec is None or has_errors(diagnostics):
         return Checked(None, diagnostics, files, loaded, code)
     names = {host.name for host in used}  # to compare each host with each takes minutes for 10,000 of them
-    compiled = Compiled(
-        loaded.spec,
-        loaded.directory,
-        path,
-        chosen,
-        used,
-        where.hosts,
-        where.on,
-        where.exclude,
-        diagnostics,
-        tuple(overrides or ()),
-        tuple(host for host in every if host.name not in names),
-    )
+    unused = tuple(host for host in every if host.name not in names)
+    what, options = (loaded.spec, loaded.directory, path, chosen, used), (where.hosts, where.on, where.exclude)
+    compiled = Compiled(*what, *options, diagnostics, tuple(overrides or ()), unused)
     return Checked(compiled, diagnostics, files, loaded, code)
 
 

@@ -267,8 +267,7 @@ RULES: tuple[CheckRule, ...] = (
 
 def check_spec(spec: Spec, source: Source, directory: Path) -> list[Diagnostic]:
     """Return what is wrong between the fields of a spec (or a draft of one), and which of its files are not there."""
-    found: list[Diagnostic] = []
-    found += apply(RULES, spec, source)
+    found = [*apply(RULES, spec, source)]
     here = (_blocks, _endpoints, _passwords, _reserved, _secrets, _outputs)
     for check in (*here, check_mounts, check_torchrun_options, check_words):
         found += told(partial(check, spec, source))
@@ -361,6 +360,9 @@ def _outputs(spec: Spec, source: Source) -> Iterator[Diagnostic]:
 # name, however long it is and whose home it is in; those of Path do.
 
 
+_ALONE = "`script` is the path of a Python script alone: its arguments belong into `args`"
+
+
 def _files(spec: Spec, source: Source, directory: Path) -> Iterator[Diagnostic]:
     base = directory / spec.code.source if spec.code else directory
     if spec.code is not None and not isdir(base):
@@ -370,7 +372,8 @@ def _files(spec: Spec, source: Source, directory: Path) -> Iterator[Diagnostic]:
         message = f"`{spec.code.source}` is the root of the file system, and every host would get all of it"
         yield Diagnostic("error", "code-is-root", message, span, "name the folder of the training script")
     elif spec.script and not spec.script.startswith("/") and not isfile(base / spec.script):
-        yield _no_script(spec.script, source.value_span(("script",)))
+        span = source.value_span(("script",))
+        yield _no_file("script", f"there is no file `{spec.script}`", span, _ALONE if " " in spec.script else None)
     for number, name in enumerate(spec.env_file):
         why = missing_env_file(directory, name)
         if why is not None:
@@ -392,12 +395,6 @@ def _notify_files(spec: Spec, source: Source, directory: Path) -> Iterator[Diagn
                 yield _no_file("notify", f"there is no file `{secret.file}`", span)
 
 
-def _no_script(script: str, span: Span) -> Diagnostic:
-    if " " in script:
-        hint = "`script` is the path of a Python script alone: its arguments belong into `args`"
-        return Diagnostic("warning", "file-not-found", f"there is no file `{script}`", span, hint)
-    return _no_file("script", f"there is no file `{script}`", span)
-
-
-def _no_file(what: str, message: str, span: Span) -> Diagnostic:
-    return Diagnostic("warning", "file-not-found", message, span, f"paths of `{what}` are relative to the spec")
+def _no_file(what: str, message: str, span: Span, hint: str | None = None) -> Diagnostic:
+    remedy = hint or f"paths of `{what}` are relative to the spec"
+    return Diagnostic("warning", "file-not-found", message, span, remedy)
