@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -91,3 +92,24 @@ def test_a_machine_without_python_names_nothing_that_has_no_effect_here(
     code, _, err = jobctl("cpu", "check", "--deep", "--set", "container.python=other")
     assert (code, "there is no `python3` on the PATH [python-missing]" in err) == (3, True), err
     assert "container.python" not in err
+
+
+def test_ports_that_another_program_has_are_an_error_before_the_start(jobctl: Any) -> None:
+    """`up` would start a launcher, or members of an etcd, and only then find out."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        code, _, err = jobctl("cpu", "up", "--set", f"rendezvous.port={port}")
+        assert (code, f"port {port} of `rendezvous.port` is taken" in err) == (3, True), err
+        assert "nothing was changed" in err
+        assert not Path("state/jobs/small/host").exists()
+        assert jobctl("cpu", "check")[0] == 0
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_port_of_the_managed_etcd_that_another_program_has_is_an_error(number: int, jobctl: Any) -> None:
+    with socket.create_server(("127.0.0.2", 0)) as taken:
+        port = taken.getsockname()[1]
+        managed = f"etcd={{managed: {{replicas: 1, port: {port - number}}}}}"
+        code, out, err = jobctl("cpu", "check", "-o", "json", "--set", managed)
+        told = [(one["code"], one["message"]) for one in json.loads(out)["findings"] if one["verdict"] == "error"]
+        assert (code, told) == (3, [("port-taken", f"port {port} of the managed etcd is taken")]), err

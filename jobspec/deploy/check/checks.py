@@ -9,7 +9,14 @@ import contextlib
 from collections.abc import Callable
 
 from jobctl.jobspec.deploy.check.probing import framework_findings
-from jobctl.jobspec.deploy.check.survey import CheckedHost, Found, Survey, binds
+from jobctl.jobspec.deploy.check.survey import (
+    CheckedHost,
+    Found,
+    Survey,
+    binds,
+    etcd_port_taken,
+    rendezvous_port_taken,
+)
 from jobctl.jobspec.deploy.host.ports import used_ports
 from jobctl.jobspec.deploy.host.scripts import SCRIPTS
 from jobctl.jobspec.deploy.model.errors import HostError
@@ -145,9 +152,7 @@ def _ports(run: Survey, seat: CheckedHost) -> Found:
         return
     with contextlib.suppress(HostError):
         if plan.rendezvous.port in used_ports(seat.host_job) and not seat.host_job.containers.seen():
-            text = f"port {plan.rendezvous.port} of `rendezvous.port` is taken"
-            hint = "choose another, or leave `rendezvous.port` out: a free one is found for each generation"
-            yield Finding(seat.name, "ports", "error", text, "port-taken", hint)
+            yield rendezvous_port_taken(seat.name, plan.rendezvous.port)
 
 
 def _service_ports(run: Survey, seat: CheckedHost) -> Found:
@@ -157,9 +162,7 @@ def _service_ports(run: Survey, seat: CheckedHost) -> Found:
         running = {container.service for container in seat.host_job.containers.seen() if container.running}
         wanted = {port for s in seat.services if s.name not in running for port in (s.port, s.port + 1)}
         for port in sorted(wanted & used_ports(seat.host_job)):
-            text = f"port {port} of the managed etcd is taken"
-            hint = "choose others: `etcd: {managed: {port: …}}`; members use that port and the next"
-            yield Finding(seat.name, "ports", "error", text, "port-taken", hint)
+            yield etcd_port_taken(seat.name, port)
 
 
 def _listens(run: Survey, seat: CheckedHost) -> Found:

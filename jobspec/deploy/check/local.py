@@ -1,4 +1,4 @@
-"""Preflight of this machine for a job of target `local`: are its devices there, and does the framework work?
+"""Preflight of this machine for a job of target `local`: are devices and ports there, and does the framework work?
 
 No host has to be reached, and no container started: what looks around in a container elsewhere looks around here.
 """
@@ -8,25 +8,35 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from secrets import token_hex
 from typing import Any
 
 from jobctl.jobspec.deploy.check.probing import framework_findings, probe_said, probe_source
-from jobctl.jobspec.deploy.check.survey import Found, Survey
+from jobctl.jobspec.deploy.check.survey import Found, Survey, etcd_port_taken, rendezvous_port_taken
 from jobctl.jobspec.deploy.host.devices import count_devices
 from jobctl.jobspec.deploy.model.finding import Finding
 from jobctl.jobspec.deploy.transport.descriptors import for_child
 from jobctl.jobspec.frameworks.base import framework
 from jobctl.jobspec.plan.types import Node, Plan
+from jobctl.jobspec.records import dataclass
 
 PATIENCE = 600.0  # seconds: some frameworks compile kernels when they are used for the first time
 
 
-def preflight(host: str, plan: Plan, environ: Mapping[str, str], *, deep: bool) -> list[Finding]:
+@dataclass(frozen=True, slots=True)
+class PortsHere:
+    """Which ports of this machine are free at an address (at all, if it is empty), and what of the job runs and has its own."""
+
+    is_free: Callable[[str, int], bool]
+    nodes: bool
+    services: Collection[str]
+
+
+def preflight(host: str, plan: Plan, environ: Mapping[str, str], ports: PortsHere, *, deep: bool) -> list[Finding]:
     """Return what there is to say of this machine; processes run with `environ`."""
     survey = Survey(plan, (), deep)
-    findings = list(_devices(host, plan))
+    findings = [*_devices(host, plan), *_ports(host, plan, ports)]
     if not any(finding.verdict == "error" for finding in findings) and (deep or survey.needs):
         findings += _framework(survey, host, plan.nodes[0], environ)
     return findings
@@ -46,6 +56,16 @@ def _devices(host: str, plan: Plan) -> Found:
         yield Finding(host, "devices", "error", text, "devices-missing", hint)
     else:
         yield Finding(host, "devices", "ok", f"{has} of kind `{kind}`")
+
+
+def _ports(host: str, plan: Plan, ports: PortsHere) -> Found:
+    port = plan.rendezvous.port
+    if port is not None and not ports.nodes and not ports.is_free("", port):
+        yield rendezvous_port_taken(host, port)
+    for service in plan.services:
+        wanted = () if service.name in ports.services else (service.port, service.port + 1)
+        taken = [port for port in wanted if not ports.is_free(service.host.address, port)]
+        yield from (etcd_port_taken(host, port) for port in taken)
 
 
 def _kind(plan: Plan) -> str:

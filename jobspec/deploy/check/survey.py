@@ -79,3 +79,17 @@ def of_error(host: str, check: str, error: DeployError) -> Finding:
     if isinstance(error, HostError):
         return Finding(host, check, "error", error.cause, error.code, error.hint)
     return Finding(host, check, "error", error.message, "failed", error.hint)
+
+
+def rendezvous_port_taken(host: str, port: int) -> Finding:
+    """Return what there is to say of a port at which nodes are to meet, and another program listens."""
+    text = f"port {port} of `rendezvous.port` is taken"
+    hint = "choose another, or leave `rendezvous.port` out: a free one is found for each generation"
+    return Finding(host, "ports", "error", text, "port-taken", hint)
+
+
+def etcd_port_taken(host: str, port: int) -> Finding:
+    """Return what there is to say of a port that a member of the managed etcd needs, and another program has."""
+    text = f"port {port} of the managed etcd is taken"
+    hint = "choose others: `etcd: {managed: {port: …}}`; members use that port and the next"
+    return Finding(host, "ports", "error", text, "port-taken", hint)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 
 from jobctl.jobspec.deploy.apply.deployer import Failures, FaultTarget, RuntimeInputs
@@ -19,6 +19,7 @@ from jobctl.jobspec.deploy.apply.reconcile import Step
 from jobctl.jobspec.deploy.host.devices import count_devices
 from jobctl.jobspec.deploy.logs.files import Folder
 from jobctl.jobspec.deploy.logs.reader import Logs
+from jobctl.jobspec.deploy.model.container import SeenContainer
 from jobctl.jobspec.deploy.model.control import Image
 from jobctl.jobspec.deploy.model.errors import DeployError, NothingToEnter
 from jobctl.jobspec.deploy.model.finding import Finding
@@ -37,7 +38,7 @@ from jobctl.jobspec.deploy.targets.gathering import LocalEvents
 from jobctl.jobspec.deploy.targets.local.environ import process_environ, record_environ, recorded_environ
 from jobctl.jobspec.deploy.targets.local.fetch import fetch_collected, fetch_logs, fetch_outputs
 from jobctl.jobspec.deploy.targets.local.job import LauncherProcesses, LocalJob, OneMachine
-from jobctl.jobspec.deploy.targets.local.ports import LocalPorts, port_is_free
+from jobctl.jobspec.deploy.targets.local.ports import LocalPorts, is_free_at, port_is_free
 from jobctl.jobspec.deploy.targets.local.processes import HOST
 from jobctl.jobspec.deploy.targets.local.session import ProcessSession
 from jobctl.jobspec.deploy.targets.node_ports import home_of
@@ -178,15 +179,25 @@ class Local(FleetDeployer[LocalJob]):
     def preflight(
         self, plan: Plan | None, hosts: Iterable[str], *, deep: bool = False, fitness: FitnessMode = "off"
     ) -> list[Finding]:
-        """Look whether the devices are there and, where that matters or `deep`, whether the framework works.
+        """Look whether devices and ports are there and, where that matters or `deep`, whether the framework works.
 
         There is nothing that this machine's fitness could be compared with.
         """
-        from jobctl.jobspec.deploy.check.local import preflight
+        from jobctl.jobspec.deploy.check.local import PortsHere, preflight
 
         if plan is None:
             return []
-        return preflight(HOST, plan, process_environ(plan, plan.nodes[0], RuntimeInputs(os.environ, {})), deep=deep)
+        there = self._running()
+        services = {one.service for one in there if one.service is not None}
+        ports = PortsHere(is_free_at, any(one.service is None for one in there), services)
+        environ = process_environ(plan, plan.nodes[0], RuntimeInputs(os.environ, {}))
+        return preflight(HOST, plan, environ, ports, deep=deep)
+
+    def _running(self) -> list[SeenContainer]:
+        """Return what of the job runs here: nothing where that is not known, since its state cannot be read."""
+        with suppress(DeployError):
+            return [one for one in self._here.observe().containers if one.running]
+        return []
 
     def exists(self, path: str) -> bool:
         """Say whether there is `path` on this machine."""

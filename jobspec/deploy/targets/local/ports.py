@@ -35,11 +35,17 @@ class LocalPorts:
 def port_is_free(host: str, port: int) -> bool:
     """Say whether a server could listen on `port`: rendezvous stores bind to all addresses."""
     del host  # there is but one
-    for family, anywhere in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):
+    return is_free_at("", port)
+
+
+def is_free_at(address: str, port: int) -> bool:
+    """Say whether a server could listen on `port` at an IPv4 address, at all addresses if it is empty."""
+    places = [(socket.AF_INET, address)] if address else [(socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")]
+    for family, place in places:
         try:
             with socket.socket(family, socket.SOCK_STREAM) as probe:
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                probe.bind((anywhere, port))
+                probe.bind((place, port))
         except OSError as error:
             if family == socket.AF_INET or error.errno == errno.EADDRINUSE:
                 return False
