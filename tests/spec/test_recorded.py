@@ -94,7 +94,7 @@ def every_spec(monkeypatch: pytest.MonkeyPatch) -> Iterator[Spec]:
     rendered: list[Spec] = []
     plan = planner.plan
     monkeypatch.setattr(planner, "plan", lambda spec, *given: (rendered.append(spec), plan(spec, *given))[1])
-    assert {*plans.cases(), *clusters.cases()}
+    assert {*plans.cases(), *clusters.cases.__wrapped__()}  # which no other test has had made before
     yield from rendered
     loaded = [load_spec(path, environ={}) for path in EXAMPLES]
     loaded += [load_text(Path("/none/job.yaml"), text, environ={"D": "d"}) for text in FORMS]
