@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from jobctl.jobspec.deploy.host import devices
+from jobctl.jobspec.deploy.store.processes import kill_marked
 from jobctl.main import main
 
 SPEC = (
@@ -19,7 +21,7 @@ SPEC = (
 
 
 @pytest.fixture
-def jobctl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+def jobctl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Any]:
     monkeypatch.chdir(tmp_path)
     environ = {"HOME": str(tmp_path), "JOBCTL_STATE_DIR": str(tmp_path / "state"), "NO_COLOR": "1"}
     monkeypatch.setattr(os, "environ", {"PATH": os.environ["PATH"], "PYTHONPATH": str(tmp_path), **environ})
@@ -31,7 +33,8 @@ def jobctl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
         out, err = capsys.readouterr()
         return int(ended.value.code or 0), out, err
 
-    return run
+    yield run
+    kill_marked(tmp_path / "state" / "jobs" / "small" / "host")  # an `up` that should have been refused
 
 
 @pytest.mark.parametrize(
