@@ -11,6 +11,7 @@ import pytest
 from typer import Exit
 
 from jobctl.jobspec.deploy.apply.deployer import AllUnreachable
+from jobctl.jobspec.deploy.apply.reconcile import Step
 from jobctl.jobspec.deploy.model.control import NOTHING
 from jobctl.jobspec.deploy.model.errors import DeployError
 from jobctl.jobspec.deploy.model.observed import Observed
@@ -22,6 +23,7 @@ from jobctl.views.failure import command
 from tests.deploy.apply.test_executor import RUNNING, TWO
 
 NO = DeployError("no")
+STEP = Step("start", "node 0 on h0", "not running", node=0, host="h0")
 
 
 @pytest.mark.parametrize(
@@ -35,7 +37,7 @@ def test_the_exit_code_says_whether_all_some_or_no_hosts_did_their_part(
 
 
 def test_a_job_that_has_not_begun_is_no_success(capsys: pytest.CaptureFixture[str]) -> None:
-    done: Any = Applied(TWO, (SimpleNamespace(),), {}, ready=False)  # type: ignore[arg-type]
+    done = Applied(TWO, (STEP,), {}, ready=False)
     assert outcome.finish_up(SimpleNamespace(), done, follow=False, output=Format.text) == 4  # type: ignore[arg-type]
     assert "has not begun: too few of its nodes can take part" in capsys.readouterr().err
 
@@ -70,7 +72,7 @@ def test_the_exit_code_of_up_and_restart_is_the_same_in_both_forms(
     monkeypatch.setattr(outcome, "status_json", lambda handle: {"job": "a"})
     handle: Any = SimpleNamespace(job=SimpleNamespace(name="a"))
     problems = dict.fromkeys(failed, NO)
-    done: Any = Applied(TWO, (SimpleNamespace(),), problems, ready=True, held=False)
+    done = Applied(TWO, (STEP,), problems, ready=True, held=False)
     restarted: Any = SimpleNamespace(failed=problems, begins=True)
     assert outcome.finish_up(handle, done, follow=False, output=output) == code
     assert outcome.finish_restart(handle, restarted, output) == code
@@ -98,7 +100,7 @@ def test_a_job_that_was_started_on_hosts_that_are_silent_now_has_not_failed(
     monkeypatch.setattr(wait, "wait_until_up", lambda handle, reporter, without: state)
     monkeypatch.setattr(outcome, "show_tail", lambda observed: None)
     handle: Any = SimpleNamespace(job=SimpleNamespace(name="a"))
-    done: Any = Applied(TWO, (SimpleNamespace(),), {}, ready=True)  # type: ignore[arg-type]
+    done = Applied(TWO, (STEP,), {}, ready=True)
     assert outcome.finish_up(handle, done, follow=False, output=Format.text) == code
     assert capsys.readouterr().err.splitlines()[0] == said
 
@@ -154,7 +156,7 @@ def test_following_a_job_of_which_there_are_no_lines_prints_its_state_as_one(
     nodes = tuple(replace(node, state="exited", exit_code=0) for node in RUNNING.nodes)
     ended = replace(RUNNING, nodes=nodes, verdict=("succeeded", None))
     handle: Any = SimpleNamespace(job=SimpleNamespace(name="a"), observe=lambda: ended)
-    done: Any = Applied(TWO, () if ready else (SimpleNamespace(),), {}, ready=ready)  # type: ignore[arg-type]
+    done = Applied(TWO, () if ready else (STEP,), {}, ready=ready)
     assert outcome.finish_up(handle, done, follow=True, output=Format.json) == (0 if ready else 4)
     assert capsys.readouterr().out == '{"job": "a", "failed_hosts": []}\n'
 

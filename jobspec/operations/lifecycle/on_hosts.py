@@ -107,7 +107,7 @@ class HostsJob:
             observed = deployer.observe()
             refuse_owner(deployer, observed, request.take_over)
             ended = ended_already(deployer.job.name, observed, is_up=observed.control.generation is not None)
-            if ended is not None:  # a host that has not heard of it yet is told of as the first time
+            if ended is not None:  # whether a silent host has heard of it is not known
                 return replace(ended, failures={} if ended.phase == "succeeded" else _silent(deployer, observed))
             # The wish first: whoever finds it without its fulfilment goes on with that.
             deployer.keep(
