@@ -29,7 +29,8 @@ class Traits:
     `starts` says for `jobctl init` what jobctl starts, `elastic` how a job gets a range of nodes (empty: it cannot). `kinds`
     are the devices that it runs on. `no_ps` says why it has no mode `ps` (empty: it has). `operators` are those of
     Kubernetes that run it, beside `none`. `told` (a regular expression) are the variables by which its processes know each
-    other, `named` what it is called in an image or an import.
+    other, `named` what it is called in an image or an import. `launchers` are the programs and modules by which users start
+    its processes where nobody else does.
     """
 
     starts: str
@@ -39,6 +40,7 @@ class Traits:
     kinds: tuple[str, ...] = KINDS
     no_ps: str = ""
     operators: tuple[str, ...] = ()
+    launchers: tuple[str, ...] = ()
 
 
 # Where variables or names could be those of several, the last counts: those of torch are the most general.
@@ -49,6 +51,7 @@ FRAMEWORKS: Mapping[FrameworkName, Traits] = {
         told="MASTER_ADDR|MASTER_PORT|WORLD_SIZE|RANK|LOCAL_RANK",
         named="torch",
         operators=("kubeflow", "trainer"),
+        launchers=("torchrun", "torch.distributed.run", "torch.distributed.launch", "deepspeed"),
     ),
     "paddle": Traits(
         starts="paddle.distributed.launch starts one process per device",
@@ -56,6 +59,7 @@ FRAMEWORKS: Mapping[FrameworkName, Traits] = {
         told=r"PADDLE_\w+|TRAINING_ROLE|FLAGS_selected_\w+",
         named="paddle",
         operators=("paddle-operator", "kubeflow"),
+        launchers=("fleetrun", "paddle.distributed.launch"),
     ),
     "mindspore": Traits(
         starts="a scheduler and one worker process per device",
@@ -64,6 +68,7 @@ FRAMEWORKS: Mapping[FrameworkName, Traits] = {
         named="mindspore",
         kinds=("cpu", "gpu", "npu"),
         no_ps="set_param_ps was removed in 2.6",
+        launchers=("msrun",),
     ),
     "jax": Traits(
         starts="one process per device; your script calls jax.distributed.initialize(), see docs/jax.md",

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from os.path import basename
 
 from jobctl.jobspec.spec.diagnostics import Diagnostic
+from jobctl.jobspec.spec.frameworks import FRAMEWORKS
 from jobctl.jobspec.spec.model import Spec
 from jobctl.jobspec.spec.reading.source import Source
 
 _OPTION_AND_VALUE = re.compile(r"--?[A-Za-z][\w-]*\s+\S")
-_LAUNCHERS = frozenset(("torchrun", "fleetrun", "msrun", "deepspeed"))
-_MODULES = frozenset(("torch.distributed.run", "torch.distributed.launch", "paddle.distributed.launch"))
+_LAUNCHERS = frozenset(name for traits in FRAMEWORKS.values() for name in traits.launchers)
 
 
 def check_words(spec: Spec, source: Source) -> Iterator[Diagnostic]:
@@ -34,6 +34,11 @@ def _launcher(command: tuple[str, ...]) -> str | None:
     """Return the launcher that a command begins with, None for any other command."""
     if command and basename(command[0]) in _LAUNCHERS:
         return basename(command[0])
-    if len(command) > 2 and basename(command[0]).startswith("python") and command[1] == "-m" and command[2] in _MODULES:
+    if (
+        len(command) > 2
+        and basename(command[0]).startswith("python")
+        and command[1] == "-m"
+        and command[2] in _LAUNCHERS
+    ):
         return f"python -m {command[2]}"
     return None
