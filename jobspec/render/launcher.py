@@ -14,7 +14,7 @@ from importlib.resources import files
 # From the bottom up, by folder: each file imports only from those before it.
 _LAUNCHER = (
     ("", "records"),
-    ("system/", "files bytecode processes deadline network pipe"),
+    ("system/", "files bytecode processes memory deadline network pipe"),
     ("", "failure restart_policy"),
     ("order/", "launch control autonomy_terms order_news order whole_order"),
     ("process/", "task log_files record guard"),

@@ -14,6 +14,7 @@ from jobctl.jobspec.deploy.model.control import Control
 from jobctl.jobspec.deploy.model.slurm_state import SlurmState
 from jobctl.jobspec.deploy.model.spare_state import SpareState
 from jobctl.jobspec.launcher.report.node_report import StandbyState, StartWay
+from jobctl.jobspec.launcher.system.memory import tells_of_oom
 from jobctl.jobspec.plan.artefact_id import ArtefactId
 from jobctl.jobspec.plan.generation import Generation, OldPlace
 from jobctl.jobspec.plan.recovery import Failure
@@ -299,9 +300,10 @@ def failure_words(failure: Failure) -> str:
         return failure.reason or (LAUNCHER_KILLED if failure.kind == "launcher" else failure.kind)
     kind = "rank" if failure.role == "trainer" else failure.role
     who = "a process" if failure.rank is None else f"{kind} {failure.rank}"
+    why = ": out of memory" if tells_of_oom(failure.tail) else ""
     if 0 < failure.exit_code - 128 < signal.NSIG:  # 255 is what programs choose themselves
-        return f"{who} was killed by {_signal_name(failure.exit_code - 128)}"
-    return f"{who} exited with code {failure.exit_code}"
+        return f"{who} was killed by {_signal_name(failure.exit_code - 128)}{why}"
+    return f"{who} exited with code {failure.exit_code}{why}"
 
 
 def _signal_name(number: int) -> str:

@@ -16,6 +16,7 @@ from jobctl.jobspec.launcher.order.control import log_of
 from jobctl.jobspec.launcher.process.log_files import LogFile, LogForwarder, drain
 from jobctl.jobspec.launcher.process.record import ProcessRecord, read_record
 from jobctl.jobspec.launcher.system.files import note, write_json
+from jobctl.jobspec.launcher.system.memory import oom_kills, oom_line
 from jobctl.jobspec.launcher.system.processes import (
     PR_SET_PDEATHSIG,
     SIGNALS,
@@ -197,8 +198,12 @@ def run_process(
             code = 126 if error.errno == errno.EACCES else 127
             record.ended(code, why, passes=may_pass(error))
             return code
+    before = oom_kills()
     record.began(child.pid, waiting is not None and why is None, why)
     code = pump(reading, child, log)
+    # Only the kernel knows why it has killed a process, or a helper of it: nobody would find that in the log otherwise.
+    if code not in (0, 128 + signal.SIGTERM) and (oom_kills() or 0) > (before or 0):
+        log.write(os.fsencode(oom_line()) + b"\n")
     record.ended(code)
     return code
 

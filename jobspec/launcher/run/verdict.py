@@ -12,6 +12,7 @@ from jobctl.jobspec.launcher.process.log_files import LogWatcher
 from jobctl.jobspec.launcher.records import changed
 from jobctl.jobspec.launcher.restart_policy import FROM_OUTSIDE
 from jobctl.jobspec.launcher.system.files import last_lines
+from jobctl.jobspec.launcher.system.memory import tells_of_oom
 from jobctl.jobspec.launcher.system.processes import signal_name, signal_of
 
 if TYPE_CHECKING:
@@ -144,6 +145,7 @@ class Verdict:
         code = failure.exit_code or 0
         if failure.kind == "exhausted":
             return "%s ended with code %s, and all %s restarts are used up" % (who, code, self.run.launch.rejoin)
+        why = ": out of memory" if tells_of_oom(failure.tail) else ""
         if failure.kind == "signal":
-            return "%s was killed by %s" % (who, signal_name(code - 128))
-        return "%s exited with code %s" % (who, code)
+            return "%s was killed by %s%s" % (who, signal_name(code - 128), why)
+        return "%s exited with code %s%s" % (who, code, why)
