@@ -140,7 +140,7 @@ def _take_color(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     words = iter(arguments[:end])
     for word in words:
         if word == "--color":
-            taken += [word, *([value] if (value := next(words, None)) is not None else [])]
+            taken.append(f"--color={next(words, '')}")  # one word: without a value, the next option is none
         else:
             (taken if word.startswith("--color=") else left).append(word)
     return taken, [*left, *arguments[end:]]

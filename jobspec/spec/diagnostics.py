@@ -61,11 +61,6 @@ def in_order(diagnostics: Iterable[Diagnostic], files: Sequence[str] = ()) -> tu
     return tuple(sorted(unique, key=lambda d: (place.get(d.span.file, len(place)), d.span[1:3], d.severity, d.code)))
 
 
-def split_lines(text: str) -> list[str]:
-    """Return the lines of `text` as editors count them (str.splitlines also splits at form feeds and U+2028)."""
-    return text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
-
-
 def render_text(diagnostic: Diagnostic, source_lines: Sequence[str] = ()) -> str:
     """Return the diagnostic for people: message, place, the line with a caret below it, hint.
 

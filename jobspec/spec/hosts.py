@@ -118,6 +118,13 @@ def _same_address(host: Host, first: Host, line: int, tokens: list[tuple[str, Sp
     return Diagnostic("error", "repeated-address", message, at, hint)
 
 
+def _without_ssh(pattern: str, at: Span) -> Diagnostic:
+    """Return that what a line says of SSH has no effect."""
+    message = f"`localhost` is this machine, reached without SSH: the user and the port of `{pattern}` have no effect"
+    hint = f"write `{pattern.replace('localhost', '127.0.0.1')}` if SSH is meant, to this machine or through a tunnel"
+    return Diagnostic("warning", "localhost-without-ssh", message, at, hint)
+
+
 def canonical(address: str) -> str:
     """Return an address in the one of its spellings that is the same for all."""
     import ipaddress
@@ -173,6 +180,8 @@ def _diagnostic(bad: _Bad, token: str, span: Span) -> Diagnostic:
 def _hosts(tokens: list[tuple[str, Span]], found: list[Diagnostic]) -> list[Host]:
     (pattern, _), *rest = tokens
     user, names, port = _pattern(pattern)
+    if "localhost" in names and (user is not None or port is not None):
+        found.append(_without_ssh(pattern, tokens[0][1]))
     values: dict[str, Any] = {}
     for token, span in rest:
         try:

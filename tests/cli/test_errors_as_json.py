@@ -22,6 +22,7 @@ SAYS = ("code", "exit_code", "hint", "message")
         (("status", "nobody", "-o", "json"), 2, "usage", "nobody"),
         (("status", "--no-such-option", "-o", "json"), 2, "usage", "No such option: --no-such-option"),
         (("status", "-ojson", "--hosts"), 2, "usage", "'--hosts' requires an argument"),
+        (("status", "-ojson", "--color"), 2, "usage", "Invalid value for '--color'"),
         (("wait", "--output=json", "one", "two"), 2, "usage", "unexpected extra argument"),
         (("logs", "-fo", "json", "--tail", "many"), 2, "usage", "Invalid value for '--tail' / '-n'"),
         (("logs", "-n", "many", "-o", "json"), 2, "usage", "Invalid value for '--tail' / '-n'"),

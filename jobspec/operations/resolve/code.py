@@ -34,11 +34,14 @@ def no_code(spec: Path, hosts: Path | None) -> Iterator[tuple[str, str]]:
 
 def _reads_as_hosts(path: Path) -> bool:
     """Say whether a file is a hosts file without doubt: one without an error, with an option or a range."""
+    from jobctl.jobspec.spec.diagnostics import has_errors
     from jobctl.jobspec.spec.hosts import Host, load_hosts
 
     loaded = load_hosts(path)
     says_more = any(host != Host(host.name) for host in loaded.hosts)
-    return not loaded.diagnostics and (says_more or "[" in path.read_text(encoding="utf-8", errors="replace"))
+    return not has_errors(loaded.diagnostics) and (
+        says_more or "[" in path.read_text(encoding="utf-8", errors="replace")
+    )
 
 
 _SPEC, _HOSTS, _HISTORY = "the spec", "a hosts file", "jobctl's history"

@@ -219,6 +219,7 @@ CODES: dict[str, tuple[str, str]] = {
     "bad-address": ("error", "another number of addresses than of hosts"),
     "repeated-address": ("error", "two hosts at one address"),
     "repeated-host": ("error", "a host twice in the hosts file"),
+    "localhost-without-ssh": ("warning", "`localhost` with a user or a port in the hosts file: SSH is not used for it"),
 }
 
 LATER: dict[str, str] = {

@@ -68,11 +68,14 @@ class Source:
     text: str
     root: YamlNode | None
     overrides: tuple[str, ...] = ()
+    split: list[str] | None = field(default=None, init=False, repr=False, compare=False)  # the lines, once asked for
 
     def lines(self, file: str) -> list[str] | None:
         """Return the lines of what spans call `file`: the spec, or what was given with `--set`."""
         if file == self.file:
-            return split_lines(self.text) if self.text else []
+            if self.split is None:
+                self.split = split_lines(self.text) if self.text else []
+            return self.split
         return list(self.overrides) if file == "--set" else None
 
     def keys(self, path: Sequence[str | int]) -> list[str]:
