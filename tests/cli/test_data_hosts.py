@@ -78,7 +78,7 @@ def test_data_comes_from_a_host_of_the_file_that_the_job_does_not_use(
     assert inventory is not None
     reached: list[Host] = []
 
-    def transport_to(host: Host, options: SshOptions) -> LocalTransport:
+    def transport_to(host: Host, options: SshOptions, met: object = None) -> LocalTransport:
         reached.append(host)
         return LocalTransport(host.name)
 

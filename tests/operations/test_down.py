@@ -246,6 +246,14 @@ def test_a_host_that_is_said_to_be_lost_and_answers_is_cleaned(tmp_path: Path) -
     assert (dict(done.failed), dict(done.lost), job.homes) == ({}, {}, set())
 
 
+@pytest.mark.parametrize(("code", "left"), [("unknown-name", set()), ("key-refused", {"h1"})])
+def test_where_the_job_never_was_nothing_is_left(tmp_path: Path, code: str, left: set[str]) -> None:
+    job = Job(tmp_path).remembered().without(code, "h1")
+    job.job.note_unmet(["h1"])
+    done = job.down(*ALL)
+    assert (set(done.failed), dict(done.lost)) == (left, {})
+
+
 @pytest.mark.parametrize(
     ("code", "lost"), [("docker-down", ("h1",)), ("key-refused", ("h1",)), ("unreachable", ("h0",))]
 )

@@ -204,6 +204,9 @@ class Deployer(Breakable, Enterable, Protocol):
     def preconnect(self) -> None:
         """Connect in the background: there is something else to do first. What comes of it shows at the first use."""
 
+    def note_unmet(self) -> None:
+        """Keep which hosts are new to the job and were never reached: if they leave the hosts file, the job forgets them."""
+
     def count_devices(self, kind: str, hosts: Iterable[str]) -> tuple[Mapping[str, int], Failures]:
         """Return how many devices hosts have, none left out that have some, and which hosts could not be asked."""
 

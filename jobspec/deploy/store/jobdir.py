@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import socket
 from collections.abc import Iterable, Iterator, Mapping
 from hashlib import sha256
@@ -33,6 +34,7 @@ CHANNELS = "channels.json"
 EVENTS, COLLECTED = "events.jsonl", "collected.json"
 AGREED = "agreed.json"  # the order that ran at the last `up`
 NOTHING: Mapping[str, Any] = {}
+UNMET = "unmet"  # an empty file for each host that was never reached
 PENDING = "pending.json"  # what the job is to become, while hosts that this needs are waited for
 
 
@@ -202,6 +204,23 @@ class JobDir:
         if change is not None:
             self.remember(change.about, change.plan, change.source)
 
+    def note_unmet(self, hosts: Iterable[str]) -> None:
+        """Keep that hosts of the job were never reached, until they are (`meet`)."""
+        for host in hosts:
+            (self.root / UNMET).mkdir(exist_ok=True)
+            (self.root / UNMET / host).touch()
+
+    def meet(self, host: str) -> None:
+        """Take note that a host was reached: from now on something of the job may be there."""
+        (self.root / UNMET / host).unlink(missing_ok=True)
+
+    def unmet(self) -> frozenset[str]:
+        """Return hosts of the job that were never reached: nothing of it is there."""
+        try:
+            return frozenset(os.listdir(self.root / UNMET))
+        except FileNotFoundError:
+            return frozenset()
+
     def keep_plan(self, plan: Plan) -> None:
         """Keep another plan of the same job: a node has moved."""
         write_atomic(self.root / "plan.json", dump_plan(plan), 0o600, sync=True)
@@ -313,6 +332,7 @@ class JobDir:
         """Remove what `remember` kept; events, progress and collected logs stay."""
         for name in _FORGOTTEN:
             (self.root / name).unlink(missing_ok=True)
+        shutil.rmtree(self.root / UNMET, ignore_errors=True)
 
 
 # What of `job.json` commands rely on, and what it has to be.

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Literal
 
 from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.host.lock import Held, hold_on
 from jobctl.jobspec.deploy.model.control import kept_control, newest
+from jobctl.jobspec.deploy.model.errors import may_be_gone
 from jobctl.jobspec.deploy.model.inventory import Inventory, SshOptions
 from jobctl.jobspec.deploy.model.liveness import FailureDetector
 from jobctl.jobspec.deploy.sending.data_source import FolderOnHost
@@ -25,9 +27,9 @@ from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.spec.hosts import Host
 
 
-def transport_to(host: Host, options: SshOptions) -> Transport:
-    """Return the connection to a host, not open yet."""
-    return LocalTransport(host.name) if host.local else Ssh(host, options)
+def transport_to(host: Host, options: SshOptions, met: Callable[[], None] = lambda: None) -> Transport:
+    """Return the connection to a host, not open yet. `met` is called each time that it is opened."""
+    return LocalTransport(host.name) if host.local else Ssh(host, options, met)
 
 
 class HostFleet(Fleet[HostJob]):
@@ -40,8 +42,10 @@ class HostFleet(Fleet[HostJob]):
         host_jobs: Iterable[HostJob],
         together: Together[HostJob],
         plan: Plan | None,
+        met: Container[str],
     ) -> None:
         super().__init__(job, inventory, host_jobs, together, plan)
+        self._met = met  # hosts that were reached
         self._others: dict[str, Transport] = {}  # hosts beside the job's that have data for it
         self._folders: dict[str, FolderOnHost] = {}  # data on hosts, which is looked at once
 
@@ -50,6 +54,13 @@ class HostFleet(Fleet[HostJob]):
         super().close()
         for transport in self._others.values():
             transport.close()
+
+    def note_unmet(self) -> None:
+        """Keep which hosts are new to the job, and have never been reached: nothing of it is there."""
+        kept = self.job.inventory()
+        known = {host.name for host in kept.hosts} if kept is not None else ()
+        away = {host for host, error in self.down.items() if may_be_gone(error)}
+        self.job.note_unmet(host for host in away if host not in known and host not in self._met)
 
     def moved_from(self, host: str) -> frozenset[int]:
         """Return the nodes whose home is another host than `host`.
@@ -117,5 +128,12 @@ def host_fleet(
     Raises DeployError if there are more hosts than this process may be connected to.
     """
     make_room(sum(not host.local for host in inventory.hosts))
-    made = (HostJob(host, transport_to(host, inventory.ssh), job.name, target, tell) for host in inventory.hosts)
-    return HostFleet(job, inventory, made, ManyHosts(), plan)
+    met: set[str] = set()
+
+    def meet(host: str) -> None:
+        met.add(host)
+        job.meet(host)
+
+    ways = ((host, transport_to(host, inventory.ssh, partial(meet, host.name))) for host in inventory.hosts)
+    made = (HostJob(host, way, job.name, target, tell) for host, way in ways)
+    return HostFleet(job, inventory, made, ManyHosts(), plan, met)

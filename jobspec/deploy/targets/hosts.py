@@ -70,6 +70,10 @@ class Hosts(FleetDeployer[HostJob]):
         """Return the names of all hosts that the job may be on."""
         return tuple(self.host_jobs)
 
+    def note_unmet(self) -> None:
+        """Keep which hosts are new to the job, and were never reached."""
+        self.fleet.note_unmet()
+
     def has_files(self) -> bool:
         """Say whether a host has a work directory of the job, as last observed."""
         return bool(self.fleet.hosts_with_files())

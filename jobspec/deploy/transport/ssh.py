@@ -53,8 +53,9 @@ class LoginSession:
 class Ssh:
     """A Transport over SSH. Connects at the first use, and again after the connection was lost."""
 
-    def __init__(self, host: Host, options: SshOptions) -> None:
-        self._host, self._options = host, options
+    def __init__(self, host: Host, options: SshOptions, met: Callable[[], None] = lambda: None) -> None:
+        """Return the way to a host. `met` is called each time that it is reached, before anything is asked of it."""
+        self._host, self._options, self._met = host, options, met
         self._connection: fabric.Connection | None = None
         self._lock = threading.Lock()
         self._shells: list[LoginSession] = []  # that wait for a command
@@ -219,7 +220,9 @@ class Ssh:
             return self._connection
 
     def _connect(self) -> fabric.Connection:
-        return connect(self._host, self._options)
+        connection = connect(self._host, self._options)
+        self._met()
+        return connection
 
     # Talking.
 

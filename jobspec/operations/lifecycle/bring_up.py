@@ -252,8 +252,7 @@ class BringUp:
         from jobctl.jobspec.deploy.apply.deployer import RuntimeInputs
         from jobctl.jobspec.deploy.apply.executor import runs
 
-        deployer, options = self.deployer, self.options
-        job = deployer.job
+        deployer, options, job = self.deployer, self.options, self.deployer.job
         self._renew()
         change = self.change(now)
         observed, steps, plan = change.observed, change.steps, self.plan
@@ -271,6 +270,7 @@ class BringUp:
             return Applied(plan, steps, failed, ready=True, held=True, supervised=False, changed=self.changed)
         deployer.check_here()
         job.create()
+        deployer.note_unmet()
         generation = observed.control.generation
         self._keep_channels(plan.run_id if generation is None else generation.run_id)
         before = job.plan()

@@ -85,6 +85,7 @@ def _give_up(handle: Handle, request: JobRequest, observed: Observed, reporter: 
 def _taken_down(handle: Handle, request: JobRequest, logs: Path | None, failed: Failures) -> TakenDown:
     """Return what came of `down`: where something is left, also beyond the hosts of `handle`, and where it was given up."""
     elsewhere = _elsewhere(handle)
+    _, failed = _given_up(failed, handle.job.unmet())  # nothing of the job can be there
     lost, failed = _given_up({**failed, **elsewhere}, request.lost)
     return TakenDown((*handle.where(), *elsewhere), logs=logs, failed=failed, lost=lost)
 

@@ -98,10 +98,11 @@ def inventory_for(compiled: Compiled, reached: Reached) -> Inventory | None:
 
     if not traits_of(compiled.target).takes_hosts:
         return None
-    known = job_of_name(compiled.spec.name).inventory()
+    job = job_of_name(compiled.spec.name)
+    known, unmet = job.inventory(), job.unmet()
     options = ssh_options(reached.ssh_config, reached.accept_new, known)
     reach = Inventory(compiled.hosts, options, others=compiled.others)
-    return reach.with_hosts(known.hosts) if known else reach
+    return reach.with_hosts(tuple(host for host in known.hosts if host.name not in unmet)) if known else reach
 
 
 def owner() -> str:

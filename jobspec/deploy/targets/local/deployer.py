@@ -74,6 +74,9 @@ class Local(FleetDeployer[LocalJob]):
     def preconnect(self) -> None:
         """There is nothing to connect to."""
 
+    def note_unmet(self) -> None:
+        """This machine is always reached."""
+
     def count_devices(self, kind: str, hosts: Iterable[str]) -> tuple[Mapping[str, int], Failures]:
         """Return how many devices this machine has."""
         found = count_devices(kind)
