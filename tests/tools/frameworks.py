@@ -39,7 +39,8 @@ class Recipe:
     def folder(self) -> Path:
         """Its place in the cache: named after version and Python, so that a new version is a new environment."""
         root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jobctl-tests"
-        return root / f"{self.module}-{self.version}-{sys.version_info[0]}.{sys.version_info[1]}"
+        python = sysconfig.get_python_version() + sys.base_prefix.replace("/", "-")
+        return root / f"{self.module}-{self.version}-{python}"
 
 
 RECIPES: dict[Name, Recipe] = {

@@ -59,13 +59,24 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextlib.contextmanager
 def answering(*names: str) -> Iterator[int]:
-    """Have hosts of these names listen at one port, each at its own address, and answer with their names; yield the port."""
+    """Have hosts of these names listen at one port, each at its own address, and answer with their names; yield the port.
+
+    All others have the port too, and do not listen: no program of this machine can answer in their place.
+    """
     with contextlib.ExitStack() as stack:
-        port = 0
+        while True:
+            sockets = {name: stack.enter_context(socket.socket()) for name in ADDRESSES}
+            port = 0
+            try:
+                for name, one in sockets.items():
+                    one.bind((ADDRESSES[name], port))
+                    port = one.getsockname()[1]
+            except OSError:  # somebody has this port at one of the addresses, or at all
+                continue
+            break
         for name in names:
-            listener = stack.enter_context(socket.create_server((ADDRESSES[name], port)))
-            port = listener.getsockname()[1]
-            threading.Thread(target=_answer, args=(listener, name.encode()), daemon=True).start()
+            sockets[name].listen()
+            threading.Thread(target=_answer, args=(sockets[name], name.encode()), daemon=True).start()
         yield port
 
 
