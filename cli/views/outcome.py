@@ -87,6 +87,9 @@ def finish_restart(handle: Handle, done: Restarted, output: Format) -> int:
     """Report what came of `restart`, wait until the job runs, and return the exit code."""
     tell_failures(done.failed)
     if not done.begins:
+        name = handle.job.name
+        first = "fix what is reported above" if done.failed else f"`jobctl status {name}` says how its nodes are"
+        console.error(f"job `{name}` has not begun again", f"{first}, then `jobctl restart {name}`")
         if output is Format.json:
             report(handle, done.failed)
         return 4

@@ -174,10 +174,15 @@ def test_a_restart_that_does_not_begin_is_told_as_json(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(outcome, "status_json", lambda handle: {"job": "a"})
-    handle: Any = SimpleNamespace()
+    handle: Any = SimpleNamespace(job=SimpleNamespace(name="a"))
     done: Any = SimpleNamespace(failed={"h1": NO}, begins=False)
     assert outcome.finish_restart(handle, done, Format.json) == 4
-    assert [one["host"] for one in json.loads(capsys.readouterr().out)["failed_hosts"]] == ["h1"]
+    told = capsys.readouterr()
+    assert [one["host"] for one in json.loads(told.out)["failed_hosts"]] == ["h1"]
+    assert told.err.splitlines()[-2:] == [
+        "error: job `a` has not begun again",
+        "hint: fix what is reported above, then `jobctl restart a`",
+    ]
 
 
 def test_up_follow_waits_for_hosts_that_are_silent_once_the_job_was_started(

@@ -2,7 +2,7 @@
 
 `$JOBCTL_STATE_DIR/jobs/JOB/` holds what `up` was started with (`job.json`, `plan.json`, `agreed.json`, and `source.json`, from which
 it is planned again), what happened (`events.jsonl`, `progress.jsonl`; `collected.json`: what of it is from launchers), on hosts the newest generation (`newest.json`,
-`ledger.json`, `previous.json`), channels and outbox of `notify` (`channels.json`, `outbox.json`), locks, collected logs (`history/`), and `host/`, the work directory of target `local`,
+`ledger.json`, `previous.json`) and hosts that were never reached (`unmet/`), channels and outbox of `notify` (`channels.json`, `outbox.json`), locks, collected logs (`history/`), and `host/`, the work directory of target `local`,
 laid out as on any host: `launcher.py`, `run/control.json`, `node-N.sh`, `node-N/`.
 """
 
@@ -212,7 +212,9 @@ class JobDir:
 
     def meet(self, host: str) -> None:
         """Take note that a host was reached: from now on something of the job may be there."""
-        (self.root / UNMET / host).unlink(missing_ok=True)
+        mark = self.root / UNMET / host
+        if mark.exists():  # looked at first: these files may be where nothing can be written
+            mark.unlink(missing_ok=True)
 
     def unmet(self) -> frozenset[str]:
         """Return hosts of the job that were never reached: nothing of it is there."""
