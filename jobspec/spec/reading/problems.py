@@ -176,10 +176,13 @@ def _missing(source: Source, where: Where) -> Diagnostic:
 
 
 def _key_hint(where: Where) -> str | None:
+    from jobctl.jobspec.spec.reading.foreign_keys import HINTS
     from jobctl.jobspec.spec.reference import keys_at
 
     known = keys_at(where[:-1])
     word = str(where[-1])
+    if len(where) == 1 and (hint := HINTS.get(word.lower().replace("-", "_"))):
+        return hint
     near = closest(word, known)
     if near:
         return near
