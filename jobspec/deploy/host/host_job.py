@@ -31,6 +31,7 @@ from jobctl.jobspec.deploy.model.spare_state import SPARE, as_nodes
 from jobctl.jobspec.deploy.model.untrusted import Json, as_text, number_in
 from jobctl.jobspec.deploy.store.files import Room
 from jobctl.jobspec.deploy.transport.base import FIRST_ANSWER, Transport, checked, problem, put
+from jobctl.jobspec.deploy.transport.ssh_problems import ssh_login
 from jobctl.jobspec.launcher.report.node_report import DECLARED_DEAD
 from jobctl.jobspec.plan.types import Container
 from jobctl.jobspec.render.artefact import Artefact, folder
@@ -95,7 +96,7 @@ class HostJob:
         if len(found) < 2 or not all(path.is_absolute() for path in found):
             said = lines.decode("utf-8", "replace").strip() or "nothing"
             message = f"cannot find the work directory: its shell said {said}"
-            raise HostError(self.host.name, "command-failed", message, f"try `ssh {self.host.name} pwd`")
+            raise HostError(self.host.name, "command-failed", message, f"try `ssh {ssh_login(self.host)} pwd`")
         return found[0], found[1]
 
     @property

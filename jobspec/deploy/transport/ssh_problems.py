@@ -30,7 +30,7 @@ NO_ROUTE = Problem(
     "no route to its address",
     "is the address right, the host up, and does a firewall or VPN let you through? {try_it}",
 )
-REFUSED = Problem("connection-refused", "nothing listens at its SSH port", "is sshd running there? {try_it}")
+REFUSED = Problem("connection-refused", "nothing listens at its SSH port{port}", "is sshd running there? {try_it}")
 UNREADABLE = Problem(
     "no-identity",
     "{file}: {reason}",
@@ -52,7 +52,7 @@ _BY_CLASS = {
     f"{_PARAMIKO}BadHostKeyException": Problem(
         "host-key-changed",
         "its host key has changed: the host was reinstalled, or somebody is in between",
-        "if it was reinstalled: `ssh-keygen -R {name}`, then connect once with ssh",
+        "if it was reinstalled: `ssh-keygen -R {known_as}`, then connect once with ssh",
     ),
     f"{_PARAMIKO}PasswordRequiredException": Problem(
         "key-locked", "the private key has a passphrase", "`ssh-add` it to an agent"
@@ -86,7 +86,7 @@ _BY_TEXT = (
         Problem(
             "host-key-unknown",
             "its host key is not known here",
-            "compare it: `ssh {name}`, or `--accept-new-host-keys` to trust all new ones",
+            "compare it: `ssh {login}`, or `--accept-new-host-keys` to trust all new ones",
         ),
     ),
     (
@@ -107,16 +107,22 @@ _BY_TEXT = (
 )
 
 
+def ssh_login(host: Host) -> str:
+    """Return what follows `ssh` on the way into a host. Its port is in no SSH configuration: without it, ssh goes elsewhere."""
+    port = f"-p {host.port} " if host.port else ""
+    return port + shlex.quote(f"{host.user}@{host.name}" if host.user else host.name)
+
+
 def explain(host: Host, error: Exception, what: str) -> HostError | None:
     """Return what an exception of Paramiko or of a socket means, None for what is a bug."""
     problem = _problem_of(error)
     if problem is None:
         return None
-    login = shlex.quote(f"{host.user}@{host.name}" if host.user else host.name)
     words = {
-        "name": shlex.quote(host.name),
-        "login": login,
-        "try_it": f"try `ssh {login}`",
+        "known_as": shlex.quote(f"[{host.name}]:{host.port}" if host.port not in (None, 22) else host.name),
+        "login": ssh_login(host),
+        "port": f" {host.port}" if host.port else "",
+        "try_it": f"try `ssh {ssh_login(host)}`",
         "what": what,
         "error": error,
         "file": getattr(error, "filename", None),

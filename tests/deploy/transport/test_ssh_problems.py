@@ -22,6 +22,9 @@ def system(number: int) -> OSError:
     return OSError(number, os.strerror(number))
 
 
+KEY = paramiko.ECDSAKey.generate()
+
+
 def tried(*numbers: int) -> Exception:
     addresses = {(f"10.0.0.{n}", 22): system(number) for n, number in enumerate(numbers, 1)}
     return paramiko.ssh_exception.NoValidConnectionsError(addresses)
@@ -51,6 +54,25 @@ def test_each_cause_has_its_own_code(error: Exception, code: str) -> None:
     found = explain(Host("h1"), error, "run true")
     assert found is not None
     assert (found.code, bool(found.hint)) == (code, True)
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "hint"),
+    [
+        (tried(errno.ECONNREFUSED), "nothing listens at its SSH port 8", "is sshd running there? try `ssh -p 8 ml@h1`"),
+        (
+            paramiko.SSHException("h1 not found in known_hosts"),
+            "its host key is not known here",
+            "`ssh -p 8 ml@h1`, or",
+        ),
+        (paramiko.BadAuthenticationType("no", ["password"]), "it lets nobody in by", "`ssh-copy-id -p 8 ml@h1`"),
+        (paramiko.BadHostKeyException("h1", KEY, KEY), "its host key has changed", "`ssh-keygen -R '[h1]:8'`"),
+    ],
+)
+def test_what_to_type_goes_to_the_port_of_the_hosts_file(error: Exception, message: str, hint: str) -> None:
+    found = explain(Host("h1", user="ml", port=8), error, "run true")
+    assert found is not None
+    assert (message in found.message, hint in (found.hint or "")) == (True, True), (found.message, found.hint)
 
 
 @pytest.mark.parametrize("name", ["gpu01..cluster", f"{'gpu' * 22}.cluster"])
