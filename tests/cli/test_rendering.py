@@ -54,7 +54,7 @@ def test_only_hosts_files_are_no_code_and_what_is_left_out_is_told(jobctl: Any, 
     (tmp_path / "job.yaml").write_text(f"{SPEC}code: .\nimage: demo\n")
     Path("hosts.txt").write_text("a\nb\n")
     Path("hosts_train.txt").write_text("alpha\nbeta\n")  # data
-    Path("hosts-lab.txt").write_text("gpu[1-4] slots=8\n")
+    Path("hosts-lab.txt").write_text("gpu[1-4] slots=8\nml@localhost\n")
     Path(".env").write_text("TOKEN=x")
     ran = jobctl("validate", "--hosts", "hosts.txt", "-o", "json")
     left_out = {one["path"]: one["reason"] for one in json.loads(ran.out)["code"]["left_out"]}

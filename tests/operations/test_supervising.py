@@ -152,7 +152,7 @@ def test_a_supervisor_that_does_not_start_is_no_job_that_was_not_changed(
 
 
 def test_a_supervisor_has_the_hosts_as_up_has_recorded_them(tmp_path: Path) -> None:
-    """It starts again where these differ: once a host had left the hosts file, it did nothing else."""
+    """A supervisor starts again where these differ. Once a host had left the hosts file, it never stopped doing so."""
     recorded = Inventory((Host("h1"), Host("h2")), SshOptions(tmp_path / "config"), left=("h2",))
     job = JobDir(tmp_path / "jobs" / "demo")
     job.create()

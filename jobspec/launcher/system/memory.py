@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from typing import Iterator, Optional, Sequence, Tuple
 OOM_MARK = "out of memory: the kernel's OOM killer"  # how the line begins, after the name of jobctl
-NO_LIMIT = 1 << 60  # bytes from which on version 1 means that there is no limit
+NO_LIMIT = 1 << 60  # bytes: version 1 names at least as many where there is no limit
 
 
 def oom_kills(proc: str = "/proc/self/cgroup", mounted: str = "/sys/fs/cgroup") -> Optional[int]:
