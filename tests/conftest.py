@@ -6,6 +6,7 @@ import atexit
 import gc
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Generator
@@ -62,6 +63,8 @@ LONG = ("examples", "fleet", "slurm", "launcher", "cluster", "local", "kube", "s
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # A time limit ends a run as Ctrl-C does: what has failed so far is told, and no launcher of a test is left.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     config.addinivalue_line("markers", "long: a test that is left out unless --all is given, or a path")
     config.addinivalue_line(
         "markers", "release(test): played before a release, or if named by its id; `test` shows the same in every run"
