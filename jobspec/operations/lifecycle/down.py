@@ -94,7 +94,8 @@ def _note(handle: Handle, observed: Observed, done: TakenDown, reporter: Reporte
     """Write down what came of `down`, and forget the job unless something is left. Only with the lock held: see `_clear`."""
     from jobctl.jobspec.deploy.store import events
 
-    elsewhere = sorted(done.failed.keys() - set(handle.where()))
+    # Of a cluster the objects that are left may have failed, which are no place where the job may be.
+    elsewhere = sorted(done.failed.keys() & set(done.hosts) - set(handle.where()))
     if not done.failed:
         handle.job.forget()
     told = {"failed": sorted(done.failed), "elsewhere": elsewhere, "lost": sorted(done.lost)}
