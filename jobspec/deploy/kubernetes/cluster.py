@@ -5,7 +5,6 @@ There is no supervisor and no generation of jobctl's there, so this is a `Handle
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -41,7 +40,7 @@ from jobctl.jobspec.deploy.kubernetes.pods import Pod, parse_pod, seconds
 from jobctl.jobspec.deploy.kubernetes.ports import PodPorts
 from jobctl.jobspec.deploy.kubernetes.preflight import ClusterPreflight
 from jobctl.jobspec.deploy.kubernetes.problems import ApiError
-from jobctl.jobspec.deploy.kubernetes.removal import GONE, LOOK, Removal
+from jobctl.jobspec.deploy.kubernetes.removal import Removal
 from jobctl.jobspec.deploy.kubernetes.session import PodSession
 from jobctl.jobspec.deploy.kubernetes.steps import There, steps
 from jobctl.jobspec.deploy.model.control import NOTHING, Control
@@ -241,7 +240,11 @@ class Cluster:
             refuse_unaccepted(self.api, making, ending, force=force)
         for step in (step for step in change.steps if step.target in ending):
             note(step)
-        self._removal(self._grace()).remove([o for key, o in change.there.objects.items() if str(key) in ending])
+        removal = self._removal(self._grace())
+        removal.remove([o for key, o in change.there.objects.items() if str(key) in ending])
+        if any(is_main(thing) and todo[str(key_of(thing))].kind != "change" for thing in making):
+            # Somebody may have deleted what they were made of: what is made now would not wait for their end.
+            removal.remove_pods(but_of=[o for key, o in change.there.objects.items() if str(key) not in ending])
         for thing in making:
             todo_now = todo[str(key_of(thing))]
             if todo_now.kind != "replace":
@@ -271,24 +274,11 @@ class Cluster:
             if change is not None and not is_over(thing):
                 self.tell(f"suspending {key_of(thing)}")
                 self.api.merge(thing, change)
-        self._removal(grace).remove([thing for thing in mains if suspension(thing, True) is None])
-        self._wait_for_ends(grace)
+        removal = self._removal(grace)
+        removal.remove([thing for thing in mains if suspension(thing, True) is None])
+        removal.wait_for_ends()
         self._forget_looks()
         return into
-
-    def _wait_for_ends(self, grace: float) -> None:
-        deadline = time.monotonic() + grace + GONE
-        while left := [pod.name for pod in self._listed_pods() if not pod.ended]:
-            if time.monotonic() > deadline:
-                raise DeployError(
-                    f"{self.where()[0]}: pods {', '.join(left[:5])} were told to end, and have not",
-                    "does the operator run? are their nodes off? `kubectl get pods` tells; `jobctl down` removes them",
-                )
-            self.tell(f"waiting for pods {', '.join(left[:5])} to end")
-            time.sleep(LOOK)
-
-    def _listed_pods(self) -> list[Pod]:
-        return [parse_pod(pod) for pod in find_all_of(self.api, POD, self.job.name)]
 
     def _collect(self) -> Path | None:
         """Write the logs of all pods to this machine's history, and return where."""

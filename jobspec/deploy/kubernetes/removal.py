@@ -25,6 +25,7 @@ from jobctl.jobspec.deploy.kubernetes.kinds import (
 )
 from jobctl.jobspec.deploy.kubernetes.manifests import is_main
 from jobctl.jobspec.deploy.kubernetes.mirror import find_all_of
+from jobctl.jobspec.deploy.kubernetes.pods import Pod, parse_pod
 from jobctl.jobspec.deploy.kubernetes.problems import ApiError
 from jobctl.jobspec.deploy.model.errors import DeployError
 
@@ -58,15 +59,33 @@ class Removal:
             if time.monotonic() - begun > COLLECTED:
                 self._collect(things)
 
-    def remove_pods(self) -> None:
-        """Wait until no pod is left; one without a controller (its object was deleted by hand) is deleted too."""
+    def remove_pods(self, but_of: Sequence[Object] = ()) -> None:
+        """Wait until no pod is left; one without a controller (its object was deleted by hand) is deleted too.
+
+        Pods that were made for an object of `but_of` stay.
+        """
         begun = time.monotonic()
-        while left := find_all_of(self.api, POD, self.job):
+        while left := [pod for pod in find_all_of(self.api, POD, self.job) if not _is_made_for(pod, but_of)]:
             abandoned = time.monotonic() - begun > COLLECTED
             for pod in left:
                 if abandoned or not is_made_by_another(pod):
                     self._end(pod)
             self._wait(begun, [_told(pod) for pod in left])
+
+    def wait_for_ends(self) -> None:
+        """Wait until no pod runs that was told to end; those that have ended may stay. Raises DeployError."""
+        begun = time.monotonic()
+        while left := [pod.name for pod in self._pods() if not pod.ended]:
+            if time.monotonic() - begun > self.patience:
+                raise DeployError(
+                    f"{self.api.name}/{self.api.namespace}: pods {', '.join(left[:NAMED])} were told to end, and have not",
+                    "does the operator run? are their nodes off? `kubectl get pods` tells; `jobctl down` removes them",
+                )
+            self.tell(f"waiting for pods {', '.join(left[:NAMED])} to end")
+            time.sleep(LOOK)
+
+    def _pods(self) -> list[Pod]:
+        return [parse_pod(pod) for pod in find_all_of(self.api, POD, self.job)]
 
     def _wait(self, begun: float, left: Sequence[str]) -> None:
         more = f" and {len(left) - NAMED} more" if len(left) > NAMED else ""
@@ -146,6 +165,10 @@ def _owned(thing: Object, made: Sequence[Object]) -> list[Object]:
     """Return those of `made` that were made for an object."""
     uid = thing["metadata"]["uid"]
     return [one for one in made if any(o["uid"] == uid for o in one["metadata"].get("ownerReferences") or ())]
+
+
+def _is_made_for(pod: Object, things: Sequence[Object]) -> bool:
+    return any(_owned(thing, [pod]) for thing in things)
 
 
 def _is_going(thing: Object) -> bool:
