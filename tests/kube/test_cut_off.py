@@ -49,3 +49,46 @@ def test_pods_whose_object_is_there_stay(
     client = connect(None, None, {"KUBECONFIG": str(api.kubeconfig(tmp_path / "config"))})
     removal.Removal(client, "resnet", lambda text: None, 0.0).remove_pods(but_of=api.list("Job"))
     assert len(world.pods()) == 2
+
+
+PS = """\
+name: resnet
+framework: paddle
+image: registry.example.com/train:1
+module: train
+mode: ps
+devices: cpu:2
+ps: {servers: 1, trainers: 2}
+checkpoint: /checkpoints/resnet
+stop_grace_period: 1s
+"""
+
+
+def test_a_stop_that_was_cut_off_is_completed_by_the_next_one(jobctl: Any, world: World, api: ApiServer) -> None:
+    """Of a job with roles the Job of one role is suspended, and those of others are not."""
+    Path("job.yaml").write_text(PS)
+    jobctl(*UP)
+    api.fail("patch", "jobs", 500, name="resnet-trainer")
+    assert jobctl("stop", "resnet").code == 4
+    state = jobctl("status", "resnet", "-o", "json").json
+    assert (state["phase"], state["reason"]) == ("degraded", "Job resnet-server: it is suspended: Job suspended")
+    before = {pod["metadata"]["uid"] for pod in world.pods()}
+    assert jobctl("plan").out.splitlines() == ["change Job resnet-server: the job was stopped"]
+    assert (jobctl("up").code, len(before & {pod["metadata"]["uid"] for pod in world.pods()})) == (0, 2)
+    api.fail("patch", "jobs", 500, name="resnet-trainer")
+    assert jobctl("stop", "resnet").code == 4
+    assert (jobctl("stop", "resnet").code, world.pods()) == (0, [])
+
+
+def test_what_is_stopped_and_being_removed_is_made_again(
+    jobctl: Any, world: World, api: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A `down` was cut off: to resume what has been deleted would bring nothing up."""
+    for name in ("COLLECTED", "AGAIN"):
+        monkeypatch.setattr(removal, name, 0.1)
+    jobctl(*UP)
+    jobctl("stop", "resnet")
+    api.store.collects = False
+    api.delete("Job", "resnet", "Foreground")
+    ran = jobctl("up")
+    assert (ran.code, ran.err.splitlines()[0]) == (0, "replace Job resnet: it is being removed")

@@ -17,7 +17,7 @@ from jobctl.jobspec.deploy.kubernetes import pod_log_archive, pod_logs
 from jobctl.jobspec.deploy.kubernetes.api import Api
 from jobctl.jobspec.deploy.kubernetes.dry_run import refuse_unaccepted
 from jobctl.jobspec.deploy.kubernetes.events import ClusterEvents, newest_warning
-from jobctl.jobspec.deploy.kubernetes.job_state import NO_POD, is_over, observe
+from jobctl.jobspec.deploy.kubernetes.job_state import NO_POD, is_over, is_stopped, observe
 from jobctl.jobspec.deploy.kubernetes.kinds import (
     BESIDE,
     EVENT,
@@ -27,7 +27,6 @@ from jobctl.jobspec.deploy.kubernetes.kinds import (
     Object,
     ObjectKey,
     is_made_by_another,
-    is_suspended,
     key_of,
     known_kind,
     labels_of,
@@ -251,8 +250,7 @@ class Cluster:
                 note(todo_now)
             self.tell(f"{todo_now.kind} {todo_now.target}")
             made = self.api.apply(thing, force=force)
-            stopped = change.there.phase == "stopped" and todo_now.kind == "change"  # and not held back by Kueue
-            if is_main(thing) and stopped and is_suspended(made):
+            if is_main(thing) and todo_now.kind == "change" and is_stopped(made):
                 self.api.merge(made, suspension(made, False) or {})
         self._forget_looks()  # a watch that lags could show pods, and not yet what they are made of
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from jobctl.jobspec.deploy.kubernetes.kinds import PADDLE_JOB, Object, is_suspended, labels_of
+from jobctl.jobspec.deploy.kubernetes.kinds import PADDLE_JOB, Object, is_suspended, key_of, labels_of
 from jobctl.jobspec.deploy.kubernetes.pods import Pod, parse_pod
 from jobctl.jobspec.deploy.model.control import Control, Ledger
 from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode, Phase
@@ -157,10 +157,12 @@ def _verdict(mains: Sequence[Object], nodes: Sequence[ObservedNode], plan: Plan 
     trainers = [said for main, said in zip(mains, told, strict=True) if _trains(main, mains)]
     if all(phase == "succeeded" for phase, _ in trainers):
         return "succeeded", None
-    stopped = next((said for said in told if said[0] == "stopped"), None)
-    if stopped is not None:
-        return "stopped", stopped[1]
-    return _under_way(told, nodes, plan)
+    stopped = [(main, why) for main, (phase, why) in zip(mains, told, strict=True) if phase == "stopped"]
+    if not stopped:
+        return _under_way(told, nodes, plan)
+    if all(phase in ("stopped", "succeeded") for phase, _ in told):
+        return "stopped", stopped[0][1]
+    return "degraded", "; ".join(f"{key_of(main)}: {why}" for main, why in stopped)  # a `stop` was cut off
 
 
 def _why_gone(nodes: Sequence[ObservedNode], plan: Plan | None) -> str:
@@ -192,10 +194,13 @@ def said_of(main: Object) -> tuple[Phase | None, str | None]:
     phase = _CONDITIONS[found] if found else None
     if is_suspended(main) and phase not in ("succeeded", "failed"):
         words = _words(true.get("Suspended") or {})
-        # Kueue suspends what waits in its queue: that is no end.
-        queued = QUEUE_LABEL in labels_of(main)
-        return ("starting" if queued else "stopped"), f"it is suspended{f': {words}' if words else ''}"
+        return ("stopped" if is_stopped(main) else "starting"), f"it is suspended{f': {words}' if words else ''}"
     return phase, _words(true[found]) if found else None
+
+
+def is_stopped(main: Object) -> bool:
+    """Say whether somebody has suspended an object. Kueue suspends what waits in its queue: that is no end."""
+    return is_suspended(main) and QUEUE_LABEL not in labels_of(main)
 
 
 def _words(condition: Mapping[str, Any]) -> str | None:

@@ -11,13 +11,13 @@ from dataclasses import field
 from typing import Any
 
 from jobctl.jobspec.deploy.apply.reconcile import ORDER, Kind, Step
+from jobctl.jobspec.deploy.kubernetes.job_state import is_stopped
 from jobctl.jobspec.deploy.kubernetes.kinds import (
     CONFIG_MAP,
     SECRET,
     Object,
     ObjectKey,
     is_made_by_another,
-    is_suspended,
     key_of,
 )
 from jobctl.jobspec.deploy.kubernetes.manifests import is_main
@@ -112,7 +112,9 @@ def _main(thing: Object, there: There, anew: str | None, cause: str | None) -> I
         cause = anew
     elif annotation_of(now, SPEC) != annotation_of(thing, SPEC):
         cause = "the spec changed"
-    elif cause is None and there.phase == "stopped" and is_suspended(now):
+    elif now["metadata"].get("deletionTimestamp"):
+        cause = "it is being removed"
+    elif cause is None and is_stopped(now) and there.phase not in ("succeeded", "failed"):
         yield _step("change", thing, "the job was stopped")
     elif cause is None and there.phase in ("failed", "stopped"):
         cause = f"the job {'had failed' if there.phase == 'failed' else 'was stopped'}"
