@@ -248,7 +248,15 @@ class PodLogs:
             self.problems[log.pod.name] = error
 
     def _discover(self) -> None:
-        pods = sorted(self.look(), key=lambda pod: pod.created)
+        """See which pods there are now. A server that is away for a while, as for its own update, ends nobody's logs."""
+        try:
+            pods = sorted(self.look(), key=lambda pod: pod.created)
+        except DeployError as error:
+            if not self._begun:
+                raise
+            self.problems[self.api.name] = error
+            return
+        self.problems.pop(self.api.name, None)
         who = writers(pods, self.plan)
         for pod in pods:
             if pod.uid in self._logs:
