@@ -61,3 +61,18 @@ def test_what_only_a_dry_run_is_refused_for_does_not_stop_a_change(
     assert jobctl("up").code == 0
     tried = [one for one in api.requests[asked:] if one.startswith("PATCH") and "/jobs/" in one and "dryRun" in one]
     assert (len(tried), "/jobs/resnet?" in tried[0]) == (1, False)
+
+
+@pytest.mark.parametrize("command", ["up", "restart"])
+def test_logs_of_pods_that_are_replaced_are_kept(
+    jobctl: Any, world: World, api: ApiServer, here: Path, command: str
+) -> None:
+    """Those of a job that had failed are what its next version is written by."""
+    jobctl(*UP)
+    api.print("resnet-1-abcde", "rank1 | ValueError: no such layer")
+    world.end("resnet-1-abcde", 7)
+    world.condition("Job", "resnet", "Failed", "backoff limit")
+    ran = jobctl(command, "resnet" if command == "restart" else "job.yaml")
+    (kept,) = here.glob("state/jobs/resnet/history/*/node-1/logs/0/workerlog.0")
+    assert (ran.code, kept.read_text()) == (0, "ValueError: no such layer\n")
+    assert f"the logs of the pods that were ended are in {kept.parents[3]}" in ran.err.splitlines()

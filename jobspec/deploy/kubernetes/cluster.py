@@ -230,8 +230,11 @@ class Cluster:
 
     def execute(
         self, change: ObjectChange, secrets: Mapping[str, str], note: Callable[[Step], None], *, force: bool = False
-    ) -> None:
-        """Do what `change` says, telling `note` of each step before it is done. Raises DeployError."""
+    ) -> Path | None:
+        """Do what `change` says, telling `note` of each step before it is done. Raises DeployError.
+
+        Return where the logs of pods are that it has ended: nothing else has them then.
+        """
         todo = {step.target: step for step in change.steps}
         ending = {step.target for step in change.steps if step.kind in ("remove", "replace")}
         making = [thing for thing in with_secrets(change.want, secrets) if str(key_of(thing)) in todo]
@@ -239,8 +242,10 @@ class Cluster:
             refuse_unaccepted(self.api, making, ending, force=force)
         for step in (step for step in change.steps if step.target in ending):
             note(step)
+        going = [thing for key, thing in change.there.objects.items() if str(key) in ending]
+        logs = self._collect() if any(map(is_main, going)) else None
         removal = self._removal(self._grace())
-        removal.remove([o for key, o in change.there.objects.items() if str(key) in ending])
+        removal.remove(going)
         if any(is_main(thing) and todo[str(key_of(thing))].kind != "change" for thing in making):
             # Somebody may have deleted what they were made of: what is made now would not wait for their end.
             removal.remove_pods(but_of=[o for key, o in change.there.objects.items() if str(key) not in ending])
@@ -253,6 +258,7 @@ class Cluster:
             if is_main(thing) and todo_now.kind == "change" and is_stopped(made):
                 self.api.merge(made, suspension(made, False) or {})
         self._forget_looks()  # a watch that lags could show pods, and not yet what they are made of
+        return logs
 
     def _grace(self) -> float:
         return self.plan.stop_grace if self.plan else 30.0

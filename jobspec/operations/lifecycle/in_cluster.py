@@ -221,7 +221,7 @@ class ClusterJob:
         try:
             with reporter.waiting() as waiting:
                 self.handle.tell = waiting.show
-                self.handle.execute(change, secrets, note, force=take_over)
+                logs = self.handle.execute(change, secrets, note, force=take_over)
         except DeployError as error:
             ending = any(step.kind in ("remove", "replace") for step in told)
             if len(told) <= 1 and not ending:
@@ -229,6 +229,8 @@ class ClusterJob:
             done = "what runs was ended" if ending else f"{len(told) - 1} of {len(change.steps)} steps were done"
             reporter.error(f"{done}; `jobctl up` again does the others")
             raise PartlyDone(error.message, error.hint) from error
+        if logs is not None:
+            reporter.say(f"the logs of the pods that were ended are in {logs}")
 
     def _refuse_queued(self) -> None:
         """Raise Refused where Kueue would start the job again: it alone says when pods of what is in its queues run."""
