@@ -94,6 +94,8 @@ class Fake:
             return Answer(201, {"kind": "Status", "apiVersion": "v1", "status": "Success"})
         if asked.verb == "create":
             return Answer(201, store.create(served, inside, asked.body))
+        if asked.verb == "delete" and asked.body.get("dryRun") == ["All"]:
+            return Answer(200, store.get(served, inside, name).thing)
         if asked.verb == "delete":
             return Answer(200, store.delete(served, inside, name, asked.body))
         return self._patch(served, asked)

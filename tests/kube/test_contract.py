@@ -201,6 +201,14 @@ def test_what_is_deleted_is_gone(api: ApiServer) -> None:
     assert refused(api, "GET", "ConfigMap", "one") == (404, "NotFound")
 
 
+def test_a_dry_run_of_a_deletion_deletes_nothing(api: ApiServer) -> None:
+    """Said in the body: where there is one, servers take no notice of the query."""
+    apply(api, config())
+    options = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Foreground", "dryRun": ["All"]}
+    api.ask("DELETE", "ConfigMap", "one", body=options)
+    assert "deletionTimestamp" not in api.get("ConfigMap", "one")["metadata"]
+
+
 def test_only_the_object_that_is_meant_is_deleted(api: ApiServer) -> None:
     api.create("ConfigMap", config())
     how = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": "another"}}

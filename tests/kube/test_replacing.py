@@ -36,6 +36,21 @@ def test_a_change_that_the_server_refuses_leaves_the_job_as_it_runs(
     assert jobctl("status", "resnet", "-o", "json").json["phase"] == "running"
 
 
+@pytest.mark.real
+@pytest.mark.needs("jobs")
+def test_a_job_that_may_not_be_deleted_goes_on(jobctl: Any, world: World, api: ApiServer) -> None:
+    jobctl(*UP)
+    before = api.get("Job", "resnet")["metadata"]["uid"]
+    Path("job.yaml").write_text(SPEC + "args: [--epochs, '3']\n")
+    words = 'admission webhook "keeper" denied the request: it is kept until Monday'
+    api.fail("delete", "jobs", 403, words=words)
+    ran = jobctl("up")
+    told = f"error: test: cannot delete Job resnet in namespace {api.namespace}: {words}"
+    assert (ran.code, ran.err.splitlines()) == (3, [told])
+    assert (api.get("Job", "resnet")["metadata"]["uid"], len(world.pods())) == (before, 2)
+    assert jobctl("up").code == 0
+
+
 def test_a_job_that_is_ended_and_not_made_again_is_no_job_that_nothing_was_done_to(
     jobctl: Any, world: World, api: ApiServer
 ) -> None:

@@ -124,7 +124,7 @@ class Api:
         call = Call("create", kind, self.namespace if kind.namespaced else None)
         return self._ask("POST", call, {}, body)
 
-    def delete(self, kind: Kind, name: str, uid: str, *, last: bool = False) -> None:
+    def delete(self, kind: Kind, name: str, uid: str, *, last: bool = False, dry_run: bool = False) -> None:
         """Delete an object, and what hangs on it: before it (`last`), or after.
 
         One that has gone, or is another by now, is no error.
@@ -136,7 +136,9 @@ class Api:
             "preconditions": {"uid": uid},
         }
         try:
-            self._ask("DELETE", Call("delete", kind, self.namespace, name), {}, body)
+            # The server goes by the body, and takes no notice of the query where there is one.
+            query, dry = ({"dryRun": "All"}, {"dryRun": ["All"]}) if dry_run else ({}, {})
+            self._ask("DELETE", Call("delete", kind, self.namespace, name), query, {**body, **dry})
         except ApiError as error:
             if error.status not in (404, 409):
                 raise

@@ -15,7 +15,7 @@ from jobctl.jobspec.deploy.apply.deployer import AllUnreachable, Failures
 from jobctl.jobspec.deploy.apply.reconcile import Step
 from jobctl.jobspec.deploy.kubernetes import pod_log_archive, pod_logs
 from jobctl.jobspec.deploy.kubernetes.api import Api
-from jobctl.jobspec.deploy.kubernetes.dry_run import refuse_unaccepted
+from jobctl.jobspec.deploy.kubernetes.dry_run import refuse_kept, refuse_unaccepted
 from jobctl.jobspec.deploy.kubernetes.events import ClusterEvents, newest_warning
 from jobctl.jobspec.deploy.kubernetes.job_state import NO_POD, is_over, is_stopped, observe
 from jobctl.jobspec.deploy.kubernetes.kinds import (
@@ -238,11 +238,12 @@ class Cluster:
         todo = {step.target: step for step in change.steps}
         ending = {step.target for step in change.steps if step.kind in ("remove", "replace")}
         making = [thing for thing in with_secrets(change.want, secrets) if str(key_of(thing)) in todo]
+        going = [thing for key, thing in change.there.objects.items() if str(key) in ending]
         if ending:
+            refuse_kept(self.api, going)
             refuse_unaccepted(self.api, making, ending, force=force)
         for step in (step for step in change.steps if step.target in ending):
             note(step)
-        going = [thing for key, thing in change.there.objects.items() if str(key) in ending]
         logs = self._collect() if any(map(is_main, going)) else None
         removal = self._removal(self._grace())
         removal.remove(going)

@@ -1,4 +1,4 @@
-"""Ask the API server, before anything ends, whether it accepts what takes its place."""
+"""Ask the API server, before anything ends, whether it lets that end and accepts what takes its place."""
 
 from __future__ import annotations
 
@@ -12,7 +12,18 @@ from jobctl.jobspec.deploy.kubernetes.problems import ApiError
 
 # Refusals of the dry run alone: an object of another name counts against a quota and needs a right of its own, and not
 # every admission webhook can be asked so. https://kubernetes.io/docs/reference/using-api/api-concepts/#dry-run
-_OF_DRY_RUNS = ("exceeded quota", "no right to", "does not support dry run")
+_UNABLE = "does not support dry run"
+_OF_DRY_RUNS = ("exceeded quota", "no right to", _UNABLE)
+
+
+def refuse_kept(api: Api, things: Sequence[Object]) -> None:
+    """Raise ApiError for an object that the server would not delete; nothing is changed."""
+    for thing in things:
+        try:
+            api.delete(api.kind_of(thing), key_of(thing).name, thing["metadata"]["uid"], dry_run=True)
+        except ApiError as error:
+            if _UNABLE not in error.message:
+                raise
 
 
 def refuse_unaccepted(api: Api, things: Sequence[Object], replaced: Container[str], *, force: bool) -> None:
