@@ -50,6 +50,31 @@ def test_what_another_version_of_jobctl_has_made_goes_on(jobctl: Any, world: Wor
     assert "replace Job resnet: the spec changed" in jobctl("plan").out.splitlines()
 
 
+@pytest.mark.parametrize("secret", [False, True])
+def test_what_another_version_of_jobctl_has_made_can_be_restarted(
+    jobctl: Any, world: World, api: ApiServer, monkeypatch: pytest.MonkeyPatch, secret: bool
+) -> None:
+    """A secret that it had rendered in another way, `restart` would empty: it does not know its value."""
+    monkeypatch.setenv("TOKEN", "sesam")
+    Path("job.yaml").write_text(SPEC + "secrets: [TOKEN]\n")
+    assert jobctl(*UP).code == 0
+    _mark(api, {"jobctl.dev/spec": "0" * 64, "jobctl.dev/version": "0.0.9"})
+    if secret:
+        (record,) = [one for one in api.store.records.values() if one.thing["kind"] == "Secret"]
+        record.thing["metadata"]["labels"]["app.kubernetes.io/name"] = "old"
+    before = api.get("Secret", "resnet-secrets")["data"]
+    ran = jobctl("restart", "resnet")
+    refused = [
+        "error: job `resnet` is not in the cluster as it was brought up",
+        "hint: `jobctl up --recreate` fixes that first",
+    ]
+    started = ["replace Job resnet: `jobctl restart`", "change ConfigMap resnet: `data.control.json` differs"]
+    assert (ran.code, ran.err.splitlines()[:2]) == ((2, refused) if secret else (0, started))
+    assert api.get("Secret", "resnet-secrets")["data"] == before
+    assert jobctl("up", *(["--recreate"] if secret else [])).code == 0
+    assert jobctl("plan").code == 0
+
+
 def _mark(api: ApiServer, marks: dict[str, str]) -> None:
     """Give the Job other annotations, and the ConfigMap another text."""
     things = {record.thing["kind"]: record.thing for record in api.store.records.values()}

@@ -131,12 +131,23 @@ class ClusterJob:
             raise Refused(f"job `{name}` was not brought up from here", "`jobctl up --recreate` creates its pods again")
         with locked(cluster, "restart", request.break_lock):
             change = self._change(plan, {}, "`jobctl restart`", take_over=request.take_over)
-            if any(step.kind in ("create", "change") for step in change.steps):
-                raise Refused(
-                    f"job `{name}` is not in the cluster as it was brought up", "`jobctl up` fixes that first"
-                )
+            self._refuse_another(plan, change, request)
             self._carry_out(change, {}, reporter, take_over=request.take_over)
         return Restarted(begins=True)
+
+    def _refuse_another(self, plan: Plan, change: ObjectChange, request: JobRequest) -> None:
+        """Raise Refused if the job is not as it was brought up, unless only another version of jobctl has made it.
+
+        What that has made in another way goes with its pods, except secrets: only `up` knows their values.
+        """
+        odd = [step.target.split()[0] for step in change.steps if step.kind in ("create", "change")]
+        if not odd:
+            return
+        stands = not self._change(plan, {}, None, take_over=request.take_over).steps
+        if not stands or "Secret" in odd:
+            up = "up --recreate" if stands else "up"
+            message = f"job `{self.handle.job.name}` is not in the cluster as it was brought up"
+            raise Refused(message, f"`jobctl {up}` fixes that first")
 
     def _plan(self) -> Plan:
         plan = self.handle.plan
