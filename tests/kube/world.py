@@ -187,10 +187,11 @@ class World:
         self.api.status(self.api.served(kind, group), name, conditions=[_at(one)])
 
     def event(self, name: str, about: str, reason: str, message: str, count: int = 1, at: float | None = None) -> None:
-        """Tell an event of a pod."""
+        """Tell an event of a pod, or of another object (`Job/NAME`)."""
+        kind, _, about = about.rpartition("/")
         event = {
             "metadata": {"name": name},
-            "involvedObject": {"kind": "Pod", "name": about, "namespace": self.api.namespace},
+            "involvedObject": {"kind": kind or "Pod", "name": about, "namespace": self.api.namespace},
             "reason": reason,
             "message": message,
             "type": "Warning",

@@ -127,19 +127,24 @@ class Cluster:
             nothing = Observed(NOTHING, (), None, {name: error.message})
             raise AllUnreachable(self._failures, nothing, "") from error  # the failure says it all
         self._failures = {}
-        return self._with_last_words(self._with_cause(observe(mains, pods, self.plan), mains))
+        return self._with_last_words(self._with_cause(observe(mains, pods, self.plan), mains, pods))
 
-    def _with_cause(self, observed: Observed, mains: Sequence[Object]) -> Observed:
-        """Return what was seen; where no pod could be made, with what the cluster says of that."""
-        if observed.verdict is None or not (observed.verdict[1] or "").startswith(NO_POD):
+    def _with_cause(self, observed: Observed, mains: Sequence[Object], pods: Sequence[Object]) -> Observed:
+        """Return what was seen; where a pod could not be made, with what the cluster says of that."""
+        now, reason = observed.verdict or ("unknown", None)
+        none = (reason or "").startswith(NO_POD)
+        lacks = now in ("starting", "restarting") and any(node.container is None for node in observed.nodes)
+        if not (none or lacks):
             return observed
         self._events = self._events or Mirror(self.api, EVENT, "")
-        since = max(seconds(main["metadata"].get("creationTimestamp")) or 0.0 for main in mains)
+        made = (*mains, *pods)
+        since = max(seconds(one["metadata"].get("creationTimestamp")) or 0.0 for one in made)
         try:
-            why = newest_warning(self._events.objects(), self.job.name, since)
+            why = newest_warning(self._events.objects(), self.job.name, since, of_pods=none)
         except DeployError:
             return observed
-        return replace(observed, verdict=(observed.verdict[0], f"{NO_POD}: {why}")) if why else observed
+        told = NO_POD if none else reason
+        return replace(observed, verdict=(now, f"{told}: {why}" if told else why)) if why else observed
 
     def _with_last_words(self, observed: Observed) -> Observed:
         """Return what was seen, with the end of the log of what failed first, where the pod does not hold it itself."""

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from jobctl.jobspec.deploy.kubernetes.api import Api
-from jobctl.jobspec.deploy.kubernetes.kinds import EVENT, Object
+from jobctl.jobspec.deploy.kubernetes.kinds import EVENT, POD, Object
 from jobctl.jobspec.deploy.kubernetes.mirror import Mirror
 from jobctl.jobspec.deploy.kubernetes.pods import seconds
 from jobctl.jobspec.deploy.store.events import EventFile
@@ -27,9 +27,15 @@ def is_about(event: Object, job: str) -> bool:
     return re.fullmatch(_NAMES.format(job=re.escape(job)), name) is not None
 
 
-def newest_warning(events: Sequence[Object], job: str, since: float) -> str | None:
-    """Return the last thing that went wrong with a job, as the cluster tells it."""
-    wrong = [_told(event) for event in events if event.get("type") == "Warning" and is_about(event, job)]
+def newest_warning(events: Sequence[Object], job: str, since: float, *, of_pods: bool = True) -> str | None:
+    """Return the last thing that went wrong with a job, as the cluster tells it; what went wrong with pods only if `of_pods`."""
+    wrong = [
+        _told(event)
+        for event in events
+        if event.get("type") == "Warning"
+        and is_about(event, job)
+        and (of_pods or event["involvedObject"].get("kind") != POD.kind)
+    ]
     last = max((one for one in wrong if one["time"] >= since), key=lambda one: float(one["time"]), default=None)
     return str(last["message"]) if last else None
 
