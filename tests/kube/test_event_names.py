@@ -1,4 +1,4 @@
-"""Which events of a cluster are about a job: those of its objects, and of what controllers make of them; and what they explain."""
+"""Which events of a cluster are about a job, those of its objects and of what controllers make of them, and what they explain."""
 
 from __future__ import annotations
 

@@ -150,3 +150,14 @@ def test_a_job_is_not_brought_up_in_two_places(jobctl: Any, world: World, api: A
         2,
         f"error: job `resnet` is up in test/{api.namespace}, and would be brought up in test/other too",
     )
+
+
+def test_a_label_that_somebody_has_taken_away_ends_no_pods(jobctl: Any, world: World, api: ApiServer) -> None:
+    jobctl(*UP)
+    before = api.get("Job", "resnet")["metadata"]["uid"]
+    (record,) = [one for one in api.store.records.values() if "control.json" in one.thing.get("data", {})]
+    del record.thing["metadata"]["labels"]["app.kubernetes.io/managed-by"]
+    changed = "change ConfigMap resnet: `metadata.labels.app.kubernetes.io/managed-by` differs"
+    ran = jobctl("up")
+    assert (ran.code, ran.err.splitlines()[0]) == (0, changed)
+    assert (api.get("Job", "resnet")["metadata"]["uid"], jobctl("plan").code) == (before, 0)

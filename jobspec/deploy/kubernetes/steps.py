@@ -30,7 +30,8 @@ from jobctl.jobspec.render.marks import INPUTS, OWNER, SPEC, VERSION, annotation
 _SERVERS = ("managedFields", "resourceVersion", "generation", "uid", "creationTimestamp", "selfLink")
 # A running job has read the launcher; another version of it does not change the job.
 _NOT_A_CHANGE = ("data.launcher.py", f"metadata.annotations.{mark(OWNER)}")
-_MOUNTED = (CONFIG_MAP.kind, SECRET.kind)  # what pods read when they begin
+_MOUNTED = (CONFIG_MAP.kind, SECRET.kind)  # what pods read when they begin, and of these objects
+_READ = ("data", "binaryData")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,8 @@ class There:
 def steps(want: Sequence[Object], there: There, anew: str | None = None) -> tuple[Step, ...]:
     """Return what there is to do, nothing if all is as wanted; `anew` asks for new pods, whatever runs now."""
     beside = [step for thing in want if not is_main(thing) for step in _beside(thing, there)]
-    mains = [step for thing in want if is_main(thing) for step in _main(thing, there, anew, _cause(beside))]
+    cause = _cause(want, there)
+    mains = [step for thing in want if is_main(thing) for step in _main(thing, there, anew, cause)]
     if anew is None and _stands(want, there):
         return ()
     extra = list(_extra(want, there))
@@ -97,10 +99,13 @@ def _beside(thing: Object, there: There) -> Iterator[Step]:
         yield _step("change", thing, f"`{paths[0]}`{more} differs")
 
 
-def _cause(beside: Sequence[Step]) -> str | None:
-    """Return the change of what pods read when they begin, if there is one: they have to start again."""
-    changed = [s.target for s in beside if s.kind == "change" and s.target.split()[0] in _MOUNTED]
-    return f"{changed[0]} changed" if changed else None
+def _cause(want: Sequence[Object], there: There) -> str | None:
+    """Return the change of what pods read when they begin, if there is one: they have to start again. Labels are not read."""
+    for thing in want:
+        paths = _changed(key_of(thing), there) if thing["kind"] in _MOUNTED else ()
+        if any(path.split(".")[0] in _READ and path not in _NOT_A_CHANGE for path in paths):
+            return f"{key_of(thing)} changed"
+    return None
 
 
 def _main(thing: Object, there: There, anew: str | None, cause: str | None) -> Iterator[Step]:
