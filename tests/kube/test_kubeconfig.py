@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from base64 import b64encode
 from pathlib import Path
@@ -98,6 +99,23 @@ def test_a_plugin_gives_the_token(tmp_path: Path) -> None:
     said = '{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": "t"}}'
     found = connected(written(tmp_path / "config", "lab", plugin(f"echo '{said}'")))
     assert found.headers()["authorization"] == "Bearer t"
+
+
+def test_a_login_that_ends_later_is_no_line_for_each_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The server says that the old token is refused. Who logs in again meanwhile, goes on."""
+    status = '{"token": "TOKEN", "expirationTimestamp": "2026-01-01T00:00:00Z"}'
+    said = f'{{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {status}}}'
+    script = f"cat {tmp_path}/said || exit 3"
+    (tmp_path / "said").write_text(said.replace("TOKEN", "first"))
+    found = connected(written(tmp_path / "config", "lab", plugin(script)))
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    (tmp_path / "said").unlink()
+    assert [found.headers()["authorization"] for _ in range(2)] == ["Bearer first", "Bearer first"]
+    (tmp_path / "said").write_text(said.replace("TOKEN", "second"))
+    assert found.headers()["authorization"] == "Bearer second"
+    assert capfd.readouterr().err == ""
 
 
 def test_a_token_in_a_file_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -50,6 +50,8 @@ def load(configuration: Any, files: str, wanted: str | None) -> tuple[str, str]:
         raise ConfigError(f"context `{chosen}` of the kubeconfig gives no credentials: {why}", hint)
     if not configuration.verify_ssl:  # the user has said so, and need not be told with each command
         urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
+    if configuration.refresh_api_key_hook is not None:
+        configuration.refresh_api_key_hook = partial(_refresh_quietly, configuration.refresh_api_key_hook)
     file = _token_file(merger.config, user)
     if file is not None:
         configuration.refresh_api_key_hook = partial(_read_token, file)
@@ -109,6 +111,13 @@ def _read_token(file: Path, configuration: Any) -> None:
     with suppress(OSError, ValueError):  # the last one that could be read may still do
         if token := file.read_text(encoding="utf-8").strip():
             configuration.api_key["BearerToken"] = f"Bearer {token}"
+
+
+def _refresh_quietly(refresh: Callable[[Any], None], configuration: Any) -> None:
+    """Have the client ask for new credentials, for each request, and log nothing where there are none: the server tells."""
+    with _failures_told():
+        refresh(configuration)
+    configuration.refresh_api_key_hook = partial(_refresh_quietly, refresh)  # it has put its own there again
 
 
 @contextmanager
