@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from jobctl.jobspec.deploy.sending.send_code import Package
 from jobctl.jobspec.deploy.slurm.problems import has_ended, slurm_error
 from jobctl.jobspec.deploy.slurm.queue import QueuePlace, SlurmLook, read_look, read_place
 from jobctl.jobspec.deploy.slurm.scripts import SCRIPTS
+from jobctl.jobspec.deploy.slurm.variables import of_another_job
 from jobctl.jobspec.deploy.targets.gathering import LARGEST
 from jobctl.jobspec.deploy.targets.host_fleet import transport_to
 from jobctl.jobspec.deploy.transport.base import Result, Transport, checked, put
@@ -76,9 +78,9 @@ class LoginNode:
             raise HostError(self.name, "slurm-silent", message, "nothing was submitted; try again once it answers")
         raise slurm_error(self.name, "submit the job", result)
 
-    def try_out(self, batch: bytes) -> Result:
-        """Have Slurm look at a batch script without submitting it."""
-        return self.transport.run(["sbatch", "--test-only"], batch)
+    def try_out(self, batch: bytes, hidden: Iterable[str]) -> Result:
+        """Have Slurm look at a batch script without submitting it. `hidden` are variables that are not for Slurm."""
+        return self.transport.run([*without(hidden), "sbatch", "--test-only"], batch)
 
     def order(self, job_id: str, identity: str, command: str, **more: object) -> None:
         """Have the batch script of a running job do something. Raises a HostError with code `slurm-ended` if it has ended by now."""
@@ -161,7 +163,8 @@ class LoginNode:
 
     def interact(self, srun: Sequence[str], inside: Sequence[str], *, terminal: bool) -> int:
         """Run `inside` by `srun` with this process's terminal, or with pipes; return its exit code."""
-        return self.transport.interact([*srun, *(["--pty"] if terminal else []), *inside])
+        before = without(of_another_job(os.environ))
+        return self.transport.interact([*before, *srun, *(["--pty"] if terminal else []), *inside])
 
     def collect(self, into: Path) -> int:
         """Copy logs and outputs below `into`; return how many files that were."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 
@@ -10,6 +11,7 @@ from jobctl.jobspec.deploy.model.finding import Finding
 from jobctl.jobspec.deploy.slurm.login import LoginNode
 from jobctl.jobspec.deploy.slurm.partitions import chosen_partition, partition_findings
 from jobctl.jobspec.deploy.slurm.problems import slurm_error
+from jobctl.jobspec.deploy.slurm.variables import before_the_script, of_another_job
 from jobctl.jobspec.deploy.transport.base import Result
 from jobctl.jobspec.plan.generation import first_generation
 from jobctl.jobspec.plan.types import Plan
@@ -83,7 +85,7 @@ def _batch(login: LoginNode, plan: Plan, *, waits: bool) -> Finding:
     batch = next(file.content for file in files if file.path == BATCH)
     # The directory that it names is made when the job is sent.
     text = re.sub(rb"(?m)^#SBATCH --chdir=.*\n", b"", batch)
-    result = login.try_out(text)
+    result = login.try_out(text, of_another_job(os.environ) | before_the_script(plan))
     if result.code != 0 and waits and NOW_NOT in result.err:  # submitted, it waits for nodes
         return Finding(login.name, "slurm-submit", "ok", "Slurm takes the job")
     if result.code != 0:

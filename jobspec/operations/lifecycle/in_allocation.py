@@ -249,8 +249,11 @@ class SlurmJob:
         allocation.forget_look()
 
     def _hidden(self, plan: Plan) -> set[str]:
-        """Return the variables that Slurm does not get, for the job as it was brought up: those of secrets and of `notify`."""
-        names, spec = secret_names(plan), spec_started_with(self.handle.job)
+        """Return the variables that Slurm does not get: of secrets and `notify`, as the job was brought up, and misleading ones."""
+        from jobctl.jobspec.deploy.slurm.variables import before_the_script, of_another_job
+
+        names = secret_names(plan) | of_another_job(os.environ) | before_the_script(plan)
+        spec = spec_started_with(self.handle.job)
         return names | withheld_variables(spec, os.environ) if spec is not None else names
 
     def _order(self, command: str, **more: object) -> None:
