@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import time
@@ -137,7 +138,7 @@ class Scheduler:
                 batch = os.path.join(self.work, "job.sbatch")
                 argv = ["sbatch", "--parsable", "--dependency=afterany:%s" % self.job_id, batch]
                 said, words = self.request(argv, environ)
-                following = None if words else said.partition(";")[0].strip()
+                following = None if words else job_in(said)
             if following is not None:
                 return self.done(following)
         if self.blind:
@@ -205,6 +206,17 @@ class Scheduler:
             return said, ""
         say("%s: %s" % (" ".join(argv), wrong))
         return said, wrong.splitlines()[-1] if wrong else "%s ended with %d" % (argv[0], done.returncode)
+
+
+def job_in(said: str) -> str:
+    """Return the number of the job that `sbatch` has submitted. Raises SlurmSilent if it names none.
+
+    A cluster's own `sbatch` may print more than that.
+    """
+    found: List[str] = re.findall(r"^(\d+)(?:;.*)?$", said, re.MULTILINE)
+    if not found:
+        raise SlurmSilent("sbatch names no job")
+    return found[-1]
 
 
 def wait_for_end(signals: List[int]) -> None:

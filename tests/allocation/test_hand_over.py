@@ -61,6 +61,26 @@ def test_a_job_goes_on_once_the_controller_is_back() -> None:
     assert slurm.go_on_later() == ("8", "submitted again as job 8")
 
 
+class GreetingSlurm(PlayedSlurm):
+    """A cluster whose own `sbatch` prints more than the number of the job, or says something else."""
+
+    def __init__(self, *said: str) -> None:
+        super().__init__("chain")
+        self.said = list(said)
+
+    def ask(self, argv: list[str], environ: dict[str, str] | None = None) -> tuple[str, str]:
+        said = super().ask(argv, environ)
+        return (self.said.pop(0), "") if argv[0] == "sbatch" and self.said else said
+
+
+@pytest.mark.parametrize("said", ["--- Welcome to Foo ---\n8;foo\nHave a nice day\n", "--- Welcome to Foo ---\n"])
+def test_a_clusters_own_sbatch_may_print_more(said: str) -> None:
+    """If it does not name the job, the queue does."""
+    slurm = GreetingSlurm(said)
+    assert slurm.go_on_later()[0] == "8"
+    assert slurm.asked.count("sbatch") == 1
+
+
 @pytest.mark.parametrize("how", ["auto", "chain"])
 def test_what_slurm_has_heard_is_not_asked_for_again(how: str) -> None:
     """The job would train a second time after its end."""

@@ -162,8 +162,11 @@ def _entry(parts: Mapping[str, tuple[str, int]], mark: str) -> tuple[QueueEntry 
         return max(alive, key=lambda entry: (entry.runs, int(re.sub(r"\D", "", entry.job_id) or 0))), None
     shown, shown_code = parts.get("scontrol", ("", 0))
     problem = _first_line(queue) if code else None
-    if shown and shown_code == 0:
-        entry = _shown(shown, mark)
+    if "scontrol" in parts and shown_code == 0:
+        told = next((line for line in shown.splitlines() if line.startswith("JobId=")), None)
+        if told is None:  # it never says nothing of a job, unless it does not tell the truth
+            return None, problem or _first_line(shown)
+        entry = _shown(told, mark)
         return entry, problem if entry is None else None
     if shown_code != 0 and NOT_KNOWN not in shown:
         problem = problem or _first_line(shown)
@@ -187,12 +190,12 @@ def _queued(line: str, mark: str) -> QueueEntry | None:
     return QueueEntry(job_id, state, known, _moment(start), nodes or None, parse_slurm(left))
 
 
-def _shown(text: str, mark: str) -> QueueEntry | None:
+def _shown(line: str, mark: str) -> QueueEntry | None:
     """Return a job as `scontrol show job` has it: words `Name=value`; a value ends before the next such word.
 
     None of another job that has the number by now: Slurm counts from 1 again, at its limit or after it was installed again.
     """
-    fields = dict(re.findall(r"(\b[A-Z][A-Za-z/:]*)=(.*?)(?=\s+[A-Z][A-Za-z/:]*=|\s*$)", text.splitlines()[0]))
+    fields = dict(re.findall(r"(\b[A-Z][A-Za-z/:]*)=(.*?)(?=\s+[A-Z][A-Za-z/:]*=|\s*$)", line))
     if "JobId" not in fields or "JobState" not in fields:
         return None
     if fields.get("JobName") != mark.rpartition("/")[2] and fields.get("Comment") != mark:

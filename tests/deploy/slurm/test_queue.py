@@ -132,6 +132,16 @@ def test_a_job_that_has_got_the_number_of_this_one_is_another(ours: str, theirs:
     assert look((SILENT, 1), (shown, 0)).problem == (None if is_ours else SILENT)
 
 
+@pytest.mark.parametrize("queue", [("", 0), (SILENT, 1)], ids=["empty", "silent"])
+def test_warnings_of_slurms_commands_hide_no_job(queue: tuple[str, int]) -> None:
+    """`down` would remove the files of a job that runs."""
+    warning = "scontrol: warning: slurm.conf has an option that is deprecated"
+    seen = look(queue, (f"{warning}\n{SHOWN.format('RUNNING', 'None')}", 0))
+    assert (seen.problem, seen.entry.state) == (None, "RUNNING")
+    assert look(("", 0), (warning, 0)).problem == warning
+    assert look(("", 0), ("", 0)).problem == "Slurm does not answer"
+
+
 def test_where_slurm_does_not_answer_nothing_is_known() -> None:
     assert look((SILENT, 1), (SILENT, 1)).problem == SILENT
     assert look(("", 0), (SILENT, 1)).problem == SILENT

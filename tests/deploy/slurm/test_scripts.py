@@ -157,6 +157,29 @@ def test_a_job_that_has_got_the_number_of_the_last_one_is_not_taken_for_it(
     assert done.stdout == said
 
 
+GREETING = "echo '--- Welcome to Foo ---'; echo '3 queues;'"
+
+
+@pytest.mark.parametrize(
+    ("sbatch", "code", "said"),
+    [
+        (f"{GREETING}; echo '8;foo'; echo 'Have a nice day'", 0, "submitted 8\n"),
+        (GREETING, 1, ""),
+    ],
+)
+def test_a_clusters_own_sbatch_may_print_more(sbatch: str, code: int, said: str, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    for name, script in {"squeue": "", "sbatch": sbatch}.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / name).chmod(0o755)
+    environ = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    argv = SCRIPTS.argv("submit", str(tmp_path), "tiny", "mark")
+    done = subprocess.run(argv, env=environ, input="", capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (code, said)
+    known = tmp_path / "run" / "job_id"
+    assert (known.read_text() if known.exists() else "") == said.removeprefix("submitted ")
+
+
 def test_slurm_gets_the_environment_as_it_is(tmp_path: Path) -> None:
     """A variable of the user's may have any name, such as those of a script's own."""
     script = (SCRIPTS_FOLDER / "submit.sh").read_text()

@@ -40,6 +40,8 @@ for jobctl_variable do unset "$jobctl_variable"; done
 rm -rf -- run/job_id run/allocation.json run/order.json image
 [ -z "$jobctl_sent" ] || { printf '%s\n' "$jobctl_sent" > run/sent.new && mv -f -- run/sent.new run/sent.json; } || exit
 jobctl_said=$(sbatch --parsable job.sbatch) || exit
-jobctl_id=${jobctl_said%%;*}
+# A cluster's own `sbatch` may print more than that.
+jobctl_id=$(printf '%s\n' "$jobctl_said" | sed -n 's/^\([0-9][0-9]*\)\(;.*\)*$/\1/p' | tail -n 1)
+[ -n "$jobctl_id" ] || { printf 'sbatch names no job\n%s\n' "$jobctl_said" >&2; exit 1; }
 printf '%s\n' "$jobctl_id" > run/job_id
 echo "submitted $jobctl_id"
