@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from jobctl.jobspec.allocation.container import why_ended
 from jobctl.jobspec.allocation.generation import Generations
 from jobctl.jobspec.allocation.image import JobImage
-from jobctl.jobspec.allocation.messages import MARGIN, TICK, TICK_KEYS, Datagrams, say
+from jobctl.jobspec.allocation.interrupted import judge_interrupted
+from jobctl.jobspec.allocation.messages import LINGER, MARGIN, TICK, TICK_KEYS, Datagrams, say
 from jobctl.jobspec.allocation.nodelist import expand
 from jobctl.jobspec.allocation.orders import UserOrders
 from jobctl.jobspec.allocation.places import Places
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from jobctl.jobspec.launcher.system.files import Json
 POLL = 0.1
 REVIVE = 10.0  # seconds between two tries to start a node runner again
-LINGER = 10.0  # seconds that launchers get to hear of the end from each other
 BRIEF = 5.0  # seconds in which an allocation gets nowhere
 IN_VAIN = 3  # such allocations in a row, after which the job has failed
 LEFT = 4 * TICK  # seconds without a tick after which all runners have left that can hear
@@ -60,6 +60,7 @@ class Coordinator:
         self.stopping: Optional[Json] = None  # why processes are told to end
         self.resizing: Optional[Dict[int, RunnerState]] = None  # where nodes shall be once their processes have ended
         self.ending: Optional[float] = None  # since when launchers have had something to end for
+        self.told = False  # whether Slurm has told this script to end, and not only the step of the runners
 
     def run(self) -> int:
         """Run the job until it ends, or goes on in another allocation; return the exit code of the batch script."""
@@ -95,6 +96,7 @@ class Coordinator:
         elif number == signal.SIGUSR2:
             self.orders.read()
         else:
+            self.told = True
             self.stop("slurm", "Slurm ends the job")
 
     def stop(self, kind: str, reason: str) -> None:
@@ -238,6 +240,8 @@ class Coordinator:
 
     def judge(self, now: float) -> Optional[int]:
         """Say with which code the batch script ends, None while the job goes on."""
+        if self.stopping is None and self.places.are_leaving(now):
+            self.stop("slurm", "Slurm ends the processes of the job")
         if self.stopping is not None:
             return self.judge_stop(self.stopping, now)
         if self.image.problem is not None:
@@ -270,11 +274,7 @@ class Coordinator:
             phase, code = ("stopped", 0) if why["kind"] == "user" else ("failed", 1)
             self.record.result(phase, why["reason"], None)
             return code
-        if why["kind"] == "slurm":
-            # Whether it goes on is for Slurm to say: it may have requeued the job.
-            self.record.write(state="interrupted", reason=why["reason"])
-            return 143
-        return self.go_on_later(why)
+        return judge_interrupted(self, why, now) if why["kind"] == "slurm" else self.go_on_later(why)
 
     def go_on_later(self, why: Json) -> int:
         """Have the job go on in another allocation. Not for ever: one that is warned as soon as it begins gets nowhere."""

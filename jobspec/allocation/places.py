@@ -147,6 +147,11 @@ class Places:
         """Return the nodes whose runners answer and have a launcher, also one of an earlier turn."""
         return [node for node, runner in self.at.items() if runner.is_heard(now) and runner.said.get("alive")]
 
+    def are_leaving(self, now: float) -> bool:
+        """Say whether somebody has told the runners of all nodes to end that answer."""
+        heard = [runner for runner in self.at.values() if runner.is_heard(now)]
+        return bool(heard) and all(runner.said.get("leaving") for runner in heard)
+
     def names(self) -> Dict[str, List[Any]]:
         """Return where the launchers of nodes are: an address, and the slot that tells their port."""
         return {"node-%d" % node: [runner.address, runner.slot] for node, runner in self.at.items()}

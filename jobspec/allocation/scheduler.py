@@ -47,6 +47,7 @@ class Scheduler:
         self.asked = 0.0  # when it was started
         self.may_follow = False  # whether anyone may have asked for another allocation already
         self.blind = False  # whether nobody could look into the queue the last time
+        self.preempted = False  # whether Slurm gives the nodes to another job, as far as it was asked
 
     def start_runners(self, hosts: List[str], each: int, port: int, token: str) -> subprocess.Popen[bytes]:
         """Start `each` node runners on each of `hosts`, in one step that goes on without those that fail."""
@@ -101,6 +102,12 @@ class Scheduler:
         """Return the command that lists the machines of the allocation."""
         return ["squeue", "--noheader", "--jobs=%s" % self.job_id, "--format=%N"]
 
+    def is_preempted(self) -> bool:
+        """Say whether Slurm gives the nodes to another job, as far as it answers."""
+        said, _ = self.ask(["squeue", "--noheader", "--jobs=%s" % self.job_id, "--Format=PreemptTime"])
+        self.preempted = self.preempted or re.search(r"^\d{4}-", said, re.MULTILINE) is not None
+        return self.preempted
+
     def go_on_later(self, is_ended: Callable[[], bool] = lambda: False) -> Tuple[Optional[str], str]:
         """Have the job go on in another allocation. Return the number of its job, None if it cannot, and what was done.
 
@@ -145,6 +152,11 @@ class Scheduler:
             raise SlurmSilent(words)  # what is wrong with all of Slurm's commands may pass, as where munge starts again
         return None, words
 
+    @property
+    def is_over(self) -> bool:
+        """Whether Slurm does not requeue the job, as it has preempted one with `--no-requeue`."""
+        return self.preempted and self.settings["requeue"] == "chain"
+
     def done(self, following: str) -> Tuple[str, str]:
         """Return the job that goes on, and how that came about."""
         return following, "requeued" if following == self.job_id else "submitted again as job %s" % following
@@ -162,7 +174,7 @@ class Scheduler:
         for line in said.splitlines():
             number, _, rest = line.strip().partition("|")
             state, _, comment = rest.partition("|")
-            if comment != "jobctl %s" % self.work:
+            if comment != "jobctl %s" % self.work or (number == self.job_id and self.is_over):
                 continue
             if number == self.job_id and state == "COMPLETING":
                 raise SlurmSilent("Slurm ends job %s, and has not said whether it goes on" % number)

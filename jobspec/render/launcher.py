@@ -33,7 +33,7 @@ ORDER = tuple(f"{folder}{name}" for folder, names in _LAUNCHER for name in names
 _TAKEN = ("system/files", "system/processes", "order/control", "system/network")
 _ALLOCATION = """
 messages nodelist record generation scheduler succession container launching node_runner image look places refusals size
-orders coordinator main
+orders interrupted coordinator main
 """
 ALLOCATION = (*(("launcher", name) for name in _TAKEN), *(("allocation", name) for name in _ALLOCATION.split()))
 _TYPES = """\

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from jobctl.jobspec.allocation.coordinator import Coordinator
-from jobctl.jobspec.allocation.messages import ANSWER_KEYS, Datagrams
+from jobctl.jobspec.allocation.messages import ANSWER_KEYS, LINGER, Datagrams
 from jobctl.jobspec.spec.checks.slurm import MOST_NODES
 
 TEMPLATE = {
@@ -46,6 +46,8 @@ class PlayedAllocation:
 
     def __init__(self, work: Path, monkeypatch: pytest.MonkeyPatch, *hosts: str, **settings: Any) -> None:
         self.work, self.listed, self.started = work, list(hosts), list[str]()
+        self.leaving: tuple[str, ...] = ()  # the machines whose runners were told to end
+        self.preempts = False  # whether Slurm gives the nodes to another job
         (work / "run").mkdir()
         (work / "slurm.json").write_text(json.dumps({**SETTINGS, **settings}))
         (work / "control.json").write_text(json.dumps({**TEMPLATE, "checkpoint_dir": settings.get("checkpoint")}))
@@ -55,6 +57,7 @@ class PlayedAllocation:
         self.coordinator = Coordinator(str(work))
         slurm: Any = SimpleNamespace(start_runners=self.start, go_on_later=self.go_on)
         slurm.machines_soon = lambda now: self.listed
+        slurm.is_preempted = lambda: self.preempts
         self.coordinator.scheduler = slurm
         self.began = self.now = self.coordinator.started
         self.start(list(hosts))
@@ -70,6 +73,7 @@ class PlayedAllocation:
         """Play a tick of the runners there, which have no launcher."""
         for host in hosts:
             said = {"who": host, "host": host, "slot": 0, "tick": 1, "node": None, "turn": 0, "names": 0}
+            said["leaving"] = host in self.leaving
             self.coordinator.hear(said, (address, port), self.now)
 
     def turn(self, seconds: float, *hosts: str) -> int | None:
@@ -174,6 +178,48 @@ def test_a_job_that_has_failed_is_not_stopped(tmp_path: Path, monkeypatch: pytes
     job.coordinator.stop("user", "stopped by the user")
     assert job.turn(0.5, "s1", "s2") == 1
     assert (job.result["phase"], job.result["reason"]) == ("failed", "no such image")
+
+
+@pytest.mark.parametrize(
+    ("requeue", "told", "preempts", "code"),
+    [
+        ("auto", False, True, 0),  # it has its grace, and Slurm would take it for ended
+        ("auto", True, True, 143),  # Slurm itself requeues it
+        ("chain", True, True, 0),  # Slurm does not
+        ("chain", True, False, 143),  # somebody has cancelled it
+        ("auto", False, False, 1),
+    ],
+)
+def test_a_job_goes_on_that_slurm_preempts(
+    requeue: str, *, told: bool, preempts: bool, code: int, preempted: PlayedAllocation
+) -> None:
+    job = preempted
+    job.coordinator.settings["requeue"], job.preempts = requeue, preempts
+    if told:
+        job.coordinator.on_signal(signal.SIGTERM)
+    first = job.turn(0.5, "s1", "s2")
+    last = job.turn(LINGER, "s1", "s2") if first is None else first
+    assert (last, (job.result or {}).get("phase")) == (code, "failed" if code == 1 else None)
+    assert (first is None) == (code == 1)  # a cancelled job hears of it a moment later
+    assert ("Slurm gives the nodes to another job: submitted again as job 8" in job.events) == (code == 0)
+
+
+@pytest.fixture
+def preempted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlayedAllocation:
+    """A job that runs, whose node runners were told to end just now."""
+    job = PlayedAllocation(tmp_path, monkeypatch, "s1", "s2")
+    assert job.turn(0.5, "s1", "s2") is None
+    job.leaving = ("s1", "s2")
+    return job
+
+
+def test_a_job_does_not_end_because_one_of_its_runners_was_told_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = PlayedAllocation(tmp_path, monkeypatch, "s1", "s2")
+    job.turn(0.5, "s1", "s2")
+    job.leaving = ("s2",)
+    assert (job.turn(0.5, "s1", "s2"), job.coordinator.stopping) == (None, None)
 
 
 def test_where_all_nodes_are_fits_into_one_datagram(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -81,6 +81,24 @@ def test_a_clusters_own_sbatch_may_print_more(said: str) -> None:
     assert slurm.asked.count("sbatch") == 1
 
 
+@pytest.mark.parametrize(("said", "preempted"), [("2026-11-28T18:19:09 \n", True), ("N/A \n", False), ("", False)])
+def test_slurm_says_whether_it_preempts_a_job(said: str, *, preempted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    slurm = Scheduler("/w", {"requeue": "chain", "job": "tiny"}, "7")
+    monkeypatch.setattr(slurm, "ask", lambda argv: (said, ""))
+    assert slurm.is_preempted() == preempted
+
+
+def test_a_preempted_job_that_slurm_does_not_requeue_is_submitted_again() -> None:
+    """Slurm ends it already. One that it may requeue is left to it."""
+    slurm = PlayedSlurm("chain")
+    slurm.queue["7"], slurm.preempted = "COMPLETING", True
+    assert slurm.try_to_go_on() == ("8", "submitted again as job 8")
+    slurm = PlayedSlurm("auto")
+    slurm.queue["7"], slurm.preempted = "COMPLETING", True
+    with pytest.raises(SlurmSilent):
+        slurm.try_to_go_on()
+
+
 @pytest.mark.parametrize("how", ["auto", "chain"])
 def test_what_slurm_has_heard_is_not_asked_for_again(how: str) -> None:
     """The job would train a second time after its end."""

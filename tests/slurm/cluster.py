@@ -58,6 +58,7 @@ PartitionName=brief Nodes=ALL MaxTime=1 State=UP
 PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
 PartitionName=low Nodes=ALL PriorityTier=1 State=UP
+PartitionName=patient Nodes=ALL PriorityTier=1 GraceTime=240 State=UP
 PartitionName=urgent Nodes=ALL PriorityTier=10 PreemptMode=OFF State=UP
 """
 

@@ -122,7 +122,17 @@ def test_a_job_that_has_ended_is_not_started_again(jobs: SlurmJobs) -> None:
     pytest.mark.release("tests/slurm/test_limits.py::test_a_job_goes_on_after_another_one_has_pushed_it_out[22.05]")
 )
 def test_a_job_goes_on_after_another_one_has_pushed_it_out(jobs: SlurmJobs) -> None:
-    jobs.write(requeue="requeue", partition="low")
+    goes_on_after_another(jobs, "low")
+
+
+def test_a_job_that_has_its_grace_goes_on_after_another_one_has_pushed_it_out(jobs: SlurmJobs) -> None:
+    """Slurm tells its processes to end then, and the batch script only minutes later."""
+    goes_on_after_another(jobs, "patient")
+
+
+def goes_on_after_another(jobs: SlurmJobs, partition: str) -> None:
+    """Have a job of that partition preempted, and requeued."""
+    jobs.write(requeue="requeue", partition=partition)
     jobs.ok("up", "--target", "slurm")
     job = jobs.running()["slurm"]["job_id"]
     wait_for(lambda: len(jobs.begun()) == 2, "ranks")
