@@ -129,7 +129,10 @@ def stands_still(pid: int) -> bool:
 
 
 class Supervisor(threading.Thread):
-    """Answers the ticks of launchers as the supervisor does, while `answering`; `lines` is what it heard."""
+    """Answers the ticks of launchers as the supervisor does, while `answering`; `lines` is what it heard.
+
+    It answers in folders of nodes, as on this machine, or below `run`, as on hosts.
+    """
 
     def __init__(self, root: Path) -> None:
         super().__init__(daemon=True)
@@ -137,7 +140,7 @@ class Supervisor(threading.Thread):
         self.feed.parent.mkdir(parents=True, exist_ok=True)
         os.mkfifo(self.feed)
         self.handle = os.open(self.feed, os.O_RDWR | os.O_NONBLOCK)
-        self.answering, self.over = True, False
+        self.answering, self.on_host, self.over = True, False, False
         self.hearing = threading.Lock()
         self.answered: list[float] = []  # when
         self.lines: list[dict[str, Any]] = []
@@ -162,7 +165,8 @@ class Supervisor(threading.Thread):
         """Take note of a tick, and answer it."""
         self.lines.append(line)
         if self.answering and line["node"] >= 0:  # an idle launcher has no lease
-            (self.root / f"node-{line['node']}" / "answer").write_text(f"{line['tick']} {len(self.lines)}\n")
+            place = f"run/answers/{line['node']}" if self.on_host else f"node-{line['node']}/answer"
+            (self.root / place).write_text(f"{line['tick']} {len(self.lines)}\n")
             self.answered.append(time.monotonic())
 
     def silence(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from jobctl.jobspec.deploy.model.liveness import FailureDetector, parse_tick
+from jobctl.jobspec.deploy.model.untrusted import as_word
 from jobctl.jobspec.records import dataclass
 
 
@@ -29,7 +30,7 @@ class TickReader:
     def read(self, line: bytes) -> HeardTick | None:
         """Return the tick in a line; None for what no launcher has written."""
         tick = parse_tick(line)
-        if tick is None:
+        if tick is None or as_word(tick.name) is None:  # the answer, which has the name, is a file on the host
             return None
         answer = self._detector.hear(tick, self._host)
         reported = self._versions.get(tick.node) != tick.report

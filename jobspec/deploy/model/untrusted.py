@@ -10,6 +10,7 @@ from typing import Any
 Json = dict[str, Any]
 
 _DIGITS = re.compile(r"[0-9]{1,18}")  # int() also takes digits of other scripts, signs, spaces and underscores
+_WORD = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 _LATEST = 32503680000.0  # the year 3000, in seconds since the epoch: later times cannot be printed everywhere
 
 
@@ -61,6 +62,11 @@ def as_code(value: object) -> int | None:
 def as_text(value: object) -> str | None:
     """Return `value` if it is text, otherwise None; half a character, which cannot be written anywhere, becomes `?`."""
     return value.encode(errors="replace").decode() if isinstance(value, str) else None
+
+
+def as_word(value: object) -> str | None:
+    """Return `value` if it is a short word that means nothing to a shell, otherwise None."""
+    return value if isinstance(value, str) and _WORD.fullmatch(value) else None
 
 
 def objects(value: object) -> list[Json]:

@@ -36,7 +36,8 @@ class PeerLinks:
     """The launcher's links to the other launchers of its generation, and to the supervisor.
 
     Launchers send each other ticks and answers as datagrams. Each command that watches the job on this host makes a
-    pipe in `run/feeds`; the launcher writes its ticks there as lines. The supervisor answers in the file `answer`.
+    pipe in `run/feeds`; the launcher writes its ticks there as lines. The supervisor answers in a file: on hosts in
+    `run/answers`, where nothing in a container writes, on this machine and in earlier versions in `answer` of the node's folder.
     """
 
     def __init__(self, launcher: Launcher, feeds: str, names: Optional[str] = None) -> None:
@@ -46,7 +47,7 @@ class PeerLinks:
         self.orders = launcher.peer_orders
         if self.orders is not None:
             self.orders.on_adopted = self.pass_on
-        self.answer = os.path.join(launcher.dir, "answer")
+        self.answers = os.path.join(os.path.dirname(feeds), "answers")
         self.cut = os.path.join(os.path.dirname(feeds), "cut")
         self.incarnations = self.orders.incarnations if self.orders is not None else None
         if self.incarnations is None:
@@ -155,11 +156,8 @@ class PeerLinks:
 
     def read_answer(self) -> None:
         """Read the supervisor's last answer: the tick's name, and something to repeat."""
-        try:
-            with open(self.answer) as file:
-                text = file.read(200)
-        except (OSError, ValueError):
-            return
+        text = read_answer(os.path.join(self.answers, str(self.launcher.launch.node)))
+        text = text or read_answer(os.path.join(self.launcher.dir, "answer"))
         if text.endswith("\n") and len(text.split()) == 2:  # else it is being written just now
             name, echo = text.split()
             if take_answer(self.lease, name, echo):
@@ -330,6 +328,15 @@ class PeerLinks:
                     os.write(handle, data)
                 finally:
                     os.close(handle)
+
+
+def read_answer(path: str) -> str:
+    """Return what a file with an answer of the supervisor says, nothing where there is none."""
+    try:
+        with open(path) as file:
+            return file.read(200)
+    except (OSError, ValueError):
+        return ""
 
 
 def one_line(data: Json) -> bytes:

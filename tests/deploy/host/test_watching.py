@@ -7,6 +7,7 @@ import fcntl
 import json
 import os
 import shutil
+import stat
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -90,6 +91,52 @@ def test_a_launcher_is_answered(followed: Following, host_job: HostJob) -> None:
     answer = Path(host_job.work, "node-0", "answer")
     assert promptly(lambda: answer.exists() and answer.read_text()).startswith("t1 token:")
     assert followed.detector.progress == {0: 5}
+
+
+@pytest.mark.parametrize(("folder", "feed"), [(0o755, 0o600), (0o2755, 0o620)])
+def test_neighbours_write_no_ticks(host_job: HostJob, monkeypatch: pytest.MonkeyPatch, folder: int, feed: int) -> None:
+    """Users share groups. That of `container.user` is given the folder."""
+    monkeypatch.setattr(HostFollowed, "_hear_engine", lambda self: None)
+    feeds = Path(host_job.work, "run", "feeds")
+    feeds.mkdir()
+    feeds.chmod(folder)
+    made = following(host_job)
+    made.start()
+    assert [stat.S_IMODE(path.stat().st_mode) for path in feeds.iterdir()] == [feed]
+    made.close()
+
+
+def test_an_answer_goes_through_no_link_of_a_container(followed: Following, host_job: HostJob, tmp_path: Path) -> None:
+    """A process in the container may write into the node's folder and into the pipe, and is not the user who logs in."""
+    node, victim = Path(host_job.work, "node-0"), tmp_path / ".bashrc"
+    victim.write_text("mine")
+    (node / "answer").symlink_to(victim)
+    promptly(lambda: not followed.seen()[1])
+    say(host_job, tick="t1")
+    said = promptly(lambda: list(Path(host_job.work, "run", "answers").glob("0")))
+    assert promptly(said[0].read_text).startswith("t1 token:")
+    assert victim.read_text() == "mine"
+
+
+def test_an_answer_names_no_tick_that_is_a_command(followed: Following, host_job: HostJob) -> None:
+    promptly(lambda: not followed.seen()[1])
+    say(host_job, tick="touch /tmp/x;#")
+    say(host_job, tick="x" * 65)
+    say(host_job, tick="t1")
+    answer = Path(host_job.work, "node-0", "answer")
+    assert promptly(lambda: answer.exists() and answer.read_text()).startswith("t1 token:")
+
+
+def test_launchers_of_earlier_versions_find_the_answer_in_their_folder(
+    followed: Following, host_job: HostJob, tmp_path: Path
+) -> None:
+    """A container sees the folder of its node and `run` beside each other; that of a spare has the folders of all nodes deeper."""
+    promptly(lambda: not followed.seen()[1])
+    node = Path(host_job.work, "node-0")
+    (node / "answer").write_text("of an earlier supervisor")
+    say(host_job)
+    promptly(lambda: (node / "answer").is_symlink() and (node / "answer").read_text())
+    assert os.readlink(node / "answer") == "../run/answers/0"
 
 
 def test_a_host_that_is_heard_again_has_others_tried_at_once(

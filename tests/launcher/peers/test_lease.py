@@ -150,6 +150,14 @@ def test_unanswered_processes_are_killed_without_grace(node: Node) -> None:
     node.until("running", 2)
 
 
+def test_on_a_host_the_answer_is_where_no_container_can_write(node: Node) -> None:
+    node.supervisor.on_host = True
+    (node.root / "run" / "answers").mkdir()
+    node.start(command=node.script(SLEEP))
+    node.order(members=two_members(a=1, b=2), host_timeout=30.0)
+    node.until("running")
+
+
 def test_a_launcher_whose_files_hang_is_ended_with_its_processes_in_time(node: Node) -> None:
     """A home on NFS whose server is behind the cable that is out: to open a pipe that nobody writes into hangs as well."""
     process = node.start(command=node.script(SLEEP))

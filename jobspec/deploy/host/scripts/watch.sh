@@ -1,7 +1,7 @@
 #!/bin/sh
 # Follows the job on a host for the supervisor that $4 names: what its launchers write into a pipe of ours, and a tick `t`
-# of the host's own every second, go out; lines that come in, `NODE ANSWER`, go into the nodes' files `answer`. It ends with
-# its input, or when nothing has come in for $6 seconds. $1-$3: as for find.sh; $5 names the machine and the state directory
+# of the host's own every second, go out; lines that come in, `NODE ANSWER`, go into the nodes' files `answer`: into `run`,
+# where nothing in a container can write, and a node's folder has a link. It ends with its input, or when nothing has come in for $6 seconds. $1-$3: as for find.sh; $5 names the machine and the state directory
 # of the supervisor. The host keeps that name; where another one is kept, only the line `own` replaces it: see `may_own` in
 # liveness.py.
 # Prints the work directory and the directory of what is the host's own, one a line; then `gone` where there is no job, or
@@ -28,9 +28,11 @@ set -- "$own/supervisor.lock" "$4" stay
 read -r before 2>/dev/null < "$own/supervisor" || before=
 case $before in ""|"$me") printf '%s\n' "$me" > "$own/supervisor" ;; esac
 printf 'before %s\n' "$before"
-umask 022; mkdir -p run/feeds
+umask 022; mkdir -p run/feeds run/answers
+up=..; [ ! -d spare ] || up=../..  # where launchers of earlier versions see `run` from a node's folder in a container
 for old in run/feeds/*; do [ -d "/proc/${old##*/}" ] || rm -f -- "$old"; done
-feed=run/feeds/$$; rm -f -- "$feed"; mkfifo -m 620 -- "$feed" || exit 1
+feed=run/feeds/$$ mode=600; [ ! -g run/feeds ] || mode=620 # of the containers' group, to which `give` has given it
+rm -f -- "$feed"; mkfifo -m $mode -- "$feed" || exit 1
 ! going || { rm -f -- "$feed"; unlock; exit 0; }
 exec 3<>"$feed"
 leave() { rm -f -- "$feed"; unlock; kill "$pump" "$ticker" 2>/dev/null; wait; exit; }
@@ -52,6 +54,9 @@ trap leave HUP TERM INT
 while read -r node answer; do
   kill -USR1 "$ticker" 2>/dev/null || break
   [ "$node" != own ] || printf '%s\n' "$me" > "$own/supervisor"
-  [ ! -d "node-$node" ] || printf '%s\n' "$answer" > "node-$node/answer"
+  case $node in ""|*[!0-9]*) continue ;; esac
+  [ -d "node-$node" ] || continue
+  printf '%s\n' "$answer" > "run/answers/$node"
+  [ -L "node-$node/answer" ] || ln -sfn -- "$up/run/answers/$node" "node-$node/answer"
 done
 leave
