@@ -250,10 +250,10 @@ class HostJob:
     def announce(self, node: int, report: Json | None, reason: str | None = None) -> None:
         """Say of a dead launcher that a new one is on its way, or for which `reason` it could not be started. If it lives, it ends."""
         if report is not None or reason is not None:
-            folder, said = self.work / f"node-{node}", launching(report or {}, reason)
+            folder, said, work = self.work / f"node-{node}", launching(report or {}, reason), str(self.work)
             if said["replaces"]:
-                put(self.transport, str(folder / DECLARED_DEAD), json.dumps(said["replaces"]).encode(), 0o644)
-            put(self.transport, str(folder / "report.json"), json.dumps(said).encode(), 0o644)
+                put(self.transport, str(folder / DECLARED_DEAD), json.dumps(said["replaces"]).encode(), 0o644, work)
+            put(self.transport, str(folder / "report.json"), json.dumps(said).encode(), 0o644, work)
 
     def renew_results(self, version: str, container: Container) -> None:
         """Give a version of the code that is about to run what others have written into output files since it was sent.

@@ -207,7 +207,10 @@ IN_ENGLISH = f'[ -z "$LC_ALL" ] || {{ export LANG="$LC_ALL"; unset {" ".join(_BE
 _SCRIPTS = Scripts("jobctl.jobspec.deploy.transport")
 
 
-def put(transport: Transport, path: str, content: bytes, mode: int = 0o600) -> None:
-    """Replace the file `path` whole, over stdin; it is never readable by others before it has its mode."""
-    argv = _SCRIPTS.argv("put", path, f"{mode:o}", str(len(content)))
+def put(transport: Transport, path: str, content: bytes, mode: int = 0o600, made_in: str = "") -> None:
+    """Replace the file `path` whole, over stdin; it is never readable by others before it has its mode.
+
+    `made_in`: the folder that it is made in, where others can write beside `path`.
+    """
+    argv = _SCRIPTS.argv("put", path, f"{mode:o}", str(len(content)), made_in)
     checked(transport, argv, f"write {path}", content)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -149,6 +151,24 @@ def test_a_launcher_that_is_on_its_way_is_told_from_the_dead_one(host_job: HostJ
     host_job.announce(0, announced)  # the launcher that was to replace it has not begun
     assert json.loads(report.read_text()) == announced
     assert json.loads((report.parent / DECLARED_DEAD).read_text()) == dead
+
+
+def test_a_report_is_written_through_no_link_of_a_container(
+    host_job: HostJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process in the container sees a file that is made in the node's folder, and puts a link in its place."""
+    node, mine = sent(host_job) / "node-0", tmp_path / "mine"
+    mine.write_text("mine")
+    mine.chmod(0o600)
+    (tmp_path / "bin").mkdir()
+    swift = (
+        f'#!/bin/sh\nfor new in {node}/.jobctl.*; do ln -sf {mine} $new; done 2>&-\nexec {shutil.which("chmod")} "$@"'
+    )
+    (tmp_path / "bin" / "chmod").write_text(swift)
+    (tmp_path / "bin" / "chmod").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    host_job.announce(0, {"state": "failed", "launcher": {"pid": 1, "start_ticks": 2}})
+    assert (mine.read_text(), mode(mine), mode(node / "report.json")) == ("mine", 0o600, 0o644)
 
 
 def test_logs_and_outputs_are_collected(host_job: HostJob, tmp_path: Path) -> None:

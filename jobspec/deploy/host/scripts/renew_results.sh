@@ -6,8 +6,17 @@ cd -- "$1" 2>/dev/null && [ -d "code/$2" ] || exit 0
 # shellcheck source=leaves.sh
 . ./leaves.sh
 # shellcheck disable=SC2016  # the inner shell has these variables
-results | xargs -r0 sh -c "$hidden"'
-  version=$1; shift; older=
+results | xargs -r0 sh -c "$hidden
+$copied"'
+  version=$1 here=$2; shift 2; older=
+  set -C # nothing is written through a link that is there already
+  renewed() {
+    {
+      case $(readlink /proc/self/fd/6) in "$here"/*) ;; *) echo "$2: a link leads out of the code" >&2; return 1 ;; esac
+      copied "$1" /proc/self/fd/6 "$here" || return
+      [ ! -g "${2%/*}" ] || chmod g+rw -- /proc/self/fd/6
+    } 6> "$2"
+  }
   for path do
     to=code/$version/${path#code/*/}
     [ "$path" != "$to" ] || continue
@@ -15,12 +24,15 @@ results | xargs -r0 sh -c "$hidden"'
     [ ! -f "$to" ] || [ "$path" -nt "$to" ] || continue
     mkdir -p -- "${to%/*}" || { older=1; continue; }
     new=${to%/*}/.new-$$
-    if cp -pf -- "$path" "$new"; then # half a copy would be the newest
-      [ ! -g "${to%/*}" ] || chmod g+rw -- "$new"
-      mv -f -- "$new" "$to"
+    rm -f -- "$new"
+    if renewed "$path" "$new"; then # half a copy would be the newest
+      mv -fT -- "$new" "$to"
+    elif [ $? = 3 ]; then # a link that leads elsewhere stays one
+      rm -f -- "$new"
+      ! link=$(readlink -- "$path") || { ln -s -- "$link" "$new" && mv -fT -- "$new" "$to"; }
     else
       rm -f -- "$new"
       [ ! -f "$path" ] || older=1 # else it was removed meanwhile
     fi
   done
-  [ -z "$older" ]' sh "$2"
+  [ -z "$older" ]' sh "$2" "$(pwd -P)/code"

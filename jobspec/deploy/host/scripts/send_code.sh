@@ -8,8 +8,9 @@ set -eu; umask 022
 # shellcheck source=leaves.sh
 . ./leaves.sh
 eval "$hidden"
+eval "$copied"
 top=$1 version=$2 base=$3 names=$4 size=$5 sums=$6 folders=$7; shift 7
-mkdir -p -- "$top"; cd -- "$top"
+mkdir -p -- "$top"; cd -- "$top"; here=$(pwd -P)
 new=$(mktemp -d "$top/../.code.XXXXXX"); trap 'rm -rf -- "$new"' EXIT
 mkdir "$new/files"
 head -c "$names" > "$new/names"; [ "$sums" -eq 0 ] || head -c "$sums" > "$new/sums"; cat > "$new/tar"
@@ -28,8 +29,10 @@ while [ "$folders" -gt 0 ]; do mkdir -p -- "$new/files/$1"; shift; folders=$((fo
 for path do
   printf '%s\0' "$path" >> "$new/results"
   if [ -n "$base" ] && [ -f "$base/$path" ] && mkdir -p -- "$(dirname -- "$new/files/$path")"; then
-    if cp -p -- "$base/$path" "$new/result"; then # half a copy would be the newest
+    if copied "$base/$path" "$new/result" "$here"; then # half a copy would be the newest
       mv -f -- "$new/result" "$new/files/$path"
+    elif [ $? = 3 ]; then # a link that leads elsewhere stays one
+      ! to=$(readlink -- "$base/$path") || ln -sf -- "$to" "$new/files/$path"
     elif [ -f "$base/$path" ]; then # else it was removed meanwhile
       [ ! -r "$base/$path" ] || exit 1
       echo "\`sudo chmod a+r '$top/$base/$path'\` there makes it readable" >&2
