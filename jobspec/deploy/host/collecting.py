@@ -13,7 +13,7 @@ import secrets
 import shutil
 import tarfile
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import takewhile
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,7 @@ from jobctl.jobspec.deploy.model.container import Interpreter, SeenContainer
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.untrusted import number_in
 from jobctl.jobspec.deploy.store.files import told_of
+from jobctl.jobspec.deploy.transport.answers import LINE, NO_ARCHIVE
 from jobctl.jobspec.deploy.transport.base import FIRST_ANSWER
 from jobctl.jobspec.render.artefact import folder
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 _CHUNK = 1 << 18  # bytes that are read at a time
 LOOK = 15.0  # seconds without anything, after which it is asked whether the host is there at all
 _TAIL = 1 << 17  # bytes, more than what comes behind an archive
+LINKS = 1_000_000  # that are kept until all files are written
 
 
 def collect(
@@ -51,7 +53,7 @@ def collect(
         count = _unpack(reader, folder(host_job.host.name), into, moved)
         while reader.read(_CHUNK):
             pass
-    except (tarfile.TarError, OSError, ValueError) as error:
+    except (*NO_ARCHIVE, OSError) as error:
         if isinstance(error, tarfile.TarError) and reader.ended:
             reader.check()
         raise _not_written(host_job.host.name, error) from error
@@ -111,6 +113,7 @@ class _Reader:
         self._channel = host_job.transport.dial(SCRIPTS.argv("collect", str(host_job.work), self._mark))
         self._channel.settimeout(LOOK)
         self._tail = b""  # the last of what came
+        self.left: int | None = LINE  # bytes that may come before a file does, None where that is no matter
         self.ended = False
 
     def read(self, size: int) -> bytes:
@@ -119,6 +122,10 @@ class _Reader:
         while size > 0 and not self.ended:
             data = self._receive(min(size, 65536))
             self.ended = not data
+            if self.left is not None:
+                self.left -= len(data)
+                if self.left < 0:
+                    raise ValueError("what it says of one file has no end")
             parts.append(data)
             size -= len(data)
         read = b"".join(parts)
@@ -162,15 +169,26 @@ def _unpack(reader: Any, host: str, into: Path, moved: Collection[int]) -> int:
 
     By hand: the filters of `tarfile` that could do it are not in the Python of Debian 12.
     """
-    count, links = 0, list[tarfile.TarInfo]()
+    count, links = 0, list[tuple[str, str]]()
     with tarfile.open(fileobj=reader, mode="r|", bufsize=_CHUNK) as archive:
-        for member in archive:
+        for member in _members(archive, reader):
             if member.issym():
-                links.append(member)
+                links.append((member.name, member.linkname))
+                if len(links) > LINKS:
+                    raise ValueError(f"there are more than {LINKS} links")
             elif member.isfile():
                 _write(archive, member, into, into / _place(member.name, host, moved))
                 count += 1
-    return count + sum(_link(link, host, into, moved) for link in links)
+    return count + sum(_link(*link, host, into, moved) for link in links)
+
+
+def _members(archive: tarfile.TarFile, reader: Any) -> Iterator[tarfile.TarInfo]:
+    """Yield what is in an archive, which keeps none of it. Raises ValueError where what comes before a file has no end."""
+    while (member := archive.next()) is not None:
+        archive.members.clear()  # type: ignore[attr-defined]  # not in the stubs
+        reader.left = None
+        yield member
+        reader.left = LINE
 
 
 def _place(name: str, host: str, moved: Collection[int]) -> PurePosixPath:
@@ -226,15 +244,15 @@ def _extract(archive: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> N
         os.utime(path, (member.mtime, member.mtime))
 
 
-def _link(member: tarfile.TarInfo, host: str, into: Path, moved: Collection[int]) -> bool:
+def _link(name: str, linkname: str, host: str, into: Path, moved: Collection[int]) -> bool:
     """Make a symbolic link, unless it leads out of the outputs of its host, or out of its node; say whether it was made.
 
     Its target goes up first, from a real folder, and down from there: so it leads nowhere else by way of other links either.
     """
-    if member.linkname.startswith("/"):
+    if linkname.startswith("/"):
         return False
-    path = into / _place(member.name, host, moved)
-    steps = [step for step in member.linkname.split("/") if step not in ("", ".")]
+    path = into / _place(name, host, moved)
+    steps = [step for step in linkname.split("/") if step not in ("", ".")]
     up = len(list(takewhile(lambda step: step == "..", steps)))
     parts = path.relative_to(into).parts
     top = into.joinpath(*parts[: 2 if parts[:1] == ("outputs",) else 1])
@@ -243,5 +261,5 @@ def _link(member: tarfile.TarInfo, host: str, into: Path, moved: Collection[int]
         return False
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
-    path.symlink_to(member.linkname)
+    path.symlink_to(linkname)
     return True

@@ -28,7 +28,7 @@ from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.host_state import HostState
 from jobctl.jobspec.deploy.model.report_reader import launching
 from jobctl.jobspec.deploy.model.spare_state import SPARE, as_nodes
-from jobctl.jobspec.deploy.model.untrusted import Json, as_text, number_in
+from jobctl.jobspec.deploy.model.untrusted import Json, as_text, number_in, parse_object
 from jobctl.jobspec.deploy.store.files import Room
 from jobctl.jobspec.deploy.transport.base import FIRST_ANSWER, Transport, checked, problem, put
 from jobctl.jobspec.deploy.transport.ssh_problems import ssh_login
@@ -206,10 +206,8 @@ class HostJob:
     def secrets(self) -> dict[str, str] | None:
         """Return the values of secrets that the host has, None if it has none."""
         result = self.transport.run(["cat", "--", str(self.own / "secrets" / "secrets.json")])
-        try:
-            return dict(json.loads(result.out)) if result.code == 0 else None
-        except ValueError:
-            return None
+        found = parse_object(result.out) if result.code == 0 else None
+        return None if found is None else {name: str(value) for name, value in found.items()}
 
     def give(self, container: Container) -> None:
         """Let the user of the job's containers write below the work directory, where `container.user` is a number."""
@@ -344,8 +342,9 @@ class HostJob:
 def is_full(said: str) -> bool:
     """Say whether OBSERVE found no room left for us."""
     rooms = [line.split()[1:] for line in said.splitlines() if line.startswith("room ")]
-    numbers = next(([int(word) for word in words] for words in rooms if len(words) == 5 and words[0].isdigit()), None)
-    return numbers is not None and Room(*numbers).is_used_up(by_root=["of", "root"] in rooms)
+    numbers = next(([number_in(word) for word in words] for words in rooms if len(words) == 5), [])
+    told = [number for number in numbers if number is not None]
+    return len(told) == 5 and Room(*told).is_used_up(by_root=["of", "root"] in rooms)
 
 
 def _node(path: PurePosixPath) -> int | None:

@@ -14,7 +14,7 @@ from pathlib import PurePosixPath
 from jobctl.jobspec.deploy.host.asker import END, Asker
 from jobctl.jobspec.deploy.host.scripts import SCRIPTS
 from jobctl.jobspec.deploy.model.untrusted import Json, parse_object
-from jobctl.jobspec.deploy.transport.answers import ANSWER
+from jobctl.jobspec.deploy.transport.answers import ANSWER, NO_ARCHIVE
 from jobctl.jobspec.deploy.transport.base import FIRST_ANSWER, Result, Transport
 
 SUPERVISED = 76  # what observe.sh ends with where a supervisor holds its lock
@@ -108,7 +108,7 @@ def _plain(archive: bytes) -> Iterator[Member]:
     while archive[at : at + 1] not in (b"", b"\0"):
         head = archive[at : at + tarfile.BLOCKSIZE]
         kind, size, begin = head[156:157], int(head[124:135], 8), at + tarfile.BLOCKSIZE
-        if kind not in (tarfile.REGTYPE, tarfile.DIRTYPE) or any(head[345:]) or len(archive) < begin + size:
+        if kind not in (tarfile.REGTYPE, tarfile.DIRTYPE) or any(head[345:]) or not 0 <= size <= len(archive) - begin:
             raise ValueError
         name = head[: head.index(b"\0")].decode()
         yield name, None if kind == tarfile.DIRTYPE else archive[begin : begin + size]
@@ -116,7 +116,7 @@ def _plain(archive: bytes) -> Iterator[Member]:
 
 
 def _any(archive: bytes) -> Iterator[Member]:
-    with suppress(tarfile.TarError, EOFError), tarfile.open(fileobj=io.BytesIO(archive), mode="r:") as found:
+    with suppress(*NO_ARCHIVE), tarfile.open(fileobj=io.BytesIO(archive), mode="r:") as found:
         for member in found:
             file = found.extractfile(member) if member.isfile() else None
             if file is not None or member.isdir():

@@ -12,6 +12,7 @@ from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.host.scripts import SCRIPTS
 from jobctl.jobspec.deploy.model.engine_kind import EngineKind
 from jobctl.jobspec.deploy.model.errors import HostError
+from jobctl.jobspec.deploy.model.untrusted import number_in
 from jobctl.jobspec.deploy.transport.base import FIRST_ANSWER
 
 EMPTY = f"sha256:{sha256(bytes(2 * tarfile.BLOCKSIZE)).hexdigest()}"  # the layer of a step that changed no file
@@ -46,11 +47,12 @@ def check_room(host_job: HostJob, image: str, missing: int) -> None:
     kind = host_job.engine.kind()
     argv = SCRIPTS.argv("free", *_places(kind))
     words = host_job.transport.run(argv, timeout=FIRST_ANSWER).out.decode("utf-8", "replace").strip()
-    free, _, place = words.partition(" ")
+    told, _, place = words.partition(" ")
+    free = number_in(told)
     # The host does not know the disk of an engine in a virtual machine.
-    if not free.isdigit() or int(free) * 1024 >= TIMES * missing:
+    if free is None or free * 1024 >= TIMES * missing:
         return
-    needed, there = (f"{count / 1e9:.1f} GB" for count in (TIMES * missing, int(free) * 1024))
+    needed, there = (f"{count / 1e9:.1f} GB" for count in (TIMES * missing, free * 1024))
     message = (
         f"no room for image `{image}`: its engine needs {needed} in {place} while it loads it, and {there} are free"
     )

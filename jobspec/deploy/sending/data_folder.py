@@ -9,8 +9,10 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.deploy.host.scripts import SCRIPTS
+from jobctl.jobspec.deploy.model.untrusted import number_in
 from jobctl.jobspec.deploy.sending.data_source import Rest, named_digest
 from jobctl.jobspec.deploy.store.code import kind_of
+from jobctl.jobspec.deploy.transport.answers import readable_answer
 from jobctl.jobspec.deploy.transport.base import Stdin, checked, problem
 from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.render.container import DATA
@@ -84,7 +86,9 @@ class DataFolder:
     def look(self, timeout: float, *, again: bool = False) -> DataThere:
         """Read all files there; `again`: only what has arrived."""
         argv = SCRIPTS.argv("list_data", self.top, "again" if again else "")
-        return parse_there(checked(self.transport, argv, f"look for data in {self.top}", timeout=timeout))
+        told = checked(self.transport, argv, f"look for data in {self.top}", timeout=timeout)
+        with readable_answer(self.transport.host, f"look for data in {self.top}"):
+            return parse_there(told)
 
     def shares_blocks_with(self, path: str) -> bool:
         """Say whether a copy of a file of the host takes no room there."""
@@ -143,7 +147,8 @@ def parse_there(told: bytes) -> DataThere:
     for path, file in _files(rows, digests):
         folder, _, name = path.partition(b"/")
         found.setdefault(folder, {})[name] = file
-    room = int(free) * 1024 if free.strip().isdigit() else None
+    blocks = number_in(free.decode("ascii", "replace").strip())
+    room = None if blocks is None else blocks * 1024
     text = stamp.decode("ascii", "replace"), os.fsdecode(base)
     return DataThere(room, *text, kept=found[base] if base else {}, incomplete=found[INCOMPLETE.encode()])
 

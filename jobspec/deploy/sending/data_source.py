@@ -14,6 +14,7 @@ from jobctl.jobspec.deploy.host.tar import Tar, changed, known_of, pieces_of
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.store.code import File, kind_of
 from jobctl.jobspec.deploy.store.data import DataFile, described, files_to_send, version_from
+from jobctl.jobspec.deploy.transport.answers import readable_answer
 from jobctl.jobspec.deploy.transport.base import TIMEOUT, Result, Transport
 from jobctl.jobspec.deploy.transport.streaming import streamed
 from jobctl.jobspec.plan.sent import Dataset
@@ -147,7 +148,8 @@ class FolderOnHost:
 
     def _listed(self) -> tuple[DataFile, ...] | None:
         told = self._told(self.transport.run(SCRIPTS.argv("list_files", self.folder), timeout=_LISTING))
-        return None if told == b"none" else tuple(_file(line) for line in told.split(b"\0") if line)
+        with readable_answer(str(self.host), f"list {self.folder}"):
+            return None if told == b"none" else tuple(_file(line) for line in told.split(b"\0") if line)
 
     @property
     def known(self) -> dict[bytes, tuple[int, str]]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.deploy.host.scripts import SCRIPTS
-from jobctl.jobspec.deploy.model.untrusted import as_text
+from jobctl.jobspec.deploy.model.untrusted import as_text, number_in
 from jobctl.jobspec.deploy.transport.base import checked
 from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.render.container import DATA
@@ -37,7 +37,7 @@ def kept_data(host_job: HostJob) -> list[KeptData]:
     """Return the data on a host, and the jobs whose containers have it, whether they run or not. Raises HostError."""
     told = checked(host_job.transport, SCRIPTS.argv("kept_data", _top(host_job)), "list data", timeout=_WALK)
     lines = [line.split() for line in told.decode("utf-8", "replace").splitlines()]
-    rows = [line for line in lines if len(line) == 4 and line[2].isdigit() and line[3].isdigit()]
+    rows = [line for line in lines if len(line) == 4 and None not in map(number_in, line[2:])]
     jobs = _jobs_by_path(_containers(host_job)) if rows else {}
     return [
         KeptData(name, version, int(size) * 1024, float(when), tuple(sorted(jobs.get(f"{name}/{version}", ()))))

@@ -11,6 +11,7 @@ from dataclasses import field, replace
 from pathlib import PurePosixPath
 
 from jobctl.jobspec.deploy.model.untrusted import Json, number_in, parse_object
+from jobctl.jobspec.deploy.transport.answers import NO_ARCHIVE
 from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.spec.durations import parse_slurm
 
@@ -233,7 +234,7 @@ def _unpacked(packed: bytes) -> tuple[dict[PurePosixPath, Json], bool]:
     """Return the JSON files in a tar; one that is being replaced just now is left out."""
     found: dict[PurePosixPath, Json] = {}
     there = False
-    with suppress(tarfile.TarError, EOFError), tarfile.open(fileobj=io.BytesIO(packed)) as archive:
+    with suppress(*NO_ARCHIVE), tarfile.open(fileobj=io.BytesIO(packed)) as archive:
         for member in archive:
             there = True
             file = archive.extractfile(member) if member.isfile() else None

@@ -69,7 +69,7 @@ class _End:
         start = said.find(self._head, self._from)
         if start >= 0:
             code, line_feed, _ = said[start + len(self._head) :].partition(b"\n")
-            if line_feed and code.isdigit():
+            if line_feed and code.isdigit() and len(code) < 4:
                 return start, int(code)
         self._from = max(0, len(said) - LINE)
         return None
