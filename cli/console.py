@@ -238,11 +238,14 @@ _COLOURS = {"red": "31", "green": "32", "yellow": "33", "cyan": "36", "bold": "1
 
 def style(text: str, colour: str, stream: Any = None) -> str:
     """Return `text` marked for a colour if `stream` (default stderr) gets colours."""
-    return f"\ufdd0{_COLOURS[colour]}\ufdd1{text}\ufdd2" if colourful(stream or sys.stderr) else text
+    if not colourful(stream or sys.stderr):
+        return text
+    return f"\ufdd0{_MARK}{_COLOURS[colour]}\ufdd1{text}\ufdd0{_MARK}\ufdd1"
 
 
-# How colours are marked until they are printed: no text has these, so that no text that others wrote is taken for ours.
-_STYLED = re.compile("\ufdd0([0-9]+)\ufdd1|\ufdd2")
+# How colours are marked until they are printed: nobody else knows the word, so that no text of others is taken for ours.
+_MARK = os.urandom(8).hex() + ":"
+_STYLED = re.compile(f"\ufdd0{_MARK}([0-9]*)\ufdd1")
 
 
 def _escape(mark: re.Match[str]) -> str:

@@ -50,6 +50,13 @@ def test_our_own_colours_stay(terminal: Any) -> None:
     assert terminal() == b"\x1b[31merror\x1b[0m: abcdefghij\tk\n"
 
 
+def test_words_of_others_cannot_be_taken_for_our_colours(terminal: Any) -> None:
+    """`8` hides all that follows. The characters around it marked colours."""
+    ours = console.style("x", "red").replace(console._MARK, "")
+    console.say(f"\ufdd08\ufdd1hidden\ufdd2 {ours}")
+    assert b"\x1b" not in terminal()
+
+
 @pytest.mark.parametrize(
     ("when", "environ", "on_terminal", "in_pipe"),
     [
