@@ -19,6 +19,8 @@ from jobctl.jobspec.deploy.channels import command
 from jobctl.jobspec.deploy.channels.send import LIMITS, send
 from jobctl.jobspec.deploy.model.notification import Channel, DeliveryResult, Notification
 from jobctl.jobspec.deploy.store.processes import start_ticks
+from jobctl.jobspec.launcher.records import changed
+from jobctl.jobspec.launcher.telling.payloads import payload
 from tests.tools.waiting import promptly
 from tests.tools.webhook import Webhook, served
 
@@ -73,6 +75,13 @@ def test_teams_gets_an_adaptive_card(server: Webhook) -> None:
     heading, text = attachment["content"]["body"]
     assert (heading["text"], heading["color"]) == ("demo failed", "Attention")
     assert text["text"] == "node 1: <!channel> said \\[x](y) & died: ü"
+
+
+@pytest.mark.parametrize(("text", "said"), [("[x](y)", "\\[x](y)"), ("\\[x](y)", "\\\\\\[x](y)"), ("C:\\x", "C:\\\\x")])
+def test_a_card_has_no_link_from_a_log(text: str, said: str) -> None:
+    """A backslash of the log's own takes the meaning from the one that is put behind it, and a link would begin."""
+    (attachment,) = json.loads(payload("teams", changed(MESSAGE, text=text))[0])["attachments"]
+    assert attachment["content"]["body"][1]["text"] == said
 
 
 def test_ntfy_gets_text_and_headers(server: Webhook) -> None:

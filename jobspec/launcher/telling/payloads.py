@@ -91,4 +91,4 @@ def _teams(message: Notification) -> Dict[str, object]:
 
 def _plain(text: str) -> str:
     """Return text for a card without what Markdown makes links of: a log line must not lead anywhere."""
-    return text.replace("[", "\\[").replace("\n", "\n\n")
+    return text.replace("\\", "\\\\").replace("[", "\\[").replace("\n", "\n\n")
