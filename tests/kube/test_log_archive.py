@@ -40,6 +40,14 @@ def test_logs_of_nodes_that_are_off_are_waited_for_together(tmp_path: Path, monk
     assert logs == [b"step 1\n"] * 3
 
 
+def test_a_line_with_a_number_that_is_no_rank_is_a_line() -> None:
+    """Any process in a pod can print it; Python reads no number of so many digits, which ended `logs` and `down`."""
+    text = b"rank" + b"9" * 5000 + b" | x"
+    writer = Writer(0, None, "", 2, forwarded=True)
+    assert writer.line(1.0, text) == Line(1.0, 0, None, 0, "launcher.log", text)
+    assert writer.line(1.0, b"rank3 | x") == Line(1.0, 0, 3, 0, "workerlog.1", b"x")
+
+
 def test_a_log_whose_connections_break_at_once_is_asked_for_with_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else each pod of a job whose node goes away costs the API server as many requests as it can answer."""
     asked: list[str] = []

@@ -42,7 +42,7 @@ class Writer:
 
 
 # How the launcher begins each line that it forwards of its processes (LogForwarder in launcher/process/log_files.py).
-_FORWARDED = re.compile(rb"(rank|server|scheduler)(\d+) \| (.*)", re.S)
+_FORWARDED = re.compile(rb"(rank|server|scheduler)(\d{1,9}) \| (.*)", re.S)
 
 
 def writers(pods: Sequence[Pod], plan: Plan | None) -> Mapping[str, Writer]:
