@@ -153,6 +153,28 @@ def test_a_launcher_that_is_on_its_way_is_told_from_the_dead_one(host_job: HostJ
     assert json.loads((report.parent / DECLARED_DEAD).read_text()) == dead
 
 
+@pytest.mark.parametrize(("whose", "fine"), [("h1", False), ("job", False), ("dir", True)])
+def test_nothing_is_sent_into_a_folder_of_somebody_else(
+    host_job: HostJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whose: str, fine: bool
+) -> None:
+    """In /scratch anybody can make it before, and put other scripts in the place of ours. `dir=` itself is the user's choice."""
+    (tmp_path / "bin").mkdir()
+    stat = f"#!/bin/sh\ncase $* in '-c %u -- '*/{whose}) echo 4711 ;; *) exec {shutil.which('stat')} \"$@\" ;; esac\n"
+    (tmp_path / "bin" / "stat").write_text(stat)
+    (tmp_path / "bin" / "stat").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    if fine:
+        assert sent(host_job).is_dir()
+        return
+    with pytest.raises(HostError, match="belongs to somebody else") as caught:
+        sent(host_job)
+    assert (caught.value.code, caught.value.hint) == (
+        "no-permission",
+        "choose a directory of your own with `dir=` in the hosts file",
+    )
+    assert not list(tmp_path.rglob("node-0.sh"))
+
+
 def test_a_report_is_written_through_no_link_of_a_container(
     host_job: HostJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Unpacks the tar on stdin (all $2 bytes of it, or nothing) beside the directory $1, then moves its files there. $3: a folder of
-# secrets that is removed, if any; the others are folders to make. Prints nothing.
+# secrets that is removed, if any; the others are folders to make. Prints nothing. Where somebody else may have made $1 or the
+# folder above it, as in /scratch, they could put their own files in the place of ours, which we run: it fails there.
 set -eu; umask 022
 work=$1 size=$2 stale=$3; shift 3
 [ -z "$stale" ] || [ ! -e "$stale" ] || rm -rf -- "$stale" "$work/secrets"
@@ -13,6 +14,10 @@ chmod 711 "$work"; cd -- "$work"
 new=$work/.jobctl.$$; trap 'rm -rf -- "$new"' EXIT
 [ ! -e "$new" ] || rm -rf -- "$new"
 mkdir -p -- "$new" "$@"
+me=$(stat -c %u -- "$new") # as the file system calls us, which may squash root
+for at in "$work" "${work%/*}"; do
+  case $(stat -c %u -- "$at") in "$me"|0) ;; *) echo "Permission denied: $at belongs to somebody else" >&2; exit 1 ;; esac
+done
 cat > "$new/.tar"
 [ "$(wc -c < "$new/.tar")" -eq "$size" ] || { echo "the connection broke off" >&2; exit 1; }
 tar -C "$new" -xpf "$new/.tar"
