@@ -245,7 +245,8 @@ class Run:
 
         for path in glob.glob(self.environment.environ.get("TORCH_NCCL_DEBUG_INFO_TEMP_FILE", NCCL_RECORDS) + "*"):
             with contextlib.suppress(OSError):
-                shutil.copy(path, self.folders.logs)
+                if os.stat(path).st_uid == os.getuid():  # in /tmp, those of other users' jobs have the same names
+                    shutil.copy(path, self.folders.logs)
 
     def trains(self) -> bool:
         """Say whether all processes run, and load nothing any more as far as that can be told."""
