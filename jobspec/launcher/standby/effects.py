@@ -7,6 +7,7 @@ script has changed the same by then, the import might have done something else: 
 from __future__ import annotations
 
 import functools
+import os
 import signal
 import sys
 import threading
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 # Lists to whose ends imports add: a script that has changed them too gets the same at the ends of its own.
 GROWING = ("sys.meta_path", "sys.path_hooks", "the filters of warnings")
 HANDLERS, LEVEL = "the handlers of the root logger", "the level of the root logger"
-DEPTH = "sys.getrecursionlimit()"
+DEPTH, CORES = "sys.getrecursionlimit()", "the cores that it may use"
 NUMBERS = tuple(sorted(set(signal.valid_signals()) - {signal.SIGKILL, signal.SIGSTOP}))
 
 
@@ -56,7 +57,7 @@ def lists() -> Dict[str, List[Any]]:
 def state_of_process() -> Dict[str, Any]:
     """Return all that is looked at."""
     state: Dict[str, Any] = {name: list(items) for name, items in lists().items()}
-    state[LEVEL], state[DEPTH] = logs().root.level, sys.getrecursionlimit()
+    state[LEVEL], state[DEPTH], state[CORES] = logs().root.level, sys.getrecursionlimit(), os.sched_getaffinity(0)
     state.update((name, getattr(*hook)) for name, hook in hooks().items())
     state.update((name_of_handler(number), (signal_action(number), signal.getsignal(number))) for number in NUMBERS)
     return state
@@ -77,6 +78,8 @@ def set_state(name: str, value: Any) -> None:
         logs().root.setLevel(value)
     elif name == DEPTH:
         sys.setrecursionlimit(value)
+    elif name == CORES:  # OpenMP's library binds the first thread as it is loaded, if OMP_PROC_BIND says so
+        os.sched_setaffinity(0, value)
     elif name in SIGNALS_BY_NAME:
         number = SIGNALS_BY_NAME[name]
         raw, handler = value

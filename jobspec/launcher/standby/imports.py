@@ -14,7 +14,8 @@ import signal
 import sys
 from typing import TYPE_CHECKING
 
-from jobctl.jobspec.launcher.standby.effects import Effects, logs, state_of_process
+from jobctl.jobspec.launcher.standby.effects import CORES, Effects, logs, state_of_process
+from jobctl.jobspec.launcher.standby.inherited import Inherited
 from jobctl.jobspec.launcher.system.processes import kill_descendants
 
 if TYPE_CHECKING:
@@ -138,7 +139,7 @@ class Preloaded:
     """
 
     def __init__(self, task: RankPreparation) -> None:
-        self.command, self.workdir, self.first = task.command, os.getcwd(), task.first
+        self.command, self.first, self.inherited = task.command, task.first, Inherited()
         self.environ: Dict[str, str] = {}
         self.given = dict(os.environ)  # what the imports begin with
         self.cold = ""  # the file that says why this rank went on cold
@@ -275,6 +276,9 @@ class Preloaded:
         relevant = [name for name in changed if batch.number == 0 or name in batch.read]
         if relevant:
             return "the script changes %s before it imports %s; set it in `env`" % (relevant[0], top)
+        # Libraries count them as they are loaded.
+        if batch.number == 0 and os.sched_getaffinity(0) != self.inherited.cores:
+            return "the script changes %s before it imports %s" % (CORES, top)
         return None if self.is_where_it_was(batch, top) else "the script has %s imported from another place" % top
 
     def refuse(self, batch: Batch, why: str) -> NoReturn:
@@ -293,7 +297,7 @@ class Preloaded:
             if forked:
                 os.kill(self.pid, signal.SIGKILL)
             os._exit(1)
-        os.chdir(self.workdir)
+        self.inherited.give_back()
         os.execvpe(self.command[0], self.command, self.environ)
 
 

@@ -2,74 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import signal
 import subprocess
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from jobctl.jobspec.launcher.standby import guard as standby_guard
 from jobctl.jobspec.launcher.standby.guard import CannotWait, ParkedRank, write_hook
-from jobctl.jobspec.launcher.standby.messages import GuardPreparation
-from jobctl.jobspec.launcher.standby.rank import group_nice, set_group_nice
-from jobctl.jobspec.render.launcher import launcher
 
-
-class Place:
-    """A folder with packages, a script, and what is needed to park it."""
-
-    def __init__(self, root: Path, python: str, hook: Path) -> None:
-        self.root, self.python, self.hook = root, python, hook
-        self.packages = root / "site-packages"
-        self.packages.mkdir()
-        self.environ = {"PATH": os.environ["PATH"], "PYTHONPATH": str(self.packages), "PLACE": "1"}
-        self.install("framework", "")
-
-    def install(self, name: str, text: str) -> None:
-        """Install a module."""
-        (self.packages / f"{name}.py").write_text(text)
-
-    def park(self, script: str = "", *imports: list[str]) -> ParkedRank:
-        """Return a rank of a script that waits."""
-        path = self.root / "train.py"
-        path.write_text(script)
-        self.argv = [self.python, "-u", str(path)]
-        task = GuardPreparation(str(self.hook), imports or [["framework"]], [*self.argv], -1)
-        rank = ParkedRank(task, dict(self.environ))
-        rank.warm()
-        return rank
-
-    def run(self, rank: ParkedRank, **changes: str) -> tuple[str, int]:
-        """Have a rank go on; return what it prints, and its exit code."""
-        cold = str(self.root / "0.cold")
-        assert rank.take(self.argv, {**self.environ, **changes}, cold) is None
-        with open(rank.reading) as pipe:
-            said = pipe.read()
-        return said, rank.child.wait()
-
-
-@pytest.fixture(scope="session")
-def hook(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The hook, which is compiled once."""
-    folder = tmp_path_factory.mktemp("hook")
-    (folder / "launcher.py").write_bytes(launcher())
-    write_hook(str(folder / "hook"), str(folder / "launcher.py"))
-    return folder / "hook"
-
-
-@pytest.fixture
-def place(tmp_path: Path, python: str, hook: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(standby_guard, "PATIENT", 1.0)  # else it stands behind other tests, with all of this session
-    before = group_nice()
-    yield Place(tmp_path, python, hook)
-    if before is not None and group_nice() != before:  # by a rank that ended while it waited
-        with contextlib.suppress(PermissionError):
-            set_group_nice(before)
+from .place import Place
 
 
 @pytest.mark.every_python

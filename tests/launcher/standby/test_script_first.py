@@ -1,0 +1,66 @@
+"""What a script sets up before it imports what a rank has imported already: it means the same as after a cold start."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from .place import Place
+
+CORES = sorted(os.sched_getaffinity(0))
+SEVERAL = pytest.mark.skipif(len(CORES) < 2, reason="one core cannot be divided")
+COLD = "the script changes {} before it imports framework"
+
+# Prints what a process has of the one that it was before, and changes all of it.
+CHANGES = """\
+import os, resource, signal
+number = resource.RLIMIT_NOFILE
+soft, hard = resource.getrlimit(number)
+mask, umask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2]), os.umask(0o77)
+before = signal.signal(signal.SIGUSR1, signal.SIG_IGN), signal.setitimer(signal.ITIMER_REAL, 1000)
+print(umask, soft, mask, before, sorted(os.sched_getaffinity(0)), os.nice(0), os.getcwd())
+resource.setrlimit(number, (soft - 1, hard))
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+os.chdir("/")
+os.environ["OMP_NUM_THREADS"] = "1"
+import framework
+"""
+
+
+@pytest.mark.every_python
+def test_a_rank_that_goes_on_cold_begins_as_a_new_process_does(place: Place) -> None:
+    said, code = place.run(place.park(CHANGES))
+    assert (code, place.why()) == (0, COLD.format("OMP_NUM_THREADS") + "; set it in `env`")
+    assert said == place.cold() * 2
+
+
+@SEVERAL
+def test_a_script_that_takes_its_share_of_the_cores_takes_it_once(place: Place) -> None:
+    """The share of a share would be none: the second rank of a node of two cores could not start."""
+    script = """\
+import os
+cores = sorted(os.sched_getaffinity(0))
+os.sched_setaffinity(0, cores[len(cores) // 2 :])
+print(len(cores))
+os.environ["OMP_NUM_THREADS"] = "1"
+import framework
+"""
+    assert place.run(place.park(script)) == (f"{len(CORES)}\n" * 2, 0)
+
+
+@SEVERAL
+def test_a_script_that_takes_cores_before_libraries_count_them_starts_again_cold(place: Place) -> None:
+    place.install("framework", "import os\ncores = len(os.sched_getaffinity(0))")
+    script = f"import os\nos.sched_setaffinity(0, {{{CORES[0]}}})\nimport framework\nprint(framework.cores)"
+    assert place.run(place.park(script)) == ("1\n", 0)
+    assert place.why() == COLD.format("the cores that it may use")
+
+
+@SEVERAL
+def test_cores_that_an_import_leaves_are_taken_by_the_scripts_import(place: Place) -> None:
+    """As OpenMP's library does where OMP_PROC_BIND is set."""
+    place.install("framework", f"import os\nos.sched_setaffinity(0, {{{CORES[0]}}})")
+    script = "import os\nprint(len(os.sched_getaffinity(0)))\nimport framework\nprint(len(os.sched_getaffinity(0)))"
+    assert place.run(place.park(script)) == (f"{len(CORES)}\n1\n", 0)
+    assert place.why() is None
