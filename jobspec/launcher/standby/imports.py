@@ -246,6 +246,10 @@ class Preloaded:
         if not self.hidden:
             sys.meta_path.remove(self)
 
+    def is_first(self, batch: Batch) -> bool:
+        """Say whether this is the framework, and the script has not imported it yet: it cannot have met the others."""
+        return batch.number == 0 and batch.top in self.hidden
+
     def given_with(self, batch: Batch, top: str) -> Set[str]:
         """Return the packages that importing this one imports: with the first one of a batch come all that it needs."""
         if top != batch.top:
@@ -273,11 +277,12 @@ class Preloaded:
         """Say why importing a package now would not do what importing it early has done, None if it would."""
         now = dict(os.environ)
         changed = sorted(n for n in now.keys() | self.environ.keys() if now.get(n) != self.environ.get(n))
-        relevant = [name for name in changed if batch.number == 0 or name in batch.read]
+        first = self.is_first(batch)
+        relevant = [name for name in changed if first or name in batch.read]
         if relevant:
             return "the script changes %s before it imports %s; set it in `env`" % (relevant[0], top)
         # Libraries count them as they are loaded.
-        if batch.number == 0 and os.sched_getaffinity(0) != self.inherited.cores:
+        if first and os.sched_getaffinity(0) != self.inherited.cores:
             return "the script changes %s before it imports %s" % (CORES, top)
         return None if self.is_where_it_was(batch, top) else "the script has %s imported from another place" % top
 
@@ -292,7 +297,7 @@ class Preloaded:
         sys.stderr.flush()
         kill_descendants()
         forked = os.getpid() != self.pid
-        if forked or batch.number > 0:
+        if forked or not self.is_first(batch):
             os.write(2, os.fsencode("standby: %s; this process ends, and the next one starts cold\n" % why))
             if forked:
                 os.kill(self.pid, signal.SIGKILL)

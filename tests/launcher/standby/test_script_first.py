@@ -64,3 +64,16 @@ def test_cores_that_an_import_leaves_are_taken_by_the_scripts_import(place: Plac
     script = "import os\nprint(len(os.sched_getaffinity(0)))\nimport framework\nprint(len(os.sched_getaffinity(0)))"
     assert place.run(place.park(script)) == (f"{len(CORES)}\n1\n", 0)
     assert place.why() is None
+
+
+def test_a_rank_that_uses_the_framework_does_not_begin_again(place: Place) -> None:
+    """It may have met the others, who would wait for it. What a later import has not read may change by then."""
+    place.install("part", "import os\nlevel = os.environ.get('LEVEL')")
+    place.install("other", "import part")
+    script = "import os, framework\nprint('begins')\nos.environ[{!r}] = '3'\nimport part\nprint(part.level)"
+    imports = ["framework", "other"]
+    assert place.run(place.park(script.format("OTHER"), imports)) == ("begins\nNone\n", 0)
+    said, code = place.run(place.park(script.format("LEVEL"), imports))
+    why = "the script changes LEVEL before it imports part; set it in `env`"
+    assert (said, code) == (f"begins\nstandby: {why}; this process ends, and the next one starts cold\n", 1)
+    assert place.why() == why
