@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from jobctl.jobspec.launcher.standby.effects import CORES, Effects, logs, state_of_process
 from jobctl.jobspec.launcher.standby.inherited import Inherited
+from jobctl.jobspec.launcher.standby.loggers import Loggers, named_loggers
 from jobctl.jobspec.launcher.system.processes import kill_descendants
 
 if TYPE_CHECKING:
@@ -80,6 +81,7 @@ class Batch:
         kept = variables._data  # os.environb has the same one
         readings = variables._data = Readings(kept)
         before, environ, path, state = set(sys.modules), dict(kept), list(sys.path), state_of_process()
+        loggers = set(named_loggers())
         try:
             import_(names[0])
             first = set(sys.modules) - before
@@ -94,7 +96,7 @@ class Batch:
         self.top, self.changes = names[0].partition(".")[0], {os.fsdecode(n): readings.get(n) for n in changed}
         if sys.path != path:
             raise NotClean("importing %s changes sys.path" % names[0])
-        self.effects = Effects(state, state_of_process())
+        self.effects, self.loggers = Effects(state, state_of_process()), Loggers(loggers, is_installed)
         self.read = {os.fsdecode(name) for name in readings.names} | set(self.changes)
         added = [name for name in sys.modules if name not in before]
         tops = {top: is_installed(top) for top in {name.partition(".")[0] for name in added}}
@@ -160,6 +162,7 @@ class Preloaded:
                 raise NotClean("an import loads %s, which is the job's own code" % path)
         for batch in reversed(self.batches):
             batch.effects.undo()
+            batch.loggers.note()
         unclean(task.fd)
 
     @contextlib.contextmanager
@@ -230,6 +233,8 @@ class Preloaded:
         why = self.difference(batch, top)
         if not why:
             what = batch.effects.conflict(growing=top != batch.top)
+            if what is None and top == batch.top and self.is_first(batch):
+                what = batch.loggers.conflict()  # a rank that has begun does not end for what is logged
             why = "the script changes %s before it imports %s" % (what, top) if what else None
         if why:
             self.refuse(batch, why)
@@ -242,6 +247,7 @@ class Preloaded:
         # What other packages of the batch have added is not told apart: all of it comes with the first of them.
         batch.effects.repeat(growing=top != batch.top)
         if top == batch.top:
+            batch.loggers.enable()
             self.change(batch)
         if not self.hidden:
             sys.meta_path.remove(self)

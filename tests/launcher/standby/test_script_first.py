@@ -66,6 +66,51 @@ def test_cores_that_an_import_leaves_are_taken_by_the_scripts_import(place: Plac
     assert place.why() is None
 
 
+LOGS = """\
+import logging
+names = ["framework", "framework.io", "framework.net"]
+for name in names: logging.getLogger(name).setLevel(20)
+def warn(): return [logging.getLogger(name).warning("of %s", name) for name in names]
+"""
+# Standard error is buffered like this in no Python: the lines stand in their order.
+CONFIGURE = """\
+import logging.config, sys
+logging.config.dictConfig({"version": 1, "handlers": {"here": {"class": "logging.StreamHandler", "stream": sys.stdout}},
+                           "root": {"handlers": ["here"]}})
+import framework
+framework.warn()
+"""
+
+
+@pytest.mark.every_python
+def test_a_framework_is_heard_although_logging_was_set_up_before_it_was_imported(place: Place) -> None:
+    """`logging.config` disables all loggers that are there, and those of the framework would not be there yet."""
+    place.install("framework", LOGS)
+    said, code = place.run(place.park(CONFIGURE))
+    assert (said, code, place.why()) == ("of framework\nof framework.io\nof framework.net\n", 0, None)
+    assert said == place.cold()
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        ("logging.getLogger('framework.io').setLevel(40)", "the logger framework.io"),
+        ("logging.getLogger('framework.net').disabled = True", "the logger framework.net"),
+        ("logging.getLogger('framework').addHandler(logging.NullHandler())", "the logger framework"),
+        ("logging.setLoggerClass(type('Mine', (logging.Logger,), {}))", "logging.getLoggerClass()"),
+    ],
+)
+def test_a_script_that_sets_up_a_logger_of_the_framework_first_starts_again_cold(
+    place: Place, line: str, what: str
+) -> None:
+    place.install("framework", LOGS)
+    assert place.run(place.park(f"import logging\nprint('begins')\n{line}\nimport framework")) == (
+        "begins\nbegins\n",
+        0,
+    )
+    assert place.why() == COLD.format(what)
+
+
 def test_a_rank_that_uses_the_framework_does_not_begin_again(place: Place) -> None:
     """It may have met the others, who would wait for it. What a later import has not read may change by then."""
     place.install("part", "import os\nlevel = os.environ.get('LEVEL')")
