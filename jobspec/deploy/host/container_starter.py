@@ -37,6 +37,7 @@ class ContainerStarter:
 
         Raises HostError.
         """
+        self.engine.check()  # its client would wait for STARTING
         argv, other = self._command(work, name, image)
         wait = argv if report is None else SCRIPTS.argv("start", str(report), *argv)
         return self.transport.run(wait, other, timeout=STARTING)

@@ -9,18 +9,19 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlencode
 
+from jobctl.jobspec.deploy.host.engine_problems import diagnose, hangs
 from jobctl.jobspec.deploy.host.scripts import SCRIPTS
-from jobctl.jobspec.deploy.model.engine_kind import NAMES, EngineKind, Kind, engine_kind, speaks
+from jobctl.jobspec.deploy.model.engine_kind import EngineKind, Kind, engine_kind, speaks
 from jobctl.jobspec.deploy.model.errors import AWAY, HostError
 from jobctl.jobspec.deploy.transport.answers import ANSWER, bound
-from jobctl.jobspec.deploy.transport.base import FIRST_ANSWER, Result, Transport
+from jobctl.jobspec.deploy.transport.base import FIRST_ANSWER, Transport
 from jobctl.jobspec.records import dataclass
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 TIMEOUT = 60  # seconds for an answer of the engine
+LISTING = 20.0  # seconds for a list of containers: who looks at a job waits for that of every host
+PING = 2.0  # seconds for the first answer of an engine that has said nothing the last time
 SILENCE = (
     600.0  # seconds without progress after which moving an image is given up: engines unpack layers without a word
 )
@@ -63,6 +66,7 @@ class Engine:
         self._place: _Place | None = None  # None: the host was not asked yet
         self._speaks: Kind | None = None  # which kind has answered
         self._kind: EngineKind | None = None
+        self._silent = False  # whether it has said nothing when it was asked last
 
     @property
     def command(self) -> tuple[str, ...]:
@@ -99,9 +103,12 @@ class Engine:
         from docker.errors import APIError
 
         try:
-            if self._client is None:
-                self._client = _client(self.dial, self._hear)
-            yield self._client
+            client: Any = self._client or _client(self.dial, self._hear)
+            self._client = client
+            if self._silent:  # one that hangs would cost its whole timeout each time
+                self._ping(client, PING)
+                self._silent = False
+            yield client
         except HostError:
             raise
         except APIError as error:
@@ -112,7 +119,16 @@ class Engine:
             ) from error
         except _on_the_way() as error:
             command, self._client, self._place = self.command, None, None
+            self._silent = _is_timeout(error)
+            if self._silent:
+                raise hangs(self.transport, self._speaks or "docker") from error
             raise diagnose(self.transport, command, str(error)) from error
+
+    def check(self) -> None:
+        """Raise HostError if it has said nothing when it was asked last, and says nothing still."""
+        if self._silent:
+            with self.asked():
+                pass
 
     def listed(self, label: str) -> Any:
         """Return the containers with a label, running or not, as it lists them. Raises HostError.
@@ -120,7 +136,7 @@ class Engine:
         This is asked again and again, on a connection of the SDK's but without it: it takes three times as long.
         """
         with self.asked() as client:
-            answer = self._plain(client, f"/v{client._version}/containers/json?{_with_label(label)}")
+            answer = self._get(client, f"/v{client._version}/containers/json?{_with_label(label)}", LISTING)
             if answer is None:  # it may know only newer versions, or have a reason: the SDK finds out
                 return client.containers(all=True, filters={"label": label})
             try:
@@ -128,7 +144,10 @@ class Engine:
             except ValueError:  # which an engine never answers: see `answer`
                 return None
 
-    def _plain(self, client: Any, path: str) -> bytes | None:
+    def _ping(self, client: Any, timeout: float) -> None:
+        self._get(client, f"/v{client._version}/_ping", timeout)
+
+    def _get(self, client: Any, path: str, timeout: float) -> bytes | None:
         """Return what is at `path`, None unless the engine says that all is well."""
         from http.client import HTTPConnection
 
@@ -136,6 +155,7 @@ class Engine:
         connection = pool._get_conn(TIMEOUT)
         try:
             HTTPConnection.request(connection, "GET", path)
+            connection.sock.settimeout(timeout)
             with HTTPConnection.getresponse(connection) as answer:
                 body = answer.read(ANSWER + 1)
                 bound(self.transport.host, "its engine", len(body))
@@ -153,6 +173,7 @@ class Engine:
         while True:
             try:
                 with self.asked() as client:
+                    self._ping(client, LISTING)
                     client.ping()
                 return
             except HostError as error:
@@ -228,6 +249,14 @@ def _on_the_way() -> tuple[type[Exception], ...]:
     from urllib3.exceptions import HTTPError
 
     return (DockerException, RequestException, HTTPError, HTTPException, SSHException, EOFError, OSError)
+
+
+def _is_timeout(error: Exception) -> bool:
+    """Say whether an engine was reached, and has said nothing for as long as it may."""
+    from requests import Timeout
+    from urllib3.exceptions import TimeoutError as NoAnswer
+
+    return isinstance(error, TimeoutError | Timeout | NoAnswer)
 
 
 def _client(dial: Callable[[], Any], hear: Callable[[str | None], None]) -> docker.APIClient:
@@ -330,57 +359,3 @@ def _is_dropped(idle: Any) -> bool:
     if hasattr(idle, "eof_received"):  # a channel: to wait for it would cost it two file descriptors
         return bool(idle.closed or idle.eof_received)
     return wait_for_read(idle, timeout=0)
-
-
-def diagnose(transport: Transport, command: Sequence[str], error: str) -> HostError:
-    """Return why the engine does not answer, found by asking the host."""
-    host = transport.host
-    result = transport.run([*command, "version", "--format", "{{.Server.Version}}"], timeout=TIMEOUT)
-    text = (result.err or result.out).decode("utf-8", "replace")
-    # Nothing has answered: only names tell which kind was to.
-    kind: Kind = "podman" if "podman" in " ".join(command) else "docker"
-    for matches, code, message in _CAUSES:
-        if matches(result, text):
-            return HostError(host, code, message.format(NAMES[kind]), _REMEDIES[kind][code])
-    said = result.words if result.code else error
-    return HostError(host, "engine-failed", f"its {NAMES[kind]} does not answer: {said}")
-
-
-_CAUSES: tuple[tuple[Callable[[Result, str], bool], str, str], ...] = (
-    (
-        lambda result, text: "sudo" in text and ("password" in text or "not allowed" in text),
-        "sudo-refused",
-        "sudo asks for a password there",
-    ),
-    (
-        lambda result, text: result.code == 127 or "not found" in text,
-        "docker-missing",
-        "there is no `docker` on its PATH, and no `podman`",
-    ),
-    (
-        lambda result, text: "permission denied" in text.lower(),
-        "docker-no-permission",
-        "its user may not talk to its {}",
-    ),
-    (
-        lambda result, text: "Cannot connect" in text or "daemon running" in text,
-        "docker-down",
-        "its {} does not run",
-    ),
-)
-_REMEDIES: Mapping[Kind, Mapping[str, str]] = {
-    "docker": {
-        "sudo-refused": "allow `docker` without one in sudoers, or add the user to the group docker and leave out `docker=sudo`",
-        "docker-missing": "install Docker Engine there (https://docs.docker.com/engine/install/), or Podman and its socket",
-        "docker-no-permission": "`sudo usermod -aG docker USER` there and log in again, or `docker=sudo` in the hosts file",
-        "docker-down": "`sudo systemctl start docker` there",
-    },
-    "podman": {
-        "sudo-refused": "allow `podman` without one in sudoers, or use the user's own: `docker=unix:///run/user/UID/podman/podman.sock`",
-        "docker-missing": "install Podman there, and `systemctl enable --now podman.socket`",
-        "docker-no-permission": "only root may talk to the system's: use `docker=sudo`, or the user's own, "
-        "`docker=unix:///run/user/UID/podman/podman.sock`",
-        "docker-down": "`sudo systemctl enable --now podman.socket` there, or `systemctl --user enable --now podman.socket` for "
-        "the user's own",
-    },
-}

@@ -157,7 +157,7 @@ def test_an_engine_that_answers_without_end_is_given_up() -> None:
     connection = HTTPConnection("localhost")
     connection.sock = here
     with pytest.raises(HostError) as caught:
-        Engine(LocalTransport("h1"), None)._plain(asked, "/containers/json")
+        Engine(LocalTransport("h1"), None)._get(asked, "/containers/json", 60.0)
     thread.join(30)
     assert told(caught) == ("h1", "answer-too-long")
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from http.client import BadStatusLine
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import PurePosixPath
 from typing import Any, ClassVar
 from urllib.parse import parse_qs, urlsplit
 
@@ -17,8 +18,11 @@ from docker.errors import DockerException
 from requests import ConnectionError as RequestsError
 from urllib3.exceptions import ProtocolError
 
+from jobctl.jobspec.deploy.host import engine as host_engine
+from jobctl.jobspec.deploy.host.container_starter import ContainerStarter
 from jobctl.jobspec.deploy.host.containers import Containers
 from jobctl.jobspec.deploy.host.engine import Engine
+from jobctl.jobspec.deploy.model.engine_kind import EngineKind
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.transport import ssh
 from jobctl.jobspec.deploy.transport.base import Result
@@ -33,7 +37,7 @@ class Dead(LocalTransport):
 
 
 SILENCE = [DockerException("x"), RequestsError("x"), ProtocolError("x"), BadStatusLine("x")]
-SILENCE += [paramiko.SSHException("x"), EOFError(), TimeoutError(), BrokenPipeError()]
+SILENCE += [paramiko.SSHException("x"), EOFError(), BrokenPipeError()]
 
 
 @pytest.mark.parametrize("error", SILENCE, ids=lambda error: type(error).__name__)
@@ -79,6 +83,50 @@ def test_an_answer_that_is_no_json_is_the_engines(body: bytes) -> None:
         Containers(Engine(host), "job").seen()
     host.its.close()
     assert told.value.code == "engine-failed"
+
+
+class Hanging(LocalTransport):
+    """A host whose engine takes connections, and says nothing until it `answers`."""
+
+    answers = False
+
+    def __init__(self) -> None:
+        super().__init__("h1")
+        self.ran, self.ends = list[str](), list[socket.socket]()
+
+    def run(self, argv: Sequence[str], *args: Any, **how: Any) -> Result:
+        self.ran.append(" ".join(argv))
+        return Result(0, b"docker\n/engine.sock\n", b"")
+
+    def open_socket(self, path: str) -> socket.socket:
+        ours, its = socket.socketpair()
+        self.ends.append(its)
+        if self.answers:
+            its.sendall(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\n[]")
+        return ours
+
+    def asked(self) -> list[str]:
+        """Return what the engine was asked."""
+        return [end.recv(1000).decode().partition("?")[0].partition(" HTTP")[0] for end in self.ends]
+
+
+def test_an_engine_that_hangs_is_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("LISTING", "PING"):
+        monkeypatch.setattr(host_engine, name, 0.05)
+    monkeypatch.setattr(Engine, "kind", lambda engine: EngineKind("docker", "26.1.5", "layers"))
+    host = Hanging()
+    engine = Engine(host)
+    containers, starter = Containers(engine, "job"), ContainerStarter(host, "ssh", engine)
+    for ask in (containers.seen, containers.seen, lambda: starter.start(PurePosixPath("/w"), "node-0")):
+        with pytest.raises(HostError, match="its Docker Engine hangs") as told:
+            ask()
+        assert told.value.code == "engine-failed"
+    assert host.asked() == ["GET /v1.41/containers/json", *["GET /v1.41/_ping"] * 2]
+    assert "node-0" not in " ".join(host.ran)
+    host.answers = True
+    assert containers.seen() == ()
+    for end in host.ends:
+        end.close()
 
 
 class Newer(BaseHTTPRequestHandler):
