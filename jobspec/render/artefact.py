@@ -25,7 +25,7 @@ from jobctl.jobspec.render.shell import (
     ssh_id,
     ssh_script,
 )
-from jobctl.jobspec.spec.targets import Starter, TargetName
+from jobctl.jobspec.spec.targets import TargetName
 
 __all__ = [
     "Artefact",
@@ -65,9 +65,9 @@ def render(plan: Plan, generation: Generation) -> Iterator[Artefact]:
     yield from RENDERERS[plan.target](plan, generation)
 
 
-def read_templates(starter: Starter) -> None:
-    """Read the templates for hosts now: otherwise `render` does at its first use, when others may have to wait for it."""
-    read, names = _TEMPLATES[starter]
+def read_templates(target: TargetName) -> None:
+    """Read the templates of a target now: otherwise `render` does at its first use, when others may have to wait for it."""
+    read, names = _TEMPLATES.get(target, (shell_template, ()))
     for name in names:
         read(name)
 
@@ -160,7 +160,8 @@ RENDERERS: Mapping[TargetName, Callable[[Plan, Generation], Iterator[Artefact]]]
     "slurm": _allocation,
 }
 _IDS: Mapping[TargetName, Callable[[Plan, Node | Service], ArtefactId]] = {"local": _local_id, "ssh": ssh_id}
-_TEMPLATES: Mapping[Starter, tuple[Callable[[str], object], tuple[str, ...]]] = {
+_TEMPLATES: Mapping[TargetName, tuple[Callable[[str], object], tuple[str, ...]]] = {
+    "local": (shell_template, ("local.sh.j2", "local_service.sh.j2")),
     "compose": (compose_template, ("compose.yaml.j2", "service.yaml.j2", "service_alike.yaml.j2")),
     "ssh": (shell_template, ("ssh.sh.j2", "ssh_alike.sh.j2", "ssh_start.sh.j2")),
 }

@@ -204,7 +204,7 @@ def in_english(environ: Mapping[str, str]) -> dict[str, str]:
 # `in_english` as a shell command.
 IN_ENGLISH = f'[ -z "$LC_ALL" ] || {{ export LANG="$LC_ALL"; unset {" ".join(_BEFORE_LANG)}; }}; export LC_MESSAGES=C'
 
-_SCRIPTS = Scripts("jobctl.jobspec.deploy.transport")
+SCRIPTS = Scripts("jobctl.jobspec.deploy.transport")
 
 
 def put(transport: Transport, path: str, content: bytes, mode: int = 0o600, made_in: str = "") -> None:
@@ -212,5 +212,5 @@ def put(transport: Transport, path: str, content: bytes, mode: int = 0o600, made
 
     `made_in`: the folder that it is made in, where others can write beside `path`.
     """
-    argv = _SCRIPTS.argv("put", path, f"{mode:o}", str(len(content)), made_in)
+    argv = SCRIPTS.argv("put", path, f"{mode:o}", str(len(content)), made_in)
     checked(transport, argv, f"write {path}", content)

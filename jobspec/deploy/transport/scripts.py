@@ -25,6 +25,13 @@ class Scripts:
         """Return the script `name` as hosts get it: in one piece, and without the comments, which cost bytes of each command."""
         return _text(self.package, name)
 
+    def read(self) -> None:
+        """Read all scripts now: when one is needed, the package may be gone, or be another version's."""
+        for file in files(self.package).iterdir():
+            name, _, kind = file.name.rpartition(".")
+            if kind == "sh":
+                self.text(name)
+
 
 @cache
 def _text(package: str, name: str) -> str:

@@ -16,6 +16,7 @@ from jobctl.jobspec.spec.targets import traits_of
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.apply.deployer import Deployer, Handle
     from jobctl.jobspec.operations.lifecycle.base import JobOnTarget
+    from jobctl.jobspec.plan.types import Plan
 
 UNHEARD = 5.0  # seconds between two looks at a job that cannot be looked at
 # Seconds between two looks of a process that only tells: at a job in its allocation, at one that waits for it, or is silent.
@@ -111,6 +112,7 @@ def _watch(deployer: Deployer, say: Callable[[str], None]) -> str:
     name = deployer.job.name
     try:
         while True:
+            _read_for_later(deployer.plan)
             try:
                 with deployer.follow() as feed:
                     why = Supervisor(deployer, SystemClock(), say).run(feed)
@@ -121,3 +123,17 @@ def _watch(deployer: Deployer, say: Callable[[str], None]) -> str:
                 deployer = running_job(name).deployer("supervise")
     except Locked as taken:
         raise NotYours(f"another supervisor watches `{name}`: {taken}") from taken
+
+
+def _read_for_later(plan: Plan | None) -> None:
+    """Read what only a restart needs, as long as it is there: jobctl may be upgraded, or removed, while the job runs."""
+    from jobctl.jobspec.deploy.host import scripts
+    from jobctl.jobspec.deploy.transport import base
+    from jobctl.jobspec.render.artefact import launcher, read_templates
+
+    if plan is not None:
+        launcher()
+        read_templates(plan.target)
+        if traits_of(plan.target).takes_hosts:
+            scripts.SCRIPTS.read()
+            base.SCRIPTS.read()
