@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 from collections.abc import Callable, Mapping
@@ -122,6 +123,9 @@ def _as_failed(problem: Exception) -> OperationError | None:
     if isinstance(problem, MemoryError):
         hint = "`ulimit -v` says how much this shell gives to a command"
         return Failed("there is not enough memory for this command", 2, hint, kind="memory")
+    if _starts_no_more(problem):
+        hint = "`ulimit -u` says how many one user may have; a login node or a container may have a limit of its own"
+        return Failed("this machine starts no further process or thread", 2, hint, kind="processes")
     if isinstance(problem, OperationError):
         return problem
     if isinstance(problem, DeployError):
@@ -137,6 +141,13 @@ def _as_failed(problem: Exception) -> OperationError | None:
         return None
     message = f"jobctl has a bug: {type(problem).__name__}: {problem}"
     return Failed(message, 70, "JOBCTL_DEBUG=1 shows where; please report it", kind="bug")
+
+
+def _starts_no_more(problem: Exception) -> bool:
+    """Say whether the kernel has refused a process or a thread, as where a user has as many as a limit allows."""
+    if isinstance(problem, OSError):
+        return problem.errno == errno.EAGAIN and problem.filename is None
+    return isinstance(problem, RuntimeError) and str(problem).startswith("can't start new thread")
 
 
 # The kinds of errors without a code of their own, by the exit code, and their words where nothing was said.

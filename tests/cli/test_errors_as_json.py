@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +63,21 @@ def test_jobs_whose_specs_cannot_be_read_say_why_in_json(jobctl: Any) -> None:
         ["missing-key", "nothing-to-run", "unknown-key"],
         ["no-such-file"],
     ]
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [RuntimeError("can't start new thread"), BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))],
+    ids=["thread", "process"],
+)
+def test_a_limit_of_processes_is_no_bug(jobctl: Any, monkeypatch: pytest.MonkeyPatch, refused: Exception) -> None:
+    def fails(*args: object) -> None:
+        raise refused
+
+    monkeypatch.setattr("jobctl.jobspec.operations.resolve.running.name_of", fails)
+    ran = jobctl("status", "demo", "-o", "json")
+    error = json.loads(ran.out)["error"]
+    assert (ran.code, error["code"], "ulimit -u" in error["hint"]) == (2, "processes", True), error
 
 
 def test_a_bug_is_told_as_json_too(jobctl: Any, monkeypatch: pytest.MonkeyPatch) -> None:
