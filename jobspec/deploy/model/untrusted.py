@@ -65,7 +65,7 @@ def as_text(value: object) -> str | None:
 
 
 def as_word(value: object) -> str | None:
-    """Return `value` if it is a short word that means nothing to a shell, otherwise None."""
+    """Return `value` if it is a short word without anything that a shell obeys, otherwise None."""
     return value if isinstance(value, str) and _WORD.fullmatch(value) else None
 
 

@@ -1,9 +1,9 @@
 #!/bin/sh
 # Follows the job on a host for the supervisor that $4 names: what its launchers write into a pipe of ours, and a tick `t`
-# of the host's own every second, go out; lines that come in, `NODE ANSWER`, go into the nodes' files `answer`: into `run`,
-# where nothing in a container can write, and a node's folder has a link. It ends with its input, or when nothing has come in for $6 seconds. $1-$3: as for find.sh; $5 names the machine and the state directory
-# of the supervisor. The host keeps that name; where another one is kept, only the line `own` replaces it: see `may_own` in
-# liveness.py.
+# of the host's own every second, go out; lines that come in, `NODE ANSWER`, go into files below `run/answers`, where nothing
+# in a container can write, and to which nodes' folders have links. It ends with its input, or when nothing has come in for $6
+# seconds. $1-$3: as for find.sh; $5 names the machine and the state directory of the supervisor. The host keeps that name;
+# where another one is kept, only the line `own` replaces it: see `may_own` in liveness.py.
 # Prints the work directory and the directory of what is the host's own, one a line; then `gone` where there is no job, or
 # what lock.sh prints; then `before` with the supervisor that was here before; then what launchers write, and ticks.
 # Once its output has ended, the lock is free: the ticker has its descriptor, too.
