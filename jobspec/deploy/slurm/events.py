@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from jobctl.jobspec.deploy.model.errors import HostError
-from jobctl.jobspec.deploy.model.untrusted import Json, as_moment, as_text, is_moment, parse_object
+from jobctl.jobspec.deploy.model.untrusted import Json, as_moment, as_text, is_moment, parse_object, texts
 from jobctl.jobspec.deploy.slurm.job_state import held_words, verdict
 from jobctl.jobspec.deploy.slurm.login import LoginNode
 from jobctl.jobspec.deploy.slurm.queue import SlurmLook
@@ -63,11 +63,17 @@ class AllocationEvents(EventFile):
             event, at = parse_object(line), self._read
             self._read += len(line)
             if event and is_moment(event.get("time")):
-                yield {"event": "", "message": "", **event, "id": id_of(began, f"allocation {at}")}
+                yield {**_readable(event), "id": id_of(began, f"allocation {at}")}
 
     def _kept(self, places: Sequence[Place], homes: Mapping[str, str]) -> Mapping[Place, Json | None]:
         """Read the files of events in nodes' folders. Raises HostError."""
         return {place: _in_place(self._login.kept_events(place[1], EVENTS), homes) for place in places}
+
+
+def _readable(event: Json) -> Json:
+    """Return an event of the coordinator's file, where processes of the job can write, as this machine keeps events."""
+    tail = {"tail": list(texts(event["tail"]))} if "tail" in event else {}
+    return {**event, **{name: as_text(event.get(name)) or "" for name in ("event", "message")}, **tail}
 
 
 def _plain(message: str) -> str:

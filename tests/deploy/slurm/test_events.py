@@ -14,6 +14,7 @@ from jobctl.jobspec.deploy.slurm.queue import QueueEntry, SlurmLook
 from jobctl.jobspec.deploy.store import events
 from jobctl.jobspec.deploy.store.events import KnownEvents
 from jobctl.jobspec.deploy.store.jobdir import JobDir
+from jobctl.views.events import event_text
 
 BEGAN = 100.0
 PLACES = {"0": {"host": "s1"}, "1": {"host": "s3"}}
@@ -130,3 +131,18 @@ def test_what_a_full_disk_does_not_take_is_read_again(
 
 def _full(events: KnownEvents, told: Any) -> Any:
     raise OSError(28, "No space left on device")
+
+
+@pytest.mark.parametrize(
+    "odd", [{"message": 5}, {"event": ["failure"]}, {"tail": 5}, {"tail": ["a", 5]}, {"message": None}]
+)
+def test_what_a_process_has_written_there_is_read_all_the_same(
+    login: PlayedLogin, tmp_path: Path, odd: dict[str, Any]
+) -> None:
+    """It stays in this machine's history, which each later command reads."""
+    job = JobDir(tmp_path / "jobs" / "tiny")
+    job.create()
+    login.lines = [{"time": 102.0, "event": "failure", "message": "rank 1 died", **odd}]
+    (told,) = gathered(login, job)
+    assert event_text(told).startswith("1970-01-01 ")
+    assert [type(told[name]) for name in ("event", "message")] == [str, str]
