@@ -12,6 +12,7 @@ from jobctl.jobspec.supervise.host_loss import lost_nodes
 
 UNFIT = 600.0  # seconds for which a host that could not take a node comes after all others
 AWAY_FOR = 10.0  # seconds for which it is left alone
+OUT_AFTER = 30.0  # seconds of attempts after which an engine that does not answer counts as one that refuses: it does not restart
 STEP = 5.0  # seconds that one look after another counts, at most
 FIRST_PAUSE, LONGEST_PAUSE = 0.3, 5.0  # seconds before what could not be done is tried again, at first and at last
 
@@ -129,9 +130,12 @@ class Unfit:
     since: dict[str, float] = field(default_factory=dict)  # when each failed last
     away: set[str] = field(default_factory=set)  # those that only did not answer
     why: dict[str, str] = field(default_factory=dict)  # what each could not do, in the words of its error
+    silent: dict[str, float] = field(default_factory=dict)  # since when those do not answer
 
     def failed(self, host: str, now: float, why: str, *, away: bool) -> None:
         """Take note that a host could not take a node, and `why`; `away`: it only did not answer."""
+        goes_on = away and host in self.hosts(now) & self.away
+        self.silent[host] = min(self.silent.get(host, now), now) if goes_on else now
         self.since[host], self.why[host] = now, why
         (self.away.add if away else self.away.discard)(host)
 
@@ -146,10 +150,16 @@ class Unfit:
         """Take note of hosts that run all of their nodes: what kept them from it is over. They stay the last choice."""
         for host in hosts:
             self.why.pop(host, None)
+            self.silent.pop(host, None)
 
     def refusing(self, now: float) -> dict[str, str]:
-        """Return the hosts that answered, and could not start a node since they last ran all that they have, with their words."""
-        return {host: self.why[host] for host in self.hosts(now) - self.away if host in self.why}
+        """Return the hosts that could not start a node since they last ran all that they have, with their words.
+
+        One that only did not answer, as while its engine restarts, is among them once that has lasted for long.
+        """
+        known = self.hosts(now)
+        lasting = {host for host in known & self.away if now - self.silent.get(host, now) >= OUT_AFTER}
+        return {host: self.why[host] for host in (known - self.away) | lasting if host in self.why}
 
     def order(self, hosts: Iterable[str], now: float) -> tuple[str, ...]:
         """Return those of `hosts` that may be tried now, the last choice last."""

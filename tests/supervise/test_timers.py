@@ -10,6 +10,7 @@ from jobctl.jobspec.supervise.timers import (
     AWAY_FOR,
     FIRST_PAUSE,
     LONGEST_PAUSE,
+    OUT_AFTER,
     STEP,
     UNFIT,
     Retry,
@@ -72,6 +73,18 @@ def test_a_host_that_only_did_not_answer_is_soon_like_the_others() -> None:
     assert unfit.refusing(101.0) == {}
     assert unfit.order(["a", "b"], 100.0 + AWAY_FOR - 1) == ("b",)
     assert unfit.order(["a", "b"], 100.0 + AWAY_FOR) == ("a", "b")
+
+
+def test_a_host_whose_engine_stays_away_refuses_in_the_end() -> None:
+    unfit = Unfit()
+    for now in range(100, 100 + int(OUT_AFTER), 5):
+        unfit.failed("a", float(now), "a: its engine does not run", away=True)
+        assert unfit.refusing(float(now)) == {}
+    assert unfit.refusing(100.0 + OUT_AFTER) == {"a": "a: its engine does not run"}
+    unfit.failed("a", 100.0 + OUT_AFTER, "a: its engine does not run", away=True)
+    assert unfit.refusing(100.0 + OUT_AFTER) == {"a": "a: its engine does not run"}
+    unfit.failed("a", 500.0, "a: its engine does not run", away=True)  # it had been back meanwhile
+    assert unfit.refusing(500.0) == {}
 
 
 def test_time_for_which_nobody_looked_is_not_waited() -> None:

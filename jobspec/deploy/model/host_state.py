@@ -226,7 +226,8 @@ def _nodes(host: str, seen: HostState, control: Control) -> Iterator[ObservedNod
         found = containers.get(index)
         running = found is not None and found.running
         # Where the engine cannot tell, launchers are believed.
-        alive = 1 if running or (seen.blind and index in seen.reports and not seen.ended(index)) else None
+        believed = seen.blind and seen.started(index) and not seen.ended(index)
+        alive = 1 if running or believed else None
         alive = found.pid if found is not None and found.pid is not None else alive
         role = found.role if found and found.role not in ("", SPARE) else role_of(control, index)
         node = parse_node(index, role, host, seen.reports.get(index), alive, found.artefact if found else None)

@@ -212,6 +212,14 @@ def test_a_launcher_is_believed_where_the_engine_does_not_answer(followed: Follo
     assert feed.observe().nodes[0].progress == 9  # of steps a launcher's ticks are newer than its report
 
 
+def test_a_launcher_that_was_only_announced_is_not_believed(followed: Following, host_job: HostJob) -> None:
+    """Its container could not be started: the engine did not answer."""
+    host_job.announce(0, {"state": "stopped", "generation": 1})
+    seen = followed.look("h0")
+    (node,) = merge({"h0": seen}, {}, {0: "h0"}, supervised=True).nodes
+    assert (seen.blind, node.state, node.alive) == (True, "pending", False)
+
+
 def test_an_old_place_is_empty_once_its_host_answers_without_the_node() -> None:
     members = (Member(0, 0, ("trainer",), "h2", "h2", 1), Member(1, 1, ("trainer",), "h1", "h1", 1))
     moves = Moves((OldPlace(0, "h0"),), 2)
