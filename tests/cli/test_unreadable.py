@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from jobctl import console
+from jobctl.jobspec.deploy.store.jobdir import state_dir
 from tests.cli.test_prune import past
 
 JOBS = Path("state/jobs")
@@ -129,3 +130,10 @@ def test_a_history_that_cannot_be_kept_is_named_with_what_says_where(
     assert (missing[1], other[1]) == (hint.format(here=tmp_path), None)
     (tmp_path / "gone").mkdir()  # what is wrong there has other causes
     assert console.file_error(FileNotFoundError(2, "no", f"{tmp_path}/gone"))[1] is None
+
+
+def test_a_user_without_a_home_has_the_same_history_in_each_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a job would be unknown in another folder, and be brought up there a second time."""
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr(os, "getuid", lambda: 54321)  # whom no machine knows
+    assert state_dir({}) == Path("/.local/state/jobctl")

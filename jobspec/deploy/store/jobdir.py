@@ -24,6 +24,7 @@ from jobctl.jobspec.deploy.model.inventory import Inventory, load_inventory
 from jobctl.jobspec.deploy.model.untrusted import parse_object
 from jobctl.jobspec.deploy.store.files import read_json, write_atomic, write_json
 from jobctl.jobspec.deploy.store.lock import EXPIRED
+from jobctl.jobspec.deploy.store.login import below_home
 from jobctl.jobspec.plan.generation import Generation, Origin, Standing
 from jobctl.jobspec.plan.serial import dump_plan, load_plan
 from jobctl.jobspec.plan.types import Plan
@@ -365,7 +366,7 @@ def state_dir(environ: Mapping[str, str]) -> Path:
     given = environ.get("JOBCTL_STATE_DIR")
     if given:
         return Path(given).absolute()
-    base = environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+    base = environ.get("XDG_STATE_HOME") or below_home(".local/state")
     return Path(base).absolute() / "jobctl"
 
 
