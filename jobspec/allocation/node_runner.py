@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from jobctl.jobspec.allocation.container import ContainerHold
 from jobctl.jobspec.allocation.launching import Launching
-from jobctl.jobspec.allocation.messages import ANSWER_KEYS, TICK, TOKEN, Datagrams, say
+from jobctl.jobspec.allocation.messages import ANSWER_KEYS, SILENT, TICK, TOKEN, Datagrams, say
 from jobctl.jobspec.allocation.succession import Succession
 from jobctl.jobspec.launcher.system.files import read_json, write_json
 from jobctl.jobspec.launcher.system.processes import (
@@ -74,6 +74,7 @@ class NodeRunner:
         self.again = 0  # how often it was started again
         self.deadline: Optional[float] = None  # when what was told to end is killed
         self.signal: Optional[int] = None
+        self.left: Optional[float] = None  # since when it has nothing to do any more, as it was told to end
         self.next = 0.0
         self.started = boot_time()
 
@@ -91,7 +92,7 @@ class NodeRunner:
             if self.launching is not None:
                 self.launching.pass_on()
             self.look(now)
-            if self.order.get("leave"):
+            if self.order.get("leave") or self.has_said_so(now):
                 self.kill()
                 return 0
             self.act(now)
@@ -102,6 +103,12 @@ class NodeRunner:
     def on_signal(self, number: int, frame: Any) -> None:
         """Slurm ends the job, at its time limit for example: the launcher gets its time to end."""
         self.signal = number
+
+    def has_said_so(self, now: float) -> bool:
+        """Say whether somebody has told this runner to end, and the coordinator had the time to hear that it does."""
+        if self.signal is not None and self.launcher is None and self.ended is not None:
+            self.left = self.left or now
+        return self.left is not None and now - self.left > SILENT
 
     # The coordinator.
 

@@ -124,8 +124,12 @@ class Places:
         return said if (said.get("node"), said.get("turn")) == (node, self.turns[node]) else {}
 
     def codes(self) -> Dict[int, int]:
-        """Return how the launchers of nodes have ended, of those that have begun and ended."""
+        """Return how the launchers of nodes have ended, of those that have begun and ended.
+
+        One that was told to end with its runner has not failed: its machine is switched off.
+        """
         told = {node: self.said(node) for node in self.at}
+        told = {node: said for node, said in told.items() if not (said.get("ended") and said.get("leaving"))}
         ended = {node: said for node, said in told.items() if said.get("ended") is not None}
         return {node: int(said["ended"]) for node, said in ended.items() if said.get("refused") is None}
 

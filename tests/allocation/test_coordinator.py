@@ -213,13 +213,19 @@ def preempted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlayedAllocati
     return job
 
 
-def test_a_job_does_not_end_because_one_of_its_runners_was_told_to(
+def test_a_job_does_not_end_because_one_of_its_machines_is_switched_off(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job = PlayedAllocation(tmp_path, monkeypatch, "s1", "s2")
-    job.turn(0.5, "s1", "s2")
-    job.leaving = ("s2",)
-    assert (job.turn(0.5, "s1", "s2"), job.coordinator.stopping) == (None, None)
+    """What runs there is told to end first: that is no failure of the job's, and the node moves to the spare."""
+    job = PlayedAllocation(tmp_path, monkeypatch, "s1", "s2", "s3", spares=1)
+    job.turn(0.5, "s1", "s2", "s3")
+    coordinator, job.leaving = job.coordinator, ("s2",)
+    said = {"who": "s2", "host": "s2", "slot": 0, "tick": 1, "node": 1, "turn": 1, "names": 0, "leaving": True}
+    coordinator.hear({**said, "ended": 143}, ("127.0.0.1", 9), job.now)
+    job.listed = ["s1", "s3"]
+    assert (coordinator.judge(job.now), coordinator.judge(job.now + 60.0), coordinator.stopping) == (None, None, None)
+    assert job.turn(LOST, "s1", "s3") is None
+    assert coordinator.places.homes() == {0: "s1", 1: "s3"}
 
 
 def test_where_all_nodes_are_fits_into_one_datagram(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

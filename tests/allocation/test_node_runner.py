@@ -137,6 +137,17 @@ def test_addresses_that_cannot_be_written_are_asked_for_again(played: PlayedCoor
     assert json.loads(names.read_text()) == {"node-0": ["10.0.0.1", 30000]}
 
 
+def test_a_runner_that_is_told_to_end_says_so_and_goes(played: PlayedCoordinator) -> None:
+    """Its machine is switched off: the coordinator takes it for lost, or begins again there once it is back."""
+    played.script(f"{_BEGINS}; exec sleep 1000")
+    played.start()
+    played.until(alive=True, begun=True, leaving=False)
+    assert played.runner is not None
+    played.runner.terminate()
+    played.until(alive=False, ended=143, leaving=True)
+    assert played.runner.wait(120) == 0
+
+
 def test_the_reason_is_the_error_and_not_the_advice_below_it_or_the_trials_beside_it() -> None:
     assert reason_in("") == ""
     assert reason_in("cannot do it\n\n") == "cannot do it"
@@ -185,3 +196,14 @@ def test_a_second_answer_to_a_tick_brings_a_node_and_renews_no_lease(tmp_path: P
     runner.hear({**answer, "seq": 1})  # late
     runner.hear({**answer, "tick": 2, "seq": 3, "node": 2})  # of no tick of this runner's
     assert runner.order["node"] == 1
+
+
+def test_a_runner_that_is_told_to_end_goes_once_its_launcher_has_ended_and_that_was_told(tmp_path: Path) -> None:
+    (tmp_path / "slurm.json").write_text(json.dumps({"host_timeout": 6, "stop_grace": 1, "container": "none"}))
+    runner = NodeRunner(argparse.Namespace(work=str(tmp_path), address="127.0.0.1", port=9))
+    runner.ended = 143
+    assert not runner.has_said_so(100.0)
+    runner.signal, runner.ended = signal.SIGTERM, None
+    assert not runner.has_said_so(200.0)
+    runner.ended = 143
+    assert [runner.has_said_so(now) for now in (300.0, 302.9, 303.1)] == [False, False, True]
