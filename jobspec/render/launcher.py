@@ -19,7 +19,10 @@ _LAUNCHER = (
     ("order/", "launch control autonomy_terms order_news order whole_order"),
     ("process/", "task log_files record guard"),
     ("report/", "node_report progress stragglers report event_log story"),
-    ("standby/", "messages effects inherited loggers imports rank rehearsal guard pauses launcher processes standby"),
+    (
+        "standby/",
+        "messages effects inherited loggers import_hooks imports rank rehearsal guard pauses launcher processes standby",
+    ),
     ("run/", "scratch stacks setup environment verdict run"),
     ("peers/", "lease incarnations messages stack_barrier old_places orders addresses done_nodes peers"),
     ("etcd/", "client session_messages session_lease keys session"),

@@ -15,6 +15,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.launcher.standby.effects import CORES, Effects, logs, state_of_process
+from jobctl.jobspec.launcher.standby.import_hooks import ImportHooks
 from jobctl.jobspec.launcher.standby.inherited import Inherited
 from jobctl.jobspec.launcher.standby.loggers import Loggers, named_loggers
 from jobctl.jobspec.launcher.system.processes import kill_descendants
@@ -160,6 +161,7 @@ class Preloaded:
         for path in self.files():
             if path.startswith(self.first + os.sep) and not any(part in PACKAGES for part in path.split(os.sep)):
                 raise NotClean("an import loads %s, which is the job's own code" % path)
+        self.hooks = ImportHooks(self)
         for batch in reversed(self.batches):
             batch.effects.undo()
             batch.loggers.note()
@@ -230,20 +232,18 @@ class Preloaded:
         """Have a hidden module be imported; what else that brings is in `sys.modules` then."""
         batch = self.hidden[name][0]
         top = name.partition(".")[0]
-        why = self.difference(batch, top)
+        tops = self.given_with(batch, top)
+        own = [o for o, (b, _) in self.hidden.items() if b is batch and o.partition(".")[0] in tops]
+        given = {o: self.hidden[o][1] for o in own if o.partition(".")[0] == top or o in batch.brought}
+        why = self.difference(batch, top) or self.elsewhere(batch, tops)
         if not why:
-            what = batch.effects.conflict(growing=top != batch.top)
-            if what is None and top == batch.top and self.is_first(batch):
-                what = batch.loggers.conflict()  # a rank that has begun does not end for what is logged
+            what = self.change_by_script(batch, name, given)
             why = "the script changes %s before it imports %s" % (what, top) if what else None
         if why:
             self.refuse(batch, why)
-        tops = self.given_with(batch, top)
-        own = [o for o, (b, _) in self.hidden.items() if b is batch and o.partition(".")[0] in tops]
-        for other in [o for o in own if o.partition(".")[0] == top or o in batch.brought]:
-            given_back = self.hidden.pop(other)[1]
-            if other != name:
-                sys.modules[other] = given_back
+        sys.modules.update((other, given[other]) for other in given if other != name)
+        for other in given:
+            del self.hidden[other]
         # What other packages of the batch have added is not told apart: all of it comes with the first of them.
         batch.effects.repeat(growing=top != batch.top)
         if top == batch.top:
@@ -251,6 +251,14 @@ class Preloaded:
             self.change(batch)
         if not self.hidden:
             sys.meta_path.remove(self)
+
+    def change_by_script(self, batch: Batch, name: str, given: Dict[str, ModuleType]) -> Optional[str]:
+        """Return what the script has changed that importing these modules now would meet, None if there is nothing."""
+        brings_all = name.partition(".")[0] == batch.top
+        what = self.hooks.conflict(given, name) or batch.effects.conflict(growing=not brings_all)
+        if what is None and brings_all and self.is_first(batch):
+            what = batch.loggers.conflict()  # a rank that has begun does not end for what is logged
+        return what
 
     def is_first(self, batch: Batch) -> bool:
         """Say whether this is the framework, and the script has not imported it yet: it cannot have met the others."""
@@ -260,8 +268,12 @@ class Preloaded:
         """Return the packages that importing this one imports: with the first one of a batch come all that it needs."""
         if top != batch.top:
             return {top}
-        needed = {name.partition(".")[0] for name in batch.brought & set(self.hidden)}
-        return {top} | {other for other in needed if self.is_where_it_was(batch, other)}
+        return {top} | {name.partition(".")[0] for name in batch.brought & set(self.hidden)}
+
+    def elsewhere(self, batch: Batch, tops: Set[str]) -> Optional[str]:
+        """Say which of these packages would be imported from another place now, None if none would."""
+        moved = sorted(top for top in tops if not self.is_where_it_was(batch, top))
+        return "the script has %s imported from another place" % moved[0] if moved else None
 
     @staticmethod
     def is_where_it_was(batch: Batch, top: str) -> bool:
@@ -290,7 +302,7 @@ class Preloaded:
         # Libraries count them as they are loaded.
         if first and os.sched_getaffinity(0) != self.inherited.cores:
             return "the script changes %s before it imports %s" % (CORES, top)
-        return None if self.is_where_it_was(batch, top) else "the script has %s imported from another place" % top
+        return None
 
     def refuse(self, batch: Batch, why: str) -> NoReturn:
         """Start this rank again at its first line, cold; end it where it may have met the others already.

@@ -111,6 +111,62 @@ def test_a_script_that_sets_up_a_logger_of_the_framework_first_starts_again_cold
     assert place.why() == COLD.format(what)
 
 
+PARTS = "import framework.core\nimport needed"
+FINDER = """\
+import importlib.util, sys
+seen = []
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        seen.append((name, path is not None))
+        {}
+sys.meta_path.insert(0, Finder())
+import framework
+print(sorted(one for one in seen if one[0] in ("framework", "framework.core", "needed")))
+"""
+
+
+def install_parts(place: Place) -> None:
+    """Install a package, with a module in it, that needs another one."""
+    (place.packages / "framework.py").unlink()
+    (place.packages / "framework").mkdir()
+    place.install("framework/__init__", PARTS)
+    place.install("framework/core", "")
+    place.install("needed", "mine = False")
+
+
+@pytest.mark.every_python
+def test_a_finder_of_the_script_is_asked_for_all_that_an_import_brings(place: Place) -> None:
+    install_parts(place)
+    said, code = place.run(place.park(FINDER.format("return None")))
+    assert (said, code, place.why()) == (place.cold(), 0, None)
+    assert said == "[('framework', False), ('framework.core', True), ('needed', False)]\n"
+
+
+@pytest.mark.parametrize(
+    ("script", "what"),
+    [
+        (FINDER.format("if name == 'needed': return importlib.util.spec_from_loader(name, None)"), "sys.meta_path"),
+        (FINDER.format("if name == 'framework.core': raise ImportError(name)"), "sys.meta_path"),
+        ("import builtins\nown = builtins.__import__\nbuiltins.__import__ = lambda *of: own(*of)\nimport framework", "builtins.__import__"),
+        ("import sys\nsys.modules['needed'] = None\nimport framework", "sys.modules['needed']"),
+    ],
+)  # fmt: skip
+def test_a_script_that_changes_how_the_framework_is_imported_starts_again_cold(
+    place: Place, script: str, what: str
+) -> None:
+    install_parts(place)
+    place.run(place.park(script))
+    assert place.why() == COLD.format(what)
+
+
+def test_a_package_that_the_framework_would_import_from_another_place_starts_again_cold(place: Place) -> None:
+    install_parts(place)
+    rank = place.park("import framework\nprint(framework.needed.mine)")
+    (place.root / "needed.py").write_text("mine = True")  # as code that was sent since
+    assert place.run(rank) == ("True\n", 0)
+    assert place.why() == "the script has needed imported from another place"
+
+
 def test_a_rank_that_uses_the_framework_does_not_begin_again(place: Place) -> None:
     """It may have met the others, who would wait for it. What a later import has not read may change by then."""
     place.install("part", "import os\nlevel = os.environ.get('LEVEL')")
