@@ -137,8 +137,7 @@ class Cluster:
         if not (none or lacks):
             return observed
         self._events = self._events or Mirror(self.api, EVENT, "")
-        made = (*mains, *pods)
-        since = max(seconds(one["metadata"].get("creationTimestamp")) or 0.0 for one in made)
+        since = max(seconds(one["metadata"].get("creationTimestamp")) or 0.0 for one in (*mains, *pods))
         try:
             why = newest_warning(self._events.objects(), self.job.name, since, of_pods=none)
         except DeployError:
