@@ -72,7 +72,18 @@ def environment(pid: int) -> dict[str, str]:
 
 def marked(work: Path, node: int | str | None = None) -> Iterator[int]:
     """Yield the pids of all processes of the job in `work` (of its node or service `node`, if given)."""
-    return with_marks(f"{WORK_MARK}={work}", *([] if node is None else [f"{NODE_MARK}={node}"]))
+    return with_folder(WORK_MARK, work, *([] if node is None else [f"{NODE_MARK}={node}"]))
+
+
+def folder_mark(name: str, folder: Path) -> dict[str, str]:
+    """Return the mark that names a folder: by the path without links, since commands may get there by others."""
+    return {name: os.path.realpath(folder)}
+
+
+def with_folder(name: str, folder: Path, *marks: str) -> Iterator[int]:
+    """Yield the pids of all other processes with a mark `name` of a folder, and these; earlier versions left links in the mark."""
+    for path in {str(folder), os.path.realpath(folder)}:
+        yield from with_marks(f"{name}={path}", *marks)
 
 
 def with_marks(*marks: str) -> Iterator[int]:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from jobctl.jobspec.deploy.model.errors import DeployError
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.deploy.store.lock import LET_GO, end_holder, read_holder
-from jobctl.jobspec.deploy.store.processes import SUPERVISES_MARK, end, start_ticks, with_marks
+from jobctl.jobspec.deploy.store.processes import SUPERVISES_MARK, end, folder_mark, start_ticks, with_folder
 from jobctl.jobspec.deploy.transport.descriptors import for_child
 
 TIMEOUT = 120.0  # seconds: one that lives is only slow, on a machine that has other things to do
@@ -25,7 +25,7 @@ def start_supervisor(job: JobDir, argv: Sequence[str], environ: Mapping[str, str
     with log.open("ab") as file:
         process = subprocess.Popen(
             argv,
-            env={**environ, SUPERVISES_MARK: str(job.root)},
+            env={**environ, **folder_mark(SUPERVISES_MARK, job.root)},
             stdin=subprocess.DEVNULL,
             stdout=file,
             stderr=file,
@@ -60,7 +60,7 @@ def end_supervisor(job: JobDir) -> None:
 
 def end_left_behind(job: JobDir) -> bool:
     """End the supervisor that an `up` has left behind, and say whether there was one; a person's own goes on."""
-    left = list(with_marks(f"{SUPERVISES_MARK}={job.root}"))
+    left = list(with_folder(SUPERVISES_MARK, job.root))
     for pid in left:
         end(pid, start_ticks(pid), LET_GO)
     return bool(left)

@@ -17,7 +17,7 @@ HOST = "localhost"  # what plans and hosts files call this machine
 
 def spawn(work: Path, name: int | str, log: Path, environ: Mapping[str, str]) -> subprocess.Popen[bytes]:
     """Start the script of a node or service in a session of its own; what it prints is added to `log`."""
-    marks = {processes.WORK_MARK: str(work), processes.NODE_MARK: str(name)}
+    marks = {**processes.folder_mark(processes.WORK_MARK, work), processes.NODE_MARK: str(name)}
     with log.open("ab") as file:
         return subprocess.Popen(
             ["sh", str(script_of(work, name))],
