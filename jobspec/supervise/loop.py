@@ -38,7 +38,7 @@ from jobctl.jobspec.supervise.host_loss import lost_nodes, whole_hosts
 from jobctl.jobspec.supervise.last_steps import LastSteps
 from jobctl.jobspec.supervise.recorder import Recorder
 from jobctl.jobspec.supervise.replan import moved_meanwhile
-from jobctl.jobspec.supervise.timers import Retry, Steady, Waited, identity
+from jobctl.jobspec.supervise.timers import Paused, Retry, Steady, Waited, identity
 
 LOOK = 0.5  # seconds between two looks where nothing is heard of any change: silence has to be noticed too
 SOON = 0.1  # the same while something has failed, and settles, or a node is lost, and moves as soon as it may
@@ -82,6 +82,7 @@ class Supervisor:
         self._waited = Waited()
         self._behind: float | None = None  # since when less was heard of than is known
         self._steady = Steady()
+        self._frozen = Paused()
         self._steps = LastSteps()
         self._settles = False  # whether it is clear in a moment what was first, or that a lost node cannot run any more
         self._retry, self._following = Retry(), Retry()
@@ -117,7 +118,7 @@ class Supervisor:
 
     def _look(self, feed: Feed) -> Leave | None:
         """Look once, and do what has to be done; return why there is nothing to do any more."""
-        observed = feed.observe()
+        observed = self._frozen.look(feed.observe(), self.clock.now())
         if self._is_behind(observed, feed):
             return None
         self._gather(observed)
@@ -346,7 +347,7 @@ class Supervisor:
 
     def _apply(self, decision: Decision, observed: Observed, feed: Feed) -> bool:
         """Carry a decision out that still holds now that nobody else changes the job; say whether all of it was done."""
-        now = self.deployer.observe()
+        now = self._frozen.look(self.deployer.observe(), self.clock.now())
         again = self._decide(now, feed)
         if now.control != observed.control or type(again) is not type(decision):
             return False  # what was seen is over, or was half of it

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import field
+from dataclasses import field, replace
 
-from jobctl.jobspec.deploy.model.observed import Observed
+from jobctl.jobspec.deploy.model.liveness import MARGIN
+from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode
 from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.supervise.decisions import Decision, GiveUp, Rejoin, Repair, Restart, Wait
 from jobctl.jobspec.supervise.host_loss import lost_nodes
@@ -90,6 +91,27 @@ class Steady:
         """Take note of the hosts that answer; say whether all of them have done so for `least` seconds."""
         self.since = {host: min(self.since.get(host, now), now) for host in hosts}
         return all(now - at >= least for at in self.since.values())
+
+
+@dataclass
+class Paused:
+    """Since when containers of nodes are paused; after the clock was set back, since then."""
+
+    since: dict[str, float] = field(default_factory=dict)  # by container
+
+    def look(self, observed: Observed, now: float) -> Observed:
+        """Return the job with those nodes as dead whose leases are over: their launchers end them if they ever go on."""
+        paused = {node.container: node for node in observed.members if node.paused and node.container and node.alive}
+        self.since = {container: min(self.since.get(container, now), now) for container in paused}
+        generation = observed.control.generation
+        limit = generation.lease_limit + MARGIN if generation is not None else 0.0
+        over = {node.node for container, node in paused.items() if now - self.since[container] >= limit}
+        nodes = tuple(_dead(node) if node.node in over else node for node in observed.nodes)
+        return replace(observed, nodes=nodes) if over else observed
+
+
+def _dead(node: ObservedNode) -> ObservedNode:
+    return replace(node, state="failed", launcher=None, failure=None, reason="its container is paused")
 
 
 @dataclass

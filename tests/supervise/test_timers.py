@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from jobctl.jobspec.deploy.model.control import Control, Ledger
+from jobctl.jobspec.deploy.model.liveness import MARGIN
+from jobctl.jobspec.deploy.model.observed import phase
 from jobctl.jobspec.supervise.decisions import GiveUp, Repair, Restart, Wait
 from jobctl.jobspec.supervise.timers import (
     AWAY_FOR,
@@ -13,6 +15,7 @@ from jobctl.jobspec.supervise.timers import (
     OUT_AFTER,
     STEP,
     UNFIT,
+    Paused,
     Retry,
     Steady,
     Unfit,
@@ -85,6 +88,22 @@ def test_a_host_whose_engine_stays_away_refuses_in_the_end() -> None:
     assert unfit.refusing(100.0 + OUT_AFTER) == {"a": "a: its engine does not run"}
     unfit.failed("a", 500.0, "a: its engine does not run", away=True)  # it had been back meanwhile
     assert unfit.refusing(500.0) == {}
+
+
+def test_a_node_whose_container_is_paused_is_dead_once_its_lease_is_over() -> None:
+    paused, limit = Paused(), GENERATION.lease_limit + MARGIN
+    frozen = job(node(0), node(1, container="c1", paused=True), node(2))
+    words = "node 1: h1 has its container paused"
+    assert phase(frozen) == ("restarting", f"{words}; the supervisor replaces it once its lease is over")
+    alone = "degraded", f"{words}: `docker unpause` or `jobctl restart --node` goes on"
+    assert phase(replace(frozen, supervised=False)) == alone
+    assert paused.look(frozen, 100.0) == frozen
+    assert paused.look(frozen, 100.0 + limit - 0.1) == frozen
+    seen = paused.look(frozen, 100.0 + limit).node(1)
+    assert seen is not None
+    assert (seen.broken, seen.alive, seen.reason) == (True, False, "its container is paused")
+    paused.look(job(node(0), node(1, container="c1"), node(2)), 200.0)
+    assert paused.look(frozen, 201.0) == frozen
 
 
 def test_time_for_which_nobody_looked_is_not_waited() -> None:

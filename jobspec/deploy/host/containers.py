@@ -33,14 +33,17 @@ class Containers:
         return tuple(sorted(seen, key=lambda seen: (seen.node, seen.id)))
 
     def stop(self, containers: Sequence[SeenContainer], grace: float) -> None:
-        """Stop those that run, side by side: SIGTERM, `grace` seconds, SIGKILL. One that is gone is fine."""
+        """Stop those that run, side by side: SIGTERM, `grace` seconds, SIGKILL. One that is gone is fine.
+
+        Nothing in a paused one hears SIGTERM; it is removed as it is.
+        """
         from docker.errors import NotFound
 
         def stop(seen: SeenContainer) -> None:
             with self.engine.asked() as client, suppress(NotFound):
                 client.stop(seen.id, timeout=math.ceil(grace))
 
-        for error in fan_out([seen for seen in containers if seen.running], stop).failed.values():
+        for error in fan_out([seen for seen in containers if seen.running and not seen.paused], stop).failed.values():
             raise error
 
     def kill(self, containers: Sequence[SeenContainer]) -> None:
@@ -146,6 +149,7 @@ def _seen(container: dict[str, Any]) -> SeenContainer:
         role=labels.get("jobctl.role", "trainer"),
         id=str(container["Id"]),
         running=container.get("State") in _RUNNING,
+        paused=container.get("State") == "paused",
         artefact=_artefact(labels),
         owner=labels.get("jobctl.owner"),
         image=container.get("ImageID") or container.get("Image") or "",

@@ -21,6 +21,7 @@ from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.host.lock import ANSWER, check_answer
 from jobctl.jobspec.deploy.host.reconnect import FIRST, LONGEST, RetryPauses
 from jobctl.jobspec.deploy.host.scripts import SCRIPTS
+from jobctl.jobspec.deploy.model.container import SeenContainer
 from jobctl.jobspec.deploy.model.control import Control
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.model.host_state import HostState, PutTogether
@@ -123,7 +124,7 @@ class HostFollowed:
         self._told = self._read_at = 0.0
         self._owned = self._idle = False  # whether the host keeps our name; whether there is nothing of the job
         self._lock, self._stale = threading.Lock(), threading.Event()
-        self._dead: set[str] = set()  # containers
+        self._told_last: dict[str, str] = {}  # what its engine has told last of each container
 
     def begin(self) -> None:
         """Start to follow it."""
@@ -280,23 +281,23 @@ class HostFollowed:
             try:
                 with self.host_job.engine.asked() as client:
                     events = client.events(filters=wanted, decode=True)
+                    self._told_last.clear()  # it may have missed something since
                     self.read_soon()
                     pause = FIRST
                     for event in events:
                         if self._over.is_set():
                             return
-                        self._note_event(event)
+                        self._told_last[str(event.get("id"))] = str(event.get("Action"))
                         self.read_soon()
             except Exception:  # its engine is gone, or the host; launchers run on without it
                 pause = min(2 * pause, LONGEST)
             self.read_soon()
 
-    def _note_event(self, event: Mapping[str, Any]) -> None:
-        """Take note of containers that have died: the engine says so a moment before its list of containers does."""
-        if event.get("Action") in ("die", "died"):
-            self._dead.add(str(event.get("id")))
-        elif event.get("Action") == "start":
-            self._dead.discard(str(event.get("id")))
+    def _as_told(self, seen: SeenContainer) -> SeenContainer:
+        """Return a container as its engine has told: it does so a moment before its list of containers does."""
+        told = self._told_last.get(seen.id)
+        paused = told == "pause" or (seen.paused and told != "unpause")
+        return replace(seen, running=seen.running and told not in ("die", "died", "destroy", "remove"), paused=paused)
 
     # Reading.
 
@@ -329,8 +330,7 @@ class HostFollowed:
             except HostError:  # its engine does not answer; its launchers are heard all the same
                 self.seen = replace(self.host_job.observe(self.seen.containers), blind=True)
             else:
-                known = tuple(replace(c, running=c.running and c.id not in self._dead) for c in containers)
-                self.seen = self.host_job.observe(known)
+                self.seen = self.host_job.observe(tuple(map(self._as_told, containers)))
             self.looked, self._read_at = began, time.monotonic()
             return self.seen
 

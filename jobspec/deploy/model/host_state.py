@@ -231,7 +231,8 @@ def _nodes(host: str, seen: HostState, control: Control) -> Iterator[ObservedNod
         alive = found.pid if found is not None and found.pid is not None else alive
         role = found.role if found and found.role not in ("", SPARE) else role_of(control, index)
         node = parse_node(index, role, host, seen.reports.get(index), alive, found.artefact if found else None)
-        yield replace(node, container=(found.id or None) if found else None)
+        paused = found is not None and found.paused
+        yield replace(node, container=(found.id or None) if found else None, paused=paused)
 
 
 def _is_outdated(seen: HostState, control: Control) -> bool:

@@ -74,6 +74,7 @@ class ObservedNode:
     stacks_written: bool = False  # whether it has written the stacks of its processes because the generation hangs
     standby: StandbyState | None = None
     start: StartWay | None = None  # how its generation was started, once all of its processes were
+    paused: bool = False  # whether somebody has paused its container
 
     @property
     def alive(self) -> bool:
@@ -257,6 +258,11 @@ def _unfinished(observed: Observed) -> tuple[Phase, str | None]:
     lost = [node for node in members if not node.reachable]
     if lost:
         return "degraded", "; ".join(f"node {node.node}: {node.reason}" for node in lost)
+    paused = [f"node {node.node}: {node.host} has its container paused" for node in members if node.paused]
+    if paused:
+        if observed.supervised:
+            return "restarting", f"{'; '.join(paused)}; the supervisor replaces it once its lease is over"
+        return "degraded", f"{'; '.join(paused)}: `docker unpause` or `jobctl restart --node` goes on"
     unreached = _unreached(observed)
     if unreached is not None:
         return "restarting" if observed.supervised else "degraded", unreached

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from jobctl.jobspec.deploy.host import watch
+from jobctl.jobspec.deploy.host.containers import _seen
 from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.host.watch import Following, HostFeed, HostFollowed, _is_gone, _rank
 from jobctl.jobspec.deploy.model.container import SeenContainer
@@ -210,6 +211,27 @@ def test_a_launcher_is_believed_where_the_engine_does_not_answer(followed: Follo
     say(host_job, progress=9)
     promptly(lambda: followed.detector.progress)
     assert feed.observe().nodes[0].progress == 9  # of steps a launcher's ticks are newer than its report
+
+
+@pytest.mark.parametrize(
+    ("listed", "told", "running", "paused"),
+    [
+        ("running", None, True, False),
+        ("running", "pause", True, True),
+        ("paused", None, True, True),
+        ("paused", "unpause", True, False),
+        ("paused", "die", False, True),
+        ("running", "die", False, False),
+        ("running", "start", True, False),
+    ],
+)
+def test_an_engine_tells_of_a_change_before_it_lists_it(
+    host_job: HostJob, listed: str, told: str | None, running: bool, paused: bool
+) -> None:
+    host = following(host_job).hosts[0]
+    host._told_last = {} if told is None else {"c": told}
+    seen = host._as_told(_seen({"Id": "c", "State": listed}))
+    assert (seen.running, seen.paused) == (running, paused)
 
 
 def test_a_launcher_that_was_only_announced_is_not_believed(followed: Following, host_job: HostJob) -> None:
