@@ -67,7 +67,7 @@ def idle_spare(host: str, containers: Sequence[SeenContainer], spare: Json | Non
     if container is None or not container.running or container.node >= 0:
         return SpareState(host, "cold")
     port = as_number(said.get("port"))
-    waits = said.get("state") == "waiting" and port is not None
+    waits = said.get("state") == "waiting" and port is not None and not container.paused
     standby = said.get("standby")
     warming = isinstance(standby, dict) and standby.get("state") == "warming"
     state = ("warming" if warming else "ready") if waits else "cold"

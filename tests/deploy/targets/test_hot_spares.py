@@ -81,6 +81,7 @@ def test_a_spares_container_is_the_node_that_its_launcher_has_become(
         (GONE, WAITS, SpareState("s", "cold")),
         (None, WAITS, SpareState("s", "cold")),
         (replace(BOX, node=0), WAITS, SpareState("s", "cold")),
+        (replace(BOX, paused=True), WAITS, SpareState("s", "cold", HASH)),
     ],
 )
 def test_how_a_spare_is(container: SeenContainer | None, said: Json, state: SpareState) -> None:
