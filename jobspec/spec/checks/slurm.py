@@ -69,10 +69,15 @@ def check_options(spec: Spec, source: Source) -> Iterator[Diagnostic]:
         if not _OPTION.fullmatch(option):
             message = "an option of `sbatch` is one line that begins with `-`, and its value comes after `=`"
             yield Diagnostic("error", "slurm-option", message, where, "write `--nice=100`")
+        elif name == "-M" or (len(name) > 4 and "--clusters".startswith(name)):
+            message = "jobctl would not find the job in another cluster: its other commands ask this one"
+            hint = "set `SLURM_CLUSTERS` in the environment, which all of Slurm's commands follow"
+            yield Diagnostic("error", "slurm-option", message, where, hint)
         elif _sets_ours(name):
             yield Diagnostic("error", "slurm-option", f"jobctl sets `{name}` of `sbatch` itself", where, "leave it out")
         elif name in _KEYS:
-            message = f"`{name}` of `sbatch` has a key of its own, `slurm.{_KEYS[name]}`, which comes first"
+            key = f"`slurm.{_KEYS[name]}`"
+            message = f"`{name}` of `sbatch` has a key of its own, {key}: Slurm follows this one, and jobctl knows only the key"
             yield Diagnostic("warning", "slurm-option", message, where, "use the key")
 
 
