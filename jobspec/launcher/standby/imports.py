@@ -150,6 +150,7 @@ class Preloaded:
         main = sys.modules["__main__"]
         logs()  # imported before modules are searched where the script is
         with self.as_in_the_script():
+            self.forbid_hiding()
             main.__file__ = os.path.join(self.first, task.name)  # some take it for a sign of a person who types
             try:
                 self.batches = [Batch(names, number) for number, names in enumerate(task.imports)]
@@ -180,6 +181,18 @@ class Preloaded:
         finally:
             sys.path.remove(self.first)
             sys.path_importer_cache.pop(self.first, None)
+
+    def forbid_hiding(self) -> None:
+        """Raise NotClean where a file beside the script has the name of one of Python's modules that is imported by now.
+
+        The script means its own file, and would get Python's.
+        """
+        with contextlib.suppress(OSError):
+            for name in sorted({entry.partition(".")[0] for entry in os.listdir(self.first)} & set(sys.modules)):
+                origin = getattr(getattr(sys.modules[name], "__spec__", None), "origin", None)
+                mine = origin_of(name) if origin not in (None, "built-in", "frozen") else None
+                if mine is not None and mine != origin:
+                    raise NotClean("%s has the name of a module of Python's" % mine)
 
     def files(self) -> List[str]:
         """Return the files of the modules."""

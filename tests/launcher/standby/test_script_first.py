@@ -6,6 +6,8 @@ import os
 
 import pytest
 
+from jobctl.jobspec.launcher.standby.guard import CannotWait
+
 from .place import Place
 
 CORES = sorted(os.sched_getaffinity(0))
@@ -165,6 +167,14 @@ def test_a_package_that_the_framework_would_import_from_another_place_starts_aga
     (place.root / "needed.py").write_text("mine = True")  # as code that was sent since
     assert place.run(rank) == ("True\n", 0)
     assert place.why() == "the script has needed imported from another place"
+
+
+@pytest.mark.every_python
+def test_a_module_of_ones_own_is_not_hidden_by_one_of_pythons(place: Place) -> None:
+    """Python has imported few when a script begins. A rank that waits has imported more."""
+    (place.root / "socket.py").write_text("")
+    with pytest.raises(CannotWait, match=r"/socket.py has the name of a module of Python's"):
+        place.park("import socket")
 
 
 def test_a_rank_that_uses_the_framework_does_not_begin_again(place: Place) -> None:
