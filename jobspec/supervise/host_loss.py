@@ -53,6 +53,17 @@ def decide_loss(
     return replace(verdict, moves=moves, without=without) if isinstance(verdict, Restart) else verdict
 
 
+def left_to_launchers(decision: Decision, observed: Observed) -> frozenset[int]:
+    """Return the nodes that have failed while the supervisor waits for a host that it does not hear.
+
+    It begins nothing without that host. If the launchers hear it, they can: once the supervisor gives a failed node no
+    lease any more (rule 5 in docs/protocol.md).
+    """
+    if not isinstance(decision, Wait) or not lost_nodes(observed):
+        return frozenset()
+    return frozenset(node.node for node in observed.members if node.reachable and node.broken)
+
+
 def _runs_on(observed: Observed, lost: Sequence[ObservedNode]) -> bool:
     """Say whether all nodes that are heard run, if any are: those that are `lost` may be cut off from us alone."""
     heard = [node for node in observed.members if node not in lost]

@@ -34,7 +34,7 @@ from jobctl.jobspec.supervise.decisions import (
     Wait,
     World,
 )
-from jobctl.jobspec.supervise.host_loss import lost_nodes, whole_hosts
+from jobctl.jobspec.supervise.host_loss import left_to_launchers, lost_nodes, whole_hosts
 from jobctl.jobspec.supervise.last_steps import LastSteps
 from jobctl.jobspec.supervise.recorder import Recorder
 from jobctl.jobspec.supervise.replan import moved_meanwhile
@@ -129,6 +129,7 @@ class Supervisor:
         decision = self._decide(observed, feed)
         if isinstance(decision, Leave):
             return decision if self._is_left(feed) else None
+        feed.detector.left = left_to_launchers(decision, observed)
         self._waited.look(decision, observed, self.clock.now())
         if isinstance(decision, Wait):
             self._settles = not decision.lasting

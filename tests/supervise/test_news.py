@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from jobctl.jobspec.deploy.model.errors import HostError
+from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.store import events
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.launcher.telling.news import News
-from jobctl.jobspec.supervise.decisions import Leave, Rejoin, Restart, Wait
+from jobctl.jobspec.supervise.decisions import Continue, Decision, Leave, Rejoin, Restart, Wait
 from jobctl.jobspec.supervise.loop import LOOK, SOON, Supervisor
 
 from .clocks import ByHand
@@ -46,11 +47,12 @@ def watched(tmp_path: Path) -> Watched:
 
 
 LOST = job(node(0), lost(1), node(2))
+SOON_MOVED = Wait("node 1: h1 is not heard; moves …", lasting=False)
 FOR_A_PERSON = Wait("node 1: h1 is not heard; there is no other host for it")
 
 
 def test_a_person_is_told_when_the_job_cannot_go_on_without_one(watched: Watched) -> None:
-    watched.supervisor._wait(Wait("node 1: h1 is not heard; moves …", lasting=False), LOST)
+    watched.supervisor._wait(SOON_MOVED, LOST)
     assert watched.told == []
     watched.supervisor._wait(FOR_A_PERSON, LOST)
     watched.begin()
@@ -58,17 +60,41 @@ def test_a_person_is_told_when_the_job_cannot_go_on_without_one(watched: Watched
     assert watched.told == [("host-lost", (1,)), ("waiting", (1,))]
 
 
-def test_a_node_that_is_about_to_move_is_looked_at_often(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It moves the moment that it may; whatever lasts is not that urgent."""
-    decisions = [Wait("node 1: h1 is not heard; moves …", lasting=False), FOR_A_PERSON, Leave("the job is down")]
-    supervisor, waits = watched.supervisor, list[float]()
+def play(watched: Watched, monkeypatch: pytest.MonkeyPatch, seen: list[tuple[Observed, Decision]], feed: Any) -> None:
+    """Have the supervisor see a job, and decide, time and again; at last it leaves."""
+    supervisor, looks = watched.supervisor, iter([*seen, (LOST, Leave("the job is down"))])
+    decided: list[Decision] = []
+
+    def observe() -> Observed:
+        observed, decision = next(looks)
+        decided.append(decision)
+        return observed
+
     for name in ("_is_behind", "_gather", "_plan"):
         monkeypatch.setattr(supervisor, name, lambda *args: None)
-    monkeypatch.setattr(supervisor, "_decide", lambda *args: decisions.pop(0))
+    monkeypatch.setattr(supervisor, "_decide", lambda *args: decided[-1])
     monkeypatch.setattr(supervisor, "_is_left", lambda feed: True)
-    feed: Any = SimpleNamespace(observe=lambda: LOST, wait=waits.append)
+    feed.observe = observe
     assert supervisor.run(feed) == "the job is down"
+
+
+def test_a_node_that_is_about_to_move_is_looked_at_often(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It moves the moment that it may; whatever lasts is not that urgent."""
+    waits = list[float]()
+    feed: Any = SimpleNamespace(wait=waits.append, detector=SimpleNamespace())
+    play(watched, monkeypatch, [(LOST, SOON_MOVED), (LOST, FOR_A_PERSON)], feed)
     assert waits == [SOON, LOOK]
+
+
+def test_a_failed_node_is_left_to_launchers_for_as_long_as_another_host_is_not_heard(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They may hear that host, and can begin without the supervisor then."""
+    left, feed = list[frozenset[int]](), SimpleNamespace(detector=SimpleNamespace(left=frozenset()))
+    feed.wait = lambda seconds: left.append(feed.detector.left)
+    one_failed = job(node(0, state="failed"), lost(1), node(2))
+    play(watched, monkeypatch, [(LOST, SOON_MOVED), (one_failed, SOON_MOVED), (job(node(0)), Continue())], feed)
+    assert left == [frozenset(), frozenset({0}), frozenset()]
 
 
 @pytest.mark.parametrize("kind", ["hang", "host"])

@@ -127,6 +127,7 @@ class FailureDetector:
     previous: Generation | None = None  # the one before
     progress: dict[int, int | None] = field(default_factory=dict)  # by node, as last heard
     paces: dict[int, Mapping[int, float]] = field(default_factory=dict)  # by node, as last heard
+    left: frozenset[int] = frozenset()  # nodes that have failed, and are left to the launchers: they get no lease
 
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
@@ -239,7 +240,7 @@ class FailureDetector:
             self._note_clear(tick, generation, now)
             if not self._may_answer(generation, now):
                 return None
-            lease = self._are_confirmed(generation, now) and self._may_begin(node, generation)
+            lease = node not in self.left and self._are_confirmed(generation, now) and self._may_begin(node, generation)
             return f"{tick.name} {self.token}:{now:.3f}{'' if lease else PROBE_MARK}"
 
     def _note_clear(self, tick: Tick, generation: Generation, now: float) -> None:

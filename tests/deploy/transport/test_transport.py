@@ -17,7 +17,7 @@ from jobctl.jobspec.deploy.host.ports import used_ports
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.inventory import SshOptions
 from jobctl.jobspec.deploy.transport import ssh
-from jobctl.jobspec.deploy.transport.base import _SCRIPTS, Input, Result, checked, problem, put, quote
+from jobctl.jobspec.deploy.transport.base import SCRIPTS, Input, Result, checked, problem, put, quote
 from jobctl.jobspec.deploy.transport.held_shell import Login
 from jobctl.jobspec.deploy.transport.local import LocalTransport
 from jobctl.jobspec.deploy.transport.streamlocal import STREAMLOCAL, wire
@@ -154,7 +154,7 @@ def test_a_file_arrives_whole_with_its_mode(tmp_path: Path) -> None:
 def test_a_file_that_was_cut_off_changes_nothing(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_text("before")
-    done = LocalTransport().run(_SCRIPTS.argv("put", str(path), "600", "9"), b"half")
+    done = LocalTransport().run(SCRIPTS.argv("put", str(path), "600", "9"), b"half")
     assert (done.code, done.words) == (1, "the connection broke off")
     assert [(one.name, one.read_text()) for one in tmp_path.iterdir()] == [("file", "before")]
 

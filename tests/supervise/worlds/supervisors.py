@@ -18,6 +18,7 @@ from jobctl.jobspec.plan.generation import Generation, Member, OldPlace, Origin,
 from jobctl.jobspec.plan.recovery import Failure
 from jobctl.jobspec.supervise.decide import decide
 from jobctl.jobspec.supervise.decisions import Change, Decision, GiveUp, Grow, Leave, Repair, Restart, Succeed, World
+from jobctl.jobspec.supervise.host_loss import left_to_launchers
 from jobctl.jobspec.supervise.loop import BEHIND
 from jobctl.jobspec.supervise.timers import UNFIT, Joining, Waited
 from tests.tools.failures import dead_launcher
@@ -173,6 +174,7 @@ class Supervisor:
         observed = self.observe(generation)
         world = replace(world, joining=self.joining.look(observed, self.sim.now), waited=self.waited.so_far)
         decision = decide(observed, self.sim.policy, self.sim.now, world)
+        self.detector.left = left_to_launchers(decision, observed)
         self.waited.look(decision, observed, self.sim.now)
         self.act(decision, generation)
 

@@ -12,7 +12,7 @@ from statistics import median
 import pytest
 
 from jobctl.jobspec.deploy.model.liveness import FailureDetector
-from jobctl.jobspec.launcher.peers.lease import TICK
+from jobctl.jobspec.launcher.peers.lease import TICK, UNSUPERVISED
 from jobctl.jobspec.launcher.peers.old_places import OldPlaces
 from jobctl.jobspec.launcher.recovery.autonomy import LEFT_FOR
 from jobctl.jobspec.launcher.restart_policy import FIRST_DELAY
@@ -179,6 +179,19 @@ def test_a_job_goes_on_whose_supervisor_hears_the_node_that_failed_first_but_not
     sim.run(0.5)
     sim.fail(sim.hosts[f"h{nodes - 1}"])
     sim.run(LEFT_FOR + 5.0)
+    assert (sim.all_train(), sim.newest().generation and sim.newest().generation.number) == (True, 2)
+
+
+@pytest.mark.parametrize("nodes", [2, 3, 4])
+def test_a_job_goes_on_whose_supervisor_does_not_hear_a_node_that_trains(nodes: int) -> None:
+    """It waits for that node's host, which the launchers hear: they begin the next generation after a failure elsewhere."""
+    sim = made(AloneSim, nodes, 0, 1, watched=True)
+    sim.late = 0.0
+    sim.cuts = {frozenset(("s0", f"h{nodes - 1}"))}
+    sim.run(15.0)
+    assert sim.all_train()
+    sim.fail(sim.hosts["h0"])
+    sim.run(UNSUPERVISED + 5.0)
     assert (sim.all_train(), sim.newest().generation and sim.newest().generation.number) == (True, 2)
 
 

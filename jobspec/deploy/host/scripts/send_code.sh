@@ -5,8 +5,8 @@
 # are folders to make, the rest files that version $3 may have written, and this one keeps: it fails if it cannot copy one,
 # with 77 if the user cannot read it, and an older version goes on that has such a file. Prints nothing.
 set -eu; umask 022
-# shellcheck source=leaves.sh
-. ./leaves.sh
+# shellcheck source=output_files.sh
+. ./output_files.sh
 eval "$hidden"
 eval "$copied"
 top=$1 version=$2 base=$3 names=$4 size=$5 sums=$6 folders=$7; shift 7
