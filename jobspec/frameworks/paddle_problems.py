@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 RULES = (
     # Its launcher ends with the first question that etcd does not answer, as while a new leader is elected.
     Rule(r"^(etcd3\.exceptions|grpc\._channel)\._?\w+(Error|TimedOut|Rendezvous)\b", None, "restart"),
+    # Its launcher has threads of gRPC while it starts a process. The fork meets them now and then, and aborts.
+    Rule(r"\bEpoll1Poller:\S+ encountered epoll_wait error\b", None, "restart"),
     Rule(r"No module named 'etcd3'", None, "fail", "Paddle speaks to etcd through it: `setup: pip install etcd3`"),
     Rule(
         # By what is missed first, in the modes async, and sync and geo.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,15 @@ import pytest
 
 from jobctl.jobspec.launcher.order.control import etcd_name
 from jobctl.jobspec.plan.generation import first_generation, next_generation
+from jobctl.jobspec.plan.recovery import Recovery
 from jobctl.jobspec.plan.types import Plan, Slot
 from jobctl.jobspec.planner import job as planner
 from jobctl.jobspec.planner.context import Context, Placement, PlanError
 from jobctl.jobspec.spec.hosts import parse_hosts
 from jobctl.jobspec.spec.load import load_text
+from jobctl.jobspec.supervise.decisions import GiveUp, Restart
+from jobctl.jobspec.supervise.failures import judge
+from tests.tools.failures import failed
 
 BASE = "name: job\nframework: paddle\nscript: train.py\nimage: img\n"
 PS = "mode: ps\nps: {servers: 2, trainers: 4}\nnodes: 3\n"
@@ -368,3 +373,16 @@ def test_what_is_looked_for_in_the_image(more: str, codes: list[str]) -> None:
         *((code, False) for code in codes),
         ("framework-broken", True),
     ]
+
+
+def test_a_process_that_grpc_did_not_let_begin_is_started_again() -> None:
+    """What Paddle 3.3.1 with grpcio 1.85.3 prints, as it starts a process anew in a job that trains."""
+    said = (
+        "I1128 20:09:54.184494   12415 fork_posix.cc:71] Other threads are currently calling into gRPC, skipping fork() handlers",
+        "E1128 20:09:54.287279 15887 ev_epoll1_linux.cc:373] Epoll1Poller:0x3c5b9880 encountered epoll_wait error: Bad file descriptor",
+        "LAUNCH INFO 2026-11-28 20:09:55,534 Exit code -6",
+    )
+    failure = failed(kind="start", exit_code=250, tail=said)
+    policy = Recovery(3, None, "wait", 30.0, None, None, ())
+    assert isinstance(judge(failure, [], policy, 20.0), Restart)
+    assert isinstance(judge(replace(failure, tail=said[:1]), [], policy, 20.0), GiveUp)
