@@ -113,7 +113,7 @@ class _Reader:
         self._channel = host_job.transport.dial(SCRIPTS.argv("collect", str(host_job.work), self._mark))
         self._channel.settimeout(LOOK)
         self._tail = b""  # the last of what came
-        self.left: int | None = LINE  # bytes that may come before a file does, None where that is no matter
+        self.left: int | None = LINE  # bytes that may come before the next file, None while one comes
         self.ended = False
 
     def read(self, size: int) -> bytes:

@@ -76,9 +76,9 @@ def ended(handle: Handle, observed: Observed) -> bool:
     now, _ = phase(observed)
     control = observed.control
     ordered = control.generation is not None and control.generation.command != "run"
-    # In a cluster, a job whose objects are made anew has none for a moment.
-    anew = observed.verdict is not None and observed.slurm is None
-    if now == "stopped" and ((ordered and control.ledger.result is None) or anew):
+    # In a cluster, a job whose objects another command replaces has none for a moment.
+    remade = observed.verdict is not None and observed.slurm is None
+    if now == "stopped" and ((ordered and control.ledger.result is None) or remade):
         # The command may have completed the change, and left, since the job was observed: only a second look tells. And
         # the next command may be in the midst of a change then: of another generation.
         if read_holder(handle.job.lock):
