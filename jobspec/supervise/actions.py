@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +12,7 @@ from jobctl.jobspec.deploy.apply.deployer import Deployer, Failures
 from jobctl.jobspec.deploy.apply.executor import Execution, Transition, execute, wanted
 from jobctl.jobspec.deploy.apply.reconcile import Step, reconcile, takes_over
 from jobctl.jobspec.deploy.model.control import JobResult
-from jobctl.jobspec.deploy.model.errors import DeployError, is_unanswered
+from jobctl.jobspec.deploy.model.errors import DeployError, NotPrepared, is_unanswered
 from jobctl.jobspec.deploy.model.fitness_event import fitness_event
 from jobctl.jobspec.deploy.model.inventory import Inventory
 from jobctl.jobspec.deploy.model.observed import Observed
@@ -55,6 +55,7 @@ class Actions:
         self.unfit = Unfit()
         self.joining = Joining()
         self._failed: dict[str, str] = {}  # what hosts could not do, as last said
+        self._bare: set[str] = set()  # hosts that could not start a node for want of files
 
     def apply(self, decision: Decision, now: Observed) -> ActionOutcome:
         """Carry a decision out. Raises DeployError, PlanError."""
@@ -117,14 +118,13 @@ class Actions:
             joining={} if self.pending is None else self.places(self.pending),
         )
         steps = reconcile(want, now)
-        if self.pending is not None and plan is self.deployer.plan:  # its files are on the hosts already
-            starts = frozenset(step.host for step in steps if step.kind in ("start", "replace"))
-            failed = {**failed, **self._provision(plan, starts)}
+        starts = _starts(steps) - set(failed)
+        replaced = self.pending is not None and plan is self.deployer.plan  # hosts have the files of a change by now
+        failed = {**failed, **self._provision(plan, starts if replaced else starts & self._bare)}
         how = Execution(restart.failure if restart else None, asked.fresh, failed, adopt=adopt)
         done = execute(self.deployer, Transition(want, now, steps), self.clock, self._note, how)
         self._tell_failed({host: error for host, error in done.failed.items() if host not in failed})
-        generation = done.generation
-        if generation is not None:
+        if (generation := done.generation) is not None:
             self._failed.clear()
             self.recorder.generation(generation, generation.number, str(anew), done.at)
         return ActionOutcome(generation is not None if anew else not done.failed, generation, frozenset(done.failed))
@@ -291,7 +291,8 @@ class Actions:
 
     def _provision(self, plan: Plan | None, hosts: frozenset[str]) -> Failures:
         """Put on hosts the files of the nodes that start there; return which hosts cannot take them."""
-        failed = self.deployer.provision(plan, hosts) if plan else {}
+        failed = self.deployer.provision(plan, hosts) if plan and hosts else {}
+        self._bare -= hosts
         self._tell_failed(failed)
         return failed
 
@@ -316,6 +317,8 @@ class Actions:
             if self._failed.get(host) != error.message:
                 self.recorder.record("host-failed", error.message, host=host)
             self.unfit.failed(host, self.clock.now(), error.message, away=is_unanswered(error))
+            if isinstance(error, NotPrepared):
+                self._bare.add(host)
             self._failed[host] = error.message
 
     def finish_ending(self, observed: Observed) -> None:
@@ -343,3 +346,8 @@ def _asked(pending: Pending | None, job: JobDir, now: Observed) -> Asked:
     """Return what a command was asked besides that has left its change to us."""
     about = job.about() if pending is None else pending.about
     return asked_of(about, now.control.generation, waits=pending is not None)
+
+
+def _starts(steps: Sequence[Step]) -> frozenset[str]:
+    """Return the hosts where nodes are started."""
+    return frozenset(step.host for step in steps if step.kind in ("start", "replace"))

@@ -137,7 +137,7 @@ class Jobs:
         folders = [folder for host in self.fleet.hosts for folder in (host.home / ".jobctl").glob(f"*/{self.name}")]
         given = [order for folder in folders for order in read(folder / "run/control.json")]
         reports = [path for folder in folders for path in folder.glob("*/report.json")]
-        agreed = [report["order"] for path in reports for report in read(path) if report["order"]]
+        agreed = [order for path in reports for report in read(path) if (order := report.get("order"))]
         return max([*given, *agreed], key=lambda one: int(one["number"]), default={"number": 0, "members": []})
 
     def reports(self) -> list[dict[str, Any]]:

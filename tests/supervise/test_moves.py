@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.deploy.model.errors import HostError
+from jobctl.jobspec.deploy.apply.executor import Done, Execution
+from jobctl.jobspec.deploy.apply.reconcile import Step
+from jobctl.jobspec.deploy.model.errors import HostError, NotPrepared
 from jobctl.jobspec.deploy.model.finding import Finding
 from jobctl.jobspec.deploy.model.inventory import Inventory
 from jobctl.jobspec.deploy.model.spare_state import SpareState
@@ -204,6 +206,31 @@ def test_nothing_is_sent_to_a_host_where_a_launcher_waits(supervisor: Supervisor
     waits = replace(RUNNING, spares=tuple(SpareState(host, "ready", ArtefactId("h"), 4000) for host in ("s1", "s2")))
     supervisor.actions._move(Restart("both are lost", LOST, 0.0, moves={0: "s2", 1: "s1"}), waits)
     assert (sent, homes(supervisor)[0]) == ([frozenset({"s2"})], {0: "s2", 1: "s1"})
+
+
+def test_a_host_without_the_jobs_files_gets_them_before_a_node_is_started_there_again(
+    supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody has removed them: without that its start would fail for ever."""
+    deployer: Any = supervisor.deployer
+    sent: list[list[str]] = []
+    given: list[Mapping[str, object]] = []
+
+    def carried_out(deployer: object, transition: object, clock: object, note: object, how: Execution) -> Done:
+        given.append(how.failed)
+        return Done(None, {"h1": NotPrepared("h1", "files of the job are not there any more")})
+
+    deployer.cold, deployer.provision = {}, lambda plan, hosts: sent.append(sorted(hosts)) or {}
+    monkeypatch.setattr(actions, "wanted", lambda *given, **how: None)
+    monkeypatch.setattr(actions, "execute", carried_out)
+    steps = [Step("start", "node 1", "not running", 1, host="h1"), Step("start", "node 0", "not running", 0, host="h0")]
+    monkeypatch.setattr(actions, "reconcile", lambda want, now: steps)
+    for expected in ([], [["h1"]], [["h1"], ["h1"]]):
+        supervisor.actions.apply(Repair("node 1 does not run"), RUNNING)
+        assert sent == expected
+    deployer.provision = lambda plan, hosts: dict.fromkeys(hosts, NO_CODE)
+    supervisor.actions.apply(Repair("node 1 does not run"), RUNNING)
+    assert given[-1] == {"h1": NO_CODE}
 
 
 def test_nodes_are_planned_where_launchers_have_moved_them(supervisor: Supervisor) -> None:

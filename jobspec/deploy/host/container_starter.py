@@ -9,7 +9,7 @@ from typing import Literal
 
 from jobctl.jobspec.deploy.host.engine import Engine
 from jobctl.jobspec.deploy.host.scripts import SCRIPTS
-from jobctl.jobspec.deploy.model.errors import HostError
+from jobctl.jobspec.deploy.model.errors import HostError, NotPrepared
 from jobctl.jobspec.deploy.transport.base import Result, Transport
 from jobctl.jobspec.spec.targets import traits_of
 
@@ -59,14 +59,18 @@ class ContainerStarter:
         refused = {name: _REFUSED[name][1] for name in self._refused}
         return [f"{name}={value}" for name, value in sorted({**raised, **refused}.items()) if value]
 
+    def _artefact(self, name: str) -> str:
+        """Return the file below the work directory that starts what is called `name`."""
+        return "compose.yaml" if traits_of(self.target).uses_compose else f"{name}.sh"
+
     def _command(self, work: PurePosixPath, name: str, image: str | None) -> tuple[list[str], bytes]:
         """Return the command that starts what is called `name` in artefacts, and what it reads."""
+        artefact = str(work / self._artefact(name))
         if not traits_of(self.target).uses_compose:
-            script = str(work / f"{name}.sh")
-            return ["env", f"JOBCTL_IMAGE={image or ''}", *self._variables(), "sh", script], b""
+            return ["env", f"JOBCTL_IMAGE={image or ''}", *self._variables(), "sh", artefact], b""
         given = str(work / "compose.env")
         # A docker without the plugin takes `-f` for its own, and says so in the words that _CAUSES knows.
-        files, other = ["-f", str(work / "compose.yaml"), "--env-file", given], b""
+        files, other = ["-f", artefact, "--env-file", given], b""
         kind = self.engine.kind()
         labels = kind.security_options
         keys = {**({"image": image} if image else {}), **({"security_opt": labels} if labels else {})}
@@ -85,6 +89,14 @@ class ContainerStarter:
             *(f"JOBCTL_SECURITY={option}" for option in kind.security_options),
             *([f"JOBCTL_USER={kind.login}"] if kind.login else []),
         ]
+
+    def not_started(self, work: PurePosixPath, name: str, what: str, result: Result) -> HostError:
+        """Return why the container called `name` could not be started: somebody may have removed files of the job."""
+        error = self.error(what, result)
+        lacks_source = error.code == "no-such-path" and f"{work}/" in error.cause
+        if lacks_source or self.transport.run(["test", "-e", str(work / self._artefact(name))]).code != 0:
+            return NotPrepared(self.transport.host, f"cannot {what}: files of the job are not in {work} any more")
+        return error
 
     def error(self, what: str, result: Result) -> HostError:
         """Return why a container could not be started, with the remedy where the cause is a common one."""

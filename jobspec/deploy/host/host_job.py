@@ -281,12 +281,12 @@ class HostJob:
         while self.starter.lowers_limit(result := self.starter.start(*how)):
             end()  # it was made, and cannot run
         if result.code != 0:
-            raise self.starter.error(what, result)
+            raise self.starter.not_started(self.work, name, what, result)
 
     def start_service(self, name: str) -> None:
         """Start the container of a service as its artefact says; one that runs from the same artefact stays."""
         if (result := self.starter.start(self.work, name)).code != 0:
-            raise self.starter.error(f"start {name}", result)
+            raise self.starter.not_started(self.work, name, f"start {name}", result)
 
     def end(self, name: int | str, grace: float) -> None:
         """Stop the containers of a node or service (SIGTERM, `grace` seconds, SIGKILL), and remove them."""

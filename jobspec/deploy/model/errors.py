@@ -53,6 +53,13 @@ class HostError(DeployError):
         self.host, self.code, self.cause = host, code, message
 
 
+class NotPrepared(HostError):
+    """A host lacks files of the job that `up` has sent, or could not send, and that a node needs there."""
+
+    def __init__(self, host: str, message: str) -> None:
+        super().__init__(host, "not-prepared", message, "`jobctl up` sends what is missing")
+
+
 class OnAnotherMachine(HostError):
     """Processes of target `local` that are on another machine, which shares the folder with their files: nobody looks there."""
 

@@ -155,7 +155,8 @@ def _chosen(
         if host in unreachable and (index not in chosen or index in members):  # what is elsewhere is left from before
             reason = f"{host} cannot be reached"
             chosen[index] = ObservedNode(index, role_of(control, index), host, "lost", reason=reason, reachable=False)
-        elif index not in chosen and index in members:  # whatever became of it there
+        elif index in members and not (index in chosen and (chosen[index].alive or chosen[index].host == host)):
+            # Whatever became of it there: what an earlier life has left elsewhere is not it.
             chosen[index] = ObservedNode(index, role_of(control, index), host, "pending")
     return chosen
 

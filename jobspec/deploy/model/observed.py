@@ -236,12 +236,14 @@ def is_behind(node: ObservedNode, generation: Generation) -> bool:
 
 
 def _unreached(observed: Observed) -> str | None:
-    """Say which hosts do not have the newest generation yet, None if all that answer have it."""
+    """Say which hosts do not have the newest generation yet, None if all have it that answer, and can start their nodes."""
     generation = observed.control.generation
-    if generation is None or not observed.outdated:
+    stuck = {node.host for node in observed.members if not node.alive and node.reason}  # it is of no use to them
+    outdated = [host for host in observed.outdated if host not in stuck]
+    if generation is None or not outdated:
         return None
     again = "it is sent again until it arrives" if observed.supervised else "`jobctl up` sends it again"
-    return f"{', '.join(observed.outdated)} has not received generation {generation.number}; {again}"
+    return f"{', '.join(outdated)} has not received generation {generation.number}; {again}"
 
 
 def _unfinished(observed: Observed) -> tuple[Phase, str | None]:

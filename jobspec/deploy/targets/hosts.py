@@ -179,7 +179,9 @@ class Hosts(FleetDeployer[HostJob]):
     def provision(self, plan: Plan, hosts: Iterable[str]) -> Failures:
         """Put on `hosts` what nodes that move there need: what `prepare` left on spares, and their artefacts."""
         self.fleet.check_lock()
-        return provision.provision(self.fleet, plan, hosts)
+        failed = provision.provision(self.fleet, plan, hosts)
+        self._containers.tell_not_prepared(failed)
+        return failed
 
     def engines(self, hosts: Iterable[str], patience: float) -> Failures:
         """Return which hosts' engines do not answer, even after `patience` seconds."""

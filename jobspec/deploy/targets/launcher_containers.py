@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 
+from jobctl.jobspec.deploy.apply.deployer import Failures
 from jobctl.jobspec.deploy.apply.generations import KnownPorts, choose_generation
 from jobctl.jobspec.deploy.apply.reconcile import Step
 from jobctl.jobspec.deploy.host.host_job import HostJob
@@ -12,7 +13,7 @@ from jobctl.jobspec.deploy.host.ports import used_ports
 from jobctl.jobspec.deploy.images import images
 from jobctl.jobspec.deploy.model.container import SeenContainer
 from jobctl.jobspec.deploy.model.control import Image
-from jobctl.jobspec.deploy.model.errors import DeployError, HostError
+from jobctl.jobspec.deploy.model.errors import DeployError, HostError, NotPrepared
 from jobctl.jobspec.deploy.model.host_state import HostState, control_of
 from jobctl.jobspec.deploy.targets import spare_launchers
 from jobctl.jobspec.deploy.targets.host_fleet import HostFleet
@@ -43,6 +44,14 @@ class LauncherContainers:
         except HostError as error:
             self._tell(host_job, node, error)
             raise
+
+    def tell_not_prepared(self, failed: Failures) -> None:
+        """Write down why nodes cannot be started again where they are: files of the job are missing there."""
+        placement = control_of(self._fleet.seen, self._fleet.known).placement
+        for host, error in failed.items():
+            for node in [node for node, home in placement.items() if home == host]:
+                if isinstance(error, NotPrepared):
+                    self._tell(self._fleet.host_jobs[host], node, error)
 
     def _tell(self, host_job: HostJob, node: int, error: HostError) -> None:
         """Write down where `status` finds it why a node cannot be started, unless its host has just gone, or is full."""

@@ -17,7 +17,7 @@ from jobctl.jobspec.deploy.images import images
 from jobctl.jobspec.deploy.images.copy import ImageSources
 from jobctl.jobspec.deploy.images.spread import ImageSpread
 from jobctl.jobspec.deploy.model.control import Image
-from jobctl.jobspec.deploy.model.errors import DeployError, HostError
+from jobctl.jobspec.deploy.model.errors import DeployError, HostError, NotPrepared
 from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.model.spare_state import SPARE
 from jobctl.jobspec.deploy.model.untrusted import Json
@@ -281,6 +281,9 @@ def _unless_gone(gone: Mapping[str, HostError], send: Callable[[HostJob], T]) ->
     return task
 
 
+_UNSENT = ": the host did not answer when `up` sent it, or somebody has removed it"
+
+
 def provision(fleet: HostFleet, plan: Plan, hosts: Iterable[str]) -> Failures:
     """Put on `hosts` what nodes that move there need: what `prepare` left on spares, and their artefacts."""
     files, webhooks = artefacts(fleet, plan), webhooks_for_hosts(fleet.job, plan)
@@ -288,12 +291,12 @@ def provision(fleet: HostFleet, plan: Plan, hosts: Iterable[str]) -> Failures:
     def send(host_job: HostJob) -> None:
         host_job.send(files[host_job.host.name], _directories(plan, host_job), secrets=True)
         if plan.code and not host_job.has(code_directory(plan.code)):
-            message = "the code that runs is not there: it did not answer when `up` sent it"
-            raise HostError(host_job.host.name, "not-prepared", message, "`jobctl up` sends it")
+            raise NotPrepared(host_job.host.name, f"the code that runs is not there{_UNSENT}")
         for data in plan.data:
             if not host_job.has(data_directory(data)):
-                message = f"the data `{data.name}` is not there: the host did not answer when `up` sent it"
-                raise HostError(host_job.host.name, "not-prepared", message, "`jobctl up` sends it")
+                raise NotPrepared(host_job.host.name, f"the data `{data.name}` is not there{_UNSENT}")
+        if any(node.launch.secrets for node in plan.nodes) and host_job.secrets() is None:
+            raise NotPrepared(host_job.host.name, f"the job's secrets are not there{_UNSENT}")
         if webhooks is not None:
             leave_webhooks(host_job, webhooks)
         if plan.checkpoint:

@@ -146,8 +146,8 @@ class Launcher:
         if os.getppid() != self.guard or (self.session is not None and self.session.lost) or self.links.addresses.deaf:
             kill_descendants()
             return 137
-        if self.report.replaced():
-            note("another launcher of this node is started instead of this one: its engine lost this container")
+        if (superseded := self.report.superseded(runs=self.run_ is not None)) is not None:
+            note(superseded)
             kill_descendants()
             return 137
         if self.signal is not None:

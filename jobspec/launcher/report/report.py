@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from jobctl.jobspec.launcher.records import changed
 from jobctl.jobspec.launcher.report.node_report import DECLARED_DEAD, ENDED, LauncherProcess, NodeReport
 from jobctl.jobspec.launcher.report.progress import Headway
-from jobctl.jobspec.launcher.system.files import read_json, write_json
+from jobctl.jobspec.launcher.system.files import is_removed, read_json, write_json
 from jobctl.jobspec.launcher.system.processes import boot_time, start_ticks
 
 if TYPE_CHECKING:
@@ -149,6 +149,18 @@ class Report:
     def is_late(self) -> bool:
         """Return whether it could not be written, and it is time to try again: a node that has failed may change no more."""
         return self.unwritten is not None and boot_time() - self.unwritten >= WRITTEN_AGAIN
+
+    def superseded(self, runs: bool) -> Optional[str]:
+        """Return why another launcher of this node has to take this one's place, None if none has to.
+
+        A launcher whose folder was removed can begin nothing more; what `runs` may go on until its end.
+        """
+        if self.replaced():
+            return "another launcher of this node is started instead of this one: its engine lost this container"
+        folder = os.path.dirname(self.path)
+        if not runs and self.unwritten is not None and is_removed(folder):
+            return "somebody has removed %s on the host: only a new container of this node gets a new one" % folder
+        return None
 
     def summary(self) -> List[object]:
         """Return the fields whose changes the commands that watch hear at once; progress comes with the next tick."""

@@ -163,6 +163,17 @@ def size_of(path: str) -> int:
         return 0
 
 
+def is_removed(folder: str) -> bool:
+    """Return whether a folder, which is mounted here, was removed where it lies: nobody can write into it ever again."""
+    try:
+        return os.stat(folder).st_nlink == 0
+    except FileNotFoundError:
+        above = os.path.dirname(folder)
+        return above != folder and is_removed(above)
+    except OSError:
+        return False
+
+
 def since(path: str, start: int) -> str:
     """Return what was written into a file from byte `start` on."""
     try:

@@ -23,6 +23,12 @@ def test_status_names_the_host_that_has_not_received_the_generation() -> None:
     assert phase(alone) == ("degraded", "localhost has not received generation 2; `jobctl up` sends it again")
 
 
+def test_status_tells_why_a_host_without_the_generation_cannot_start_its_node() -> None:
+    why = "cannot be started on localhost: the code that runs is not there"
+    nodes = tuple(replace(node, state="pending", launcher=None, reason=why) for node in MISSED.nodes)
+    assert phase(replace(MISSED, nodes=nodes))[1] == f"waits for node 0, 1: it {why}"
+
+
 def test_a_change_that_waits_is_told_of_a_job_that_runs() -> None:
     words = "a change waits until all hosts that it needs are ready"
     assert phase(replace(RUNNING, changing=True)) == ("running", words)

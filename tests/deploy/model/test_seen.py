@@ -60,6 +60,13 @@ def test_what_runs_elsewhere_of_a_node_that_is_lost_is_a_stray() -> None:
     assert moving.strays == ()
 
 
+def test_what_an_earlier_life_of_a_node_has_left_elsewhere_is_not_the_node() -> None:
+    """Where it belongs, somebody has removed all that there was of it: it starts there again."""
+    left = replace(on(), reports={1: {"state": "failed", "generation": 1}}, directories=frozenset({1}))
+    found = merge({"a": on(container(0)), "b": on(), "c": left}, {}, HOMES, supervised=True)
+    assert [(node.host, node.state) for node in found.nodes] == [("a", "pending"), ("b", "pending")]
+
+
 def test_what_a_silent_host_was_given_counts_beside_a_newer_budget() -> None:
     """A command was killed when it had renewed the budget on one host, and not begun a generation."""
     later = replace(CONTROL, generation=replace(GENERATION, number=2))

@@ -1,4 +1,4 @@
-"""Containers that cannot start on a host that answers: a folder that they mount is not there any more."""
+"""Containers that cannot start on a host that answers: a folder that they mount, or the job's own, is not there any more."""
 
 from __future__ import annotations
 
@@ -68,3 +68,19 @@ def test_up_begins_on_a_spare_where_a_container_cannot_start(job: Run, scratch: 
     assert (up.returncode, "node 1 runs on spare h3: h2: cannot start node 1: " in up.stderr) == (0, True), up.stderr
     state = job.ends_well()
     assert ([node["host"] for node in state["nodes"]], state["generation"]) == (["h1", "h3"], 1)
+
+
+def test_a_node_moves_from_where_somebody_has_removed_the_files_of_its_job(job: Run) -> None:
+    """Its container still has them, but can begin nothing more. Where it can go nowhere, `up` sends them again."""
+    job.begin()
+    shutil.rmtree(job.fleet[1].home / ".jobctl")
+    assert job.trains(1, after=1)["nodes"][1]["host"] == "h3"
+    assert any(
+        "h2: cannot start node 1: files of the job are not in " in told["message"]
+        for told in job.happened("host-failed")
+    )
+    shutil.rmtree(job.fleet[2].home / ".jobctl")
+    job.tells("h3: the code that runs is not there")
+    eventually(lambda: "cannot be started on h3: the code that runs is not there" in (job.status()["reason"] or ""))
+    assert job.up().returncode == 0
+    assert job.ends_well()["nodes"][1]["host"] == "h3"

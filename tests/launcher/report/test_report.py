@@ -69,3 +69,21 @@ def test_a_supervisor_hears_at_once_that_a_standby_is_ready(tmp_path: Path) -> N
     report.write(standby=StandbyState("warming", None))
     assert not report.write(standby=StandbyState("warming", "it is begun after the first step"))
     assert report.write(standby=StandbyState("ready", None))
+
+
+def test_a_launcher_whose_folder_was_removed_ends_once_nothing_runs(tmp_path: Path) -> None:
+    """In a container, that folder goes on to be there: by its handle, here."""
+    folder = tmp_path / "node-0"
+    folder.mkdir()
+    handle = os.open(folder, os.O_RDONLY)
+    report = report_in(Path(f"/proc/self/fd/{handle}"), os.getpid())
+    report.write(state="running")
+    assert report.superseded(runs=False) is None
+    (folder / "report.json").unlink()
+    folder.chmod(0o500)
+    report.unwritten = 1.0
+    assert report.superseded(runs=False) is None  # a disk that is full, for example
+    folder.rmdir()
+    report.write(state="failed")
+    assert (report.superseded(runs=True), "has removed" in (report.superseded(runs=False) or "")) == (None, True)
+    os.close(handle)
