@@ -11,6 +11,7 @@ from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.host.lock import Held, hold_on
 from jobctl.jobspec.deploy.model.control import kept_control, newest
 from jobctl.jobspec.deploy.model.errors import may_be_gone
+from jobctl.jobspec.deploy.model.host_state import control_of
 from jobctl.jobspec.deploy.model.inventory import Inventory, SshOptions
 from jobctl.jobspec.deploy.model.liveness import FailureDetector
 from jobctl.jobspec.deploy.sending.data_source import FolderOnHost
@@ -56,9 +57,15 @@ class HostFleet(Fleet[HostJob]):
             transport.close()
 
     def note_unmet(self) -> None:
-        """Keep which hosts are new to the job, and have never been reached: nothing of it is there."""
+        """Keep which hosts are new to the job, and have never been reached: nothing of it is there.
+
+        Of a job that another state directory has brought up, anything may be there.
+        """
         kept = self.job.inventory()
-        known = {host.name for host in kept.hosts} if kept is not None else ()
+        if kept is None and any(one.there or one.containers for one in self.seen.values()):
+            return
+        known = {*control_of(self.seen, self.known).placement.values()}
+        known |= {host.name for host in kept.hosts} if kept is not None else set()
         away = {host for host, error in self.down.items() if may_be_gone(error)}
         self.job.note_unmet(host for host in away if host not in known and host not in self._met)
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from jobctl.jobspec.deploy.model.control import Control
 from jobctl.jobspec.deploy.model.errors import HostError
+from jobctl.jobspec.deploy.model.host_state import HostState
 from jobctl.jobspec.deploy.model.inventory import Inventory, SshOptions, dump_inventory
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.deploy.targets.host_fleet import HostFleet, host_fleet
@@ -14,6 +17,7 @@ from jobctl.jobspec.operations.resolve.job import Reached, Where, check, compile
 from jobctl.jobspec.operations.resolve.planning import inventory_for
 from jobctl.jobspec.spec.hosts import Host
 from tests.deploy.apply.test_executor import TWO
+from tests.deploy.apply.test_reconcile import CONTROL
 from tests.tools.loopback import Loopback
 
 FILE = (Host("h1"), Host("localhost"), Host("typo"), Host("off"), Host("refuses"))
@@ -49,6 +53,23 @@ def test_a_host_that_the_job_had_before_is_not(hosts: HostFleet) -> None:
     hosts.job.remember({"target": "ssh", "reach": before}, TWO, {})
     hosts.note_unmet()
     assert hosts.job.unmet() == {"off"}
+
+
+def test_no_host_is_where_another_state_directory_has_brought_the_job_up(hosts: HostFleet) -> None:
+    """A container may come back there with its host, and nobody would know of it."""
+    hosts.seen = {"localhost": HostState((), Control(), {}, there=True)}
+    hosts.note_unmet()
+    assert hosts.job.unmet() == frozenset()
+
+
+def test_a_host_that_the_newest_generation_names_is_not(hosts: HostFleet) -> None:
+    """Somebody else may have moved a node there."""
+    hosts.job.remember({"target": "ssh", "reach": dump_inventory(Inventory((Host("localhost"),)))}, TWO, {})
+    members = tuple(replace(member, host="off") for member in CONTROL.generation.members)  # type: ignore[union-attr]
+    moved = replace(CONTROL.generation, members=members)  # type: ignore[type-var]
+    hosts.seen = {"localhost": HostState((), replace(CONTROL, generation=moved), {}, there=True)}
+    hosts.note_unmet()
+    assert hosts.job.unmet() == {"typo"}
 
 
 def test_a_host_that_is_reached_later_is_noted_no_more(hosts: HostFleet) -> None:
