@@ -166,7 +166,7 @@ class Recorder:
         for failure in generation.autonomy.failures:
             cause = f"node {failure.node}: {failure_words(failure)}"
             about = failure_details(failure, observed)
-            self.record_new(generation.began, failure.at, "failure", f"{cause}; no supervisor was there", **about)
+            self.record_new(generation.began, failure.at, "failure", f"{cause}; the launchers decided", **about)
             if failure.generation < generation.number:
                 self.generation(generation, failure.generation + 1, f"{cause} (the launchers agreed)", failure.at, by)
 

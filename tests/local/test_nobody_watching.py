@@ -70,7 +70,7 @@ def test_launchers_recover_a_job_without_a_supervisor(jobs: Any, eventually: Cal
     jobs.ok("up")  # changes nothing, and leaves a supervisor, which tells what it has missed
     eventually(lambda: jobs.status()["supervised"])
     told = ["node 1: rank 1 was killed by SIGKILL", "node 0: rank 0 was killed by SIGKILL"]
-    told = [f"{words}; no supervisor was there" for words in told]
+    told = [f"{words}; the launchers decided" for words in told]
     eventually(lambda: [event["message"] for event in jobs.events() if event["event"] == "failure"] == told)
     eventually(lambda: generations(jobs) == [(2, "launchers"), (3, "launchers")])
     # From now on it decides, unless it has not answered yet, or stands still for three seconds.

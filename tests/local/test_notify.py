@@ -132,9 +132,7 @@ def test_launchers_tell_where_nobody_watches(jobs: Jobs, server: Server, eventua
     eventually(lambda: len(server.told("recovered")) == 2)
     first, second = server.told("recovered")
     assert (first["job"], first["nodes"], first["generation"]) == ("counter", [1], 2)
-    assert first["text"].startswith(
-        "node 1: rank 1 was killed by SIGKILL; no supervisor was there. It runs again after"
-    )
+    assert first["text"].startswith("node 1: rank 1 was killed by SIGKILL; the launchers decided. It runs again after")
     assert second["text"].startswith("node 0: rank 0 was killed by SIGKILL")
     assert not any(b"very-secret" in environ for environ in environs(jobs))
 

@@ -166,7 +166,7 @@ def test_waiting_for_a_person_is_told_once_while_it_lasts() -> None:
 
 def test_what_a_launcher_waited_for_that_nobody_reached_wakes_nobody() -> None:
     """Its events are collected once it is reached again: the job has gone on, or the supervisor tells that it waits."""
-    alone = {**LOST, "message": "no supervisor is there: has no lease, and so begins nothing", "id": "1.0 waiting 1"}
+    alone = {**LOST, "message": "a launcher has no lease, and so begins nothing", "id": "1.0 waiting 1"}
     assert kinds(BEGINS, FAILS, alone, AGAIN, RUNS, {**alone, "time": 90.0}) == ["recovered"]
     assert kinds(BEGINS, alone, LOST) == ["host-lost", "waiting"]
 

@@ -203,7 +203,7 @@ def test_a_supervisor_tells_only_what_launchers_have_not(tmp_path: Path) -> None
     by_launchers = News("demo", "demo-1", by_launchers=True)
     by_launchers.read(readable(kept))
     hang, recovered = by_launchers.found
-    happens(job, 20.0, "failure", "node 1: hangs; no supervisor was there", **_about(kept[0], "failure 1"))
+    happens(job, 20.0, "failure", "node 1: hangs; the launchers decided", **_about(kept[0], "failure 1"))
     happens(job, 25.0, "told", "told", mark=mark_of(recovered.id, HOOK.key), id="5.0 told x")
     happens(job, 24.5, "generation-begun", "generation 2 was started", **_about(kept[1], "generation-begun 2"))
     Teller(job, HandClock(), hook).tell()

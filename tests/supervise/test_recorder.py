@@ -180,9 +180,9 @@ def test_what_launchers_have_decided_is_told_once(told: Told) -> None:
         told.recorder = Recorder(told.job, told.clock, lambda text: None)
     words = "node 1: rank 1 exited with code 3"
     assert [message for message in told.messages if "runs generation" not in message] == [
-        f"{words}; no supervisor was there",
+        f"{words}; the launchers decided",
         f"generation 5 begins: {words} (the launchers agreed)",
-        f"{words}; no supervisor was there",
+        f"{words}; the launchers decided",
     ]
 
 

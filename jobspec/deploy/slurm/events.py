@@ -20,8 +20,8 @@ from jobctl.jobspec.deploy.targets.gathering import Place, gather
 from jobctl.jobspec.launcher.report.event_log import EVENTS
 from jobctl.jobspec.launcher.telling.words import id_of
 
-# There is never a supervisor, so nobody has to be told.
-_NO_SUPERVISOR = re.compile(r"; no supervisor was there$|^no supervisor is there: ")
+# There is never a supervisor, so nobody else could have. The other words are those of earlier versions.
+_BY_LAUNCHERS = re.compile(r"; the launchers decided$|; no supervisor was there$|^no supervisor is there: ")
 
 
 class AllocationEvents(EventFile):
@@ -77,7 +77,7 @@ def _readable(event: Json) -> Json:
 
 
 def _plain(message: str) -> str:
-    return _NO_SUPERVISOR.sub("", message)
+    return _BY_LAUNCHERS.sub("", message)
 
 
 def of_slurm(began: float, look: SlurmLook) -> Iterator[Json]:

@@ -59,7 +59,7 @@ class HostFleet(Fleet[HostJob]):
     def note_unmet(self) -> None:
         """Keep which hosts are new to the job, and have never been reached: nothing of it is there.
 
-        Of a job that another state directory has brought up, anything may be there.
+        If another state directory has brought the job up, anything may be there.
         """
         kept = self.job.inventory()
         if kept is None and any(one.there or one.containers for one in self.seen.values()):

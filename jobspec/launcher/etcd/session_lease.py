@@ -243,6 +243,10 @@ class EtcdLease:
             self.supervisor = max(at, self.supervisor or at)
         return at is not None
 
+    def probed(self, name: str) -> bool:
+        """Return whether the tick that the supervisor has answered was one of our own."""
+        return name in self.ticks.sent
+
     def held(self, now: float) -> bool:
         """Return whether processes may run."""
         return self.validity.check(self.renewed(), self.timeout, now)

@@ -40,6 +40,9 @@ if TYPE_CHECKING:
         def answered(self, name: str, by: Optional[int]) -> bool:
             """Count an answer of a launcher, or of the supervisor (None). Return whether the tick was one of our own."""
 
+        def probed(self, name: str) -> bool:
+            """Take note that the supervisor has answered without a lease. Return whether the tick was one of our own."""
+
         def held(self, now: float) -> bool:
             """Return whether processes may run."""
 
@@ -84,7 +87,7 @@ def take_answer(lease: Lease, name: str, echo: str) -> bool:
 
     A probe renews no lease: by its echo, the supervisor finds out whether its answers arrive.
     """
-    return name in lease.ticks.sent if echo.endswith(PROBE_MARK) else lease.answered(name, None)
+    return lease.probed(name) if echo.endswith(PROBE_MARK) else lease.answered(name, None)
 
 
 class Validity:
@@ -133,7 +136,8 @@ class MajorityLease:
         counted = nodes if voters is None else voters
         self.votes = me in counted or generation is None
         self.validity, self.ticks = Validity(), Ticks()
-        self.supervisor: Optional[float] = None  # when the newest tick that it has answered was sent
+        self.supervisor: Optional[float] = None  # when the newest tick was sent for which it has given the lease
+        self.watcher: Optional[float] = None  # likewise, that it has answered in any way
         self.answers: Dict[int, float] = {}  # likewise, by launcher
         self.heard: Dict[int, float] = {node: now for node in nodes if node != me}  # when we last answered each of them
         self.others = [node for node in counted if node != me]
@@ -173,9 +177,17 @@ class MajorityLease:
             return False
         if by is None:
             self.supervisor = max(at, self.supervisor or at)
+            self.probed(name)
         elif by in self.others:
             self.answers[by] = max(at, self.answers.get(by, at))
         return True
+
+    def probed(self, name: str) -> bool:
+        """Take note that the supervisor has answered without a lease. Return whether the tick was one of our own."""
+        at = self.ticks.sent.get(name)
+        if at is not None:
+            self.watcher = max(at, self.watcher or at)
+        return at is not None
 
     def asked(self, generation: str, by: int, now: float) -> bool:
         """Return whether to answer the tick of another launcher: it has to be of the same generation."""
@@ -209,6 +221,10 @@ class MajorityLease:
     def supervised(self, now: float) -> bool:
         """Return whether a supervisor decides: it has answered a moment ago, or has hardly had the time to."""
         return self.watched and now - (self.supervisor or self.began) <= UNSUPERVISED
+
+    def is_watched(self, now: float) -> bool:
+        """Return whether a supervisor is there, which may leave it to the launchers to decide: see `supervised`."""
+        return self.watched and now - (self.watcher or self.began) <= UNSUPERVISED
 
     @property
     def is_alone(self) -> bool:

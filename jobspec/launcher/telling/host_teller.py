@@ -157,7 +157,7 @@ class HostTeller:
         lease, before = self.launcher.links.majority, self.telling.since
         if lease is None or lease.generation is None:
             return True
-        watched = self.telling.watched(lease.supervisor, lease.supervised(now), lease.began, now, time.time())
+        watched = self.telling.watched(lease.watcher, lease.is_watched(now), lease.began, now, time.time())
         if self.telling.since != before:
             write_json(self.kept, {"version": 1, "since": self.telling.since})
         return watched

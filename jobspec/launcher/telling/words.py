@@ -65,11 +65,11 @@ EVENT_WORDS: Dict[str, Callable[[Json], str]] = {
     "node": _node,
     "generation": _begins,
     "generation-begun": _begun,
-    "failure": lambda of: f"node {of.get('node')}: {of.get('reason')}; no supervisor was there",
+    "failure": lambda of: f"node {of.get('node')}: {of.get('reason')}; the launchers decided",
     "failed": lambda of: f"job failed: {of.get('reason')}",
     "succeeded": lambda of: f"job succeeded: {of.get('reason')}",
     "moved": lambda of: f"node {of.get('node')} was moved from {of.get('from')} to {of.get('host')} by launchers",
-    "waiting": lambda of: f"no supervisor is there: {of.get('reason')}",
+    "waiting": lambda of: f"a launcher {of.get('reason')}",
     "straggler": lambda of: f"node {of.get('node')} on {of.get('host')} is a straggler{_slowness(of)}",
     "process-restarted": lambda of: (
         f"node {of.get('node')}: {of.get('reason')}; it was started again while the others went on"

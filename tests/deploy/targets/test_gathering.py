@@ -96,7 +96,7 @@ def test_each_thing_is_told_once_in_order_of_time(job: Job) -> None:
         "generation 1 begins: `up`",
         "node 0 on h0 runs generation 1",
         "node 1 on h1 runs generation 1",
-        "node 1: rank 1 was killed by SIGKILL; no supervisor was there",
+        "node 1: rank 1 was killed by SIGKILL; the launchers decided",
         f"generation 2 begins: {CAUSE}",
     ]
     assert job.told[3]["tail"] == ["out of luck"]  # of the node that knows it
@@ -137,7 +137,7 @@ def test_what_this_machine_has_told_of_is_not_told_again(job: Job) -> None:
         "generation 1",
         "node 0 on h0 runs generation 1",
         "it runs",
-        "node 1: rank 1 was killed by SIGKILL; no supervisor was there",
+        "node 1: rank 1 was killed by SIGKILL; the launchers decided",
         f"generation 2 begins: {CAUSE}",
     ]
 

@@ -95,8 +95,8 @@ def test_the_controller_is_off_and_what_fails_is_recovered(run: Callable[..., Wi
     assert (state["generation"], state["nodes"][0]["restarts"], len(job.resumed())) == (3, 2, 3)
     told = [event["message"] for event in job.events() if event["event"] == "failure"]
     assert told == [
-        "node 1: rank 1 was killed by SIGKILL; no supervisor was there",
-        "node 0: its launcher was started again; no supervisor was there",
+        "node 1: rank 1 was killed by SIGKILL; the launchers decided",
+        "node 0: its launcher was started again; the launchers decided",
     ]
 
 

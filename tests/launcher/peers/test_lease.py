@@ -53,6 +53,16 @@ def test_a_probe_renews_no_lease() -> None:
     assert (take_answer(lease, name, "token:7"), lease.held(1.0)) == (True, True)
 
 
+def test_a_supervisor_that_leaves_decisions_to_launchers_watches_all_the_same() -> None:
+    """People are told by it then, not by launchers too."""
+    lease = lease_of(3)
+    for now in (0.0, 2.0, 4.0):
+        take_answer(lease, lease.tick(now), f"token:{now}{PROBE_MARK}")
+    assert (lease.supervised(5.0), lease.is_watched(5.0), lease.is_watched(8.0)) == (False, True, False)
+    lease.answered(lease.tick(8.0), None)
+    assert (lease.supervised(9.0), lease.is_watched(9.0)) == (True, True)
+
+
 def test_what_is_over_stays_over() -> None:
     lease = lease_of(2, timeout=5.0)
     lease.answered(lease.tick(0.0), None)

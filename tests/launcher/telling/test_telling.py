@@ -151,7 +151,7 @@ def test_the_first_launcher_tells_each_thing_once() -> None:
     job.happens(failure(106.0, 1, "hang"), begun(107.0, 2))
     job.passes(5.0)
     assert job.told == ["hang", "recovered"]
-    text = "node 1: rank 1 was killed by SIGKILL; no supervisor was there. It runs again after 1 s, in generation 2."
+    text = "node 1: rank 1 was killed by SIGKILL; the launchers decided. It runs again after 1 s, in generation 2."
     assert job.got[1].text == text
     job.passes(3 * TAKES_OVER)
     assert job.told == ["hang", "recovered"]
@@ -236,7 +236,7 @@ def test_a_short_wait_wakes_nobody_and_a_long_one_is_told_by_one_of_those_that_w
     job.passes(3 * TAKES_OVER)
     (message,) = job.got
     assert (message.event, message.nodes) == ("waiting", (2,))
-    assert message.text == "no supervisor is there: waits for node 2, which is not heard"
+    assert message.text == "a launcher waits for node 2, which is not heard"
     job = Job()
     job.passes(5.0)
     job.happens(waits(106.0, 1), begun(130.0, 2))  # it was back before anybody was told: there was no trouble
@@ -252,7 +252,7 @@ def test_how_the_job_ended_is_told() -> None:
     assert [(one.event, one.text) for one in job.got] == [
         (
             "failed",
-            "job failed: node 1: it is a bug. Before that: node 1: rank 1 was killed by SIGKILL; no supervisor was there",
+            "job failed: node 1: it is a bug. Before that: node 1: rank 1 was killed by SIGKILL; the launchers decided",
         )
     ]
     job = Job()
