@@ -73,7 +73,7 @@ class _Bad(ValueError):
 def load_hosts(path: Path) -> LoadedHosts:
     """Load the hosts file `path`; never raises for what is wrong with it."""
     try:
-        return parse_hosts(read_text(path, str(path)), str(path))
+        return parse_hosts(read_text(path, str(path), "name another one, or write a line with each host"), str(path))
     except BadSource as bad:
         return LoadedHosts((), bad.diagnostics)
 

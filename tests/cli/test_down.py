@@ -8,8 +8,11 @@ from typing import Any
 
 import pytest
 
+from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.store import lock
-from jobctl.views.down import code_of_all
+from jobctl.jobspec.operations.lifecycle.down import TakenDown
+from jobctl.options import Format
+from jobctl.views.down import code_of_all, finish_down
 from tests.cli.conftest import SPEC
 
 
@@ -53,6 +56,20 @@ def test_down_of_several_jobs_is_one_json_document(locked: Any) -> None:
         "lost": [],
         "logs": None,
     }
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "reachable"), [("not-collected", 4, True), ("no-route", 3, False), ("key-refused", 3, False)]
+)
+def test_a_job_that_was_ended_on_all_hosts_is_not_called_unchanged(
+    error: str, code: int, reachable: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Some logs could not be read, so its files stay."""
+    done = TakenDown(("h0",), failed={"h0": HostError("h0", error, "cannot")})
+    assert finish_down("small", done, Format.json) == code
+    assert json.loads(capsys.readouterr().out)["hosts"] == [
+        {"host": "h0", "reachable": reachable, "error": "h0: cannot"}
+    ]
 
 
 def test_down_of_one_job_says_the_same_as_ever(jobctl: Any) -> None:

@@ -28,12 +28,24 @@ STEP = Step("start", "node 0 on h0", "not running", node=0, host="h0")
 
 @pytest.mark.parametrize(
     ("failed", "held", "code"),
-    [((), False, 0), (("h1",), False, 4), (("h0", "h1"), False, 3), (("s0",), False, 4), ((), True, 4)],
+    [
+        ((), False, 0),
+        (("h1",), False, 4),
+        (("h0", "h1"), False, 3),
+        (("s0",), False, 4),
+        ((), True, 4),
+        (("h0", "h1"), True, 4),
+    ],
 )
 def test_the_exit_code_says_whether_all_some_or_no_hosts_did_their_part(
     failed: tuple[str, ...], held: bool, code: int
 ) -> None:
     assert Applied(TWO, (), dict.fromkeys(failed, NO), ready=True, held=held).code == code
+
+
+def test_a_change_that_nobody_makes_later_has_changed_nothing() -> None:
+    failed = dict.fromkeys(("h0", "h1"), NO)
+    assert Applied(TWO, (), failed, ready=True, held=True, supervised=False).code == 3
 
 
 def test_a_job_that_has_not_begun_is_no_success(capsys: pytest.CaptureFixture[str]) -> None:

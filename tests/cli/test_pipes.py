@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from jobctl.jobspec.operations.resolve.job import spec_path
 from jobctl.jobspec.spec.load import load_spec, read_name
 
 
@@ -37,6 +38,10 @@ def test_paths_in_a_spec_of_an_open_file_are_relative_to_the_current_folder(
     loaded = load_spec(path, environ={})
     os.close(reader)
     assert (loaded.ok, loaded.directory) == (True, tmp_path)
+
+
+def test_a_hyphen_is_the_standard_input() -> None:
+    assert spec_path("-") == Path("/dev/stdin")
 
 
 def test_the_name_of_a_job_that_came_through_a_pipe_does_not_wait_for_another(jobctl: Any, tmp_path: Path) -> None:

@@ -89,10 +89,13 @@ class Applied:
 
     @property
     def code(self) -> int:
-        """0 if all hosts did their part, 3 if none did, 4 if some did, or something is left to do before training begins."""
+        """0 if all hosts did their part, 3 if none did, 4 if some did, or something is left to do.
+
+        That is a change which a supervisor makes later, or what has to be done before training begins.
+        """
         if not self.failed:
             return 4 if self.held or not self.ready else 0
-        return 3 if self.homes <= set(self.failed) else 4
+        return 3 if self.homes <= set(self.failed) and not (self.held and self.supervised) else 4
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from jobctl.jobspec.spec.targets import TargetName
 
 DEFAULT_SPEC = "job.yaml"
+STDIN = "-"  # in the place of a spec file
 _NAME_HOSTS = "name its hosts: `--hosts hosts.txt`"
 
 
@@ -68,6 +69,8 @@ def spec_path(job: str | None) -> Path:
     """Return the spec file that JOB means; for the name of a known job, the one it was started with."""
     if job is None:
         return Path(DEFAULT_SPEC)
+    if job == STDIN:
+        return Path("/dev/stdin")
     if is_spec_file(job):
         return Path(job)
     spec = (job_of_name(job).about() or {}).get("spec")

@@ -304,6 +304,8 @@ def _slots(spec: Spec, source: Source, hosts: Sequence[Host]) -> Iterator[Diagno
     if spec.devices.kind == "cpu":
         return
     for host in hosts:
+        if not host.trains:  # nothing that uses devices comes there
+            continue
         has = len(host.devices) if host.devices is not None else host.slots
         if has is None:
             continue

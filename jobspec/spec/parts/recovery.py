@@ -3,6 +3,7 @@
 # Without `from __future__ import annotations`: pydantic would have to compile each of them again.
 
 import re
+import warnings
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
@@ -14,8 +15,10 @@ from jobctl.jobspec.spec.scalars import DURATION, SOME, Duration, Form, Int, Tex
 
 def _regex(value: str) -> str:
     try:
-        re.compile(value)
-    except re.error as error:
+        with warnings.catch_warnings():  # of what may have another meaning in a Python to come
+            warnings.simplefilter("ignore")
+            re.compile(value)
+    except (re.error, OverflowError, RecursionError) as error:
         raise bad("bad-regex", f"`{value}` is not a regular expression: {error}") from None
     return value
 

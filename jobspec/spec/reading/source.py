@@ -214,8 +214,11 @@ def _first_byte(pipe: int) -> bytes:
     return begin
 
 
-def read_text(path: Path, name: str) -> str:
-    """Return the text of the file `path`, called `name` in messages. Raises BadSource."""
+def read_text(path: Path, name: str, missing: str = "`jobctl init` writes one to start from") -> str:
+    """Return the text of the file `path`, called `name` in messages; `missing` says what helps if there is none.
+
+    Raises BadSource.
+    """
 
     def bad(code: str, message: str, hint: str | None = None) -> BadSource:
         return BadSource(Diagnostic("error", code, message, Span(name, 1, 1, 1, 1), hint))
@@ -228,7 +231,7 @@ def read_text(path: Path, name: str) -> str:
         message = f"cannot read `{name}`: it is a pipe, and nobody has written into it within {PIPE_WAIT:g} s"
         raise bad("unreadable", message, "name a file, or start what writes first") from None
     except FileNotFoundError:
-        raise bad("no-such-file", f"there is no file `{name}`", "`jobctl init` writes one to start from") from None
+        raise bad("no-such-file", f"there is no file `{name}`", missing) from None
     except OSError as error:
         hint = f"`ls -l {shlex.quote(name)}` shows who may" if error.errno == errno.EACCES else None
         raise bad("unreadable", f"cannot read `{name}`: {error.strerror}", hint) from None
