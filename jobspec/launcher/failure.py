@@ -121,9 +121,9 @@ def passing_failure() -> Failure:
     return Failure("launcher", None, None, None, None, time.time())
 
 
-def start_failure(code: Optional[int], tail: Sequence[str] = ()) -> Failure:
+def start_failure(code: Optional[int]) -> Failure:
     """Return the failure of something that could not be started."""
-    return Failure("start", None, None, code, "launch.log" if tail else None, time.time(), tail)
+    return Failure("start", None, None, code, None, time.time())
 
 
 def hint_of(tail: Sequence[str]) -> str:

@@ -27,13 +27,9 @@ HELD = 16 << 20  # bytes
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What `write` did: how many files it wrote, and what became of those of an earlier render.
-
-    `kept` are files of an earlier render that were edited since.
-    """
+    """What `write` did: how many files it wrote, and which files of an earlier render it kept: those edited since."""
 
     files: int
-    removed: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
 
 
@@ -61,9 +57,9 @@ def _write(artefacts: Iterable[Artefact], out: Path) -> Written:
             target.check(artefact.path)
             growing.write(target.listed(artefact))
             target.put(artefact)
-    removed, kept = _remove_stale(out, {path: hashes for path, hashes in earlier.items() if path not in target.lines})
+    kept = _remove_stale(out, {path: hashes for path, hashes in earlier.items() if path not in target.lines})
     _replace_list(out, b"".join(target.lines.values()))
-    return Written(len(target.lines), removed, kept)
+    return Written(len(target.lines), kept)
 
 
 def _beginning(artefacts: Iterator[Artefact]) -> Iterator[Artefact]:
@@ -145,9 +141,9 @@ def _is_below(path: str) -> bool:
     return bool(parts) and parts[0] != "/" and ".." not in parts
 
 
-def _remove_stale(out: Path, stale: dict[str, set[str]]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Remove the files of an earlier render, and folders that are empty then; return what went and what stayed."""
-    removed, kept = [], []
+def _remove_stale(out: Path, stale: dict[str, set[str]]) -> tuple[str, ...]:
+    """Remove the files of an earlier render, and folders that are empty then; return what stayed."""
+    kept = []
     for path, hashes in stale.items():
         full = out / path
         if not full.is_file():
@@ -156,10 +152,9 @@ def _remove_stale(out: Path, stale: dict[str, set[str]]) -> tuple[tuple[str, ...
             kept.append(path)
             continue
         full.unlink()
-        removed.append(path)
         with suppress(OSError):  # not empty: it holds files of the user's
             full.parent.rmdir()
-    return tuple(removed), tuple(kept)
+    return tuple(kept)
 
 
 def _replace_list(out: Path, content: bytes) -> None:

@@ -37,11 +37,6 @@ class Loaded:
     source: Source
     draft: Spec | None = None
 
-    @property
-    def ok(self) -> bool:
-        """Whether the spec is valid."""
-        return self.spec is not None
-
 
 @dataclass(frozen=True, slots=True)
 class Named:

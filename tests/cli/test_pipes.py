@@ -37,7 +37,7 @@ def test_paths_in_a_spec_of_an_open_file_are_relative_to_the_current_folder(
     assert read_name(path).name == "small"
     loaded = load_spec(path, environ={})
     os.close(reader)
-    assert (loaded.ok, loaded.directory) == (True, tmp_path)
+    assert (loaded.spec is not None, loaded.directory) == (True, tmp_path)
 
 
 def test_a_hyphen_is_the_standard_input() -> None:

@@ -55,7 +55,7 @@ def _validates(folder: Path, written: list[str]) -> None:
         text = (folder / "job.yaml").read_text(encoding="utf-8")
         environ = dict.fromkeys(re.findall(r"\$\{(\w+)", text), "/x")
         loaded = load_spec(folder / "job.yaml", environ=environ)
-        assert loaded.ok, loaded.diagnostics
+        assert loaded.spec, loaded.diagnostics
     if "hosts.txt" in written:
         assert load_hosts(folder / "hosts.txt").diagnostics == ()
 

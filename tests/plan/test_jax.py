@@ -27,8 +27,7 @@ BASE = "name: job\nframework: jax\nimage: img\n"
 
 def make(text: str = "script: train.py\n", hosts: str = "") -> Plan:
     loaded = load_text(Path("/specs/job.yaml"), BASE + text, environ={})
-    assert loaded.ok, loaded.diagnostics
-    assert loaded.spec is not None
+    assert loaded.spec is not None, loaded.diagnostics
     target: Any = "compose" if hosts else "local"
     known = parse_hosts(hosts, "hosts.txt").hosts if hosts else ()
     return planner.plan(loaded.spec, known, Context(target, "/specs", "me@here", "1.0"))

@@ -166,8 +166,6 @@ GOES_BACK = (
 STUCK = "cannot go on as before"  # what launchers say that wait for somebody to finish a change
 FULL = "the disk with the job's own files is full"
 
-# What a launcher reports, in the words of `status`.
-
 
 def phase(observed: Observed) -> tuple[Phase, str | None]:
     """Return the job's phase, and in words what it waits for or what went wrong."""

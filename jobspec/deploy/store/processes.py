@@ -105,7 +105,6 @@ def kill_marked(
     node: int | str | None = None,
     *,
     before: float = math.inf,
-    clock: Callable[[], float] = time.monotonic,
     pause: Callable[[float], None] = time.sleep,
 ) -> int:
     """SIGKILL all processes of the job in `work` until none is left; return how many there were.
@@ -114,9 +113,9 @@ def kill_marked(
     survive for 10 s (a process in uninterruptible sleep: its disk hangs).
     """
     seen: set[int] = set()
-    deadline = clock() + 10
+    deadline = time.monotonic() + 10
     while pids := {pid: at for pid in marked(work, node) if (at := start_ticks(pid)) is not None and at <= before}:
-        if clock() > deadline:
+        if time.monotonic() > deadline:
             raise TimeoutError(f"processes {', '.join(map(str, pids))} do not die (uninterruptible sleep?)")
         for pid, at in pids.items():
             seen.add(pid)

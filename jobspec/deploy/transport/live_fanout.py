@@ -37,10 +37,8 @@ class LiveFanOut:
     answer counts instead.
     """
 
-    def __init__(
-        self, name: Callable[[Any], str], stale: float | None = None, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._name, self._clock = name, clock
+    def __init__(self, name: Callable[[Any], str], stale: float | None = None) -> None:
+        self._name = name
         self._stale = STALE if stale is None else stale
         self._lines: dict[Any, _Line] = {}
         self._changed = threading.Condition()
@@ -69,7 +67,7 @@ class LiveFanOut:
             line = self._lines[host]
             line.busy, line.value, line.problem = False, value, problem
             if problem is None:
-                line.heard, line.since = self._clock(), time.time()
+                line.heard, line.since = time.monotonic(), time.time()
             # A wake costs as much as an answer.
             if not any(one.busy and not one.given_up for one in self._lines.values()):
                 self._changed.notify_all()
@@ -78,13 +76,13 @@ class LiveFanOut:
         """Wait for those that were asked in this round, as long as one after the other answers."""
         ever = any(line.heard > float("-inf") for line in self._lines.values())
         missing = len(asked)
-        deadline = self._clock() + (QUIET if ever else FIRST)
+        deadline = time.monotonic() + (QUIET if ever else FIRST)
         while left := sum(line.busy for line in asked):
             if left < missing:
-                missing, deadline = left, self._clock() + QUIET
-            elif self._clock() >= deadline:
+                missing, deadline = left, time.monotonic() + QUIET
+            elif time.monotonic() >= deadline:
                 break
-            self._changed.wait(min(0.5, max(0.0, deadline - self._clock())))
+            self._changed.wait(min(0.5, max(0.0, deadline - time.monotonic())))
         for line in asked:
             line.given_up = line.busy
 
@@ -97,7 +95,7 @@ class LiveFanOut:
                 raise problem
             if problem is not None:
                 failed[host] = _since(problem, line.since)
-            elif not line.busy or self._clock() - line.heard <= self._stale:
+            elif not line.busy or time.monotonic() - line.heard <= self._stale:
                 done[host] = line.value
             else:
                 silent = HostError(self._name(host), "silent", "it does not answer", "look at the host and its network")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -35,10 +35,8 @@ class MetricsSource:
     does not wait for hosts that are silent.
     """
 
-    def __init__(
-        self, chosen: Sequence[str] | None, clock: Callable[[], float] = time.time, *, live: bool = False
-    ) -> None:
-        self.chosen, self.clock = chosen, clock
+    def __init__(self, chosen: Sequence[str] | None, *, live: bool = False) -> None:
+        self.chosen, self.clock = chosen, time.time
         self.steady = time.monotonic  # seconds, by a clock that nobody sets
         self._jobs = KnownJobs(live=live)
         self._live = live

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
@@ -29,7 +30,7 @@ class Refreshed(Generic[T]):
     It counts for `share` times as long as it took, at least for FRESH seconds.
     """
 
-    def __init__(self, make: Callable[[], T], clock: Callable[[], float], share: float = 0.0) -> None:
+    def __init__(self, make: Callable[[], T], clock: Callable[[], float] = time.monotonic, share: float = 0.0) -> None:
         self._make, self._clock, self._share = make, clock, share
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.deploy.apply.clock import pause
@@ -76,8 +76,8 @@ class LoadWatch:
     `once`: somebody wants to see it once, and what hosts use waits for those that are slow.
     """
 
-    def __init__(self, handle: Handle, clock: Callable[[], float] = time.monotonic, *, once: bool = False) -> None:
-        self._handle, self._clock = handle, clock
+    def __init__(self, handle: Handle, *, once: bool = False) -> None:
+        self._handle = handle
         self._courses: dict[int, _Course] = {}
         from jobctl.jobspec.deploy.targets.sampling import HostSamplers
 
@@ -91,7 +91,7 @@ class LoadWatch:
         from jobctl.jobspec.deploy.targets.usage import usage_of
 
         observed = observe(self._handle)
-        now, used = self._clock(), usage_of(self._handle, observed, self._usage)
+        now, used = time.monotonic(), usage_of(self._handle, observed, self._usage)
         hosts = sorted({node.host for node in observed.nodes if node.reachable and node.host})
         samples = sample_hosts(self._handle, hosts, self._samplers)
         devices = {host: sample.devices for host, sample in samples.items()}

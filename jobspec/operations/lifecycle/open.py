@@ -42,9 +42,9 @@ def change_job(
     return while_others_change(attempt)
 
 
-def planned_job(compiled: Compiled, reached: Reached, count: int | None = None) -> Planned:
-    """Return a compiled job with its plan. `count`: how many nodes of its range an elastic job gets."""
-    plan, handle = finder_of(compiled.target).planned(compiled, reached, count)
+def planned_job(compiled: Compiled, reached: Reached) -> Planned:
+    """Return a compiled job with its plan."""
+    plan, handle = finder_of(compiled.target).planned(compiled, reached)
     return Planned(compiled, plan, JOBS[traits_of(compiled.target).place](handle))
 
 

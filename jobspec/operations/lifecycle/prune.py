@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING
 
@@ -41,7 +41,7 @@ class Prunable:
     kept: list[Kept] = field(default_factory=list)
 
 
-def find_prunable(request: PruneRequest, now: Callable[[], float] = time.time) -> Prunable:
+def find_prunable(request: PruneRequest) -> Prunable:
     """Return what `prune` would remove. Raises Refused if a job is named whose history cannot be removed."""
     from jobctl.jobspec.deploy.store.jobdir import state_dir
     from jobctl.jobspec.deploy.store.past import past_jobs
@@ -52,7 +52,7 @@ def find_prunable(request: PruneRequest, now: Callable[[], float] = time.time) -
     for past in past_jobs(state_dir(os.environ)):
         if request.names and past.job.name not in request.names:
             continue
-        reason = _reason_to_keep(past, request, now())
+        reason = _reason_to_keep(past, request, time.time())
         if reason is None:
             found.jobs.append(past)
         else:

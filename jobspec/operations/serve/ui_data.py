@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import Future, wait
 from typing import TYPE_CHECKING, Any
 
@@ -24,8 +23,8 @@ DOWN_EVERY = 5.0  # seconds for which jobs that are down are not looked for agai
 class UiData:
     """Looks at jobs for a page. `known` finds the jobs that are up."""
 
-    def __init__(self, known: KnownJobs | None = None, clock: Callable[[], float] = time.monotonic) -> None:
-        self._known, self._clock = known or KnownJobs(live=True), clock
+    def __init__(self, known: KnownJobs | None = None) -> None:
+        self._known = known or KnownJobs(live=True)
         self._lock = threading.Lock()
         self._views: dict[str, JobView] = {}
         self._looks: dict[str, Future[Any]] = {}
@@ -57,7 +56,7 @@ class UiData:
 
     def _view(self, directory: JobDir) -> JobView:
         if directory.name not in self._views:
-            self._views[directory.name] = JobView(directory, self._known, self._clock)
+            self._views[directory.name] = JobView(directory, self._known)
         return self._views[directory.name]
 
     def _forget(self, up: set[str]) -> None:
@@ -72,11 +71,11 @@ class UiData:
     def _that_are_down(self, up: frozenset[str]) -> list[dict[str, Any]]:
         """Return the rows of jobs that are down: these change seldom, and reading their history takes a while."""
         until, before, rows = self._down
-        begun = self._clock()
+        begun = time.monotonic()
         if begun >= until or before != up:
             found = [past_json(past) for past in jobs_that_are_down()]
             rows = [{**{key: row.get(key) for key in (*ROW, "down_since")}, "down": True} for row in found]
-            now = self._clock()
+            now = time.monotonic()
             self._down = now + max(DOWN_EVERY, SHARE * (now - begun)), up, rows
         return rows
 

@@ -6,7 +6,7 @@ import json
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -39,8 +39,8 @@ class JobView:
     A look at a host that has fallen silent takes a minute and more: nobody waits for that.
     """
 
-    def __init__(self, directory: JobDir, jobs: KnownJobs, clock: Callable[[], float] = time.monotonic) -> None:
-        self.directory, self._jobs, self._clock = directory, jobs, clock
+    def __init__(self, directory: JobDir, jobs: KnownJobs) -> None:
+        self.directory, self._jobs = directory, jobs
         self._lock = threading.Lock()  # of the connections
         self._row: tuple[float, dict[str, Any]] | None = None
         self._asked = float("-inf")  # when all of it was last wanted
@@ -49,9 +49,9 @@ class JobView:
         self._logs: LogWindows | None = None
         self._processes = 1
         self._samples = Samples()
-        self._up = Refreshed(self._state, clock)
-        self._down = Refreshed(self._past, clock, SHARE)
-        self._told = _Telling(directory, clock)
+        self._up = Refreshed(self._state)
+        self._down = Refreshed(self._past, share=SHARE)
+        self._told = _Telling(directory)
 
     def row(self) -> dict[str, Any]:
         """Return the job's row in the list of jobs. What keeps it from being seen is its reason."""
@@ -60,12 +60,12 @@ class JobView:
         with self._lock:
             if (row := self._kept_row()) is None:
                 row = self._look()
-                self._row = self._clock(), row
+                self._row = time.monotonic(), row
             return row
 
     def _kept_row(self) -> dict[str, Any] | None:
         """Return the row as it was last seen, if it is fresh, or a page that shows the whole job looks anyway."""
-        now = self._clock()
+        now = time.monotonic()
         if self._row is not None and (0 <= now - self._row[0] < FRESH or 0 <= now - self._asked < SHOWN):
             return self._row[1]
         return None
@@ -90,7 +90,7 @@ class JobView:
 
         `age` says how many seconds ago it was seen. Raises OperationError or DeployError if it cannot be seen.
         """
-        self._asked = self._clock()
+        self._asked = time.monotonic()
         is_up = self.directory.about() is not None
         state, age = (self._up if is_up else self._down).get(PATIENCE)
         if state is None:
@@ -102,7 +102,7 @@ class JobView:
 
     def rest(self) -> None:
         """Let go of the logs if no page shows the job any more; a page that comes back begins with the last lines."""
-        if self._clock() - self._asked >= IDLE and self._lock.acquire(blocking=False):
+        if time.monotonic() - self._asked >= IDLE and self._lock.acquire(blocking=False):
             try:
                 self._logs, self._watch = None, None
             finally:
@@ -120,7 +120,7 @@ class JobView:
             state = state_json(handle, load.observed)
         self._processes = sum(len(node.processes) for node in load.observed.nodes) or 1
         self._samples.add(time.time(), load)
-        self._row = self._clock(), _row(state)
+        self._row = time.monotonic(), _row(state)
         return {**state, "down": False, "step": step_of(state), "points": self._points(), "loads": _loads(load)}
 
     def _past(self) -> dict[str, Any]:
@@ -241,10 +241,10 @@ def _share(part: float | None, whole: float | None) -> int | None:
 class _Telling:
     """The story of a job's run, told again in the background: that of a week takes a second, for which no page waits."""
 
-    def __init__(self, directory: JobDir, clock: Callable[[], float]) -> None:
+    def __init__(self, directory: JobDir) -> None:
         self._directory = directory
         self._text, self._version = "", 0
-        self._told = Refreshed(self._tell, clock, SHARE)
+        self._told = Refreshed(self._tell, share=SHARE)
 
     def story(self) -> dict[str, Any]:
         """Return the story as it was told last, with its version."""

@@ -55,7 +55,7 @@ class InAllocation:
         inventory = Inventory((_login_host(login),), ssh_options(reached.ssh_config, reached.accept_new, None))
         return SlurmAllocation(directory, inventory, work_directory(folder, directory.name))
 
-    def planned(self, compiled: Compiled, reached: Reached, count: int | None) -> tuple[Plan, SlurmAllocation]:
+    def planned(self, compiled: Compiled, reached: Reached) -> tuple[Plan, SlurmAllocation]:
         """Return the plan of a compiled job, and the job in Slurm."""
         plan = plan_of(compiled)
         directory = job_of_name(plan.job)
@@ -70,7 +70,7 @@ class InAllocation:
             raise Refused(
                 "`check --target slurm` looks at a job", "name its spec: `jobctl check job.yaml --target slurm`"
             )
-        plan, allocation = self.planned(request.compiled, request.reached, None)
+        plan, allocation = self.planned(request.compiled, request.reached)
         where = allocation.where()
         return allocation.preflight(plan, where, deep=request.deep), where
 
@@ -80,7 +80,7 @@ class InAllocation:
         from jobctl.jobspec.operations.lifecycle.records import secrets_of
         from jobctl.jobspec.operations.resolve.channels import withheld_variables
 
-        plan, allocation = self.planned(request.compiled, request.reached, None)
+        plan, allocation = self.planned(request.compiled, request.reached)
         index = node_number(plan, request.node or "0", range(len(plan.nodes)))
         try:
             hidden = withheld_variables(request.compiled.spec, os.environ)

@@ -48,11 +48,8 @@ class JobFinder(Protocol):
     def in_spec(self, spec: Path, directory: JobDir, reached: Reached) -> Handle | None:
         """Return a job of which there is no trace here, if its spec alone says that it is in this place."""
 
-    def planned(self, compiled: Compiled, reached: Reached, count: int | None) -> tuple[Plan, Handle]:
-        """Return the plan of a compiled job with its nodes where they are now, and the job.
-
-        `count`: how many nodes of its range an elastic job gets. Raises Refused or HostsFailed where it cannot be planned.
-        """
+    def planned(self, compiled: Compiled, reached: Reached) -> tuple[Plan, Handle]:
+        """Return the plan of a compiled job with its nodes where they are now, and the job. Raises Refused or HostsFailed."""
 
     def check(self, request: CheckRequest) -> tuple[Sequence[Finding], tuple[str, ...]]:
         """Return whether the place is fit, and the names of what was checked."""

@@ -34,7 +34,7 @@ class InCluster:
     def in_spec(self, spec: Path, directory: JobDir, reached: Reached) -> None:
         """Return None: with a cluster in its spec, a job may run elsewhere as well."""
 
-    def planned(self, compiled: Compiled, reached: Reached, count: int | None) -> tuple[Plan, Cluster]:
+    def planned(self, compiled: Compiled, reached: Reached) -> tuple[Plan, Cluster]:
         """Return the plan of a compiled job and its cluster: as the options say, or the spec, or as it was started."""
         plan = plan_of(compiled)
         asked = compiled.spec.kubernetes
@@ -53,7 +53,7 @@ class InCluster:
         if compiled is None:
             cluster = cluster_of(job_of_name("check"), reached.context, reached.namespace)
         else:
-            plan, cluster = self.planned(compiled, reached, None)
+            plan, cluster = self.planned(compiled, reached)
         where = cluster.where()
         return cluster.preflight(plan, where, deep=request.deep), where
 

@@ -42,9 +42,9 @@ class OnHosts:
     def in_spec(self, spec: Path, directory: JobDir, reached: Reached) -> None:
         """Return None: no spec says which hosts run its job."""
 
-    def planned(self, compiled: Compiled, reached: Reached, count: int | None) -> tuple[Plan, Deployer]:
+    def planned(self, compiled: Compiled, reached: Reached) -> tuple[Plan, Deployer]:
         """Return the plan of a compiled job whose nodes stay on their hosts, and its deployer."""
-        return plan_in_place(compiled, reached, count)
+        return plan_in_place(compiled, reached)
 
     def check(self, request: CheckRequest) -> tuple[Sequence[Finding], tuple[str, ...]]:
         """Return whether hosts are fit, and their names."""
