@@ -180,7 +180,7 @@ class Breakable(Handle, Protocol):
     def inject_fault(self, node: int, what: FaultTarget) -> None:
         """SIGKILL the first process of a node, or all of it at once, as a fault would. Raises DeployError.
 
-        A `host` is lost for a while: neither its launchers nor it itself are heard, for PLAYED seconds beyond `host_timeout`.
+        A `host` is lost for a while: neither its launchers nor it itself are heard, for BLACKOUT seconds beyond `host_timeout`.
         """
 
 

@@ -54,7 +54,7 @@ class Ssh:
     """A Transport over SSH. Connects at the first use, and again after the connection was lost."""
 
     def __init__(self, host: Host, options: SshOptions, met: Callable[[], None] = lambda: None) -> None:
-        """Return the way to a host. `met` is called each time that it is reached, before anything is asked of it."""
+        """`met` is called each time that the host is reached, before anything is asked of it."""
         self._host, self._options, self._met = host, options, met
         self._connection: fabric.Connection | None = None
         self._lock = threading.Lock()

@@ -33,7 +33,7 @@ SPOKEN = 1.5  # seconds for which it looks more often once a node has failed: au
 class EtcdSession:
     """Keeps the node's lease in etcd, and knows the generation there.
 
-    It is a process of its own: the launcher sends it SessionRequests, and it sends a SessionReport after each round.
+    It is a process of its own: the launcher sends it one SessionRequest after the other, and it sends a SessionReport after each round.
     """
 
     def __init__(self, launch: Launch, options: argparse.Namespace, channel: socket.socket) -> None:

@@ -143,7 +143,7 @@ class Restarted:
 
 
 class JobOnTarget(Protocol):
-    """One job where it runs. `HostsJob` is one on hosts or on this machine, `ClusterJob` one in a Kubernetes cluster."""
+    """One job where it runs. On hosts or this machine it is a `HostsJob`, in a cluster a `ClusterJob`, in Slurm a `SlurmJob`."""
 
     @property
     def handle(self) -> Handle:
