@@ -23,7 +23,7 @@ from jobctl.jobspec.deploy.model.untrusted import number_in, parse_object
 from jobctl.jobspec.deploy.store.lock import WAIT, Locked, LockLost, who
 from jobctl.jobspec.deploy.transport.answers import LINE, bound
 from jobctl.jobspec.deploy.transport.base import Result, problem
-from jobctl.jobspec.deploy.transport.fanout import fan_out
+from jobctl.jobspec.deploy.transport.fanout import failures_of, fan_out
 from jobctl.jobspec.launcher.system.processes import boot_time
 
 TICK = 4.0  # seconds
@@ -168,7 +168,7 @@ def _acquire(held: Held, host_jobs: Sequence[HostJob], name: str, me: str, how: 
             taken.append(locked)
 
     outcome = fan_out(rest, acquire)
-    held.failed |= {host_job.host.name: error for host_job, error in outcome.failed.items()}
+    held.failed |= failures_of(outcome)
     if taken:
         raise taken[0]
 

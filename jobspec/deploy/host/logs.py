@@ -15,7 +15,7 @@ from jobctl.jobspec.deploy.logs.files import LogKey, Size, Want, is_of_node
 from jobctl.jobspec.deploy.model.errors import DeployError
 from jobctl.jobspec.deploy.model.untrusted import number_in
 from jobctl.jobspec.deploy.transport.base import checked
-from jobctl.jobspec.deploy.transport.fanout import fan_out
+from jobctl.jobspec.deploy.transport.fanout import failures_of, fan_out
 
 AGAIN = 5.0  # seconds after which a host that fell silent is asked again
 
@@ -39,7 +39,7 @@ class HostLogs:
         for host_job, found in outcome.done.items():
             self._files[host_job.host.name] = found
             self.problems.pop(host_job.host.name, None)
-        self._failed({host_job.host.name: error for host_job, error in outcome.failed.items()})
+        self._failed(failures_of(outcome))
         return {
             key: size for host, found in self._files.items() if host not in self.problems for key, size in found.items()
         }
@@ -52,7 +52,7 @@ class HostLogs:
             [self.host_jobs[host] for host in sorted(hosts) if parts[host]],
             lambda host_job: _read(host_job, parts[host_job.host.name]),
         )
-        self._failed({host_job.host.name: error for host_job, error in outcome.failed.items()})
+        self._failed(failures_of(outcome))
         return {want: data for found in outcome.done.values() for want, data in found.items()}
 
     def _failed(self, failures: Mapping[str, DeployError]) -> None:

@@ -25,7 +25,7 @@ from jobctl.jobspec.deploy.model.spare_state import SpareState, idle_spare
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.deploy.store.lock import JobLock, Locked, break_lock, hold, read_holder
 from jobctl.jobspec.deploy.targets.job_on_host import Followed, J, Together
-from jobctl.jobspec.deploy.transport.fanout import AT_ONCE, Outcome, T
+from jobctl.jobspec.deploy.transport.fanout import AT_ONCE, Outcome, T, failures_of
 from jobctl.jobspec.deploy.transport.live_fanout import LiveFanOut
 from jobctl.jobspec.plan.generation import Generation
 from jobctl.jobspec.plan.types import Plan
@@ -75,7 +75,7 @@ class Fleet(Generic[J]):
         known = {**self._silent, **(self._held.failed if self._held else {})}
         asked = [host_job for host, host_job in self.host_jobs.items() if host not in known]
         outcome = (self._live or self._together).on(asked, self._look)
-        failed = {**known, **{host_job.host.name: error for host_job, error in outcome.failed.items()}}
+        failed = {**known, **failures_of(outcome)}
         if failed and not outcome.done:
             self.seen, self.down = {}, failed
             raise AllUnreachable(failed, self.merge({}, failed))
@@ -93,7 +93,7 @@ class Fleet(Generic[J]):
         """Return the newest generation and ledger. This command waits no more for a host that did not answer."""
         outcome = self._together.on(self.host_jobs.values(), lambda host_job: host_job.control())
         if outcome.done:
-            self._silent = {host_job.host.name: error for host_job, error in outcome.failed.items()}
+            self._silent = failures_of(outcome)
         return newest(outcome.done.values())
 
     def _look(self, host_job: J) -> HostState:
@@ -278,7 +278,7 @@ class Fleet(Generic[J]):
 
     def failures(self, outcome: Outcome[J, T]) -> dict[str, DeployError]:
         """Return why hosts failed, by their names."""
-        failures = {host_job.host.name: error for host_job, error in outcome.failed.items()}
+        failures = failures_of(outcome)
         if self._held is not None:  # this command waits no more for a host that is gone now
             gone = {host: error for host, error in failures.items() if getattr(error, "code", "") in UNHEARD}
             self._held.failed |= gone

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from jobctl.jobspec.deploy.model.errors import DeployError
 from jobctl.jobspec.records import dataclass
+from jobctl.jobspec.spec.hosts import Host
 
 T = TypeVar("T")
 H = TypeVar("H")
@@ -21,6 +22,22 @@ class Outcome(Generic[H, T]):
 
     done: Mapping[H, T]
     failed: Mapping[H, DeployError]
+
+
+class OnHost(Protocol):
+    """What belongs to one host, as a job's place there."""
+
+    @property
+    def host(self) -> Host:
+        """The host."""
+
+
+S = TypeVar("S", bound=OnHost)
+
+
+def failures_of(outcome: Outcome[S, Any]) -> dict[str, DeployError]:
+    """Return why hosts failed, by their names."""
+    return {one.host.name: error for one, error in outcome.failed.items()}
 
 
 def fan_out(hosts: Iterable[H], task: Callable[[H], T], at_once: int = AT_ONCE) -> Outcome[H, T]:

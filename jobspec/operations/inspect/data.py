@@ -54,12 +54,11 @@ class DataHosts:
     def _on_all(
         self, ask: Callable[[HostJob], Sequence[KeptData]], hosts: Sequence[str] | Mapping[str, HostJob]
     ) -> DataOnHosts:
-        from jobctl.jobspec.deploy.transport.fanout import fan_out
+        from jobctl.jobspec.deploy.transport.fanout import failures_of, fan_out
 
         outcome = fan_out([self.host_jobs[host] for host in hosts], ask)
         done = {host_job.host.name: data for host_job, data in outcome.done.items()}
-        failed = {host_job.host.name: error for host_job, error in outcome.failed.items()}
-        return DataOnHosts({host: done[host] for host in self.host_jobs if host in done}, failed)
+        return DataOnHosts({host: done[host] for host in self.host_jobs if host in done}, failures_of(outcome))
 
 
 def choose(found: DataOnHosts, names: Sequence[str]) -> dict[str, list[KeptData]]:

@@ -202,12 +202,11 @@ def hosts_of_file(hosts: Path, reached: Reached) -> dict[str, HostJob]:
 
 def jobs_on_hosts(hosts: Path, reached: Reached) -> tuple[list[HostJobs], Failures]:
     """Return the jobs on hosts with their owners and devices, and the hosts that do not answer."""
-    from jobctl.jobspec.deploy.transport.fanout import fan_out
+    from jobctl.jobspec.deploy.transport.fanout import failures_of, fan_out
 
     host_jobs = list(hosts_of_file(hosts, reached).values())
     outcome = fan_out(host_jobs, _on_host)
-    failures = {host_job.host.name: error for host_job, error in outcome.failed.items()}
-    return [outcome.done[host_job] for host_job in host_jobs if host_job in outcome.done], failures
+    return [outcome.done[host_job] for host_job in host_jobs if host_job in outcome.done], failures_of(outcome)
 
 
 def _on_host(host_job: HostJob) -> HostJobs:
