@@ -17,6 +17,7 @@ from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.store.lock import Locked, LockLost, read_holder
 from jobctl.jobspec.plan.generation import Generation, Standing
+from jobctl.jobspec.plan.homes import homes_of
 from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.planner.context import PlanError
 from jobctl.jobspec.supervise.actions import Actions
@@ -256,7 +257,7 @@ class Supervisor:
             cleared=feed.detector.cleared(),
             too_few=feed.detector.too_few(),
             free_hosts=self.actions.unfit.order(free, now),
-            planned={node.index: node.host.name for node in plan.nodes},
+            planned=homes_of(plan),
             unfit=self.actions.unfit.hosts(now),
             refusing=self.actions.unfit.refusing(now),
             rejoining={n.index: n.launch.rejoin_after for n in plan.nodes if n.launch.rejoin is not None},

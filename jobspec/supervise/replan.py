@@ -11,6 +11,7 @@ from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.model.inventory import Inventory
 from jobctl.jobspec.deploy.store.jobdir import Pending
 from jobctl.jobspec.plan.generation import Generation, Standing
+from jobctl.jobspec.plan.homes import homes_of
 from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.planner.context import Context, Placement, PlanError
 from jobctl.jobspec.planner.job import plan as make_plan
@@ -27,7 +28,7 @@ def moved_meanwhile(plan: Plan | None, generation: Generation | None, standing: 
         return {}
     if not moved_by_launchers(generation) and not (standing is not None and standing.is_placed_elsewhere(generation)):
         return {}
-    planned = {node.index: node.host.name for node in plan.nodes}
+    planned = homes_of(plan)
     homes = planned | {m.node: m.host for m in generation.members if m.node in planned}
     # A node that has no part in the generation leaves its host to one that has, for a host that such a one has left.
     free = list((Counter(planned.values()) - Counter(homes.values())).elements())
@@ -41,9 +42,9 @@ def moved_meanwhile(plan: Plan | None, generation: Generation | None, standing: 
 
 def places_of(pending: Pending, plan: Plan | None) -> dict[int, str]:
     """Return the hosts of the nodes of a change: as it says, but of a node that has moved in the job's `plan` since, where that is."""
-    homes = {node.index: node.host.name for node in plan.nodes} if plan else {}
+    homes = homes_of(plan)
     moved = {node: host for node, host in homes.items() if pending.placement.get(node, host) != host}
-    return {node.index: moved.get(node.index, node.host.name) for node in pending.plan.nodes}
+    return {node: moved.get(node, host) for node, host in homes_of(pending.plan).items()}
 
 
 def moved_by_launchers(generation: Generation) -> bool:
@@ -76,7 +77,7 @@ def with_moves(plan: Plan, source: Mapping[str, Any], inventory: Inventory, move
 
     `source` is what JobDir.source keeps. The code stays the version that runs, whatever is in its folder by now.
     """
-    nodes = {node.index: node.host.name for node in plan.nodes} | dict(moves)
+    nodes = homes_of(plan) | dict(moves)
     placement = Placement(nodes, {service.name: service.host.name for service in plan.services})
     try:
         spec, context, count = spec_recorded(source["spec"]), Context(**source["context"]), source["count"]

@@ -28,6 +28,7 @@ from jobctl.jobspec.deploy.targets.job_on_host import Followed, J, Together
 from jobctl.jobspec.deploy.transport.fanout import AT_ONCE, Outcome, T, failures_of
 from jobctl.jobspec.deploy.transport.live_fanout import LiveFanOut
 from jobctl.jobspec.plan.generation import Generation
+from jobctl.jobspec.plan.homes import homes_of
 from jobctl.jobspec.plan.types import Plan
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ class Fleet(Generic[J]):
 
     def merge(self, seen: Mapping[str, HostState], failed: Failures) -> Observed:
         """Return the one picture that hosts make, of which some have `failed` to answer."""
-        planned = {node.index: node.host.name for node in self.plan.nodes} if self.plan else {}
+        planned = homes_of(self.plan)
         self._forget_what_is_over(seen)
         failed = {**failed, **self._unknown(seen, failed)}
         unreachable = {host: error.message for host, error in failed.items()}

@@ -20,12 +20,13 @@ from jobctl.jobspec.operations.lifecycle.records import (
     tell_up,
 )
 from jobctl.jobspec.operations.lifecycle.telling import leave_none, start_supervisor, tell_now
-from jobctl.jobspec.operations.lifecycle.unfit_hosts import has_enough, homes_of, plan_on, plan_on_spares, plan_with
+from jobctl.jobspec.operations.lifecycle.unfit_hosts import has_enough, plan_on, plan_on_spares, plan_with
 from jobctl.jobspec.operations.reporter import SILENT
 from jobctl.jobspec.operations.resolve.build import have_built
 from jobctl.jobspec.operations.resolve.channels import channels_of, environ_of_job
 from jobctl.jobspec.operations.resolve.drift import another_secret, changed_keys
 from jobctl.jobspec.operations.resolve.ownership import refuse_others, refuse_owner, warn_of_another_spec
+from jobctl.jobspec.plan.homes import homes_of
 from jobctl.jobspec.records import dataclass
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from jobctl.jobspec.operations.resolve.data import versions_in
 from jobctl.jobspec.operations.resolve.planning import plan_of
+from jobctl.jobspec.plan.homes import homes_of
 
 if TYPE_CHECKING:
     from jobctl.jobspec.operations.resolve.job import Compiled
@@ -40,15 +41,10 @@ def plan_on_spares(compiled: Compiled, plan: Plan, left: Collection[str], never:
 
 def plan_on(compiled: Compiled, plan: Plan, moves: Mapping[int, str]) -> Plan:
     """Return the plan with nodes on other hosts."""
-    placement = {node.index: node.host.name for node in plan.nodes} | dict(moves)
+    placement = homes_of(plan) | dict(moves)
     services = {service.name: service.host.name for service in plan.services}
     count = len(plan.nodes) if plan.elastic else None
     return plan_of(compiled, placement, count, services, dict(plan.counted) or None, versions_in(plan))
-
-
-def homes_of(plan: Plan | None) -> dict[int, str]:
-    """Return the host of each node of a plan, of none if there is no plan."""
-    return {node.index: node.host.name for node in plan.nodes} if plan is not None else {}
 
 
 def plan_with(compiled: Compiled, plan: Plan, before: Mapping[int, str], now: Mapping[int, str]) -> Plan:

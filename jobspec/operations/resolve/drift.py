@@ -12,6 +12,7 @@ from jobctl.jobspec.operations.errors import OperationError, Refused
 from jobctl.jobspec.operations.resolve.data import versions_in
 from jobctl.jobspec.operations.resolve.job import Compiled, Where, as_started, job_of_name, known_hosts, load
 from jobctl.jobspec.operations.resolve.planning import plan_of
+from jobctl.jobspec.plan.homes import homes_of
 from jobctl.jobspec.spec.targets import traits_of
 
 if TYPE_CHECKING:
@@ -211,7 +212,7 @@ class _Effects:
         from jobctl.jobspec.spec.model import spec_recorded
 
         plan = self.plan
-        placement = None if traits_of(plan.target).is_here else {node.index: node.host.name for node in plan.nodes}
+        placement = None if traits_of(plan.target).is_here else homes_of(plan)
         services = {service.name: service.host.name for service in plan.services}
         try:
             spec = spec_recorded(with_value(new, path, value_at(old, path)))

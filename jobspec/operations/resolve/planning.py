@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from jobctl.jobspec.deploy.store.login import user_name
 from jobctl.jobspec.operations.errors import HostsFailed, Refused
 from jobctl.jobspec.operations.resolve.job import job_of_name
+from jobctl.jobspec.plan.homes import homes_of
 from jobctl.jobspec.spec.targets import traits_of
 
 if TYPE_CHECKING:
@@ -45,8 +46,10 @@ def plan_in_place(compiled: Compiled, reached: Reached, count: int | None = None
         return made, deployer
     if old is None:
         homes = deployer.newest().placement
+    elif traits_of(old.target).is_here:
+        homes = {}
     else:
-        homes = {} if traits_of(old.target).is_here else {node.index: node.host.name for node in old.nodes}
+        homes = homes_of(old)
     placement = _placement(compiled, made, homes)
     placed = plan_of(compiled, placement, count, services, devices, versions) if placement else made
     deployer.plan = placed
