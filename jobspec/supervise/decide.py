@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from jobctl.jobspec.deploy.model.liveness import MARGIN
 from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode, phase
+from jobctl.jobspec.launcher.peers.old_places import MARGIN
 from jobctl.jobspec.plan.generation import Generation, Standing
 from jobctl.jobspec.plan.recovery import Failure, Recovery
 from jobctl.jobspec.supervise.decisions import (

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from jobctl.jobspec.deploy.model.liveness import MARGIN
 from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode, takes_part
 from jobctl.jobspec.deploy.model.stragglers import Straggler
 from jobctl.jobspec.frameworks.failure_patterns import DEFAULT_RULES
+from jobctl.jobspec.launcher.peers.old_places import MARGIN
 from jobctl.jobspec.plan.recovery import Failure, Recovery
 from jobctl.jobspec.supervise.decisions import Decision, GiveUp, Rejoin, Repair, Restart, Wait, World
 from jobctl.jobspec.supervise.failures import SAME_HOST, fails_again, has_run, judge, matching_rule, newest_step

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import field, replace
 
-from jobctl.jobspec.deploy.model.liveness import MARGIN
 from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode
+from jobctl.jobspec.launcher.peers.old_places import MARGIN
 from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.supervise.decisions import Decision, GiveUp, Rejoin, Repair, Restart, Wait
 from jobctl.jobspec.supervise.host_loss import lost_nodes

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from jobctl.jobspec.deploy.model.control import Control, Ledger
-from jobctl.jobspec.deploy.model.liveness import MARGIN
 from jobctl.jobspec.deploy.model.observed import phase
+from jobctl.jobspec.launcher.peers.old_places import MARGIN
 from jobctl.jobspec.supervise.decisions import GiveUp, Repair, Restart, Wait
 from jobctl.jobspec.supervise.timers import (
     AWAY_FOR,

@@ -11,9 +11,8 @@ from typing import Any
 
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.transport.answers import bound
-from jobctl.jobspec.deploy.transport.base import Transport
+from jobctl.jobspec.deploy.transport.base import CHUNK, Transport
 
-CHUNK = 32768
 END = b"\n== end\n"  # of an answer
 
 

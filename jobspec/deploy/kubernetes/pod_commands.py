@@ -20,11 +20,10 @@ from jobctl.jobspec.deploy.kubernetes.ports import PodPorts
 from jobctl.jobspec.deploy.kubernetes.session import ERR, IN, OUT, RESIZE, RESULT, Streams, exit_code, open_exec
 from jobctl.jobspec.deploy.model.errors import CannotRun, DeployError
 from jobctl.jobspec.deploy.targets.inside import SESSION_MARK
-from jobctl.jobspec.deploy.transport.base import RunningCommand, TerminalSize
+from jobctl.jobspec.deploy.transport.base import CHUNK, RunningCommand, TerminalSize
 
 PIECE = 8192  # bytes that are sent at once: a connection that takes any takes so many
 AHEAD = 1 << 20  # bytes that wait in each direction, after which who makes them waits
-CHUNK = 32768
 LOOK = 0.5  # seconds between two looks at a connection
 
 

@@ -14,7 +14,8 @@ from jobctl.jobspec.deploy.kubernetes.api import Api
 from jobctl.jobspec.deploy.kubernetes.kinds import POD
 from jobctl.jobspec.deploy.kubernetes.problems import Call, Cut, refused_websocket
 from jobctl.jobspec.deploy.model.errors import CannotRun, DeployError
-from jobctl.jobspec.deploy.transport.terminal import CHUNK, STDIN, raw, resizes, window
+from jobctl.jobspec.deploy.transport.base import CHUNK
+from jobctl.jobspec.deploy.transport.terminal import STDIN, raw, resizes, window
 from jobctl.jobspec.records import dataclass
 
 # Channels of the protocols v4.channel.k8s.io and v5.channel.k8s.io; only v5 can say that input has ended.

@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeVar
 
 from jobctl.jobspec.deploy.model.untrusted import Json
 from jobctl.jobspec.launcher.order.control import age_of
+from jobctl.jobspec.launcher.order.order import EARLIER
 from jobctl.jobspec.plan.generation import AutonomyTerms, Generation
 from jobctl.jobspec.plan.recovery import STRAGGLER, UNTOLD, Failure
 from jobctl.jobspec.plan.serial import load
@@ -134,7 +135,6 @@ class Control:
 
 AFTER = 0.001  # seconds by which a budget is newer than the one before, at least
 NOTHING = Control()
-EARLIER = "alone"  # what earlier versions of jobctl and of the launcher call `autonomy` in an order
 VERSION = 1  # of the control file, as Generation has it; a ledger says none
 
 

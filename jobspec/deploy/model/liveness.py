@@ -30,7 +30,7 @@ from dataclasses import field
 from jobctl.jobspec.deploy.model.control import age
 from jobctl.jobspec.deploy.model.untrusted import Json, as_moment, as_number, as_text, number_in, objects, parse_object
 from jobctl.jobspec.launcher.peers.lease import PROBE_MARK
-from jobctl.jobspec.launcher.peers.old_places import CONFIRMED
+from jobctl.jobspec.launcher.peers.old_places import CONFIRMED, MARGIN
 from jobctl.jobspec.plan.generation import Generation, OldPlace
 from jobctl.jobspec.records import dataclass
 
@@ -38,7 +38,6 @@ EXPIRY = 15  # seconds after which a lock is free whose holder is not heard of a
 COUNT = 0.2  # seconds between two counts of the hosts that are heard
 SILENCE = 3.0  # seconds without a tick after which a host is called unreachable
 RECENT = 5.0  # seconds for which what a launcher says of others counts
-MARGIN = 2.0  # seconds between the end of a lease and the start of its node elsewhere: processes are to be killed, clocks drift
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,12 @@ import math
 import re
 from typing import Any
 
+from jobctl.jobspec.launcher.telling.words import LATEST
+
 Json = dict[str, Any]
 
 _DIGITS = re.compile(r"[0-9]{1,18}")  # int() also takes digits of other scripts, signs, spaces and underscores
 _WORD = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
-_LATEST = 32503680000.0  # the year 3000, in seconds since the epoch: later times cannot be printed everywhere
 
 
 def parse_object(text: str | bytes) -> Json | None:
@@ -35,7 +36,7 @@ def number_in(text: object) -> int | None:
 
 def is_moment(value: object) -> bool:
     """Say whether `value`, as read from JSON, is a time in seconds since the epoch."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < _LATEST
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < LATEST
 
 
 def is_number(value: object) -> bool:

@@ -9,9 +9,8 @@ from collections.abc import Callable
 import paramiko
 
 from jobctl.jobspec.deploy.model.errors import CannotRun, DeployError
-from jobctl.jobspec.deploy.transport.base import RunningCommand
+from jobctl.jobspec.deploy.transport.base import CHUNK, RunningCommand
 
-CHUNK = 32768
 LOOK = 0.5  # seconds between two looks whether a client whose input has ended is still there
 NOT_STARTED = 255  # the exit code of a command that could not be started
 

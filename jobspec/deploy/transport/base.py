@@ -16,6 +16,7 @@ from jobctl.jobspec.records import dataclass
 
 TIMEOUT = 60.0  # seconds of silence after which a command is given up
 FIRST_ANSWER = 15.0  # seconds in which a host that let us in does the simplest thing, or hangs
+CHUNK = 32768  # bytes that are read or sent at once
 
 Stdin: TypeAlias = bytes | Iterable[bytes]  # of a command: all at once, or pieces that are made as they are sent
 

@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 from jobctl.jobspec.deploy.model.errors import DeployError
+from jobctl.jobspec.deploy.transport.base import CHUNK
 
 LOOPBACK = "127.0.0.1"
-CHUNK = 32768
 TICK = 0.5  # seconds between two calls of what looks on while connections are served
 
 

@@ -15,13 +15,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.deploy.model.errors import CannotRun
-from jobctl.jobspec.deploy.transport.base import TerminalSize
+from jobctl.jobspec.deploy.transport.base import CHUNK, TerminalSize
 from jobctl.jobspec.deploy.transport.descriptors import for_child, restore
 
 if TYPE_CHECKING:
     import paramiko
-
-CHUNK = 32768
 
 
 class ChannelCommand:

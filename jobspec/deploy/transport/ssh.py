@@ -18,6 +18,7 @@ from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.model.inventory import SshOptions
 from jobctl.jobspec.deploy.transport.answers import ANSWER, LOGIN, bound
 from jobctl.jobspec.deploy.transport.base import (
+    CHUNK,
     TIMEOUT,
     Input,
     Result,
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     import fabric
     import paramiko
 
-CHUNK = 32768
 PING = 10  # seconds of silence after which it is asked whether the link is there at all, and within which it answers
 
 

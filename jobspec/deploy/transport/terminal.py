@@ -16,7 +16,8 @@ import tty
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
-CHUNK = 32768
+from jobctl.jobspec.deploy.transport.base import CHUNK
+
 STDIN = 0
 QUIET = 10.0  # seconds without anything from the command, after which it is asked whether its host is there at all
 

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from typing import Dict, List, Optional, Set, Tuple
 
     from jobctl.jobspec.launcher.order.order import Order
-MARGIN = 2.0  # seconds for processes to be killed, and for clocks that run at different speeds
+MARGIN = 2.0  # seconds between the end of a lease and the start of its node elsewhere: processes are to be killed, clocks drift
 CONFIRMED = 3.0  # seconds for which a supervisor counts on a launcher that has confirmed one of its answers
 
 

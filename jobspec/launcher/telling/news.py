@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from jobctl.jobspec.launcher.records import changed, record
 from jobctl.jobspec.launcher.telling.notification import Notification, id_of_message
-from jobctl.jobspec.launcher.telling.words import in_words
+from jobctl.jobspec.launcher.telling.words import LATEST, in_words
 
 if TYPE_CHECKING:
     from typing import Any, FrozenSet, Iterable, List, Optional, Tuple
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from jobctl.jobspec.launcher.system.files import Json
 
 MOST_NAMED = 8  # failures that one message names: the first ones and the last ones
-_LATEST = 32503680000.0  # the year 3000, in seconds since the epoch: later times cannot be printed everywhere
 
 
 @record
@@ -53,7 +52,7 @@ def counts_in(value: object) -> List[int]:
 def happened(line: Any) -> Optional[Happened]:
     """Return a line of a log, as parsed from JSON, None if it cannot be read."""
     at = line.get("time") if isinstance(line, dict) else None
-    if not isinstance(at, (int, float)) or isinstance(at, bool) or not 0 <= at < _LATEST:
+    if not isinstance(at, (int, float)) or isinstance(at, bool) or not 0 <= at < LATEST:
         return None
     details = {key: value for key, value in line.items() if key not in ("time", "event", "message")}
     return Happened(float(at), str(line.get("event", "")), str(line.get("message", "")), details)

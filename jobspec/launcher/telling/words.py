@@ -9,6 +9,7 @@ if TYPE_CHECKING:
 
     from jobctl.jobspec.launcher.system.files import Json
 
+LATEST = 32503680000.0  # the year 3000, in seconds since the epoch: later times cannot be printed everywhere
 UNITS_OF_TIME = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
 
