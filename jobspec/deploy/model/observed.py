@@ -82,6 +82,11 @@ class ObservedNode:
         return self.launcher is not None
 
     @property
+    def first_pid(self) -> int | None:
+        """The pid of the first of its processes that run, None if none does."""
+        return next((one.pid for one in self.processes if one.state == "running" and one.pid), None)
+
+    @property
     def broken(self) -> bool:
         """Whether it cannot go on by itself: it failed, or was stopped by someone else, as an engine does that is shut down."""
         stopped = self.state == "exited" and self.exit_code is None and not self.alive

@@ -272,12 +272,11 @@ class SlurmAllocation:
         """Run a command with what the first process of a node has, on its machine; return its exit code."""
         observed = self.observe()
         found = next((one for one in observed.nodes if one.node == node), None)
-        running = [p.pid for p in found.processes if p.state == "running" and p.pid] if found else []
-        if found is None or not running or observed.slurm is None:
+        if found is None or found.first_pid is None or observed.slurm is None:
             kind = DeployError if found is None else NothingToEnter
             message = f"job `{self.job.name}` has no node {node}" if found is None else f"node {node} is {found.state}"
             raise kind(message, f"`jobctl status {self.job.name}` shows its nodes")
-        inside = entering(self.plan, self.login.work, found, running[0])
+        inside = entering(self.plan, self.login.work, found, found.first_pid)
         return self.login.enter((str(observed.slurm.job_id), found.host), [*inside, *argv], terminal=has_terminal())
 
     def look_around(self, node: int, secrets: Mapping[str, str], hidden: Collection[str], argv: Sequence[str]) -> int:
@@ -305,8 +304,7 @@ class SlurmAllocation:
             job_id = str(observed.slurm.job_id)
             self.login.order(job_id, f"drill-{time.time()}", "drill", host=found.host)
             return
-        running = [p.pid for p in found.processes if p.state == "running" and p.pid]
-        pid = running[0] if what == "process" and running else found.launcher
+        pid = (found.first_pid if what == "process" else None) or found.launcher
         code = self.enter(node, ["sh", "-c", f"kill -KILL {pid}"])
         if code not in (0, 137):  # it may take its own shell along
             raise DeployError(f"cannot kill process {pid} of node {node} on {found.host} (exit code {code})")

@@ -137,7 +137,7 @@ def run_drill(deployer: Breakable, fault: Fault, seconds: float) -> Drill:
 def _has_process(observed: Observed, number: int) -> bool:
     """Say whether a node has a process that could be killed: it runs a moment before it reports those that it starts."""
     node = observed.node(number)
-    return node is not None and any(process.state == "running" and process.pid for process in node.processes)
+    return node is not None and node.first_pid is not None
 
 
 def _last_trainer(observed: Observed) -> int:

@@ -248,12 +248,11 @@ class Local(FleetDeployer[LocalJob]):
             raise DeployError(
                 f"job `{self.job.name}` has no node {node}", f"`jobctl status {self.job.name}` shows its nodes"
             )
-        running = [process.pid for process in found.processes if process.state == "running" and process.pid]
-        if not running:
+        if found.first_pid is None:
             raise NothingToEnter(
                 f"node {node} is {found.state}: it has no running process", "`jobctl run` needs no running job"
             )
-        return running[0]
+        return found.first_pid
 
     def inject_fault(self, node: int, what: FaultTarget) -> None:
         """SIGKILL the first process of a node, or its launcher with all its processes."""
