@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import subprocess
@@ -10,6 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from jobctl.jobspec.deploy.model.errors import CannotRun, DeployError
 from jobctl.jobspec.deploy.transport.descriptors import restore
+from jobctl.jobspec.launcher.system.processes import die_with_parent
 
 
 def run_in_foreground(argv: Sequence[str], environ: Mapping[str, str], directory: str | None) -> int:
@@ -37,12 +37,10 @@ def run_in_foreground(argv: Sequence[str], environ: Mapping[str, str], directory
 
 
 _PASSED_ON = (signal.SIGTERM, signal.SIGHUP)
-_PR_SET_PDEATHSIG = 1
-_PRCTL = ctypes.CDLL(None).prctl  # looked up before any fork
 
 
 def _as_command() -> None:
     """Take Ctrl-C, and end with jobctl if that is killed (runs between fork and exec)."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    _PRCTL(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    die_with_parent()
     restore()

@@ -30,7 +30,7 @@ from jobctl.jobspec.launcher.system.bytecode import keep_compiled
 from jobctl.jobspec.launcher.system.deadline import Deadline
 from jobctl.jobspec.launcher.system.files import note
 from jobctl.jobspec.launcher.system.processes import (
-    _PRCTL,
+    PRCTL,
     SIGNALS,
     adopt_orphans,
     boot_time,
@@ -108,7 +108,7 @@ class Launcher:
         adopt_orphans()
         handle_signals(self.on_signal)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
-        if _PRCTL is None:
+        if PRCTL is None:
             note("no ctypes here: orphans of a killed launcher are not ended by the kernel")
         self.say()
         while True:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from jobctl.jobspec.launcher.order.control import log_of
 from jobctl.jobspec.launcher.system.files import TAIL_CHARACTERS, note, since, size_of
-from jobctl.jobspec.launcher.system.processes import _TGKILL, caught_signals
+from jobctl.jobspec.launcher.system.processes import TGKILL, caught_signals
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Optional
@@ -85,8 +85,8 @@ class Stacks:
         """Send a process a signal; say whether it is there."""
         with contextlib.suppress(OSError):
             # Another of its threads would leave the first one the time to go on.
-            if number == signal.SIGABRT and _TGKILL is not None:
-                return _TGKILL(self.running[local], self.running[local], number) == 0
+            if number == signal.SIGABRT and TGKILL is not None:
+                return TGKILL(self.running[local], self.running[local], number) == 0
             os.kill(self.running[local], number)
             return True
         return False

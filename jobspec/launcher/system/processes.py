@@ -32,8 +32,8 @@ def _from_libc(name: str) -> Optional[Callable[..., int]]:
 
 # Looked up before any fork: a child between fork and exec must not load libraries. Without prctl orphans are found by
 # walking /proc only.
-_PRCTL = _from_libc("prctl")
-_TGKILL = _from_libc("tgkill")
+PRCTL = _from_libc("prctl")
+TGKILL = _from_libc("tgkill")
 _SIGACTION = _from_libc("sigaction")
 # `struct sigaction` of 64 bits: handler, mask (of which the kernel knows 8 bytes of 128; the others are anything), flags, and
 # what libc adds by itself.
@@ -43,8 +43,8 @@ _BY_LIBC = 0x04000000  # the flag for that
 
 def prctl(option: int, value: int) -> None:
     """Call prctl(2) with one argument, where there is one."""
-    if _PRCTL is not None:
-        _PRCTL(option, value, 0, 0, 0)
+    if PRCTL is not None:
+        PRCTL(option, value, 0, 0, 0)
 
 
 def handle_signals(handler: Callable[[int, Any], None]) -> None:
