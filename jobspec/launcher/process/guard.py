@@ -157,13 +157,7 @@ def process_guard(task: ProcessTask, environ: Dict[str, str], waiting: Optional[
     """
     if task.elsewhere and environ.get(task.elsewhere[0]) == task.elsewhere[1]:
         return 0
-    adopt_orphans()
-    # Not SIGKILL: whoever kills the launchers above must not make orphans of what this process has adopted.
-    signal.signal(ABANDONED, lambda number, frame: abandon())
-    prctl(PR_SET_PDEATHSIG, ABANDONED)
-    # The framework's launcher signals the whole process group, so the process gets these without our help.
-    for number in SIGNALS:
-        signal.signal(number, signal.SIG_IGN)
+    leave_nothing_behind()
     rank, local = (environ.get(name, "") for name in task.ranks)
     local = local or "0"
     log = LogFile(os.path.join(task.logs, log_of(task.name, local)), LogForwarder.of(task, rank))
@@ -174,6 +168,17 @@ def process_guard(task: ProcessTask, environ: Dict[str, str], waiting: Optional[
         log.forwarder.finish()
     kill_descendants()
     return code
+
+
+def leave_nothing_behind() -> None:
+    """End all below this process with it, whatever becomes of its parent; it itself ends with what it guards."""
+    adopt_orphans()
+    # Not SIGKILL: whoever kills the launchers above must not make orphans of what this process has adopted.
+    signal.signal(ABANDONED, lambda number, frame: abandon())
+    prctl(PR_SET_PDEATHSIG, ABANDONED)
+    # The framework's launcher signals the whole process group, so the process gets these without our help.
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
 
 
 def abandon() -> NoReturn:

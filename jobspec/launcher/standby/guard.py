@@ -14,15 +14,14 @@ import json
 import os
 import resource
 import select
-import signal
 import socket
 import subprocess
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.launcher.process.guard import (
-    ABANDONED,
     abandon,
     as_user_process,
+    leave_nothing_behind,
     process_guard,
 )
 from jobctl.jobspec.launcher.process.task import ProcessTask
@@ -46,7 +45,6 @@ from jobctl.jobspec.launcher.standby.rank import (
 )
 from jobctl.jobspec.launcher.system.bytecode import keep_compiled_module
 from jobctl.jobspec.launcher.system.network import meet
-from jobctl.jobspec.launcher.system.processes import PR_SET_PDEATHSIG, SIGNALS, adopt_orphans, prctl
 
 if TYPE_CHECKING:
     from typing import Dict, List, Optional, Sequence, Tuple
@@ -203,11 +201,7 @@ def parked_guard(task: GuardPreparation, environ: Dict[str, str]) -> int:
     """Be the guard of a rank that waits, until it is told its task; then be the guard of that."""
     channel = socket.socket(fileno=task.fd)
     channel.set_inheritable(False)
-    adopt_orphans()
-    signal.signal(ABANDONED, lambda number, frame: abandon())
-    prctl(PR_SET_PDEATHSIG, ABANDONED)
-    for number in SIGNALS:
-        signal.signal(number, signal.SIG_IGN)
+    leave_nothing_behind()
     environ.pop("JOBCTL_PROCESS", None)
     try:
         rank = ParkedRank(task, environ)
