@@ -23,7 +23,7 @@ from jobctl.jobspec.deploy.host.pace import Pace
 from jobctl.jobspec.deploy.host.scripts import HAND_ON, SCRIPTS, holding, joined, packed, taking
 from jobctl.jobspec.deploy.host.scripts.frames import PIECE, Frame, Window, feed, fill, sealed
 from jobctl.jobspec.deploy.host.transfer_progress import TransferProgress
-from jobctl.jobspec.deploy.model.errors import DeployError
+from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.model.untrusted import Json, parse_object
 from jobctl.jobspec.deploy.transport.base import RunningCommand
 from jobctl.jobspec.deploy.transport.fanout import fan_out
@@ -126,6 +126,14 @@ class HandingOn:
             for host in self._hosts.values():
                 self._end(host)
         return self.lost
+
+    def tell_lost(self) -> dict[str, HostError]:
+        """Tell which hosts did not get it, and why; return the errors of those that do not answer any more."""
+        for host, why in self.lost.items():
+            self.host_jobs[host].tell(f"{host} cannot take {self.image} from other hosts: {why}")
+        words = f"it has stopped to answer while it got {self.image}"
+        hint = "look whether it runs, and whether the network reaches it"
+        return {host: HostError(host, "silent", words, hint) for host in self.lost if host in self.silent}
 
     # Starting.
 

@@ -161,11 +161,7 @@ class ImageSpread:
         transfer = HandingOn(image, source, jobs)
         lost = transfer.run()
         fan_out([host for host in jobs if host not in lost], lambda host: self._verify(image, layers, host))
-        for host in lost:
-            jobs[host].tell(f"{host} cannot take {image} from other hosts: {lost[host]}")
-            if host in transfer.silent:
-                hint = "look whether it runs, and whether the network reaches it"
-                self.gone[host] = HostError(host, "silent", f"it has stopped to answer while it got {image}", hint)
+        self.gone |= transfer.tell_lost()
         return [*later, *(host for host in lost if host not in transfer.unable | transfer.silent)]
 
     def _shared(self, layers: Sequence[str], jobs: Mapping[str, HostJob]) -> dict[str, frozenset[str]]:

@@ -136,11 +136,7 @@ class DataSpread:
 
         transfer = HandingOn(name, replace(source, load=load), jobs)
         lost = transfer.run()
-        for host, why in lost.items():
-            jobs[host].tell(f"{host} cannot take {name} from other hosts: {why}")
-            if host in transfer.silent:
-                hint = "look whether it runs, and whether the network reaches it"
-                self.gone[host] = HostError(host, "silent", f"it has stopped to answer while it got {name}", hint)
+        self.gone |= transfer.tell_lost()
         self._alone |= transfer.unable
         whole = [one for one in takers if one.job.host.name not in lost and one.missing.keys() == lot.files.keys()]
         kept = fan_out(whole, lambda one: self.package.keep(one.job, one.coverage.linked))

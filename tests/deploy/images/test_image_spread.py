@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from jobctl.jobspec.deploy.host.handing_on import HandingOn
 from jobctl.jobspec.deploy.images import images
 from jobctl.jobspec.deploy.images import spread as image_spread
 from jobctl.jobspec.deploy.images.copy import HERE
@@ -66,11 +67,13 @@ class Cluster:
         def run() -> dict[str, str]:
             self.made.append((source.name, list(jobs)))
             self.left_out.append(set(source.without))
-            lost = {host: self.fails[source.name, host] for host in jobs if (source.name, host) in self.fails}
-            self.having |= {host: self.arrives for host in jobs if host not in lost}
-            return lost
+            made.lost = {host: self.fails[source.name, host] for host in jobs if (source.name, host) in self.fails}
+            self.having |= {host: self.arrives for host in jobs if host not in made.lost}
+            return made.lost
 
-        return SimpleNamespace(run=run, unable=self.unable, silent=self.silent)
+        made: Any = HandingOn(image, source, jobs)
+        made.run, made.unable, made.silent = run, self.unable, self.silent
+        return made
 
     def _look(self, job: Any, image: str) -> Image | None:
         return self.ids.get(job.host.name) or (OLD if self.having[job.host.name] is not None else None)
