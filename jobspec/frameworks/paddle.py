@@ -198,7 +198,7 @@ def _old_elastic(spec: Spec, etcd: str) -> tuple[tuple[str, Value], ...]:
         ("PADDLE_ELASTIC_SERVER", etcd),
         ("PADDLE_ELASTIC_JOB_ID", Slot("etcd_job")),
         ("PADDLE_ELASTIC_NP", _count(spec)),
-        ("PADDLE_ELASTIC_FAULT_TOLERANC_LEVEL", "1" if spec.nodes.min == spec.nodes.max else "2"),
+        ("PADDLE_ELASTIC_FAULT_TOLERANC_LEVEL", "2" if spec.nodes.elastic else "1"),
     )
 
 

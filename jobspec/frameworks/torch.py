@@ -104,7 +104,7 @@ class Torch:
         if spec.script is not None and spec.script.endswith(".py"):
             last = (Slot("process_script"),)
         further = spec.torch.torchrun if spec.torch else ()
-        if spec.nodes.min == spec.nodes.max:
+        if not spec.nodes.elastic:
             argv = _torchrun(seat.python, seat.nproc, further, _patience(spec))[:-2]
         else:
             argv = (*_module(seat.python), *further, "--nproc-per-node", str(seat.nproc))

@@ -78,7 +78,7 @@ def _planned(request: Request) -> types.Plan:
         run_id=_run_id(spec, context, digest),
         min_nodes=spec.nodes.min if alike else len(nodes),
         max_nodes=spec.nodes.max if alike else len(nodes),
-        elastic=spec.nodes.min != spec.nodes.max,
+        elastic=spec.nodes.elastic,
         nodes=nodes,
         code=code_of(spec, context.directory) if spec.code else None,
         data=data_of(spec, context.directory),
@@ -146,9 +146,7 @@ def _may_move(spec: Spec) -> bool:
 
 def _recovery(spec: Spec, spares: bool) -> Recovery:
     given = spec.recovery
-    default: Literal["replace", "shrink", "wait"] = (
-        "replace" if spares else "shrink" if spec.nodes.min != spec.nodes.max else "wait"
-    )
+    default: Literal["replace", "shrink", "wait"] = "replace" if spares else "shrink" if spec.nodes.elastic else "wait"
     return Recovery(
         max_restarts=given.max_restarts,
         window=given.window,

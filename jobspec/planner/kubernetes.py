@@ -83,7 +83,7 @@ def uses_etcd(cluster: ClusterOptions, spec: Spec) -> bool:
     Those of a range do; Paddle's below paddle-operator also for a fixed number of nodes, of which one that fails comes
     back, where the spec names an etcd. One that jobctl starts on hosts is not there.
     """
-    elastic = spec.nodes.min != spec.nodes.max
+    elastic = spec.nodes.elastic
     named = spec.etcd is not None and bool(spec.etcd.endpoints)
     return has_operator(cluster) and (elastic or (named and cluster.operator == "paddle-operator" and spec.ps is None))
 

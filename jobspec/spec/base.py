@@ -9,6 +9,11 @@ from pydantic import BaseModel, ConfigDict, model_validator
 from jobctl.jobspec.spec.scalars import expected
 
 
+def without_extensions(value: Any) -> Any:
+    """Return a mapping without the keys that begin with `x-`, anything else as it is."""
+    return {key: item for key, item in value.items() if not key.startswith("x-")} if isinstance(value, dict) else value
+
+
 class Part(BaseModel):
     """A mapping of the spec: frozen, no unknown keys, and keys that begin with `x-` are ignored."""
 
@@ -24,7 +29,7 @@ class Part(BaseModel):
     @classmethod
     def _without_extensions(cls, value: Any) -> Any:
         if isinstance(value, dict):
-            return {key: item for key, item in value.items() if not key.startswith("x-")}
+            return without_extensions(value)
         if isinstance(value, cls):
             return value
         raise expected("a mapping", value)

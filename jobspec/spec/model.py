@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, field_validator
 
 from jobctl.jobspec.spec import canonical as short
-from jobctl.jobspec.spec.base import Part
+from jobctl.jobspec.spec.base import Part, without_extensions
 from jobctl.jobspec.spec.fitness_mode import FitnessMode
 from jobctl.jobspec.spec.frameworks import FrameworkName
 from jobctl.jobspec.spec.names import ENV_NAME, NAME, is_name
@@ -63,7 +63,7 @@ def _env(value: object) -> object:
         return {}
     if not isinstance(value, dict):
         raise expected("a mapping of variables", value, "write `NAME: value` lines")
-    return {name: item for name, item in value.items() if not name.startswith("x-")}
+    return without_extensions(value)
 
 
 def _variable(name: str) -> str:

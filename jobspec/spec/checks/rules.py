@@ -47,7 +47,7 @@ def _several(spec: Spec) -> bool:
 
 
 def is_elastic(spec: Spec) -> bool:
-    """Say whether a job has a range of nodes."""
+    """Say whether a job has a range of nodes. Looks at both ends itself: in a draft, either may be lost."""
     return spec.nodes.min != spec.nodes.max
 
 

@@ -3,12 +3,12 @@
 # Without `from __future__ import annotations`: pydantic would have to compile each of them again.
 
 import re
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from jobctl.jobspec.spec import canonical as short
-from jobctl.jobspec.spec.base import Part
+from jobctl.jobspec.spec.base import Part, without_extensions
 from jobctl.jobspec.spec.names import ENV_NAME
 from jobctl.jobspec.spec.scalars import Form, Text, bad
 
@@ -18,12 +18,6 @@ def _on_this_machine(value: str) -> str:
         hint = "clone it, and name the folder"
         raise bad("build-context", f"`{value}` is not a folder of this machine, and jobctl builds from no other", hint)
     return value
-
-
-def _args(value: Any) -> Any:
-    return (
-        {name: item for name, item in value.items() if not name.startswith("x-")} if isinstance(value, dict) else value
-    )
 
 
 def _arg(name: str) -> str:
@@ -50,7 +44,7 @@ class Build(Part):
     args: Annotated[
         dict[Annotated[str, AfterValidator(_arg)], Text],
         BeforeValidator(
-            _args,
+            without_extensions,
             json_schema_input_type=dict[Annotated[str, Field(pattern=f"^{ENV_NAME}$")], Text | None]
             | list[Annotated[str, Field(pattern=f"^{ENV_NAME}(=|$)")]],
         ),

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
 from jobctl.jobspec.spec import canonical as short
-from jobctl.jobspec.spec.base import Part
+from jobctl.jobspec.spec.base import Part, without_extensions
 from jobctl.jobspec.spec.diagnostics import closest
 from jobctl.jobspec.spec.names import ENV_NAME
 from jobctl.jobspec.spec.parts.values import AbsolutePath, Endpoints, Port, Texts, VariableName
@@ -39,6 +39,11 @@ class Nodes(Part):
     max: Annotated[Int, AfterValidator(at_least(1, "`nodes.max`", MOST_NODES))] = Field(
         description="The most nodes that the job trains with.", examples=[4]
     )
+
+    @property
+    def elastic(self) -> bool:
+        """Whether it is a range."""
+        return self.min != self.max
 
 
 class Devices(Part):
@@ -316,7 +321,7 @@ class Resources(Part):
     @field_validator("ulimits", mode="before")
     @classmethod
     def _without_x(cls, value: Any) -> Any:
-        return {k: v for k, v in value.items() if not k.startswith("x-")} if isinstance(value, dict) else value
+        return without_extensions(value)
 
 
 class Network(Part):
