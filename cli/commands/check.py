@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from jobctl import console
+from jobctl.jobspec.launcher.telling.words import counted
 from jobctl.options import (
     AcceptNew,
     ClusterContext,
@@ -90,11 +91,10 @@ def check(
 
 
 def _summary(found: CheckResult) -> None:
-    count, hosts, bad = len(found.findings), len(found.hosts), len(found.unfit)
-    what = "cluster" if found.cluster else "host"
-    checks = f"{count} verdict{'' if count == 1 else 's'} on {hosts} {what}{'' if hosts == 1 else 's'}"
+    hosts, bad = counted(len(found.hosts), "cluster" if found.cluster else "host"), len(found.unfit)
+    checks = f"{counted(len(found.findings), 'verdict')} on {hosts}"
     warnings = sum(1 for finding in found.findings if finding.verdict == "warning")
-    told = f", {warnings} warning{'' if warnings == 1 else 's'}" if warnings else ""
+    told = f", {counted(warnings, 'warning')}" if warnings else ""
     console.say(f"{checks}{told}: " + (f"{bad} not fit" if bad else "all fit"))
 
 

@@ -9,6 +9,7 @@ from typing import Annotated, Optional
 import typer
 
 from jobctl import console
+from jobctl.jobspec.launcher.telling.words import counted
 from jobctl.jobspec.spec.frameworks import NAMES
 from jobctl.views.failure import command
 
@@ -58,8 +59,7 @@ def import_(
     for path in made.written:
         console.say(f"wrote {path}")
     if made.notes:
-        count = f"{made.notes} comment{'s' if made.notes > 1 else ''}"
-        console.say(f"{count} at its end: what was not carried over, and what to check")
+        console.say(f"{counted(made.notes, 'comment')} at its end: what was not carried over, and what to check")
 
 
 def _as_comment(hosts: str) -> str:

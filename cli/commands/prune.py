@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 
 from jobctl import completion, console
+from jobctl.jobspec.launcher.telling.words import counted
 from jobctl.options import Format, Output, duration
 from jobctl.views.failure import Failed, command
 
@@ -80,7 +81,7 @@ def _confirm(found: Prunable) -> None:
     if not sys.stdin.isatty():
         raise Failed("`prune` removes logs for good, and asks before that", 2, "`--yes` where nobody can answer")
     outputs = " and fetched outputs" if any(past.outputs for past in found.jobs) else ""
-    console.say(f"this removes the events, logs{outputs} of {_jobs(len(found.jobs))} for good")
+    console.say(f"this removes the events, logs{outputs} of {counted(len(found.jobs), 'job')} for good")
     if not typer.confirm("go on?", err=True):
         raise Failed("nothing was removed", 2)
 
@@ -97,11 +98,7 @@ def _say_done(done: Prunable, told: int) -> None:
         from jobctl.jobspec.operations.resolve.code import megabytes
 
         size = megabytes(sum(past.size for past in done.jobs))
-        console.say(f"removed the history of {_jobs(len(done.jobs))}, {size}")
-
-
-def _jobs(count: int) -> str:
-    return f"{count} job{'' if count == 1 else 's'}"
+        console.say(f"removed the history of {counted(len(done.jobs), 'job')}, {size}")
 
 
 def _json(found: Prunable, *, dry_run: bool) -> dict[str, Any]:

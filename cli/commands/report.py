@@ -70,10 +70,10 @@ def report(
 
 def _gist(story: Story) -> str:
     """Return the story in a line."""
-    from jobctl.jobspec.launcher.telling.words import in_words
+    from jobctl.jobspec.launcher.telling.words import counted, in_words
     from jobctl.jobspec.report.layout import percent
 
-    count = len(story.failures)
-    what = "no failure" if count == 0 else f"{count} failure{'' if count == 1 else 's'}, {in_words(story.lost)} lost"
+    failures = counted(len(story.failures), "failure")
+    what = f"{failures}, {in_words(story.lost)} lost" if story.failures else "no failure"
     ratio = "" if story.ratio is None else f", {percent(story.ratio)} effective training time"
     return f"{story.phase}, {in_words(story.end - story.begin)}, {what}{ratio}"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from jobctl import console
+from jobctl.jobspec.launcher.telling.words import counted
 from jobctl.options import Exclude, Format, Hosts, Job, On, Output, Set, TargetOption, joined, target_name
 from jobctl.views.failure import command
 
@@ -68,6 +69,6 @@ def _code_json(code: CodeSelection) -> dict[str, Any]:
 
 
 def _summary(files: Sequence[Path], errors: int, warnings: int) -> None:
-    counts = [f"{n} {word}{'' if n == 1 else 's'}" for n, word in ((errors, "error"), (warnings, "warning")) if n]
+    counts = [counted(count, word) for count, word in ((errors, "error"), (warnings, "warning")) if count]
     names = " and ".join(map(str, files))
     console.say(f"{names}: {', '.join(counts) if counts else 'valid'}{' (valid)' if warnings and not errors else ''}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from jobctl import console
+from jobctl.jobspec.launcher.telling.words import counted
 from jobctl.jobspec.operations.errors import failures_json
 from jobctl.jobspec.operations.inspect.as_json import status_json
 from jobctl.jobspec.operations.inspect.status import observe
@@ -189,14 +190,10 @@ def _say_outcome(handle: Handle, state: JobState) -> None:
         generation = observed.control.generation
         number = f", generation {generation.number}" if generation else ""
         console.say(
-            f"job `{name}` runs: {_nodes(len(observed.members))}{number}."
+            f"job `{name}` runs: {counted(len(observed.members), 'node')}{number}."
             f" See `jobctl status {name}`, `jobctl logs {name} -f`, `jobctl wait {name}`"
         )
     elif state.phase == "pending":
         console.say(f"job `{name}` is queued: {state.reason}. `jobctl wait {name}` waits for its end")
     else:
         console.say(f"job `{name}` succeeded")
-
-
-def _nodes(count: int) -> str:
-    return f"{count} node{'' if count == 1 else 's'}"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from jobctl import console
 from jobctl.jobspec.deploy.apply.clock import pause
 from jobctl.jobspec.deploy.model.stragglers import stragglers
+from jobctl.jobspec.launcher.telling.words import counted
 from jobctl.jobspec.operations.inspect.as_json import state_json
 from jobctl.jobspec.operations.inspect.status import ended, look_on, observe, tail_of
 from jobctl.options import Format
@@ -53,8 +54,7 @@ def head_lines(data: dict[str, Any], observed: Observed) -> list[str]:
         head += f", nodes {data['replicas']}"
     elif data["generation"]:
         over = data["phase"] in ("succeeded", "failed", "stopped")
-        count = len(observed.nodes)
-        nodes = f"{count} node{'' if count == 1 else 's'}" if over else f"nodes {data['replicas']}"
+        nodes = counted(len(observed.nodes), "node") if over else f"nodes {data['replicas']}"
         head += f", generation {data['generation']}, {nodes}"
         head += "" if data["supervised"] or over else ", NOT supervised"
     return [head, f"  {data['reason']}"] if data["reason"] else [head]

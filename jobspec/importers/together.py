@@ -10,6 +10,7 @@ from jobctl.jobspec.importers.draft import Found, HostLine
 from jobctl.jobspec.importers.launchers.options import NODES_TAKEN
 from jobctl.jobspec.importers.notes import to_check
 from jobctl.jobspec.importers.start_command import StartCommand
+from jobctl.jobspec.launcher.telling.words import counted
 
 
 def together(jobs: Sequence[tuple[StartCommand, Found]]) -> Found:
@@ -36,7 +37,7 @@ def together(jobs: Sequence[tuple[StartCommand, Found]]) -> Found:
         least = most = room  # a command for each host
         first = replace(first, fields={**first.fields, "nodes": (most, most)})
     if room > most:
-        notes.append(f"check: {room} hosts are named, and the command says {most} node{'s' if most > 1 else ''}")
+        notes.append(f"check: {room} hosts are named, and the command says {counted(most, 'node')}")
     return replace(first, hosts=named, missing=missing((least, most), named), notes=tuple(dict.fromkeys(notes)))
 
 

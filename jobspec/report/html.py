@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, tzinfo
 from itertools import zip_longest
 
-from jobctl.jobspec.launcher.telling.words import in_words
+from jobctl.jobspec.launcher.telling.words import counted, in_words
 from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.render.environment import html_template
 from jobctl.jobspec.report.chart import chart
@@ -76,7 +76,7 @@ def _tiles(story: Story) -> Iterator[_Tile]:
     )
     count = len(story.generations)
     moved = sum(1 for line in story.nodes if len(line.hosts) > 1)
-    note = f"{moved} node{'' if moved == 1 else 's'} moved" if moved else "no node moved"
+    note = f"{counted(moved, 'node')} moved" if moved else "no node moved"
     yield _Tile(str(count), "generation" if count == 1 else "generations", note)
     if story.step is not None:
         yield _Tile(f"{story.step:,}".replace(",", "\u202f"), "steps", "the last one seen")

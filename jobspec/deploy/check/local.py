@@ -18,6 +18,7 @@ from jobctl.jobspec.deploy.host.devices import count_devices
 from jobctl.jobspec.deploy.model.finding import Finding
 from jobctl.jobspec.deploy.transport.descriptors import for_child
 from jobctl.jobspec.frameworks.base import framework
+from jobctl.jobspec.launcher.telling.words import counted
 from jobctl.jobspec.plan.types import Node, Plan
 from jobctl.jobspec.records import dataclass
 
@@ -50,7 +51,7 @@ def _devices(host: str, plan: Plan) -> Found:
         return
     has = count_devices(kind) or 0
     if wanted and max(wanted) >= has:
-        sees = f"{has} device{'' if has == 1 else 's'}" if has else "no devices"
+        sees = counted(has, "device") if has else "no devices"
         text = f"this machine has {sees} of kind `{kind}`, and the job asks for {_listed(wanted)}"
         hint = "is the driver loaded? Ask for what is there (`devices: cpu` needs none), or name hosts: `--hosts hosts.txt`"
         yield Finding(host, "devices", "error", text, "devices-missing", hint)

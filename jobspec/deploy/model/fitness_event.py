@@ -7,6 +7,7 @@ from typing import Any
 
 from jobctl.jobspec.deploy.model.finding import Finding
 from jobctl.jobspec.deploy.model.unfit import measured_unfit
+from jobctl.jobspec.launcher.telling.words import counted
 
 CHECKS = frozenset({"compute", "memory", "storage", "link", "collective", "inventory"})
 
@@ -21,8 +22,8 @@ def fitness_event(findings: Sequence[Finding], mode: str, image: str | None) -> 
     if not hosts:
         return None
     unfit = ", ".join(measured_unfit(mine))
-    count = f"{len(hosts)} host{'' if len(hosts) == 1 else 's'} measured"
-    message = f"fitness ({mode}): {count}, {f'not fit: {unfit}' if unfit else 'all are fit'}"
+    count = counted(len(hosts), "host")
+    message = f"fitness ({mode}): {count} measured, {f'not fit: {unfit}' if unfit else 'all are fit'}"
     return message, {"mode": mode, "image": image, "findings": [_told(one) for one in mine]}
 
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from jobctl.jobspec.deploy.model.finding import Finding
+from jobctl.jobspec.launcher.telling.words import counted
 from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.render.slurm import machines, options_of
@@ -61,14 +62,14 @@ def partition_findings(where: str, plan: Plan, partition: Partition, nodes: str)
         state = partition.state.lower()
         yield found("warning", f"partition `{name}` is {state}: the job waits", "slurm-partition", _ANOTHER)
     if partition.total and wanted > partition.total:
-        message = f"partition `{name}` has {_count(partition.total)}, and {asked}"
+        message = f"partition `{name}` has {counted(partition.total, 'node')}, and {asked}"
         yield found("error", message, "slurm-nodes", "ask for fewer, or choose another `slurm.partition`")
     elif partition.most is not None and wanted > partition.most:
-        message = f"partition `{name}` gives a job {_count(partition.most)} at most, and {asked}"
+        message = f"partition `{name}` gives a job {counted(partition.most, 'node')} at most, and {asked}"
         yield found("error", message, "slurm-nodes", "ask for fewer, or choose another `slurm.partition`")
     elif partition.total - len(gone := _gone(nodes)) < wanted and gone:
         few = f"{len(gone)} take{'s' if len(gone) == 1 else ''} no job now"
-        message = f"of the {_count(partition.total)} of partition `{name}`, {few}: {_names(gone)}; {asked}, and waits"
+        message = f"of the {counted(partition.total, 'node')} of partition `{name}`, {few}: {_names(gone)}; {asked}, and waits"
         yield found(
             "warning", message, "slurm-nodes", "`sinfo -R` says why nodes are down or drained; or ask for fewer"
         )
@@ -93,10 +94,6 @@ def _gone(nodes: str) -> list[str]:
 
 def _names(gone: Sequence[str]) -> str:
     return ", ".join(gone[:_NAMED]) + (f" and {len(gone) - _NAMED} more" if len(gone) > _NAMED else "")
-
-
-def _count(nodes: int) -> str:
-    return f"{nodes} node{'' if nodes == 1 else 's'}"
 
 
 def _number(text: str | None) -> int | None:

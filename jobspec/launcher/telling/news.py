@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from jobctl.jobspec.launcher.records import changed, record
 from jobctl.jobspec.launcher.telling.notification import Notification, id_of_message
-from jobctl.jobspec.launcher.telling.words import LATEST, in_words
+from jobctl.jobspec.launcher.telling.words import LATEST, counted, in_words
 
 if TYPE_CHECKING:
     from typing import Any, FrozenSet, Iterable, List, Optional, Tuple
@@ -100,7 +100,7 @@ class Trouble:
         """All that has failed, for people."""
         texts = [one.text for one in self.mishaps]
         if self.more:
-            texts.insert(MOST_NAMED // 2, f"{self.more} more failure{'s' if self.more > 1 else ''}")
+            texts.insert(MOST_NAMED // 2, counted(self.more, "more failure"))
         return "; then ".join(texts)
 
     def joined(self, at: float, mishaps: Tuple[Mishap, ...], more: int = 0) -> Trouble:

@@ -13,6 +13,11 @@ LATEST = 32503680000.0  # the year 3000, in seconds since the epoch: later times
 UNITS_OF_TIME = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
 
+def counted(count: int, what: str) -> str:
+    """Return a number of things as a person reads it: `1 node`, `2 nodes`."""
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
 def in_words(seconds: float) -> str:
     """Return seconds as a person reads them, in two units at most: `0.4 s`, `48 s`, `3 min 5 s`, `2 d 4 h`."""
     if seconds < 10:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from jobctl.jobspec.launcher.telling.words import counted
 from jobctl.jobspec.operations.errors import Refused
 from jobctl.jobspec.operations.resolve.drift import secret_digests
 from jobctl.jobspec.operations.resolve.job import job_of_name
@@ -46,8 +47,7 @@ def tell_up(
     from jobctl.jobspec.deploy.model.fitness_event import fitness_event
     from jobctl.jobspec.deploy.store import events
 
-    nodes = f"{len(plan.nodes)} node{'' if len(plan.nodes) == 1 else 's'}"
-    message = f"up: {plan.framework} on {nodes}, target {plan.target}"
+    message = f"up: {plan.framework} on {counted(len(plan.nodes), 'node')}, target {plan.target}"
     told = {"framework": plan.framework, "target": plan.target, "fresh": fresh}
     events.record(deployer.job.events, time.time(), "up", message, **told)
     image = plan.nodes[0].container.image if plan.nodes else None

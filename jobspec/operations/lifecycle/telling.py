@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from jobctl.jobspec.launcher.telling.words import counted
 from jobctl.jobspec.operations.errors import PartlyDone
 
 if TYPE_CHECKING:
@@ -99,4 +100,4 @@ def _send(job: JobDir, seconds: float) -> str:
     if not left:
         return ""
     kinds = ", ".join(sorted({message.event for message in left}))
-    return f"{len(left)} notification{'' if len(left) == 1 else 's'} ({kinds})"
+    return f"{counted(len(left), 'notification')} ({kinds})"

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path, PurePosixPath
 
+from jobctl.jobspec.launcher.telling.words import counted
 from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.spec.checks.addresses import check_addresses
 from jobctl.jobspec.spec.checks.build import check_build
@@ -322,7 +323,7 @@ def _slots(spec: Spec, source: Source, hosts: Sequence[Host]) -> Iterator[Diagno
             yield Diagnostic("error", "too-few-devices", message, source.value_span(("devices", "count")))
             return
         if not share and spec.devices.ids is None and spec.ps is None and host in _places(spec, hosts):
-            message = f"{host.name} takes {host.nodes} nodes, and has {has} device{'' if has == 1 else 's'} for them"
+            message = f"{host.name} takes {host.nodes} nodes, and has {counted(has, 'device')} for them"
             hint = f"lower `nodes=` of {host.name} in the hosts file"
             yield Diagnostic("error", "too-few-devices", message, source.value_span(("devices",)), hint)
             return
@@ -358,7 +359,7 @@ def _trainers(spec: Spec, source: Source, hosts: Sequence[Host]) -> Iterator[Dia
             message = f"{share} trainers on {node}, and `devices` says {has} there"
             yield Diagnostic("warning", "too-many-trainers", message, where)
         else:
-            message = f"{share} trainers on {node}, which has {has} device{'' if has == 1 else 's'}"
+            message = f"{share} trainers on {node}, which has {counted(has, 'device')}"
             yield Diagnostic("error", "too-many-trainers", message, where)
         return
 
