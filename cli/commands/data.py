@@ -107,8 +107,8 @@ _HEAD = ("HOST", "DATA", "VERSION", "SIZE", "LAST USED", "JOBS")
 
 
 def _rows(hosts: Mapping[str, Sequence[KeptData]]) -> list[tuple[str, ...]]:
+    from jobctl.jobspec.launcher.telling.words import megabytes
     from jobctl.jobspec.operations.inspect.as_json import timestamp
-    from jobctl.jobspec.operations.resolve.code import megabytes
 
     return [
         (host, one.name, one.version, megabytes(one.size), timestamp(one.last_used) or "-", ",".join(one.jobs) or "-")

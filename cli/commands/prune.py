@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 
 from jobctl import completion, console
-from jobctl.jobspec.launcher.telling.words import counted
+from jobctl.jobspec.launcher.telling.words import counted, megabytes
 from jobctl.options import Format, Output, duration
 from jobctl.views.failure import Failed, command
 
@@ -63,7 +63,6 @@ def prune(
 def _show(found: Prunable) -> None:
     """Print the jobs whose history goes, and tell which ones stay and why."""
     from jobctl.jobspec.operations.inspect.as_json import timestamp
-    from jobctl.jobspec.operations.resolve.code import megabytes
 
     _say_kept(found, 0)
     if not found.jobs:
@@ -95,8 +94,6 @@ def _say_kept(found: Prunable, told: int) -> None:
 def _say_done(done: Prunable, told: int) -> None:
     _say_kept(done, told)
     if done.jobs:
-        from jobctl.jobspec.operations.resolve.code import megabytes
-
         size = megabytes(sum(past.size for past in done.jobs))
         console.say(f"removed the history of {counted(len(done.jobs), 'job')}, {size}")
 

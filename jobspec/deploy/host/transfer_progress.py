@@ -6,6 +6,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 
+from jobctl.jobspec.launcher.telling.words import in_words
+
 TOLD = 0.5  # seconds between two words on how far it is
 _MEANS = 1.0  # seconds after which a rate says something
 _RECENT = 10.0  # seconds over which the rate is measured
@@ -47,12 +49,5 @@ class TransferProgress:
         rate = (after - before) / (now - begun) if now - begun >= _MEANS else 0.0
         if not rate:
             return said
-        left = f", {_duration((self._size - done) / rate)} left" if self._size else ""
+        left = f", {in_words(round((self._size - done) / rate))} left" if self._size else ""
         return f"{said}, {rate / 1e6:.0f} MB/s{left}"
-
-
-def _duration(seconds: float) -> str:
-    """Return a time as people say it."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"

@@ -22,6 +22,7 @@ from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.model.untrusted import texts
 from jobctl.jobspec.deploy.transport.fanout import fan_out
 from jobctl.jobspec.deploy.transport.local import LocalTransport
+from jobctl.jobspec.launcher.telling.words import megabytes
 
 COPIES = 2  # that one engine saves at the same time
 TOLD = 0.5  # seconds between two words on how far a copy is
@@ -188,7 +189,7 @@ def _load(name: str, source: Engine, host_job: HostJob, image: str, left_out: fr
             sent += len(piece)
             if time.monotonic() - told > TOLD:
                 told = time.monotonic()
-                host_job.tell(f"{host_job.host.name} gets {image} from {name}: {sent / 1e6:.0f} MB")
+                host_job.tell(f"{host_job.host.name} gets {image} from {name}: {megabytes(sent)}")
 
     with host_job.engine.asked() as client, patient(client):
         try:

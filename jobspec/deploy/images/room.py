@@ -14,6 +14,7 @@ from jobctl.jobspec.deploy.model.engine_kind import EngineKind
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.untrusted import number_in
 from jobctl.jobspec.deploy.transport.base import FIRST_ANSWER
+from jobctl.jobspec.launcher.telling.words import megabytes
 
 EMPTY = f"sha256:{sha256(bytes(2 * tarfile.BLOCKSIZE)).hexdigest()}"  # the layer of a step that changed no file
 TIMES = 2  # an engine that loads an image unpacks the archive first, and then each layer
@@ -52,7 +53,7 @@ def check_room(host_job: HostJob, image: str, missing: int) -> None:
     # The host does not know the disk of an engine in a virtual machine.
     if free is None or free * 1024 >= TIMES * missing:
         return
-    needed, there = (f"{count / 1e9:.1f} GB" for count in (TIMES * missing, free * 1024))
+    needed, there = megabytes(TIMES * missing), megabytes(free * 1024)
     message = (
         f"no room for image `{image}`: its engine needs {needed} in {place} while it loads it, and {there} are free"
     )

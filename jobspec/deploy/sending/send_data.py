@@ -21,6 +21,7 @@ from jobctl.jobspec.deploy.sending.data_folder import DataFileThere, DataFolder,
 from jobctl.jobspec.deploy.sending.data_source import READ, STALL, DataSource, FolderHere, FolderOnHost, Rest
 from jobctl.jobspec.deploy.store.data import DataFile
 from jobctl.jobspec.deploy.transport.base import TIMEOUT
+from jobctl.jobspec.launcher.telling.words import megabytes
 from jobctl.jobspec.plan.sent import Dataset
 from jobctl.jobspec.records import dataclass
 
@@ -135,7 +136,7 @@ class DataPackage:
         stale = coverage.stale(there, rest)
         room = there.room_without(stale)
         if room is not None and size > room and not (own and self._shares_blocks(folder, own, missing)):
-            message = f"there is no room for {size / 1e6:.0f} MB of data in {folder.top}: {room / 1e6:.0f} MB are free"
+            message = f"there is no room for {megabytes(size)} of data in {folder.top}: {megabytes(room)} are free"
             hint = "make room there; `jobctl data` lists what is kept"
             raise HostError(host_job.host.name, "disk-full", message, hint)
         if not own:

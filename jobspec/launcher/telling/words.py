@@ -30,6 +30,11 @@ def in_words(seconds: float) -> str:
     return f"{text} {rest} {small[1]}" if small and rest else text
 
 
+def megabytes(size: float) -> str:
+    """Return a number of bytes for people."""
+    return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB" if size >= 1e6 else f"{size / 1e3:.1f} kB"
+
+
 def slowness(rank: int, seconds: float, median: float) -> str:
     """Say how slow a process is; `median` is not 0."""
     share = f"{seconds / median:.1f} times the median"

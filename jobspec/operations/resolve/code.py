@@ -8,6 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from jobctl.jobspec.launcher.telling.words import megabytes
+
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.store.code import CodeSelection, LeftOut
     from jobctl.jobspec.operations.reporter import Reporter
@@ -76,11 +78,6 @@ def large_code(loaded: Loaded, code: CodeSelection | None) -> Iterator[Diagnosti
     message = f"the code is {megabytes(code.size)}, and every host gets all of it; the largest files: {named}"
     hint = "leave out files that are not code: `code: {source: ., exclude: [data/]}` or a line in .dockerignore"
     yield Diagnostic("warning", "large-code", message, loaded.source.value_span(("code",)), hint)
-
-
-def megabytes(size: int) -> str:
-    """Return a number of bytes for people."""
-    return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB" if size >= 1e6 else f"{size / 1e3:.1f} kB"
 
 
 _SENT, _TAKEN_BACK = "not sent", "`code.include` sends what it names"

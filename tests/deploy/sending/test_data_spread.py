@@ -163,7 +163,7 @@ def test_a_host_without_room_gets_nothing(hosts: Hosts, monkeypatch: pytest.Monk
     monkeypatch.setattr(DataFolder, "look", full)
     spread = hosts.bring()
     assert hosts.complete() == ["h1", "h3"]
-    with pytest.raises(HostError, match="no room for 5 MB"):
+    with pytest.raises(HostError, match=r"no room for 5\.0 MB"):
         spread.send(hosts.jobs["h2"])
 
 
