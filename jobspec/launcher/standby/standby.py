@@ -229,7 +229,7 @@ class Standby:
         free, whole = self.memory()
         if free - needs >= whole * 2 * LEAST:
             return None
-        return "it takes about %d MB of memory, and %d MB are free" % (needs / (1 << 20), free / (1 << 20))
+        return "it takes about %d MB of memory, and %d MB are free" % (needs / 1e6, free / 1e6)
 
     def heed(self, run: Trained) -> None:
         """Have none any more if a rank of a generation that has ended could not go on from standby."""

@@ -11,7 +11,7 @@ from jobctl.jobspec.launcher.standby.messages import StandbyNews
 from jobctl.jobspec.launcher.standby.standby import Standby
 from tests.tools.launches import launch_of
 
-MB = 1 << 20
+MB = 10**6
 READY = StandbyState("ready", None)
 WARMING = StandbyState("warming", None)
 

@@ -276,7 +276,7 @@ def test_what_the_first_import_takes_decides_on_the_others(itself: Itself) -> No
     """A tenth of all stays free: 2400 MB."""
     itself.run.footprint = lambda: 50_000 * MB  # of the job: no import takes that
     itself.free = 2400 * MB + (1 << 30) - 1
-    assert itself.look() == StandbyState("off", "it takes about 1024 MB of memory, and 3423 MB are free")
+    assert itself.look() == StandbyState("off", "it takes about 1073 MB of memory, and 3473 MB are free")
     itself.standby.off, itself.free = None, itself.free + 1
     assert itself.look() == WARMING
     itself.free = 2400 * MB + 700 * MB - 1
