@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -84,6 +85,15 @@ class Running:
             state = StandbyState(standby, "memory is short" if standby == "off" else None)
             nodes.append(ObservedNode(2, "trainer", "c", "starting", artefacts[2], launcher=1, standby=state))
         return Observed(control, tuple(nodes), supervised=True)
+
+    def keep(self) -> None:
+        """Have brought the job up with two nodes, and have a third one get ready."""
+        two, job, compiled = replace(self.plan, nodes=self.plan.nodes[:2]), self.deployer.job, self.bring_up.compiled
+        job.create()
+        known, source = about(compiled, two, self.deployer.inventory), source_of(compiled, two, {})
+        job.remember(known, two, source)
+        job.propose(known, self.plan, source)
+        self.deployer.plan, self.looks[:] = two, [self.seen("warming")]
 
     def bring_in(self, *looks: Observed) -> tuple[list[str], list[str], list[str]]:
         """Let the new node get ready; return what was done, what is left to do, and the hosts that have failed."""
@@ -196,7 +206,7 @@ def test_hosts_let_restart_in_while_it_reads_what_it_needs_here(running: Running
 
 def test_restart_leaves_nodes_alone_that_get_ready_to_join(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     """`scale` waits for the standby of node 2, and lets others have the lock meanwhile."""
-    done, two = list[str](), replace(running.plan, nodes=running.plan.nodes[:2])
+    done = list[str]()
 
     def execute(deployer: Any, transition: Transition, *rest: Any) -> Done:
         done.extend(map(str, transition.steps))
@@ -204,14 +214,38 @@ def test_restart_leaves_nodes_alone_that_get_ready_to_join(running: Running, mon
 
     monkeypatch.setattr(executor, "execute", execute)
     monkeypatch.setattr(Hosts, "preconnect", lambda deployer: None)
-    running.deployer.job.create()
-    compiled = running.bring_up.compiled
-    known, source = about(compiled, two, running.deployer.inventory), source_of(compiled, two, {})
-    running.deployer.job.remember(known, two, source)
-    running.deployer.job.propose(known, running.plan, source)
-    running.deployer.plan, running.looks[:] = two, [running.seen("warming")]
+    running.keep()
     HostsJob(running.deployer).restart(None, JobRequest(), running.reporter)
     assert done == ["generation 2: `jobctl restart`"]
+
+
+@pytest.mark.parametrize("command", ["up", "scale", "restart"])
+def test_each_step_is_recorded_as_one_of_the_command_that_does_it(
+    command: str, running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def execute(
+        deployer: Any, transition: Transition, clock: object, note: Callable[[Step], None], how: object
+    ) -> Done:
+        for step in transition.steps:
+            note(step)
+        return Done(transition.observed.control.generation, {})
+
+    def apply(bring_up: BringUp, left: object, observed: Observed) -> Done:
+        return bring_up._execute(bring_up.change(observed), None, {})
+
+    monkeypatch.setattr(executor, "execute", execute)
+    monkeypatch.setattr(BringUp, "_apply", apply)
+    monkeypatch.setattr(Hosts, "preconnect", lambda deployer: None)
+    running.keep()
+    job, running.bring_up.options = running.deployer.job, UpOptions(check=False)
+    do = {
+        "up": running.bring_up.run,
+        "scale": lambda: running.bring_up.scale(running.seen(), job.stamp()),
+        "restart": lambda: HostsJob(running.deployer).restart(None, JobRequest(), running.reporter),
+    }
+    do[command]()
+    told = map(json.loads, job.events.read_text().splitlines())
+    assert {line["by"] for line in told if line["event"] == "step"} == {command}
 
 
 def test_a_change_that_waits_is_kept_with_what_up_was_asked_besides(

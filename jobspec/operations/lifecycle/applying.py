@@ -101,12 +101,12 @@ def ordering() -> Iterator[None]:
         raise PartlyDone(error.message, error.hint) from error
 
 
-def step_teller(deployer: Handle, reporter: Reporter) -> Callable[[Step], None]:
-    """Return what records each step as an event of the job, and tells the reporter of it."""
+def step_teller(deployer: Handle, reporter: Reporter, command: str) -> Callable[[Step], None]:
+    """Return what records each step as an event of the job, as one of `command`, and tells the reporter of it."""
     from jobctl.jobspec.deploy.store import events
 
     def note(step: Step) -> None:
-        events.record(deployer.job.events, time.time(), "step", str(step), **step.fields(), by="up")
+        events.record(deployer.job.events, time.time(), "step", str(step), **step.fields(), by=command)
         reporter.step(step)
 
     return note

@@ -110,6 +110,7 @@ class BringUp:
         self.unfit: Failures = {}  # hosts that were measured, and found unfit
         self.measured: list[Finding] = []  # what was measured, if something was
         self._begun = False  # whether the plan is the job's by now
+        self._note = step_teller(deployer, reporter, "up")
 
     def change(self, observed: Observed) -> HostsChange:
         """Return what there is to do, from what was observed."""
@@ -164,6 +165,7 @@ class BringUp:
 
         Raises Refused if it has ended meanwhile, and ChangedMeanwhile if another command has changed it.
         """
+        self._note = step_teller(self.deployer, self.reporter, "scale")
         left = self._prepare(seen)
         with locked(self.deployer, "scale", self.options.break_lock, since):
             observed = self._look()
@@ -347,9 +349,8 @@ class BringUp:
         deployer, steps = self.deployer, joining(change.transition, failed)
         if not steps:
             return (), change, failed
-        note = step_teller(deployer, self.reporter)
         for step in steps:
-            note(step)
+            self._note(step)
         with self.reporter.waiting() as waiting:
             deployer.tell = waiting.show
             joined = bring_in(deployer, steps, change.observed)
@@ -393,6 +394,5 @@ class BringUp:
         from jobctl.jobspec.deploy.apply.clock import SystemClock
         from jobctl.jobspec.deploy.apply.executor import Execution, execute
 
-        deployer, note = self.deployer, step_teller(self.deployer, self.reporter)
         how = Execution(None, fresh, failed, PATIENCE, ENGINES, self._begin)
-        return execute(deployer, change.transition, SystemClock(), note, how)
+        return execute(self.deployer, change.transition, SystemClock(), self._note, how)

@@ -171,7 +171,7 @@ class SlurmJob:
         try:
             with reporter.waiting() as waiting:
                 allocation.tell = waiting.show
-                tell = step_teller(allocation, reporter)
+                tell = step_teller(allocation, reporter, "up")
                 for step in change.steps:
                     tell(step)
                     self._begun = self._begun or step.kind == "replace"  # which ends the allocation
@@ -275,7 +275,7 @@ class SlurmJob:
             if len(observed.members) == count:
                 return Applied(plan, (), {}, True)
             step = Step("generation", _next(observed), f"`jobctl scale {count}`")
-            step_teller(allocation, reporter)(step)
+            step_teller(allocation, reporter, "scale")(step)
             with reporter.waiting() as waiting:
                 allocation.tell = waiting.show
                 self._order("scale", nodes=count)
@@ -327,7 +327,7 @@ class SlurmJob:
             over = now in SETTLED
             step = Step("create", "allocation", why) if over else Step("generation", _next(observed), why)
             allocation.events().gather()
-            step_teller(allocation, reporter)(step)
+            step_teller(allocation, reporter, "restart")(step)
             if over:
                 self._await_end()
                 self._submit(plan)

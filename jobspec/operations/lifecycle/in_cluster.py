@@ -132,7 +132,7 @@ class ClusterJob:
         with locked(cluster, "restart", request.break_lock):
             change = self._change(plan, {}, "`jobctl restart`", take_over=request.take_over)
             self._refuse_another(plan, change, request)
-            self._carry_out(change, {}, reporter, take_over=request.take_over)
+            self._carry_out(change, {}, reporter, "restart", take_over=request.take_over)
         return Restarted(begins=True)
 
     def _refuse_another(self, plan: Plan, change: ObjectChange, request: JobRequest) -> None:
@@ -215,15 +215,17 @@ class ClusterJob:
         cluster.job.remember(about(compiled, plan, None, dump_cluster(cluster)), plan, source_of(compiled, plan, {}))
         if change.steps:
             tell_up(cluster, plan)
-            self._carry_out(change, secrets, reporter, take_over=options.take_over)
+            self._carry_out(change, secrets, reporter, "up", take_over=options.take_over)
         return Applied(plan, change.steps, {}, True)
 
-    def _carry_out(self, change: ObjectChange, secrets: dict[str, str], reporter: Reporter, *, take_over: bool) -> None:
+    def _carry_out(
+        self, change: ObjectChange, secrets: dict[str, str], reporter: Reporter, command: str, *, take_over: bool
+    ) -> None:
         """Do it, telling of each step. Raises HostsFailed if nothing could be done, PartlyDone if some of it was."""
         from jobctl.jobspec.deploy.model.errors import DeployError
 
         told: list[Step] = []
-        tell = step_teller(self.handle, reporter)
+        tell = step_teller(self.handle, reporter, command)
 
         def note(step: Step) -> None:
             told.append(step)

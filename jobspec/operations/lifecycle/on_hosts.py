@@ -168,7 +168,7 @@ class HostsJob:
         want = wanted(deployer, plan, anew="`jobctl restart`", replace=again, joining=joining)
         steps, begun = reconcile(want, observed), Event()
         try:
-            note = step_teller(deployer, reporter)
+            note = step_teller(deployer, reporter, "restart")
             # Where a change waits, its files are on the hosts already: what runs is started again from its own.
             starts = {step.host for step in steps if step.kind in ("start", "replace") and step.node is not None}
             failed = deployer.provision(plan, starts) if deployer.job.is_changing() and starts else {}
