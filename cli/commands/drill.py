@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import sys
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from jobctl import console
 from jobctl.options import AcceptNew, Format, Hosts, Job, Node, Output, SshConfig, duration
 from jobctl.views.failure import Failed, command
-
-if TYPE_CHECKING:
-    from jobctl.jobspec.deploy.apply.deployer import Breakable
 
 
 @command
@@ -39,7 +36,7 @@ def drill(
 
     Example: jobctl drill my-job --container --node 1
     """
-    from jobctl.jobspec.operations.lifecycle.drill import DrillFailed, plan_drill, run_drill
+    from jobctl.jobspec.operations.lifecycle.drill import DrillFailed, plan_drill, price_of, run_drill
     from jobctl.jobspec.operations.lifecycle.open import running_job
     from jobctl.jobspec.operations.resolve.job import Reached
     from jobctl.views.drill import show_drill
@@ -48,7 +45,7 @@ def drill(
     deployer = running_job(job, Reached(hosts, ssh_config, accept_new)).breakable()
     fault = plan_drill(deployer, "host" if host else "container" if container else "process", node)
     if not yes:
-        _confirm(deployer, fault.words[0])
+        _confirm(price_of(deployer, fault))
     try:
         drill = run_drill(deployer, fault, duration(timeout))
     except DrillFailed as failed:
@@ -62,12 +59,10 @@ def drill(
         raise typer.Exit(1)
 
 
-def _confirm(deployer: Breakable, what: str) -> None:
+def _confirm(price: str) -> None:
     """Ask whether to go on. Ends with 2 if nobody is there to answer, or the answer is no."""
-    plan = deployer.plan
-    cost = f"one of the {plan.recovery.max_restarts} restarts of `recovery.max_restarts`" if plan else "a restart"
     if not sys.stdin.isatty():
         raise Failed("a drill breaks a job on purpose, and asks before", 2, "`--yes` if nobody is there to answer")
-    console.say(f"this {what} of job `{deployer.job.name}`, and costs the work since its last checkpoint and {cost}")
+    console.say(f"this {price}")
     if not typer.confirm("go on?", err=True):
         raise Failed("nothing was done", 2)

@@ -32,6 +32,7 @@ def status(
     from jobctl.jobspec.operations.inspect.as_json import status_json
     from jobctl.jobspec.operations.resolve.job import Reached
     from jobctl.jobspec.operations.resolve.running import running_handle
+    from jobctl.views.outcome import raise_unseen
     from jobctl.views.status import show_status, watch_status
 
     handle = running_handle(job, Reached(hosts, ssh_config, accept_new, context, namespace))
@@ -42,5 +43,4 @@ def status(
     else:
         show_status(handle, wide)
     handle.events().gather()
-    if handle.failures:
-        raise typer.Exit(3 if set(handle.failures) >= set(handle.where()) else 4)
+    raise_unseen(handle)

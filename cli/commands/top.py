@@ -29,9 +29,9 @@ def top(
     """
     from jobctl.jobspec.operations.resolve.job import Reached
     from jobctl.jobspec.operations.resolve.running import running_handle
+    from jobctl.views.outcome import raise_unseen
     from jobctl.views.top import show_top
 
     handle = running_handle(job, Reached(hosts, ssh_config, accept_new, context, namespace))
     show_top(handle, output, once=once)
-    if handle.failures:
-        raise typer.Exit(3 if set(handle.failures) >= set(handle.where()) else 4)
+    raise_unseen(handle)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import typer
+
 from jobctl import console
 from jobctl.jobspec.launcher.telling.words import counted
 from jobctl.jobspec.operations.errors import failures_json
@@ -24,6 +26,12 @@ def raise_code(code: int) -> None:
     """End the command with `code`, if it is not 0."""
     if code:
         raise Failed("", code)
+
+
+def raise_unseen(handle: Handle) -> None:
+    """End the command with 3 if none of the job's hosts has answered, with 4 if some have not."""
+    if handle.failures:
+        raise typer.Exit(3 if set(handle.failures) >= set(handle.where()) else 4)
 
 
 def tell_failures(failures: Failures) -> None:

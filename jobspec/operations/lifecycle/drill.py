@@ -108,6 +108,13 @@ def plan_drill(deployer: Breakable, victim: FaultTarget, node: str | None) -> Fa
     return Fault(victim, number, host, observed)
 
 
+def price_of(deployer: Breakable, fault: Fault) -> str:
+    """Return in words what a drill does, and what it costs."""
+    plan = deployer.plan
+    restart = f"one of the {plan.recovery.max_restarts} restarts of `recovery.max_restarts`" if plan else "a restart"
+    return f"{fault.words[0]} of job `{deployer.job.name}`, and costs the work since its last checkpoint and {restart}"
+
+
 def run_drill(deployer: Breakable, fault: Fault, seconds: float) -> Drill:
     """Break it, and wait for the recovery. Raises JobFailed if the job has not recovered in so many seconds."""
     from jobctl.jobspec.deploy.store import events

@@ -96,7 +96,7 @@ class PageActions:
                 return _restart_words(name, job)
             if wish.verb == "stop":
                 return _stop_words(name, job)
-            return _drill_words(name, job, wish)
+            return _drill_words(job, wish)
 
     def begin(self, wish: Wish) -> PageAction:
         """Begin to do it, and return at once. Raises NotYours if somebody is at work on the job, Refused for nonsense."""
@@ -201,14 +201,11 @@ def _stop_words(name: str, job: JobOnTarget) -> str:
     return f"{what} Everything stays in place: `jobctl up {name}` resumes it from its last checkpoint."
 
 
-def _drill_words(name: str, job: JobOnTarget, wish: Wish) -> str:
-    from jobctl.jobspec.operations.lifecycle.drill import plan_drill
+def _drill_words(job: JobOnTarget, wish: Wish) -> str:
+    from jobctl.jobspec.operations.lifecycle.drill import plan_drill, price_of
 
     deployer = job.breakable()
-    fault = plan_drill(deployer, _victim(wish), wish.node)
-    plan = deployer.plan
-    cost = f"one of the {plan.recovery.max_restarts} restarts of `recovery.max_restarts`" if plan else "a restart"
-    return f"This {fault.words[0]} of job `{name}`, and costs the work since its last checkpoint and {cost}."
+    return f"This {price_of(deployer, plan_drill(deployer, _victim(wish), wish.node))}."
 
 
 def _victim(wish: Wish) -> FaultTarget:
