@@ -103,8 +103,8 @@ def _with_last(ledger: Ledger, nodes: Sequence[ObservedNode]) -> Ledger:
 
 
 def _nodes(look: SlurmLook, reports: Mapping[int, Json], plan: Plan | None) -> Iterator[ObservedNode]:
-    placed = look.allocation.get("nodes")
-    places: Mapping[str, Json] = placed if isinstance(placed, dict) else {}
+    said = look.allocation.get("nodes")
+    places: Mapping[str, Json] = said if isinstance(said, dict) else {}
     known = {node.index: node.role for node in plan.nodes} if plan else {}
     runs = look.is_fresh if look.entry is None else look.entry.runs
     placed = {number for name in places if (number := number_in(name)) is not None}
@@ -113,15 +113,18 @@ def _nodes(look: SlurmLook, reports: Mapping[int, Json], plan: Plan | None) -> I
         place = places.get(str(index)) or {}
         host = as_text(place.get("host")) or ""
         report = reports.get(index)
-        alive = runs and not look.is_stale and place.get("runs") is True and place.get("heard") is True
+        heard = not look.is_stale and place.get("heard") is True
+        lost = runs and place and not heard and place.get("ended") is None
+        refused = as_text(place.get("refused")) if runs else None
+        alive = runs and heard and place.get("runs") is True
         launcher = as_number((report or {}).get("launcher", {}).get("pid")) if alive else None
         role = known.get(index, "trainer")
         if look.entry is not None and look.entry.waits:
             yield ObservedNode(index, role, "", "pending")
-        elif runs and place and (look.is_stale or place.get("heard") is not True) and place.get("ended") is None:
+        elif lost:
             seen = parse_node(index, role, host, report, 1, None)
             yield replace(seen, state="lost", reachable=False, launcher=None, reason=f"{host} does not answer")
-        elif runs and (refused := as_text(place.get("refused"))):
+        elif refused:
             seen = parse_node(index, role, host, report, None, None)
             yield replace(seen, state="pending", failure=None, reason=f"{host} cannot start it: {refused}")
         else:
