@@ -50,6 +50,21 @@ def test_what_another_version_of_jobctl_has_made_goes_on(jobctl: Any, world: Wor
     assert "replace Job resnet: the spec changed" in jobctl("plan").out.splitlines()
 
 
+def test_new_pods_have_the_launcher_of_the_version_that_makes_them(jobctl: Any, world: World, api: ApiServer) -> None:
+    """Another launcher alone makes no new pods."""
+    assert jobctl(*UP).code == 0
+    launcher = api.get("ConfigMap", "resnet-launcher")["data"]
+    changed = "change ConfigMap resnet-launcher: `data.launcher.py` differs"
+    for command in ("up --recreate", "restart resnet", "up --set args=[1]"):
+        (record,) = [one for one in api.store.records.values() if "launcher.py" in one.thing.get("data", {})]
+        record.thing["data"] = {"launcher.py": "# of another version"}
+        again = jobctl("up")
+        assert (again.code, again.err) == (0, "job `resnet` is running as the spec says; nothing to do\n")
+        ran = jobctl(*command.split())
+        assert (ran.code, changed in ran.err.splitlines()) == (0, True), command
+        assert api.get("ConfigMap", "resnet-launcher")["data"] == launcher
+
+
 @pytest.mark.parametrize("secret", [False, True])
 def test_what_another_version_of_jobctl_has_made_can_be_restarted(
     jobctl: Any, world: World, api: ApiServer, monkeypatch: pytest.MonkeyPatch, secret: bool

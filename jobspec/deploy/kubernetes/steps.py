@@ -28,8 +28,9 @@ from jobctl.jobspec.render.marks import INPUTS, OWNER, SPEC, VERSION, annotation
 
 # What the server keeps beside what anybody says of an object.
 _SERVERS = ("managedFields", "resourceVersion", "generation", "uid", "creationTimestamp", "selfLink")
+_OWNER = f"metadata.annotations.{mark(OWNER)}"
 # A running job has read the launcher; another version of it does not change the job.
-_NOT_A_CHANGE = ("data.launcher.py", f"metadata.annotations.{mark(OWNER)}")
+_NOT_A_CHANGE = ("data.launcher.py", _OWNER)
 _MOUNTED = (CONFIG_MAP.kind, SECRET.kind)  # what pods read when they begin, and of these objects
 _READ = ("data", "binaryData")
 
@@ -46,9 +47,11 @@ class There:
 
 def steps(want: Sequence[Object], there: There, anew: str | None = None) -> tuple[Step, ...]:
     """Return what there is to do, nothing if all is as wanted; `anew` asks for new pods, whatever runs now."""
-    beside = [step for thing in want if not is_main(thing) for step in _beside(thing, there)]
     cause = _cause(want, there)
     mains = [step for thing in want if is_main(thing) for step in _main(thing, there, anew, cause)]
+    begins = any(step.kind in ("create", "replace") for step in mains)
+    but = (_OWNER,) if begins else _NOT_A_CHANGE  # new pods read the launcher of the version that makes them
+    beside = [step for thing in want if not is_main(thing) for step in _beside(thing, there, but)]
     if anew is None and _stands(want, there):
         return ()
     extra = list(_extra(want, there))
@@ -90,11 +93,11 @@ def _step(kind: Kind, thing: Mapping[str, Any], cause: str) -> Step:
     return Step(kind, str(key_of(thing)), cause)
 
 
-def _beside(thing: Object, there: There) -> Iterator[Step]:
+def _beside(thing: Object, there: There, but: Sequence[str]) -> Iterator[Step]:
     key = key_of(thing)
     if there.objects.get(key) is None:
         yield _step("create", thing, "not there")
-    elif paths := [path for path in _changed(key, there) if path not in _NOT_A_CHANGE]:
+    elif paths := [path for path in _changed(key, there) if path not in but]:
         more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
         yield _step("change", thing, f"`{paths[0]}`{more} differs")
 
