@@ -80,6 +80,25 @@ def test_a_stop_that_was_cut_off_is_completed_by_the_next_one(jobctl: Any, world
     assert (jobctl("stop", "resnet").code, world.pods()) == (0, [])
 
 
+@pytest.mark.real
+@pytest.mark.needs("jobs")
+def test_what_is_stopped_of_another_versions_job_goes_on_as_it_is(jobctl: Any, world: World, api: ApiServer) -> None:
+    """What makes pods cannot be changed in place, and the pods of the other role are not ended for a new version."""
+    Path("job.yaml").write_text(PS)
+    jobctl(*UP)
+    other = {"jobctl.dev/spec": "0" * 64, "jobctl.dev/version": "0.0.9"}
+    for name in ("resnet-server", "resnet-trainer"):
+        api.merge("Job", name, {"metadata": {"annotations": other}}, "jobctl")
+    api.fail("patch", "jobs", 500, name="resnet-trainer")
+    assert jobctl("stop", "resnet").code == 4
+    before = {pod["metadata"]["uid"] for pod in world.pods()}
+    ran = jobctl("up")
+    assert (ran.code, ran.err.splitlines()[0]) == (0, "change Job resnet-server: the job was stopped")
+    assert (len(before & {pod["metadata"]["uid"] for pod in world.pods()}), len(world.pods())) == (2, 3)
+    assert api.get("Job", "resnet-server")["metadata"]["annotations"].items() >= other.items()
+    assert jobctl("plan").code == 0
+
+
 def test_what_is_stopped_and_being_removed_is_made_again(
     jobctl: Any, world: World, api: ApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -41,7 +41,7 @@ from jobctl.jobspec.deploy.kubernetes.preflight import ClusterPreflight
 from jobctl.jobspec.deploy.kubernetes.problems import ApiError
 from jobctl.jobspec.deploy.kubernetes.removal import Removal
 from jobctl.jobspec.deploy.kubernetes.session import PodSession
-from jobctl.jobspec.deploy.kubernetes.steps import There, steps
+from jobctl.jobspec.deploy.kubernetes.steps import There, resumed_as_it_is, steps
 from jobctl.jobspec.deploy.model.control import NOTHING, Control
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError, NothingToEnter
 from jobctl.jobspec.deploy.model.finding import Finding
@@ -259,7 +259,7 @@ class Cluster:
             if todo_now.kind != "replace":
                 note(todo_now)
             self.tell(f"{todo_now.kind} {todo_now.target}")
-            made = self.api.apply(thing, force=force)
+            made = resumed_as_it_is(thing, todo_now, change.there) or self.api.apply(thing, force=force)
             if is_main(thing) and todo_now.kind == "change" and is_stopped(made):
                 self.api.merge(made, suspension(made, False) or {})
         self._forget_looks()  # a watch that lags could show pods, and not yet what they are made of

@@ -33,6 +33,7 @@ _OWNER = f"metadata.annotations.{mark(OWNER)}"
 _NOT_A_CHANGE = ("data.launcher.py", _OWNER)
 _MOUNTED = (CONFIG_MAP.kind, SECRET.kind)  # what pods read when they begin, and of these objects
 _READ = ("data", "binaryData")
+_STOPPED = "the job was stopped"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ def steps(want: Sequence[Object], there: There, anew: str | None = None) -> tupl
     but = (_OWNER,) if begins else _NOT_A_CHANGE  # new pods read the launcher of the version that makes them
     beside = [step for thing in want if not is_main(thing) for step in _beside(thing, there, but)]
     if anew is None and _stands(want, there):
-        return ()
+        return tuple(_resumed(want, there))
     extra = list(_extra(want, there))
     if there.phase == "succeeded" and not any(step.kind == "replace" for step in mains):
         return ()  # it has done its work: what it needed for that may be gone
@@ -72,6 +73,26 @@ def _stands(want: Sequence[Object], there: There) -> bool:
         and all(annotation_of(now, OWNER) == annotation_of(thing, OWNER) for thing, now in mains)
         and not any(path.startswith("data.") for thing in secrets for path in _changed(key_of(thing), there))
     )
+
+
+def _resumed(want: Sequence[Object], there: There) -> Iterator[Step]:
+    """Yield what is stopped of a job that goes on: a `stop` was cut off, or somebody has suspended the Job of a role."""
+    for thing in want:
+        if is_main(thing) and is_stopped(there.objects[key_of(thing)]) and there.phase != "succeeded":
+            yield _step("change", thing, _STOPPED)
+
+
+def resumed_as_it_is(thing: Object, step: Step, there: There) -> Object | None:
+    """Return what is there if `step` only resumes what another version has made: its template cannot be changed."""
+    now = there.objects.get(key_of(thing))
+    if (
+        now is None
+        or step.kind != "change"
+        or not is_main(thing)
+        or annotation_of(now, SPEC) == annotation_of(thing, SPEC)
+    ):
+        return None
+    return now
 
 
 def _is_another_versions(thing: Object, now: Object, there: There) -> bool:
@@ -123,7 +144,7 @@ def _main(thing: Object, there: There, anew: str | None, cause: str | None) -> I
     elif now["metadata"].get("deletionTimestamp"):
         cause = "it is being removed"
     elif cause is None and is_stopped(now) and there.phase not in ("succeeded", "failed"):
-        yield _step("change", thing, "the job was stopped")
+        yield _step("change", thing, _STOPPED)
     elif cause is None and there.phase in ("failed", "stopped"):
         cause = f"the job {'had failed' if there.phase == 'failed' else 'was stopped'}"
     before = annotation_of(now, OWNER)
