@@ -95,7 +95,11 @@ def _summary(found: CheckResult) -> None:
     checks = f"{counted(len(found.findings), 'verdict')} on {hosts}"
     warnings = sum(1 for finding in found.findings if finding.verdict == "warning")
     told = f", {counted(warnings, 'warning')}" if warnings else ""
-    console.say(f"{checks}{told}: " + (f"{bad} not fit" if bad else "all fit"))
+    left_out = len(found.unmeasured)
+    parts = [f"{left_out} not measured"] if left_out else []
+    if bad or left_out < len(found.hosts):
+        parts += [f"{bad} not fit" if bad else "all others fit" if left_out else "all fit"]
+    console.say(f"{checks}{told}: {', '.join(parts)}")
 
 
 def _json(finding: Finding) -> dict[str, str | float | None]:

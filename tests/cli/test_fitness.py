@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from jobctl.commands.check import _summary
 from jobctl.jobspec.deploy.model.finding import Finding
+from jobctl.jobspec.operations.inspect.check import CheckResult
 from jobctl.main import _fill_fitness
 from jobctl.views.fitness import show_fitness
 
@@ -52,3 +54,18 @@ def test_the_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert len({row.index(word) for row, word in zip(rows[1:], ("100", "80", "-", "1000"), strict=True)}) == 1
     show_fitness([Finding("h1", "ssh", "ok", "answers")])
     assert capsys.readouterr().out == ""
+
+
+def test_the_summary_does_not_call_fit_what_was_not_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    def said(*findings: Finding) -> str:
+        _summary(CheckResult(findings, tuple(dict.fromkeys(one.host for one in findings)), cluster=False))
+        return capsys.readouterr().err
+
+    fast = Finding("h1", "compute", "ok", "fine", None, None, 6.0, 6.0, "Mround/s")
+    devices = Finding("h1", "compute", "skipped", "its devices were not measured", None)
+    slow = Finding("h2", "compute", "error", "slow", "slow-host", "look", 4.8, 6.0, "Mround/s")
+    left_out = Finding("h3", "compute", "skipped", "no node of the job is there: not measured")
+    assert said(fast, devices) == "2 verdicts on 1 host: all fit\n"
+    assert said(fast, left_out) == "2 verdicts on 2 hosts: 1 not measured, all others fit\n"
+    assert said(fast, slow, left_out) == "3 verdicts on 3 hosts: 1 not measured, 1 not fit\n"
+    assert said(left_out) == "1 verdict on 1 host: 1 not measured\n"

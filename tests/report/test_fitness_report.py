@@ -38,6 +38,9 @@ def test_of_a_check_the_measured_part_is_kept_and_told_in_a_line() -> None:
     assert [(one["host"], one["check"]) for one in details["findings"]] == [("h0", "compute"), ("h1", "compute")]
     assert fitness_event([Finding("h0", "clock", "ok", "right")], "quick", "img") is None
     assert (fitness_event([GOOD], "full", None) or ("",))[0] == "fitness (full): 1 host measured, all are fit"
+    left_out = Finding("h2", "compute", "skipped", "no node of the job is there: not measured")
+    assert (fitness_event([GOOD, left_out], "full", None) or ("",))[0] == "fitness (full): 1 host measured, all are fit"
+    assert (fitness_event([left_out], "full", None) or ("",))[0] == "fitness (full): 0 hosts measured"
 
 
 def test_of_each_host_and_check_the_last_verdict_counts() -> None:

@@ -18,12 +18,12 @@ def fitness_event(findings: Sequence[Finding], mode: str, image: str | None) -> 
     `mode` and `image` are what hosts were measured with: their past is kept by these.
     """
     mine = [one for one in findings if one.check in CHECKS]
-    hosts = list(dict.fromkeys(one.host for one in mine))
-    if not hosts:
+    if not mine:
         return None
+    hosts = {one.host for one in mine if one.verdict != "skipped"}
     unfit = ", ".join(measured_unfit(mine))
-    count = counted(len(hosts), "host")
-    message = f"fitness ({mode}): {count} measured, {f'not fit: {unfit}' if unfit else 'all are fit'}"
+    told = f", not fit: {unfit}" if unfit else ", all are fit" if hosts else ""
+    message = f"fitness ({mode}): {counted(len(hosts), 'host')} measured{told}"
     return message, {"mode": mode, "image": image, "findings": [_told(one) for one in mine]}
 
 

@@ -34,6 +34,13 @@ class CheckResult:
         """Why hosts are not fit, by their names."""
         return failures_of(self.findings)
 
+    @property
+    def unmeasured(self) -> frozenset[str]:
+        """Hosts with which nothing is wrong, and which a fitness check has left out."""
+        measured = {finding.host for finding in self.findings if finding.value is not None}
+        skipped = {one.host for one in self.findings if (one.check, one.verdict) == ("compute", "skipped")}
+        return frozenset(skipped - measured - set(self.unfit))
+
 
 def check_hosts(
     job: str | None,

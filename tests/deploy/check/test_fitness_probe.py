@@ -20,18 +20,20 @@ import pytest
 
 from jobctl.jobspec.deploy.check.fitness import probe
 from jobctl.jobspec.deploy.check.fitness.host_values import DIGEST
-from jobctl.jobspec.deploy.check.fitness.measure import FitnessCheck
+from jobctl.jobspec.deploy.check.fitness.measure import FitnessCheck, measured
 from jobctl.jobspec.deploy.check.fitness.network_probe import TcpState, of_tcp, usual_rate
 from jobctl.jobspec.deploy.check.fitness.samples import device_values, sample_of
 from jobctl.jobspec.deploy.check.fitness.session import ProbeSession, probe_source
-from jobctl.jobspec.deploy.check.survey import CheckedHost
+from jobctl.jobspec.deploy.check.survey import CheckedHost, Survey
 from jobctl.jobspec.deploy.host import facts
 from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.model.errors import HostError
+from jobctl.jobspec.deploy.model.finding import Finding
 from jobctl.jobspec.deploy.transport.local import LocalTransport
 from jobctl.jobspec.frameworks.base import Programs
 from jobctl.jobspec.frameworks.programs import text_of, torch_devices
 from jobctl.jobspec.spec.hosts import parse_hosts
+from tests.deploy.apply.test_executor import TWO
 
 
 @pytest.fixture
@@ -247,6 +249,13 @@ def test_a_host_that_computes_wrongly_is_named(tmp_path: Path) -> None:
     assert (found["a", "compute"].value or 0) > 0
     assert list(tmp_path.rglob(".jobctl-fitness-*")) == []
     assert (tmp_path / "state/fitness/a.json").exists()
+
+
+def test_a_host_without_a_node_of_the_job_is_told_and_not_measured(tmp_path: Path) -> None:
+    survey = Survey(TWO, [seat(name, tmp_path, LocalTransport(name)) for name in "ab"])
+    text = "no node of the job is there: not measured"
+    left_out = [Finding(name, "compute", "skipped", text) for name in "ab"]
+    assert measured(survey, [], "quick", tmp_path / "state") == left_out
 
 
 def test_storage_is_measured_of_a_host_that_has_had_no_job_yet(tmp_path: Path) -> None:

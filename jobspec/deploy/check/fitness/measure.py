@@ -46,9 +46,12 @@ from jobctl.jobspec.spec.fitness_mode import FitnessMode
 def measured(survey: Survey, findings: Sequence[Finding], mode: FitnessMode, state: Path) -> list[Finding]:
     """Return a preflight's findings with those of a fitness check, by host, of all hosts that are fit so far."""
     bad = {finding.host for finding in findings if finding.verdict == "error"}
-    # A spare has no node, so no container of the job: it is measured when a node moves there.
-    fit = [s for s in survey.seats if s.facts and s.name not in bad and (s.nodes or survey.plan is None)]
-    every = [*findings, *FitnessCheck(survey.plan, fit, mode, state, survey.images).run()]
+    fit = [s for s in survey.seats if s.facts and s.name not in bad]
+    # What has no node has no container of the job, and another Python would differ. A spare is measured when it gets one.
+    without = [s for s in fit if survey.plan is not None and not s.nodes]
+    left_out = [Finding(s.name, "compute", "skipped", "no node of the job is there: not measured") for s in without]
+    able = [s for s in fit if s not in without]
+    every = [*findings, *left_out, *FitnessCheck(survey.plan, able, mode, state, survey.images).run()]
     order = {seat.name: number for number, seat in enumerate(survey.seats)}
     return sorted(every, key=lambda finding: order.get(finding.host, -1))
 
