@@ -74,14 +74,17 @@ class ManifestJob:
 
     def completed(self, job: Found) -> Found:
         """Return the job that the command is, with what the manifest says above it."""
-        fields = {**job.fields}
+        fields, remarks = {**job.fields}, self.draft.remarks
         for key, value in self.draft.fields.items():
             before = fields.get(key)
             # A range in the variables says more than the number of pods.
             if key == "nodes" and isinstance(before, tuple) and before[0] != before[1]:
                 continue
             if key == "devices" and value == "cpu" and isinstance(before, str) and ":" in before:
-                value = f"cpu:{before.partition(':')[2]}"  # the launcher says how many processes
+                count = before.partition(":")[2]  # the launcher says how many processes
+                value = f"cpu:{count}"
+                if count != "1":
+                    remarks = {**remarks, key: f"no device is asked for: {count} processes in each pod"}
             if key == "secrets":  # those of the cluster, and those whose values the manifest has
                 value = tuple(dict.fromkeys((*value, *(before if isinstance(before, tuple) else ()))))
             both = isinstance(value, dict) and isinstance(before, dict)
@@ -90,7 +93,7 @@ class ManifestJob:
         notes = tuple(dict.fromkeys((*self.draft.notes, *job.notes, *_filled_in(fields), *self._processes(job))))
         if self.elastic and not fields.get("etcd"):
             notes = (*notes, _NO_ETCD)
-        return replace(job, fields=fields, remarks={**settled, **self.draft.remarks}, notes=notes, hosts=(), missing=0)
+        return replace(job, fields=fields, remarks={**settled, **remarks}, notes=notes, hosts=(), missing=0)
 
     def _processes(self, job: Found) -> Iterator[str]:
         """Yield a note where the command starts more than one process, and not as many as a pod has devices."""
