@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
 
 from jobctl.jobspec.deploy.host.engine import Engine
 from jobctl.jobspec.deploy.images.build import build_image, remove_name
 from jobctl.jobspec.deploy.images.copy import HERE, ImageSources
-from jobctl.jobspec.deploy.model.errors import HostError
+from jobctl.jobspec.deploy.model.errors import DeployError, HostError
+from jobctl.jobspec.deploy.store.dockerfile import images, text_of
 from jobctl.jobspec.deploy.targets.host_fleet import HostFleet
 from jobctl.jobspec.deploy.transport.fanout import fan_out
 from jobctl.jobspec.deploy.transport.local import LocalTransport
@@ -38,6 +41,23 @@ def build(fleet: HostFleet, plan: Plan, say: Callable[[str], None]) -> None:
         if (other := _for_another(processors, engine, made.image)) is not None:
             remove_name(engine, made.image)
             raise other
+    _give_plain_name(fleet, made)
+
+
+def _give_plain_name(fleet: HostFleet, made: Build) -> None:
+    """Have the engine that builds also call the image by the name that the spec has for it, as Compose does.
+
+    Also if the image was there, since that name may be another version's by now. It is for people, so nothing fails
+    without it: the builder need not answer where somebody else has the image.
+    """
+    repository, _, tag = made.image.rpartition(":")
+    name = tag.rpartition("-")[0] or "latest"
+    with suppress(DeployError, OSError):
+        names = {f"{repository}:{name}", repository} if name == "latest" else {f"{repository}:{name}"}
+        bases = images(text_of(Path(made.dockerfile).read_bytes()), made.args)
+        if not names & set(bases):  # the next build would begin with what this one made
+            with _builder(fleet, made).asked() as client:
+                client.tag(made.image, repository, name)
 
 
 def _free_name(engine: Engine, plan: Plan, image: str) -> None:

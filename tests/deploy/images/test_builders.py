@@ -43,6 +43,8 @@ class EngineWithImage:
         self.answer = lambda value, kind: value
         self.removed: list[str] = []
         self.remove_image = lambda image, noprune: self.removed.append(image)
+        self.tagged: list[tuple[str, str]] = []
+        self.tag = lambda image, repository, tag: self.tagged.append((image, f"{repository}:{tag}"))
 
     @contextmanager
     def asked(self) -> Iterator[Any]:
@@ -86,6 +88,34 @@ def test_who_builds(
 
 def test_what_somebody_has_is_not_built(folder: Path, monkeypatch: pytest.MonkeyPatch, built: list[str]) -> None:
     building.build(fleet_of(monkeypatch, {"h2"}), plan_with(folder), lambda line: None)
+    assert built == []
+
+
+@pytest.mark.parametrize(("image", "name"), [("reg:5/x/t:1.0-rc-aa", "reg:5/x/t:1.0-rc"), ("t:aa", "t:latest")])
+@pytest.mark.parametrize("having", [set(), {"h1", "h2"}])
+def test_the_builder_has_the_image_by_the_name_of_the_spec_too(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, built: list[str], image: str, name: str, having: set[str]
+) -> None:
+    """Even if nothing was built: it may be the name of a later version."""
+    fleet = fleet_of(monkeypatch, having)
+    building.build(fleet, plan_with(folder, on="h2", image=image), lambda line: None)
+    assert [job.engine.tagged for job in fleet.host_jobs.values()] == [[], [(image, name)]]
+
+
+def test_an_image_is_not_called_as_what_it_is_made_from(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, built: list[str]
+) -> None:
+    fleet = fleet_of(monkeypatch, set())
+    building.build(fleet, plan_with(folder, on="h2", image="base:1-aa"), lambda line: None)
+    assert (built, fleet.host_jobs["h2"].engine.tagged) == (["h2"], [])
+
+
+def test_a_builder_is_not_needed_where_the_image_is_there(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, built: list[str]
+) -> None:
+    fleet = fleet_of(monkeypatch, {"h1"})
+    fleet.down = {"h2": HostError("h2", "unreachable", "it does not answer")}
+    building.build(fleet, plan_with(folder, on="h2"), lambda line: None)
     assert built == []
 
 
