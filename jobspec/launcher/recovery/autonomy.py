@@ -225,9 +225,8 @@ class Autonomy:
         failed.learn(session.headway)
         waits = failed.waits(order, session, self.supervised is not None and self.supervised(now), now)
         final = None if waits else failed.final(order)
-        leaves = waits is None and final is None and failed.excluded(order)
-        if leaves and self.supervised is None:
-            final, leaves = "a rule says not to retry here", False
+        # Where nobody can move the node, it begins again where it is.
+        leaves = waits is None and final is None and self.supervised is not None and failed.excluded(order)
         if waits or leaves:
             session.say_once(waits or "a rule has it leave its host; waits for the supervisor")
         elif failed.is_due(order, session, final is not None, now):

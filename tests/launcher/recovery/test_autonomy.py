@@ -145,8 +145,21 @@ def test_a_node_that_a_rule_has_leave_its_host_waits_for_a_supervisor(monkeypatc
     excluded = order(rules=[{"log": None, "exit": 1, "do": "exclude_host"}])
     keeper = decided(monkeypatch, excluded, lambda now: False)
     assert (keeper.proposed, set(keeper.said)) == ([], {"a rule has it leave its host; waits for the supervisor"})
-    (end, after), *_ = decided(monkeypatch, excluded, None).proposed  # in a cluster there never is one
-    assert (end.command, after) == ("finish", "job-2")
+
+
+def test_a_node_that_a_rule_has_leave_its_host_begins_again_there_where_there_never_is_a_supervisor(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its failure counts, and once no restarts are left, that is why the job ends."""
+    rules = [{"log": None, "exit": 1, "do": "exclude_host"}]
+    (made, after), *_ = decided(monkeypatch, order(rules=rules), None).proposed
+    assert (made.command, made.number, made.why, after) == ("run", 3, None, "job-2")
+    assert made.autonomy is not None
+    assert [one.exit_code for one in made.autonomy.failures] == [1]
+    (end, _), *_ = decided(monkeypatch, order(EARLIER, rules=rules, restarts=1), None).proposed
+    assert (end.command, end.why) == (
+        *("finish", "rank 1 exited with code 1: the restarts of `recovery.max_restarts` are used up"),
+    )
 
 
 def test_launchers_of_a_cluster_end_no_job_before_all_are_heard(monkeypatch: pytest.MonkeyPatch) -> None:
