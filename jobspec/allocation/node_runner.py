@@ -17,6 +17,7 @@ from jobctl.jobspec.allocation.messages import ANSWER_KEYS, SILENT, TICK, TOKEN,
 from jobctl.jobspec.allocation.succession import Succession
 from jobctl.jobspec.launcher.system.files import read_json, write_json
 from jobctl.jobspec.launcher.system.processes import (
+    EXIT_MOVES,
     EXIT_TAKEN,
     SIGNALS,
     adopt_orphans,
@@ -38,6 +39,7 @@ MOST_TICKS = 500  # ticks a second that the coordinator may get of all runners
 PAUSE = 0.5  # seconds before a launcher that was killed is started again
 # How a launcher ends that was killed or told to end, or that finds another one still ending.
 FROM_OUTSIDE = (EXIT_TAKEN, 137, 143)
+EXCLUDED = "a rule of `recovery.rules`, or one of jobctl's own, has the node leave this machine"
 
 
 class NodeRunner:
@@ -68,6 +70,7 @@ class NodeRunner:
         self.launching: Optional[Launching] = None  # its last start
         self.begun = False  # whether a launcher has begun in this turn
         self.refused: Optional[str] = None  # why none could be started
+        self.excluded = False  # or whether one has ended so that its node moves
         self.runs: Tuple[Optional[int], int] = (None, 0)  # node and turn that the launcher runs
         self.ended: Optional[int] = None  # how it ended, if it does not run any more
         self.killed = 0.0  # when it was killed by somebody else
@@ -129,6 +132,7 @@ class NodeRunner:
             "ended": self.ended,
             "begun": self.begun,
             "refused": self.refused,
+            "excluded": self.excluded,
             "alive": self.launcher is not None,
             "again": self.again,
             "names": self.names,
@@ -179,7 +183,8 @@ class NodeRunner:
             self.again += 1
         else:
             self.ended = code
-            self.refused = words if code and not has_begun and not told else None
+            self.excluded = code == EXIT_MOVES and not told
+            self.refused = EXCLUDED if self.excluded else words if code and not has_begun and not told else None
             self.begun = self.begun and self.refused is None
         self.deadline = None
         self.next = 0.0
@@ -219,7 +224,7 @@ class NodeRunner:
             return
         self.kill()
         self.ended, self.deadline = None, None
-        self.begun, self.refused = False, None
+        self.begun, self.refused, self.excluded = False, None, False
         self.runs = wanted
         self.next = 0.0
         if wanted[0] is not None:

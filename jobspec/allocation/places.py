@@ -24,6 +24,7 @@ class RunnerState:
         self.deaf = 0.0  # until when it is not heard, as a drill plays that its machine is lost
         self.refused: Optional[float] = None  # when it could not start a node, since it last did
         self.refusal: Optional[str] = None  # why
+        self.excluded = False  # whether that is because a rule had a node leave it
 
     def silent_for(self, now: float) -> float:
         """Return for how many seconds it was not heard; one that never was counts as silent for ever."""
@@ -101,7 +102,8 @@ class Places:
         silent = [runner.host for runner in gone if runner.refused is None and not runner.is_heard(now)]
         if not refusing and not silent:
             return "resized", "as `jobctl scale` says" if gone else "there are machines for more nodes"
-        words = ["%s cannot start its node" % host for host in refusing]
+        excluded = [runner.host for runner in gone if runner.excluded]
+        words = [("a rule excludes %s" if h in excluded else "%s cannot start its node") % h for h in refusing]
         words += ["%s does not answer" % ", ".join(silent)] if silent else []
         return "host-lost" if silent else "host-failed", "; ".join(words)
 
@@ -169,7 +171,7 @@ class Places:
                 "address": runner.address,
                 "heard": runner.is_heard(now),
                 "runs": node not in ended and node not in refused and runner.said.get("node") == node,
-                "refused": refused.get(node),
+                "refused": None if runner.excluded else refused.get(node),
                 "ended": ended.get(node),
                 "turn": self.turns[node],
             }

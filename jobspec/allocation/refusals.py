@@ -1,4 +1,7 @@
-"""Machines that answer, and cannot start the launcher of their node: the node moves, or is tried again, or the job fails."""
+"""Machines that answer, and cannot start the launcher of their node: the node moves, or is tried again, or the job fails.
+
+Or a rule has a node leave its machine: it moves, or begins again there.
+"""
 
 from __future__ import annotations
 
@@ -36,6 +39,7 @@ class Refusals:
         for node in [node for node in places.at if places.said(node).get("begun")]:
             self.count.pop(node, None)
             places.at[node].refused = places.at[node].refusal = None
+            places.at[node].excluded = False
         for node, words in sorted(places.refused(now).items()):
             turn = node, places.turns[node]
             if turn not in self.counted:
@@ -49,7 +53,9 @@ class Refusals:
     def judge(self, node: int, words: str, now: float) -> str:
         """Decide about a node that could not be started just now; return what has happened, and what is done."""
         places, runner = self.places, self.places.at[node]
-        runner.refused, runner.refusal = now, words
+        runner.refused, runner.refusal, runner.excluded = now, words, bool(places.said(node).get("excluded"))
+        if runner.excluded:
+            return self.exclude(node, now)
         count = self.count[node] = self.count.get(node, 0) + 1
         happened = "%s cannot start node %d: %s" % (runner.host, node, words)
         free = places.free(now, runner.slot)
@@ -67,6 +73,17 @@ class Refusals:
         pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** (count - 1))
         self.again[node] = now + pause
         return "%s; no other machine is free, so it is tried again in %g s" % (happened, pause)
+
+    def exclude(self, node: int, now: float) -> str:
+        """Have a node leave its machine, if another one is free, or the job can do without it; return what is done."""
+        there, happened = self.places.at[node], "a rule excludes %s" % self.places.at[node].host
+        if self.size.without_lost(now) is not None:
+            return happened
+        self.try_again(node, now)
+        here = self.places.at[node]
+        if here is there:
+            return "%s, and no other machine is free: node %d begins again there" % (happened, node)
+        return "%s: node %d moves to %s" % (happened, node, here.host)
 
     def is_hopeless(self, slot: int) -> bool:
         """Say whether all machines have refused, for reasons that another try does not change."""

@@ -17,7 +17,8 @@ import pytest
 
 from jobctl.jobspec.allocation.launching import reason_in
 from jobctl.jobspec.allocation.messages import TICK, TICK_KEYS, TOKEN, Datagrams
-from jobctl.jobspec.allocation.node_runner import FIRST_TICKS, NodeRunner, pause_after
+from jobctl.jobspec.allocation.node_runner import EXCLUDED, FIRST_TICKS, NodeRunner, pause_after
+from jobctl.jobspec.launcher.system.processes import EXIT_MOVES
 from jobctl.jobspec.render.launcher import allocation
 from tests.slurm.cluster import wait_for
 from tests.tools.processes import read
@@ -89,6 +90,16 @@ def test_a_launcher_that_has_begun_and_fails_is_no_machine_that_refuses(played: 
     played.script(f"{_BEGINS}; echo Error: of the job >&2; exit 3")
     played.start()
     played.until(node=1, turn=1, ended=3, begun=True, refused=None)
+
+
+def test_a_runner_says_that_a_rule_has_its_node_leave_the_machine(played: PlayedCoordinator) -> None:
+    played.script(f"{_BEGINS}; exit {EXIT_MOVES}")
+    played.start()
+    played.until(node=1, turn=1, alive=False, ended=EXIT_MOVES)
+    assert (played.said["begun"], played.said["refused"], played.said["excluded"]) == (False, EXCLUDED, True)
+    played.script(f"{_BEGINS}; exec sleep 1000")
+    played.answer["turn"] = 2
+    played.until(node=1, turn=2, alive=True, begun=True, refused=None, excluded=False)
 
 
 def test_a_machine_may_refuse_a_launcher_that_was_killed(played: PlayedCoordinator) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from jobctl.jobspec.allocation.node_runner import EXCLUDED
 from jobctl.jobspec.allocation.places import Places, RunnerState
 from jobctl.jobspec.allocation.refusals import FIRST_PAUSE, Refusals
 from jobctl.jobspec.allocation.size import JobSize
+from jobctl.jobspec.launcher.system.processes import EXIT_MOVES
 
 HOSTS = ("s1", "s2", "s3", "s4")
 SETTINGS = {"min_nodes": 2, "spares": 0, "shrinks": True, "host_timeout": 6.0}
@@ -19,6 +21,7 @@ class PlayedAllocation:
 
     def __init__(self, *hosts: str, tries: int = 3, slots: tuple[int, ...] = (0, 0), **settings: Any) -> None:
         self.now, self.broken = 0.0, dict[str, str]()
+        self.excluded: tuple[str, ...] = ()  # machines that a rule has a node leave once it has failed there
         self.places = Places(hosts, slots)
         self.events: list[str] = []
         self.hear()
@@ -41,8 +44,11 @@ class PlayedAllocation:
         turn = self.places.turns[node] if node is not None else 0
         refused = {"ended": 125, "refused": words} if words else {"ended": None, "refused": None}
         runner.said = {"node": node, "turn": turn, "begun": not words, "alive": not words, **refused}
+        if runner.host in self.excluded:
+            ended = {"ended": EXIT_MOVES, "refused": EXCLUDED, "excluded": True}
+            runner.said.update(ended, begun=False, alive=False)
         if node is None:
-            runner.said.update(ended=None, refused=None, begun=False, alive=False)
+            runner.said.update(ended=None, refused=None, excluded=False, begun=False, alive=False)
 
     def goes_on(self, seconds: float = 0.0) -> bool:
         """Let time pass; say whether the job goes on."""
@@ -157,3 +163,40 @@ def test_what_a_machine_has_refused_is_no_end_of_the_node_and_of_this_turn_alone
     }  # fmt: skip
     job.places.resize(dict(job.places.at))
     assert job.places.refused(job.now) == {}
+
+
+def test_a_node_that_a_rule_has_leave_its_machine_moves_to_a_free_one() -> None:
+    job = PlayedAllocation("s1", "s2", "s3")
+    job.excluded = ("s2",)
+    assert job.goes_on()
+    assert (job.homes, job.events) == (["s1", "s3"], ["a rule excludes s2: node 1 moves to s3"])
+    assert job.goes_on(30.0)
+    assert job.places.spares(job.now) == [{"host": "s2", "state": "cold"}]
+    assert (job.places.codes(), job.refusals.count) == ({}, {})
+
+
+def test_a_node_that_a_rule_has_leave_its_machine_begins_again_there_where_no_other_one_is_free() -> None:
+    """At once, and as often as the launchers' restarts allow: the machine can start it."""
+    job = PlayedAllocation("s1", "s2", tries=0)
+    job.excluded = ("s2",)
+    for turn in (2, 3):
+        assert job.goes_on()
+        assert (job.homes, job.places.turns[1]) == (["s1", "s2"], turn)
+        assert job.events[-1] == "a rule excludes s2, and no other machine is free: node 1 begins again there"
+    job.excluded = ()
+    assert job.goes_on(1.0)
+    assert (job.places.at[1].refused, job.places.at[1].excluded) == (None, False)
+
+
+def test_an_elastic_job_goes_on_without_a_machine_that_a_rule_has_its_node_leave() -> None:
+    job = PlayedAllocation("s1", "s2", "s3", slots=(0, 0, 0))
+    job.excluded = ("s2",)
+    assert job.goes_on()
+    assert (job.events, job.places.told(job.now)["1"]["refused"]) == (["a rule excludes s2"], None)
+    wanted = job.size.change(job.now)
+    assert wanted is not None
+    assert job.places.why_changed(wanted, job.now) == ("host-failed", "a rule excludes s2")
+    job.places.resize(wanted)
+    for _ in range(3):
+        assert job.goes_on(30.0)
+        assert (job.homes, job.size.change(job.now)) == (["s1", "s3"], None)

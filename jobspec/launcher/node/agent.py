@@ -30,6 +30,7 @@ from jobctl.jobspec.launcher.system.bytecode import keep_compiled
 from jobctl.jobspec.launcher.system.deadline import Deadline
 from jobctl.jobspec.launcher.system.files import note
 from jobctl.jobspec.launcher.system.processes import (
+    EXIT_MOVES,
     PRCTL,
     SIGNALS,
     adopt_orphans,
@@ -67,7 +68,7 @@ class Launcher:
         session: Optional[LeaseSession] = None,
     ) -> None:
         self.deadline = deadline
-        self.dir, self.secrets, self.launch = options.dir, options.secrets, launch
+        self.dir, self.own, self.secrets, self.launch = options.dir, options.own, options.secrets, launch
         self.program = keep_compiled(self.dir) if launch.start else ""
         self.guard = os.getppid()
         # With etcd, another process keeps the lease and knows the generation.
@@ -114,7 +115,7 @@ class Launcher:
         while True:
             code = self.turn()
             if code is not None:
-                if code != GIVEN:
+                if code not in (GIVEN, EXIT_MOVES):
                     self.recovery.leave()
                 return code
             if not self.loaded and self.report.state == "running" and boot_time() - self.report.since > BEGUN:

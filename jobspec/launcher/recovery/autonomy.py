@@ -14,7 +14,7 @@ from jobctl.jobspec.launcher.report.progress import Headway
 from jobctl.jobspec.launcher.restart_policy import delay, is_a_bug, matches, without_progress
 from jobctl.jobspec.launcher.system.files import note
 from jobctl.jobspec.launcher.system.network import free_port
-from jobctl.jobspec.launcher.system.processes import EXIT_TAKEN, boot_time
+from jobctl.jobspec.launcher.system.processes import EXIT_MOVES, EXIT_TAKEN, boot_time
 
 if TYPE_CHECKING:
     from typing import Callable, Dict, List, Optional, Protocol, Tuple
@@ -150,7 +150,7 @@ class FailedNode:
         """Return the order with which launchers end themselves and the job, because of this failure."""
         code = self.failure.exit_code or 1
         # What a signal has ended, or what found another launcher, is started again by the cluster; and this is the end.
-        code = code if code < 128 and code != EXIT_TAKEN else 1
+        code = code if code < 128 and code not in (EXIT_TAKEN, EXIT_MOVES) else 1
         return changed(order, command="finish", exit_code=code, why="%s: %s" % (self.failure.reason, why))
 
     def give_up(self, order: Order, why: str) -> Order:
@@ -200,7 +200,7 @@ class Autonomy:
     """Begins the next generation, or ends the job, after this node has failed.
 
     `supervised` returns whether a supervisor decides at a time; None where there never is one, so that launchers which
-    end the job end too.
+    end the job end too. `may_move` returns whether the node can go elsewhere once its launcher has ended, as in an allocation.
     """
 
     def __init__(
@@ -212,6 +212,8 @@ class Autonomy:
     ) -> None:
         self.launch, self.report, self.session, self.supervised = launch, report, session, supervised
         self.failed: Optional[FailedNode] = None
+        self.may_move: Callable[[], bool] = lambda: False
+        self.moves = False  # whether the launcher is to end, so that its node may begin the next generation elsewhere
 
     def go_on(self, order: Optional[Order]) -> None:
         """Do what is due now; `order`: that in which the node runs, None if it runs in no such one any more."""
@@ -225,10 +227,13 @@ class Autonomy:
         failed.learn(session.headway)
         waits = failed.waits(order, session, self.supervised is not None and self.supervised(now), now)
         final = None if waits else failed.final(order)
-        # Where nobody can move the node, it begins again where it is.
-        leaves = waits is None and final is None and self.supervised is not None and failed.excluded(order)
+        excluded = waits is None and final is None and failed.excluded(order)
+        # Where there never is a supervisor, the node begins again, where it is or where it has moved to.
+        leaves = excluded and self.supervised is not None
         if waits or leaves:
             session.say_once(waits or "a rule has it leave its host; waits for the supervisor")
+        elif excluded and self.may_move():
+            self.moves = now - failed.since >= SETTLE
         elif failed.is_due(order, session, final is not None, now):
             failed.proposed = now
             self.propose(order, failed, final)

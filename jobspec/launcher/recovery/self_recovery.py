@@ -15,7 +15,7 @@ from jobctl.jobspec.launcher.recovery.going_back import GoingBack
 from jobctl.jobspec.launcher.recovery.replacement import Replacement
 from jobctl.jobspec.launcher.report.report import STARTED_AGAIN
 from jobctl.jobspec.launcher.report.stragglers import slow_processes
-from jobctl.jobspec.launcher.system.processes import boot_time
+from jobctl.jobspec.launcher.system.processes import EXIT_MOVES, boot_time
 from jobctl.jobspec.launcher.telling.host_teller import HostTeller
 
 if TYPE_CHECKING:
@@ -39,6 +39,8 @@ class SelfRecovery:
     def __init__(self, launcher: Launcher, keeper: OrderKeeper, supervised: Optional[Callable[[float], bool]]) -> None:
         self.launcher = launcher
         self.autonomy = Autonomy(launcher.launch, launcher.report, keeper, supervised)
+        # The launcher that follows knows how its node has failed, and has run nothing: it begins the next generation.
+        self.autonomy.may_move = lambda: supervised is None and launcher.own is not None and launcher.began > 0
         self.replacement: Optional[NodeReplacement] = Replacement(keeper) if isinstance(keeper, PeerOrders) else None
         if launcher.session is not None and supervised is not None:
             launcher.session.reached = launcher.report.reached
@@ -100,6 +102,9 @@ class SelfRecovery:
         self.go_back(newest)
         own = newest is not None and report.is_of(newest) and not newest.is_paused
         self.autonomy.go_on(newest if own else None)
+        if self.autonomy.moves:
+            launcher.standby.drop()
+            return EXIT_MOVES
         self.teller.look(boot_time())
         if report.state != "succeeded":
             return None

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 EXIT_TAKEN = 75  # how a launcher ends that finds another one of its node (EX_TEMPFAIL of sysexits.h)
+EXIT_MOVES = 76  # how one ends whose node a rule has leave its machine, in an allocation, where its node runner may give it another
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 
 

@@ -19,7 +19,7 @@ from jobctl.jobspec.launcher.recovery import autonomy
 from jobctl.jobspec.launcher.recovery.autonomy import LAST, SETTLE
 from jobctl.jobspec.launcher.report.progress import Headway
 from jobctl.jobspec.launcher.restart_policy import FIRST_DELAY, LONGEST_DELAY
-from jobctl.jobspec.launcher.system.processes import EXIT_TAKEN
+from jobctl.jobspec.launcher.system.processes import EXIT_MOVES, EXIT_TAKEN
 from tests.tools.etcd import b64
 
 from .failed_nodes import LAUNCH, ORDER, failed, order
@@ -180,7 +180,7 @@ def test_launchers_of_a_cluster_end_no_job_before_all_are_heard(monkeypatch: pyt
     assert made.command == "finish"
 
 
-@pytest.mark.parametrize(("code", "ends_with"), [(3, 3), (EXIT_TAKEN, 1), (137, 1), (None, 1)])
+@pytest.mark.parametrize(("code", "ends_with"), [(3, 3), (EXIT_TAKEN, 1), (EXIT_MOVES, 1), (137, 1), (None, 1)])
 def test_the_end_of_a_job_never_looks_like_a_launcher_that_is_to_start_again(code: int | None, ends_with: int) -> None:
     """A script may end with any code: also with that of a launcher which finds another one."""
     end = failed(exit_code=code).end(order(), "a bug")
