@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from jobctl.jobspec.allocation.container import why_ended
 from jobctl.jobspec.allocation.generation import Generations
 from jobctl.jobspec.allocation.image import JobImage
-from jobctl.jobspec.allocation.interrupted import judge_interrupted
+from jobctl.jobspec.allocation.interrupted import judge_interrupted, over_time, why_not_later
 from jobctl.jobspec.allocation.messages import LINGER, MARGIN, TICK, TICK_KEYS, Datagrams, say
 from jobctl.jobspec.allocation.nodelist import expand
 from jobctl.jobspec.allocation.orders import UserOrders
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from jobctl.jobspec.launcher.system.files import Json
 POLL = 0.1
 REVIVE = 10.0  # seconds between two tries to start a node runner again
-BRIEF = 5.0  # seconds in which an allocation gets nowhere
-IN_VAIN = 3  # such allocations in a row, after which the job has failed
 LEFT = 4 * TICK  # seconds without a tick after which all runners have left that can hear
 
 
@@ -242,6 +240,9 @@ class Coordinator:
         """Say with which code the batch script ends, None while the job goes on."""
         if self.stopping is None and self.places.are_leaving(now):
             self.stop("slurm", "Slurm ends the processes of the job")
+        over = over_time(self) if self.stopping is None else None
+        if over is not None:
+            self.stop("failed", over)
         if self.stopping is not None:
             return self.judge_stop(self.stopping, now)
         if self.image.problem is not None:
@@ -277,14 +278,10 @@ class Coordinator:
         return judge_interrupted(self, why, now) if why["kind"] == "slurm" else self.go_on_later(why)
 
     def go_on_later(self, why: Json) -> int:
-        """Have the job go on in another allocation. Not for ever: one that is warned as soon as it begins gets nowhere."""
-        told, step = self.generations.start, self.generations.step()
-        nowhere = why["since"] - self.started < BRIEF and step <= told.get("step", -1)
-        brief = told.get("brief", 0) + 1 if nowhere else 0
-        self.generations.note(brief=brief, step=step)
-        if brief >= IN_VAIN:
-            words = "%d allocations in a row were over within %g s" % (brief, BRIEF)
-            self.record.result("failed", "%s: %s; is `slurm.time` long enough?" % (why["reason"], words), None)
+        """Have the job go on in another allocation, if that is of any use."""
+        futile = why_not_later(self, why)
+        if futile is not None:
+            self.record.result("failed", "%s: %s" % (why["reason"], futile), None)
             return 1
         # While Slurm is silent, nobody shall take this script for one that does not answer.
         self.record.write(state="interrupted", reason=why["reason"])

@@ -68,6 +68,7 @@ class Generations:
         self.start_path = os.path.join(work, "run", "start.json")
         self.start: Json = read_json(self.start_path) or {"began": time.time(), "fresh_budget": False}
         self.began = float(self.start["began"])
+        self.clock = time.time
         self.first = True  # whether none has begun in this allocation
         self.cause: Optional[str] = None  # why the next one begins, where the allocation alone does not say it
 
@@ -140,7 +141,8 @@ class Generations:
         if "alone" in template:  # launchers of an earlier version look there
             order["alone"] = order["autonomy"]
         write_json(self.path, order)
-        self.note(fresh_budget=False)
+        since = None if self.start.get("fresh_budget") else self.start.get("since")
+        self.note(fresh_budget=False, since=self.clock() if since is None else since)
         self.first, self.cause = False, None
         return order
 
@@ -169,6 +171,14 @@ class Generations:
         """Keep something for the allocations that follow."""
         self.start = {**self.start, **changes}
         write_json(self.start_path, self.start)
+
+    def time_left(self, limit: float) -> float:
+        """Return how many seconds of `limit` are left, since the first generation after `up` or `restart`.
+
+        The time between allocations counts.
+        """
+        since = None if self.start.get("fresh_budget") else self.start.get("since")
+        return float("inf") if since is None else float(since) + limit - self.clock()
 
     def port(self, salt: int, first: int, last: int) -> int:
         """Return a port that other jobs on these nodes are unlikely to have."""

@@ -1,16 +1,23 @@
-"""What becomes of a job whose processes Slurm, or a person, has told to end: it goes on elsewhere, or not."""
+"""What becomes of a job whose processes Slurm, or a person, has told to end: it goes on elsewhere, or not.
+
+And whether a job has run for as long as it may.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.allocation.messages import LINGER
+from jobctl.jobspec.allocation.scheduler import HAND_OVER
 
 if TYPE_CHECKING:
     from typing import Optional
 
     from jobctl.jobspec.allocation.coordinator import Coordinator
     from jobctl.jobspec.launcher.system.files import Json
+
+BRIEF = 5.0  # seconds in which an allocation gets nowhere
+IN_VAIN = 3  # such allocations in a row, after which the job has failed
 
 
 def judge_interrupted(coordinator: Coordinator, why: Json, now: float) -> Optional[int]:
@@ -32,3 +39,29 @@ def judge_interrupted(coordinator: Coordinator, why: Json, now: float) -> Option
         return None  # where somebody cancels the job, the batch script hears of it in a moment
     record.result("failed", "its processes were told to end, as `scancel --signal=TERM` does", None)
     return 1
+
+
+def over_time(coordinator: Coordinator) -> Optional[str]:
+    """Return why the job may run no longer, None if it may."""
+    limit = coordinator.settings.get("max_duration")
+    if limit is None or coordinator.generations.time_left(limit) >= 0.0:
+        return None
+    return "ran longer than `recovery.max_duration` (%g s)" % limit
+
+
+def why_not_later(coordinator: Coordinator, why: Json) -> Optional[str]:
+    """Return why the job does not go on in another allocation, None if it may: there it would end as soon as it begins.
+
+    One that is warned as soon as it begins gets nowhere. Slurm starts a requeued job two minutes later at the earliest; and
+    where `slurm.time` is left open, it is `max_duration`.
+    """
+    generations, limit = coordinator.generations, coordinator.settings.get("max_duration")
+    told, step = generations.start, generations.step()
+    nowhere = why["since"] - coordinator.started < BRIEF and step <= told.get("step", -1)
+    brief = told.get("brief", 0) + 1 if nowhere else 0
+    generations.note(brief=brief, step=step)
+    if brief >= IN_VAIN:
+        return "%d allocations in a row were over within %g s; is `slurm.time` long enough?" % (brief, BRIEF)
+    if limit is not None and generations.time_left(limit) <= HAND_OVER + float(coordinator.settings["stop_grace"]):
+        return "`recovery.max_duration` (%g s) leaves no time for another allocation" % limit
+    return None

@@ -180,6 +180,7 @@ def settings_file(plan: Plan) -> bytes:
         "container": given.container,
         "requeue": given.requeue,
         "runner_python": given.python,
+        **({"max_duration": plan.recovery.max_duration} if plan.recovery.max_duration else {}),
         **({"image": image_settings(plan)} if given.container != "none" else {}),
     }
     return json.dumps(settings, indent=2, sort_keys=True).encode() + b"\n"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import select
 import signal
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,8 +13,12 @@ from typing import Any
 import pytest
 
 from jobctl.jobspec.allocation.coordinator import Coordinator
+from jobctl.jobspec.allocation.generation import Generations
 from jobctl.jobspec.allocation.messages import ANSWER_KEYS, LINGER, Datagrams
 from jobctl.jobspec.spec.checks.slurm import MOST_NODES
+from jobctl.jobspec.supervise.decide import decide
+from jobctl.jobspec.supervise.decisions import GiveUp
+from tests.supervise import observed_jobs
 
 TEMPLATE = {
     "job": "demo",
@@ -170,6 +175,68 @@ def test_a_user_stops_a_job_that_is_about_to_go_on_elsewhere(
     job.coordinator.on_signal(number)
     assert job.turn(0.5, "s1", "s2") == code
     assert job.result is None
+
+
+class TimedAllocation(PlayedAllocation):
+    """One of a job that may run for ten minutes."""
+
+    def __init__(self, work: Path, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> None:
+        super().__init__(work, monkeypatch, "s1", "s2", max_duration=600.0, **settings)
+        self.coordinator.generations.clock = lambda: 1e9 + self.now - self.began
+
+    def ends(self, seconds: float) -> bool:
+        """Let time pass; say whether the job ends, as failed for good."""
+        if self.turn(seconds, "s1", "s2") is None:
+            return False
+        assert self.result["phase"] == "failed"
+        return True
+
+
+def test_a_job_ends_as_failed_once_it_has_run_for_as_long_as_it_may(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Since its first generation: others, as of another size, change nothing. With the words of a supervisor."""
+    job = TimedAllocation(tmp_path, monkeypatch)
+    assert not job.ends(0.5)
+    assert not job.ends(300.0)
+    job.coordinator.begin()
+    assert not job.ends(299.5)
+    assert job.ends(1.0)
+    policy, watched = replace(observed_jobs.POLICY, max_duration=600.0), observed_jobs.job(observed_jobs.node(0))
+    assert decide(watched, policy, 1601.0) == GiveUp(job.result["reason"], None)
+
+
+def test_the_time_that_a_job_may_run_is_over_all_its_allocations(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also the time between these. `up` and `restart` begin to count again, with the next generation."""
+    job = TimedAllocation(tmp_path, monkeypatch)
+    assert not job.ends(0.5)
+    job.coordinator.generations = Generations(str(tmp_path), "8")
+    job.coordinator.places.at.clear()
+    job.coordinator.generations.clock = lambda: 1e9 + 601.0
+    assert job.ends(0.5)
+    other = Generations(str(tmp_path), "9")
+    other.clock = job.coordinator.generations.clock
+    other.note(fresh_budget=True)
+    assert other.time_left(600.0) == float("inf")
+    other.begin([0, 1])
+    assert other.time_left(600.0) == 600.0
+
+
+def test_a_job_does_not_go_on_elsewhere_for_the_time_that_it_would_wait_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its time limit is `max_duration` where the spec has none: it is warned shortly before both."""
+    for name, seconds, ends in (("early", 400.0, False), ("late", 480.0, True)):
+        (tmp_path / name).mkdir()
+        job = TimedAllocation(tmp_path / name, monkeypatch)
+        assert not job.ends(seconds)
+        job.coordinator.on_signal(signal.SIGUSR1)
+        assert job.turn(0.5, "s1", "s2") == int(ends)
+        said = "the time limit is near: "
+        said += "`recovery.max_duration` (600 s) leaves no time for another allocation" if ends else "submitted again"
+        assert job.events[-1].removeprefix("job failed: ").startswith(said)
 
 
 def test_a_job_that_has_failed_is_not_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

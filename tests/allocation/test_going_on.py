@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.allocation.coordinator import BRIEF, IN_VAIN, Coordinator
+from jobctl.jobspec.allocation.coordinator import Coordinator
 from jobctl.jobspec.allocation.generation import Generations
+from jobctl.jobspec.allocation.interrupted import BRIEF, IN_VAIN
 from jobctl.jobspec.allocation.record import Record
 
 WHY = "the time limit is near"
@@ -29,6 +30,7 @@ def allocation(work: Path, seconds: float, step: int | None = None, following: s
     coordinator: Any = SimpleNamespace(
         job_id="7",
         started=100.0,
+        settings={"stop_grace": 1.0},
         generations=Generations(str(work), "7"),
         record=Record(str(work), {"SLURM_JOB_ID": "7"}),
         scheduler=SimpleNamespace(

@@ -195,6 +195,7 @@ def handed_over(work: Path, signals: list[int]) -> tuple[int, dict[str, Any]]:
     coordinator: Any = SimpleNamespace(
         job_id="7",
         started=100.0,
+        settings={"stop_grace": 1.0},
         signals=signals,
         generations=Generations(str(work), "7"),
         record=Record(str(work), {"SLURM_JOB_ID": "7"}),

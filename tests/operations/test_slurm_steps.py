@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import PurePosixPath
 from types import SimpleNamespace
 from typing import Any
@@ -10,6 +11,7 @@ from unittest.mock import MagicMock
 
 import pytest
 
+from jobctl.jobspec.deploy.apply.changes import Changed
 from jobctl.jobspec.deploy.apply.reconcile import Step
 from jobctl.jobspec.deploy.model.control import NOTHING
 from jobctl.jobspec.deploy.model.errors import HostError
@@ -21,7 +23,8 @@ from jobctl.jobspec.notify import channels as kept_channels
 from jobctl.jobspec.operations.errors import HostsFailed, PartlyDone
 from jobctl.jobspec.operations.lifecycle import in_allocation
 from jobctl.jobspec.operations.lifecycle.base import UpOptions
-from jobctl.jobspec.operations.lifecycle.in_allocation import SlurmJob, hashes_of
+from jobctl.jobspec.operations.lifecycle.in_allocation import SlurmJob
+from jobctl.jobspec.operations.lifecycle.sent_files import hashes_of
 from jobctl.jobspec.plan.types import Plan
 from tests.render.plans import SLURM, planned
 
@@ -34,6 +37,19 @@ def steps(phase: str, options: UpOptions, *, begins_runs: bool = True, **sent: A
     handle: Any = SimpleNamespace(plan=PLAN, sent=lambda: {**SENT, **sent}, begins_runs=lambda: begins_runs)
     observed = Observed(NOTHING, (), None, verdict=(phase, None))  # type: ignore[arg-type]
     return [str(step) for step in SlurmJob(handle)._steps(observed, (), options)]
+
+
+def test_up_with_a_new_version_does_not_submit_a_job_again_because_its_coordinator_counts_no_time() -> None:
+    """The next allocation does. If the spec has changed, this one does not go on."""
+    plan = replace(PLAN, recovery=replace(PLAN.recovery, max_duration=60.0))
+    before, changed = hashes_of(PLAN), (Changed("recovery.max_duration", None, "60s"),)
+    assert before["slurm.json"] != hashes_of(plan)["slurm.json"]
+    handle: Any = SimpleNamespace(plan=plan, sent=lambda: before, begins_runs=lambda: True)
+    observed = Observed(NOTHING, (), None, verdict=("running", None))
+    for other in ((), (Changed("env.A", "1", "2"),)):
+        assert SlurmJob(handle)._steps(observed, other, UpOptions()) == ()
+    (step,) = SlurmJob(handle)._steps(observed, changed, UpOptions())
+    assert (step.kind, step.target) == ("replace", "allocation")
 
 
 class PlayedJob(SlurmJob):

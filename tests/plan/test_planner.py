@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.operations.lifecycle.in_allocation import _stable
+from jobctl.jobspec.operations.lifecycle.sent_files import stable
 from jobctl.jobspec.plan.generation import (
     FIRST_PORT,
     PORTS,
@@ -381,7 +381,7 @@ def test_an_allocation_is_not_changed_by_what_an_earlier_version_calls_otherwise
     control = json.loads(now.content)
     before = {name: value for name, value in control.items() if name != "autonomy"}
     assert control["alone"] == control["autonomy"]
-    assert _stable(now) == _stable(replace(now, content=json.dumps(before).encode()))
+    assert stable(now) == stable(replace(now, content=json.dumps(before).encode()))
 
 
 @pytest.mark.parametrize(("port", "has_room"), [(65532, True), (65533, False)])

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import time
-from hashlib import sha256
 from typing import TYPE_CHECKING, NoReturn
 
 from jobctl.jobspec.operations.errors import HostsFailed, PartlyDone, Refused, UnsupportedOnTarget, failures_json
 from jobctl.jobspec.operations.lifecycle.applying import cut_off, ended_already, grace_of, locked, ordering, step_teller
 from jobctl.jobspec.operations.lifecycle.base import Applied, JobRequest, Restarted, ScaleRequest, Stopped, UpOptions
 from jobctl.jobspec.operations.lifecycle.records import about, secret_names, secrets_of, source_of, tell_up
+from jobctl.jobspec.operations.lifecycle.sent_files import hashes_of, settings_of_earlier
 from jobctl.jobspec.operations.lifecycle.telling import leave_none, leave_teller, tell_now
 from jobctl.jobspec.operations.resolve.channels import channels_of, withheld_variables
 from jobctl.jobspec.operations.resolve.drift import differing, spec_started_with
@@ -31,10 +31,8 @@ if TYPE_CHECKING:
     from jobctl.jobspec.operations.reporter import Reporter
     from jobctl.jobspec.operations.resolve.job import Compiled
     from jobctl.jobspec.plan.types import Plan
-    from jobctl.jobspec.render.slurm import SlurmFile
 
 TARGET = "slurm"
-PROGRAMS = ("launcher.py", "allocation.py")  # a new version of jobctl alone changes no job
 DUE = "due"  # in `run/sent.json`: an `up` has begun to send files, and no generation has begun with them yet
 OF_ALLOCATION = ("job.sbatch", "slurm.json")  # what Slurm, or the coordinator, has read when the allocation began
 
@@ -95,6 +93,10 @@ class SlurmJob:
 
         now = phase(observed)[0]
         sent, want = self.handle.sent(), hashes_of(self._plan())
+        told = any(one.key.startswith("recovery") for one in changed)
+        # A new version of jobctl alone changes no job: earlier ones wrote no `max_duration` there.
+        if not told and sent.get("slurm.json") == settings_of_earlier(self._plan()):
+            want.pop("slurm.json")
         other = [path for path, digest in want.items() if sent.get(path) != digest]
         due = bool(sent.get(DUE))
         cut_off = "an `up` was cut off before a generation began with what it sent"
@@ -368,27 +370,6 @@ def _next(observed: Observed) -> str:
     """Return the number of the generation that follows."""
     generation = observed.control.generation
     return str(generation.number + 1 if generation else 1)
-
-
-def hashes_of(plan: Plan) -> dict[str, str]:
-    """Return what identifies the files that a job was made from, by their paths; jobctl's own programs left out."""
-    from jobctl.jobspec.plan.generation import first_generation
-    from jobctl.jobspec.render.slurm import slurm_files
-
-    files = [file for file in slurm_files(plan, first_generation(plan)) if file.path not in PROGRAMS]
-    found = {file.path: sha256(_stable(file)).hexdigest() for file in files}
-    return {**found, **({"code": plan.code.version or ""} if plan.code else {})}
-
-
-def _stable(file: SlurmFile) -> bytes:
-    """Return the bytes of a file that its hash covers: ports come of the run's name, which every change makes another."""
-    if file.path == "job.sbatch":  # that of earlier versions had no `trap`
-        return b"".join(line for line in file.content.splitlines(keepends=True) if not line.startswith(b"trap "))
-    if file.path != "control.json":
-        return file.content
-    control = json.loads(file.content)
-    control.pop("autonomy", None)  # it is there as `alone`, too: the hash is that of earlier versions
-    return json.dumps({**control, "run_id": "", "rendezvous": {}}, sort_keys=True).encode()
 
 
 def _changed_keys(compiled: Compiled, allocation: SlurmAllocation) -> tuple[Changed, ...]:

@@ -21,7 +21,7 @@ from jobctl.jobspec.deploy.slurm.allocation import HEARD, SlurmAllocation
 from jobctl.jobspec.deploy.slurm.login import LoginNode
 from jobctl.jobspec.deploy.slurm.queue import QueueEntry, SlurmLook
 from jobctl.jobspec.deploy.store.jobdir import JobDir
-from jobctl.jobspec.operations.lifecycle.in_allocation import hashes_of
+from jobctl.jobspec.operations.lifecycle.sent_files import hashes_of
 from jobctl.jobspec.plan.generation import first_generation
 from jobctl.jobspec.render.slurm import slurm_files
 from jobctl.jobspec.spec.hosts import Host
