@@ -117,10 +117,10 @@ def reconcile(wanted: Wanted, observed: Observed) -> tuple[Step, ...]:
     changed = changes(wanted, observed)
     if now == "succeeded" and not changed and not wanted.anew:
         return ()
-    there = wanted.usable(observed)
+    cause = _generation_cause(wanted, observed, changed)
     waits = _wait(wanted, observed, changed)
     steps = [] if waits and changed else [*_service_steps(wanted, observed)]
-    steps += [step for node in there for step in _node_steps(wanted, observed, node)]
+    steps += [step for node in wanted.usable(observed) for step in _node_steps(wanted, observed, node, changed, cause)]
     steps += _extra_nodes(wanted, observed)
     steps += _spare_steps(wanted, observed)
     if waits:  # what runs goes on until all that the change needs is there
@@ -130,7 +130,6 @@ def reconcile(wanted: Wanted, observed: Observed) -> tuple[Step, ...]:
             if step.kind == "prepare" or (step.stale and not step.spare) or (step.kind == "start" and not changed)
         ]
         steps.append(waits)
-    cause = _generation_cause(wanted, observed, changed)
     if cause:
         number = observed.control.generation.number + 1 if observed.control.generation else 1
         grace = wanted.plan.stop_grace if wanted.grace is None else wanted.grace
@@ -262,7 +261,8 @@ def takes_over(artefacts: Mapping[str, ArtefactId], observed: Observed, host: st
     return any(spare.artefact is not None and spare.artefact.stands_for(wanted) for spare in waiting)
 
 
-def _node_steps(wanted: Wanted, observed: Observed, node: Node) -> list[Step]:
+def _node_steps(wanted: Wanted, observed: Observed, node: Node, changed: str | None, begins: str | None) -> list[Step]:
+    """Return what has to be done about a node, where the job has `changed`, and a generation `begins`, for these reasons."""
     seen = observed.node(node.index)
     if seen is not None and seen.host != node.host.name:
         if takes_over(wanted.spare_artefacts, observed, node.host.name):
@@ -273,15 +273,13 @@ def _node_steps(wanted: Wanted, observed: Observed, node: Node) -> list[Step]:
     if seen is not None and seen.alive:
         cause = wanted.anew or "asked for" if node.index in wanted.replace else None
         if cause is None and wanted.begins and _differs(wanted, observed, node):
-            cause = changes(wanted, observed) or causes(wanted.changed, {node.index})
+            cause = changed or causes(wanted.changed, {node.index})
         if cause is None and wanted.begins and _was_told_to_end(observed):
             cause = "it was told to end: `down` was cut off"  # and would end in the midst of what begins now
         return [_step("replace", node, cause, wanted.plan.stop_grace)] if cause else []
-    changed = changes(wanted, observed)
-    if seen is not None and _done(observed, seen):
-        cause = _generation_cause(wanted, observed, changed)
-        if cause or not seen.broken:  # one that somebody has stopped has not ended well, and may come back alone
-            return [_step("start", node, cause)] if cause else []
+    if seen is not None and _done(observed, seen) and (begins or not seen.broken):
+        # One that somebody has stopped has not ended well, and may come back alone.
+        return [_step("start", node, begins)] if begins else []
     killed = seen is not None and seen.state == "failed" and seen.reason == LAUNCHER_KILLED
     return [_step("start", node, LAUNCHER_KILLED if killed else "not running")]
 

@@ -7,8 +7,9 @@ remember from one generation to the next. Both lie with the job on its host, so 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, field, replace
+from functools import cached_property
 from typing import Any, Literal, TypeVar
 
 from jobctl.jobspec.deploy.model.untrusted import Json
@@ -115,7 +116,7 @@ class Ledger:
         return len(self.counting(window, now))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots, which leave no place for what is looked up once
 class Control:
     """Generation and ledger of a run, as read from its host."""
 
@@ -127,8 +128,8 @@ class Control:
         """Whether launchers were told to end their processes, or are to be: the job has a result, or a command changes it."""
         return self.ledger.result is not None or (self.generation is not None and self.generation.command != "run")
 
-    @property
-    def placement(self) -> dict[int, str]:
+    @cached_property
+    def placement(self) -> Mapping[int, str]:
         """On which host the generation has each of its nodes; of none, nothing."""
         return {member.node: member.host for member in self.generation.members} if self.generation else {}
 

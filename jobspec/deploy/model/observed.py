@@ -8,6 +8,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Mapping
 from dataclasses import field
+from functools import cached_property
 from typing import Literal
 
 from jobctl.jobspec.deploy.model.control import Control
@@ -107,7 +108,7 @@ class ObservedService:
     reason: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots, which leave no place for what is looked up once
 class Observed:
     """A whole job as seen at one moment.
 
@@ -160,7 +161,11 @@ class Observed:
 
     def node(self, index: int) -> ObservedNode | None:
         """Return node `index`, or None if nothing of it was seen."""
-        return next((node for node in self.nodes if node.node == index), None)
+        return self._by_number.get(index)
+
+    @cached_property
+    def _by_number(self) -> Mapping[int, ObservedNode]:
+        return {node.node: node for node in reversed(self.nodes)}
 
 
 LAUNCHER_KILLED = "its launcher was killed"
