@@ -13,7 +13,7 @@ from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.inventory import Inventory
 from jobctl.jobspec.deploy.model.untrusted import Json, parse_object
 from jobctl.jobspec.deploy.sending.send_code import Package
-from jobctl.jobspec.deploy.slurm.problems import has_ended, slurm_error
+from jobctl.jobspec.deploy.slurm.problems import has_ended, slurm_error, written_there
 from jobctl.jobspec.deploy.slurm.queue import QueuePlace, SlurmLook, read_look, read_place
 from jobctl.jobspec.deploy.slurm.scripts import SCRIPTS
 from jobctl.jobspec.deploy.slurm.variables import of_another_job
@@ -110,18 +110,20 @@ class LoginNode:
     def write(self, path: str, content: bytes) -> None:
         """Replace a file below the job's directory."""
         self._guard()
-        put(self.transport, f"{self.work}/{path}", content, 0o644)
+        with written_there():
+            put(self.transport, f"{self.work}/{path}", content, 0o644)
 
     def send(
         self, artefacts: Iterable[Artefact], folders: Sequence[str], package: Package | None, secrets: Mapping[str, str]
     ) -> None:
         """Put files below the job's directory, with the code and the values of secrets, and make folders there."""
-        self._guard()
-        self.files.send(artefacts, folders, secrets=bool(secrets))
-        if package is not None:
+        with written_there():
             self._guard()
-            package.send(self.files)
-        self._send_secrets(secrets)
+            self.files.send(artefacts, folders, secrets=bool(secrets))
+            if package is not None:
+                self._guard()
+                package.send(self.files)
+            self._send_secrets(secrets)
 
     def _send_secrets(self, values: Mapping[str, str]) -> None:
         """Put the values of secrets into a file that only the user reads, on the storage that the nodes see."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.transport.base import Result
 
@@ -127,3 +130,15 @@ def slurm_error(host: str, what: str, result: Result) -> HostError:
             return HostError(host, code, f"cannot {what}: {said}", hint)
     hint = "`jobctl render --target slurm` shows what Slurm gets; its administrators know its limits"
     return HostError(host, "slurm-refused", f"cannot {what}: {said}", hint)
+
+
+@contextmanager
+def written_there() -> Iterator[None]:
+    """Have the remedy of what cannot be written name the key of the spec: there is no hosts file with a `dir=`."""
+    try:
+        yield
+    except HostError as error:
+        before, found, after = (error.hint or "").partition("`dir=` in the hosts file")
+        if not found:
+            raise
+        raise HostError(error.host, error.code, error.cause, f"{before}`slurm.directory`{after}") from error

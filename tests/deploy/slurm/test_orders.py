@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -189,3 +190,21 @@ def test_a_batch_script_of_an_earlier_version_is_no_change() -> None:
     batch = {file.path: file.content for file in slurm_files(plan, first_generation(plan))}["job.sbatch"]
     earlier = re.sub(rb"(?m)^trap .*\n", b"", batch)
     assert (len(earlier) < len(batch), hashes_of(plan)["job.sbatch"]) == (True, sha256(earlier).hexdigest())
+
+
+def test_what_belongs_to_somebody_else_is_left_alone_and_another_directory_of_the_spec_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a `.jobctl` that a colleague has made for all: whoever owns it could put other programs in the place of ours."""
+    work = tmp_path / ".jobctl" / "tiny"
+    (tmp_path / "bin").mkdir()
+    stat = f"#!/bin/sh\ncase $* in '-c %u -- '*/.jobctl) echo 4711 ;; *) exec {shutil.which('stat')} \"$@\" ;; esac\n"
+    (tmp_path / "bin" / "stat").write_text(stat)
+    (tmp_path / "bin" / "stat").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    login = LoginNode(Inventory((Host("localhost"),)), "tiny", str(work))
+    with pytest.raises(HostError, match=f"{tmp_path}/.jobctl belongs to somebody else") as caught:
+        login.send((), ("run",), None, {})
+    assert (caught.value.code, caught.value.hint) == (
+        *("no-permission", "choose a directory of your own with `slurm.directory`"),
+    )
