@@ -19,6 +19,7 @@ from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.model.unfit import measured_unfit
 from jobctl.jobspec.deploy.store.jobdir import JobDir, Pending
 from jobctl.jobspec.plan.generation import Generation
+from jobctl.jobspec.plan.homes import homes_of
 from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.planner.context import PlanError
 from jobctl.jobspec.records import dataclass
@@ -135,7 +136,7 @@ class Actions:
         An earlier launcher of the node there ends: it has no part in what runs.
         """
         plan, cause = self.deployer.plan, f"{decision.cause}; it gets ready while the others train"
-        nodes = {node.index: node.host.name for node in plan.nodes if node.index in decision.joins} if plan else {}
+        nodes = {node: host for node, host in homes_of(plan).items() if node in decision.joins}
         steps = [
             Step("start", f"node {node} on {host}", cause, node, host=host)
             for node, host in nodes.items()
@@ -251,7 +252,7 @@ class Actions:
         plan = self.deployer.plan
         self.deployer.job.keep_plan(moved)
         self.deployer.plan = moved
-        return {node.index: node.host.name for node in plan.nodes} if plan else {}
+        return homes_of(plan)
 
     def follow_moves(self, now: Observed) -> None:
         """Plan nodes where others have moved them. Raises DeployError, PlanError."""
@@ -273,7 +274,7 @@ class Actions:
         unfit = self.unfit.hosts(self.clock.now())
         out = {*unfit, *now.unreachable, *inventory.left}
         elsewhere = decision.moves if isinstance(decision, Restart) else {}
-        planned = {node.index: node.host.name for node in plan.nodes}
+        planned = homes_of(plan)
         moves = {
             node: home
             for node, home in now.control.placement.items()

@@ -15,6 +15,7 @@ from jobctl.jobspec.deploy.model.observed import LAUNCHER_KILLED, Observed, Obse
 from jobctl.jobspec.deploy.model.spare_state import SpareState
 from jobctl.jobspec.plan.artefact_id import ArtefactId
 from jobctl.jobspec.plan.generation import Origin
+from jobctl.jobspec.plan.homes import homes_of
 from jobctl.jobspec.plan.types import Node, Plan
 from jobctl.jobspec.records import dataclass
 
@@ -299,7 +300,7 @@ def _done(observed: Observed, node: ObservedNode) -> bool:
 
 
 def _extra_nodes(wanted: Wanted, observed: Observed) -> list[Step]:
-    homes = {node.index: node.host.name for node in wanted.plan.nodes}
+    homes = homes_of(wanted.plan)
     grace, cause = wanted.plan.stop_grace, "no longer part of the job"
     # One that no order has had was to join: nothing of what runs ends with it.
     here = {n.node: n.node in observed.control.placement for n in observed.nodes}

@@ -23,6 +23,7 @@ from jobctl.jobspec.deploy.transport.descriptors import make_room
 from jobctl.jobspec.deploy.transport.fanout import H, Outcome, T, fan_out
 from jobctl.jobspec.deploy.transport.local import LocalTransport
 from jobctl.jobspec.deploy.transport.ssh import Ssh
+from jobctl.jobspec.plan.homes import homes_of
 from jobctl.jobspec.plan.sent import Dataset
 from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.spec.hosts import Host
@@ -77,7 +78,7 @@ class HostFleet(Fleet[HostJob]):
         """
         seen = [(name, self.seen[name]) for name in self.host_jobs if name in self.seen]
         homes = {node: name for name, one in reversed(seen) for node in one.directories}
-        planned = {node.index: node.host.name for node in self.plan.nodes} if self.plan else {}
+        planned = homes_of(self.plan)
         control = newest([kept_control(*self.job.kept_run()[:2]), *([self.known] if self.known else [])])
         placed = {**planned, **control.placement}
         homes |= {node: name for node, name in placed.items() if name in self.host_jobs}

@@ -30,6 +30,7 @@ from jobctl.jobspec.deploy.targets.host_fleet import HostFleet
 from jobctl.jobspec.deploy.transport.base import checked
 from jobctl.jobspec.deploy.transport.fanout import fan_out
 from jobctl.jobspec.plan.generation import first_generation
+from jobctl.jobspec.plan.homes import homes_of
 from jobctl.jobspec.plan.sent import Dataset
 from jobctl.jobspec.plan.types import Container, Plan
 from jobctl.jobspec.records import dataclass
@@ -69,7 +70,7 @@ def free_hosts(fleet: HostFleet, observed: Observed) -> tuple[str, ...]:
 
     A host with room for two is there twice.
     """
-    at = {node.index: node.host.name for node in fleet.plan.nodes} if fleet.plan else {}
+    at = homes_of(fleet.plan)
     at |= observed.control.placement
     taken = Counter(at.values())
     trains = [host for host in fleet.inventory.hosts if host.trains and host.name not in fleet.inventory.left]
