@@ -9,7 +9,7 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -61,31 +61,36 @@ print((folder / "log").read_text().strip())
 
 
 @pytest.fixture
-def crowded() -> Iterator[None]:
-    """A process in which all descriptors are taken that select(2) can watch."""
+def crowd() -> Iterator[Callable[[], None]]:
+    """Take all descriptors of this process that select(2) can watch; again, those that others have closed since."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     assert hard == resource.RLIM_INFINITY or hard > 2 * SELECT
     resource.setrlimit(resource.RLIMIT_NOFILE, (2 * SELECT if 0 <= soft < 2 * SELECT else soft, hard))
     null = os.open(os.devnull, os.O_RDONLY)
     taken = [null]
-    while taken[-1] < SELECT:
+
+    def take() -> None:
         taken.append(os.dup(null))
+        while taken[-1] < SELECT:
+            taken.append(os.dup(null))
+
+    take()
     with pytest.raises(ValueError, match="out of range"):
         select.select([taken[-1]], [], [], 0)
-    yield
+    yield take
     for one in taken:
         os.close(one)
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-@pytest.mark.usefixtures("crowded")
-def test_a_host_is_talked_to_over_high_descriptors(server: Loopback) -> None:
+def test_a_host_is_talked_to_over_high_descriptors(crowd: Callable[[], None], server: Loopback) -> None:
     with server.client() as there:
         assert there.run(["echo", "one"]).out == b"one\n"
         assert there.run(["cat"], b"two").out == b"two"
         channel = there.dial(["cat"])
         channel.sendall(b"three")
         channel.shutdown_write()
+        crowd()
         assert channel.fileno() > SELECT
         assert channel.makefile("rb").read() == b"three"
 
@@ -99,7 +104,7 @@ def proxied(server: Loopback, tmp_path: Path) -> Iterator[Ssh]:
         yield there
 
 
-@pytest.mark.usefixtures("crowded")
+@pytest.mark.usefixtures("crowd")
 def test_a_proxy_command_is_read_over_high_descriptors(proxied: Ssh) -> None:
     assert proxied.run(["echo", "one"]).out == b"one\n"
 
