@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from jobctl.jobspec.deploy.apply.deployer import Handle
 
 INTERVAL = 0.1  # seconds between two looks of -f
-AT_ONCE = 1.0  # seconds that hosts get to tell what they know, before what is known here is printed without that
+GATHER_TIMEOUT = 1.0  # seconds that hosts get to tell what they know, before what is known here is printed without that
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ def show_events(handle: Handle, choice: EventChoice, output: Format, *, follow: 
         shown.follow()
     else:
         shown.print_all()
-    if not shown.any and handle.failures and set(handle.failures) >= set(handle.where()):
+    if not shown.any and handle.failures and set(handle.failures) >= set(handle.places()):
         raise Failed("no host answers, and no event is known here", 3)
 
 
@@ -74,7 +74,7 @@ class _Shown:
 
         collecting = threading.Thread(target=gather, daemon=True, name="gather")
         collecting.start()
-        collecting.join(AT_ONCE)
+        collecting.join(GATHER_TIMEOUT)
         self.print_new()
         collecting.join()
         self.print_new()

@@ -31,7 +31,7 @@ def raise_code(code: int) -> None:
 def raise_unseen(handle: Handle) -> None:
     """End the command with 3 if none of the job's hosts has answered, with 4 if some have not."""
     if handle.failures:
-        raise typer.Exit(3 if set(handle.failures) >= set(handle.where()) else 4)
+        raise typer.Exit(3 if set(handle.failures) >= set(handle.places()) else 4)
 
 
 def tell_failures(failures: Failures) -> None:

@@ -20,7 +20,7 @@ from jobctl.jobspec.launcher.system.processes import (
     SIGNALS,
     adopt_orphans,
     die_with_parent,
-    forward,
+    forward_signal,
     kill_descendants,
     reap,
 )
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional
 
     from jobctl.jobspec.launcher.system.files import Json
-LOOK = 0.1  # seconds between two looks of the first process at what it has started
+CHILD_POLL_INTERVAL = 0.1  # seconds between two looks of the first process at what it has started
 REMOVING = 30.0  # seconds within which an engine has to remove a container
 # Of a job's environment on a node, what its containers get: all else is about the programs of the node.
 PASSED = ("SLURM_",)
@@ -123,13 +123,13 @@ class FirstProcess:
             sys.stderr.write("%s: %s\n" % (error.filename or argv[0], error.strerror))
             return 127 if isinstance(error, FileNotFoundError) else 126
         for missed in self.early:
-            forward(self.child.pid, missed)
+            forward_signal(self.child.pid, missed)
         while True:
             code = reap().get(self.child.pid)
             if code is not None or is_alone(pipe):
                 kill_descendants()
                 return 137 if code is None else code
-            select.select([], [], [], LOOK)
+            select.select([], [], [], CHILD_POLL_INTERVAL)
 
     def on_signal(self, number: int, frame: Any) -> None:
         """Pass a signal on."""
@@ -138,7 +138,7 @@ class FirstProcess:
         if self.child is None:
             self.early.append(number)
         else:
-            forward(self.child.pid, number)
+            forward_signal(self.child.pid, number)
 
 
 def is_alone(pipe: int) -> bool:

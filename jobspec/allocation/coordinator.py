@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from jobctl.jobspec.launcher.system.files import Json
 POLL = 0.1
 REVIVE = 10.0  # seconds between two tries to start a node runner again
-LEFT = 4 * TICK  # seconds without a tick after which all runners have left that can hear
+LEAVE_TIMEOUT = 4 * TICK  # seconds without a tick after which all runners have left that can hear
 
 
 class Coordinator:
@@ -308,7 +308,7 @@ class Coordinator:
         deadline, last = time.monotonic() + LINGER, boot_time()
         while any(step.poll() is None for step in self.steps.values()) and time.monotonic() < deadline:
             now = boot_time()
-            if now - last > LEFT:
+            if now - last > LEAVE_TIMEOUT:
                 break  # the step waits for a machine that is lost
             for message, sender in self.datagrams.receive():
                 runner = self.places.runners.get((message["host"], message["slot"]))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from jobctl.jobspec.launcher.system.files import Json
 
-APART = 500  # between the ports of trainers and those of other roles: more than a machine has processes
+ROLE_PORT_DISTANCE = 500  # between the ports of trainers and those of other roles: more than a machine has processes
 
 
 def age(order: Json) -> Tuple[Any, ...]:
@@ -39,7 +39,11 @@ def joining(template: Json, nodes: Iterable[int], port: int) -> List[Json]:
     wanted, first = set(nodes), template["rendezvous"]["port"]
     members = sorted((m for m in template["members"] if m["node"] in wanted), key=lambda member: member["rank"])
     return [
-        {**m, "rank": rank, "ports": [p - first + port + APART * ("trainer" in m["roles"]) for p in m.get("ports", ())]}
+        {
+            **m,
+            "rank": rank,
+            "ports": [p - first + port + ROLE_PORT_DISTANCE * ("trainer" in m["roles"]) for p in m.get("ports", ())],
+        }
         for rank, m in enumerate(members)
     ]
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from jobctl.jobspec.launcher.system.files import Json
 FETCHES = 3  # how often fetching is tried before the job fails
-BETWEEN = 5.0  # seconds between two tries
+FETCH_RETRY_INTERVAL = 5.0  # seconds between two tries
 
 
 class JobImage:
@@ -60,7 +60,7 @@ class JobImage:
         self.child = None
         if self.wanted:
             self.failed += 1
-            self.next = now + BETWEEN
+            self.next = now + FETCH_RETRY_INTERVAL
             say("cannot fetch image %s: %s" % (self.name, said))
         if self.failed == FETCHES:
             self.problem = "cannot fetch image %s: %s" % (self.name, said or "see slurm.out")

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from typing import Any, Optional, Tuple
 
-KEPT = 4096  # bytes of its last words
-AT_ONCE = 4096  # PIPE_BUF of Linux: so much goes into a pipe that is ready for more, without waiting
+LAST_WORDS_BYTES = 4096  # bytes of its last words
+PIPE_BYTES = 4096  # PIPE_BUF of Linux: so much goes into a pipe that is ready for more, without waiting
 LONGEST_REASON = 300  # characters of a reason
 _ADVICE = re.compile(r"(See|Run) '.* --help'")
 _ERROR = re.compile("error|fatal", re.IGNORECASE)
@@ -44,8 +44,8 @@ class Launching:
         err = sys.stderr.fileno()
         while select.select([self.reading], [err], [], 0)[:2] == ([self.reading], [err]):
             try:
-                data = os.read(self.reading, AT_ONCE)
-                self.kept = (self.kept + data)[-KEPT:]
+                data = os.read(self.reading, PIPE_BYTES)
+                self.kept = (self.kept + data)[-LAST_WORDS_BYTES:]
                 os.write(err, data)
             except OSError:
                 return
@@ -56,7 +56,7 @@ class Launching:
         """Read the rest, and say no more."""
         self.pass_on()
         with contextlib.suppress(OSError):
-            self.kept = (self.kept + os.read(self.reading, KEPT))[-KEPT:]
+            self.kept = (self.kept + os.read(self.reading, LAST_WORDS_BYTES))[-LAST_WORDS_BYTES:]
         os.close(self.reading)
 
     def words(self, code: int) -> str:

@@ -17,7 +17,7 @@ from jobctl.jobspec.allocation.image import JobImage
 from jobctl.jobspec.allocation.messages import say
 from jobctl.jobspec.launcher.system.files import read_json
 from jobctl.jobspec.launcher.system.network import is_scrubbed
-from jobctl.jobspec.launcher.system.processes import boot_time, die_with_parent, forward
+from jobctl.jobspec.launcher.system.processes import boot_time, die_with_parent, forward_signal
 
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional
@@ -68,7 +68,7 @@ class LookAround:
         script = ["sh", os.path.join(self.work, "start.sh"), "start", "", "", self.own, image]
         self.child = subprocess.Popen([*script, *argv], env=self.environ, preexec_fn=die_with_parent)
         if self.ended:
-            forward(self.child.pid, self.ended)
+            forward_signal(self.child.pid, self.ended)
         code = self.child.wait()
         return code if code >= 0 else 128 - code
 
@@ -85,4 +85,4 @@ class LookAround:
             return
         self.ended = number
         if self.child is not None:
-            forward(self.child.pid, number)
+            forward_signal(self.child.pid, number)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from jobctl.jobspec.launcher.system.files import Json
 TOKEN = "JOBCTL_ALLOCATION_TOKEN"
 TICK = 0.5  # seconds between two ticks of a node runner
-SILENT = 3.0  # seconds after which a node runner is called unheard
+RUNNER_SILENCE_TIMEOUT = 3.0  # seconds after which a node runner is called unheard
 MARGIN = 2.0  # seconds between the end of a lease and the moment when the node may start elsewhere
 LINGER = 10.0  # seconds that launchers get to hear of the end from each other
 # What a message says at least, and of which type: that of a node runner, and the coordinator's answer.

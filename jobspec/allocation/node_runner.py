@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from jobctl.jobspec.allocation.container import ContainerHold
 from jobctl.jobspec.allocation.launching import Launching
-from jobctl.jobspec.allocation.messages import ANSWER_KEYS, SILENT, TICK, TOKEN, Datagrams, say
+from jobctl.jobspec.allocation.messages import ANSWER_KEYS, RUNNER_SILENCE_TIMEOUT, TICK, TOKEN, Datagrams, say
 from jobctl.jobspec.allocation.succession import Succession
 from jobctl.jobspec.launcher.system.files import read_json, write_json
 from jobctl.jobspec.launcher.system.processes import (
@@ -38,7 +38,7 @@ EARLY = 5.0  # seconds for which it ticks that often; a spare goes on for days
 MOST_TICKS = 500  # ticks a second that the coordinator may get of all runners
 PAUSE = 0.5  # seconds before a launcher that was killed is started again
 # How a launcher ends that was killed or told to end, or that finds another one still ending.
-FROM_OUTSIDE = (EXIT_TAKEN, 137, 143)
+KILLED_BY_OTHERS = (EXIT_TAKEN, 137, 143)
 EXCLUDED = "a rule of `recovery.rules`, or one of jobctl's own, has the node leave this machine"
 
 
@@ -111,7 +111,7 @@ class NodeRunner:
         """Say whether somebody has told this runner to end, and the coordinator had the time to hear that it does."""
         if self.signal is not None and self.launcher is None and self.ended is not None:
             self.left = self.left or now
-        return self.left is not None and now - self.left > SILENT
+        return self.left is not None and now - self.left > RUNNER_SILENCE_TIMEOUT
 
     # The coordinator.
 
@@ -177,7 +177,7 @@ class NodeRunner:
         has_begun, words, self.launching = self.launching.has_begun(), self.launching.words(code), None
         self.finish()
         told = self.signal is not None or self.deadline is not None
-        if code in FROM_OUTSIDE and not told:
+        if code in KILLED_BY_OTHERS and not told:
             say("the launcher of node %d was killed (exit code %d)" % (self.runs[0] or 0, code))
             self.killed = now
             self.again += 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from jobctl.jobspec.allocation.messages import SILENT
+from jobctl.jobspec.allocation.messages import RUNNER_SILENCE_TIMEOUT
 
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional, Sequence, Tuple
@@ -32,7 +32,7 @@ class RunnerState:
 
     def is_heard(self, now: float) -> bool:
         """Say whether it was heard a moment ago."""
-        return self.silent_for(now) <= SILENT
+        return self.silent_for(now) <= RUNNER_SILENCE_TIMEOUT
 
     @property
     def address(self) -> Optional[str]:

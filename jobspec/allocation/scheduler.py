@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from typing import Callable, List, Optional, Tuple
 
     from jobctl.jobspec.launcher.system.files import Json
-ASKED = 30.0  # seconds that Slurm's commands get
+COMMAND_TIMEOUT = 30.0  # seconds that Slurm's commands get
 # Seconds within which Slurm answers that the job goes on, and then within which it ends one that it requeued.
 HAND_OVER = 120.0
-AGAIN = 5.0  # seconds between two tries
+RETRY_INTERVAL = 5.0  # seconds between two tries
 POLL = 0.1
 # Words of Slurm's commands, as the libraries of 22.05 and 24.11 have them, and of Python's, if nobody knows whether a request has
 # reached its controller.
@@ -90,7 +90,7 @@ class Scheduler:
                 say("squeue: %s" % error)
                 return []
             self.asked = now
-        late = now - self.asked > ASKED
+        late = now - self.asked > COMMAND_TIMEOUT
         if self.asking.poll() is None and not late:
             return None
         done, self.asking = self.asking, None
@@ -120,7 +120,7 @@ class Scheduler:
             except SlurmSilent:
                 if is_ended() or time.monotonic() > deadline:
                     raise
-            time.sleep(AGAIN)
+            time.sleep(RETRY_INTERVAL)
 
     def try_to_go_on(self) -> Tuple[Optional[str], str]:
         """Do the same once. Raises SlurmSilent if Slurm does not answer.
@@ -206,7 +206,7 @@ class Scheduler:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 env=environ,
-                timeout=ASKED,
+                timeout=COMMAND_TIMEOUT,
                 # To requeue a job, Slurm tells all its processes to end, before this one has heard that it went well.
                 preexec_fn=lambda: signal.signal(signal.SIGTERM, signal.SIG_IGN),
             )

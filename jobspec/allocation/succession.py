@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 
 from jobctl.jobspec.allocation.messages import MARGIN, say
 from jobctl.jobspec.allocation.record import Record
-from jobctl.jobspec.allocation.scheduler import ASKED, HAND_OVER, Scheduler, SlurmSilent
+from jobctl.jobspec.allocation.scheduler import COMMAND_TIMEOUT, HAND_OVER, Scheduler, SlurmSilent
 from jobctl.jobspec.launcher.system.files import read_json
 
 if TYPE_CHECKING:
     from typing import Dict, Optional
 
     from jobctl.jobspec.launcher.system.files import Json
-PATIENCE = 3.0  # seconds beyond the end of leases before Slurm is asked
-ASK_AGAIN = 5.0  # seconds between two questions
-TAKEN = HAND_OVER + 5 * ASKED  # seconds that another node runner gets for what it has begun
+LEASE_END_MARGIN = 3.0  # seconds beyond the end of leases before Slurm is asked
+ASK_INTERVAL = 5.0  # seconds between two questions
+TAKEOVER_TIMEOUT = HAND_OVER + 5 * COMMAND_TIMEOUT  # seconds that another node runner gets for what it has begun
 
 
 class Succession:
@@ -28,7 +28,7 @@ class Succession:
         self.job_id = environ.get("SLURM_JOB_ID", "")
         self.scheduler = Scheduler(work, settings, self.job_id)
         self.scheduler.may_follow = True  # the batch script may have asked, or another node runner
-        self.after = float(settings["host_timeout"]) + MARGIN + PATIENCE
+        self.after = float(settings["host_timeout"]) + MARGIN + LEASE_END_MARGIN
         self.home: Optional[str] = None  # the machine of the batch script
         self.next = 0.0
         self.taken: Optional[float] = None  # since when another node runner is known to do it
@@ -38,14 +38,14 @@ class Succession:
         """Act if the batch script has been silent for long, and the allocation has its machine no more."""
         if silent < self.after or now < self.next or self.home is None:
             return
-        self.next = now + ASK_AGAIN
+        self.next = now + ASK_INTERVAL
         listed = self.scheduler.machines()
         if listed and self.home not in listed and self.is_first(now):
             self.go_on()
 
     def is_first(self, now: float) -> bool:
         """Say whether no other node runner does it already; one that has not got anywhere for long counts no more."""
-        if self.taken is not None and now - self.taken > TAKEN:
+        if self.taken is not None and now - self.taken > TAKEOVER_TIMEOUT:
             self.taken, self.turn = None, self.turn + 1
         restart = self.environ.get("SLURM_RESTART_COUNT") or "0"
         name = "lost-%s-%s" % (self.job_id, restart) + (".%d" % self.turn if self.turn else "")

@@ -32,11 +32,11 @@ class Role:
     anywhere: bool = False
 
 
-ALIKE = (Role("trainer"),)  # the roles of a job whose nodes all do the same
+TRAINERS_ONLY = (Role("trainer"),)  # the roles of a job whose nodes all do the same
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
+class RankSet:
     """What a node is to start: `nproc` processes of one role with the interpreter `python`.
 
     `devices` are the indices of their devices as the node sees them: from 0 on in a container, which has no others.
@@ -53,7 +53,7 @@ class Seat:
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class LaunchSpec:
     """How one node's processes are started.
 
     `argv` is the framework's own launcher up to where the user's command follows; empty where the shared
@@ -115,31 +115,31 @@ class Framework(Protocol):
     def roles(self, spec: Spec) -> tuple[Role, ...]:
         """Return the roles of a job; nodes are numbered in their order."""
 
-    def start(self, spec: Spec, seat: Seat) -> Start:
+    def start(self, spec: Spec, node: RankSet) -> LaunchSpec:
         """Return how a node starts its processes."""
 
-    def under(self, spec: Spec, seat: Seat, operator: str) -> Start:
+    def start_under_operator(self, spec: Spec, node: RankSet, operator: str) -> LaunchSpec:
         """Return how a pod starts its processes where an operator of Kubernetes, and not our launcher, tells it its place.
 
         Its slots are filled by what the operator puts into each pod (render/operators.py).
         """
 
-    def visible(self, kind: str) -> tuple[str, ...]:
+    def visible_devices_env(self, kind: str) -> tuple[str, ...]:
         """Return the variables by which this framework alone tells which devices of a kind a process sees."""
 
-    def decides(self) -> frozenset[str]:
+    def reserved_env(self) -> frozenset[str]:
         """Return the variables that a spec's `env` cannot set: they are each process's own."""
 
-    def instead(self) -> Mapping[str, str]:
+    def spec_keys_by_variable(self) -> Mapping[str, str]:
         """Return what of a spec or a hosts file says what a variable says that is decided."""
 
-    def needs(self, spec: Spec) -> tuple[Need, ...]:
+    def image_requirements(self, spec: Spec) -> tuple[Need, ...]:
         """Return what `check` looks for in the image, beside the module itself."""
 
 
 def served(spec: Spec) -> tuple[Role, ...]:
     """Return the roles of a job whose trainers may have parameter servers."""
-    return (Role("trainer", spec.ps.trainers), Role("server", spec.ps.servers)) if spec.ps else ALIKE
+    return (Role("trainer", spec.ps.trainers), Role("server", spec.ps.servers)) if spec.ps else TRAINERS_ONLY
 
 
 def interfaces(spec: Spec, *names: str) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from jobctl.jobspec.frameworks.base import ALIKE, Programs, Role, Seat, Start, standby
+from jobctl.jobspec.frameworks.base import TRAINERS_ONLY, LaunchSpec, Programs, RankSet, Role, standby
 from jobctl.jobspec.plan.recovery import Rule
 from jobctl.jobspec.plan.types import Need, Slot, Value
 from jobctl.jobspec.records import dataclass
@@ -82,21 +82,21 @@ class Jax:
 
     def roles(self, spec: Spec) -> tuple[Role, ...]:
         """Return trainers."""
-        return ALIKE
+        return TRAINERS_ONLY
 
-    def start(self, spec: Spec, seat: Seat) -> Start:
+    def start(self, spec: Spec, node: RankSet) -> LaunchSpec:
         """Return the variables of a process: one on each device, or, with `per: node`, one on all devices of the node."""
         own: Value = Slot("local_rank")
         if spec.per == "node":
-            own = ",".join(str(number) for number in range(len(seat.devices) or 1))
+            own = ",".join(str(number) for number in range(len(node.devices) or 1))
         usual = (("JAX_PLATFORMS", _PLATFORMS.get(spec.devices.kind, "")), ("JAX_ENABLE_PREEMPTION_SERVICE", "false"))
-        return Start(
+        return LaunchSpec(
             argv=(),
             env=(
                 ("JAX_COORDINATOR_ADDRESS", Slot("master")),
                 ("JAX_NUM_PROCESSES", Slot("world_size")),
                 ("WORLD_SIZE", Slot("world_size")),
-                ("LOCAL_WORLD_SIZE", str(seat.nproc)),
+                ("LOCAL_WORLD_SIZE", str(node.nproc)),
                 *((name, value) for name, value in usual if name not in spec.env),
             ),
             interface_env=_INTERFACE_ENV.get(spec.devices.kind, ()),
@@ -107,23 +107,23 @@ class Jax:
             standby=standby(spec, ("jax",), changing=_CHANGING),
         )
 
-    def under(self, spec: Spec, seat: Seat, operator: str) -> Start:
+    def start_under_operator(self, spec: Spec, node: RankSet, operator: str) -> LaunchSpec:
         """No operator starts a process on each device; `validate` says so."""
         raise NotImplementedError(operator)
 
-    def visible(self, kind: str) -> tuple[str, ...]:
+    def visible_devices_env(self, kind: str) -> tuple[str, ...]:
         """None: JAX uses the variables of the devices' own libraries."""
         return ()
 
-    def decides(self) -> frozenset[str]:
+    def reserved_env(self) -> frozenset[str]:
         """The place of each process, as its variables say it."""
         return _DECIDED
 
-    def instead(self) -> Mapping[str, str]:
+    def spec_keys_by_variable(self) -> Mapping[str, str]:
         """Return what says how many processes there are, where they meet, and what they run on."""
         return _INSTEAD
 
-    def needs(self, spec: Spec) -> tuple[Need, ...]:
+    def image_requirements(self, spec: Spec) -> tuple[Need, ...]:
         """Return a test of an installation; JAX has none of its own."""
         return (_run_check("gpu" if spec.devices.kind == "gpu" else "cpu"),)
 

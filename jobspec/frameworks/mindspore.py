@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from jobctl.jobspec.frameworks.base import ALIKE, Programs, Role, Seat, Start, no_standby, standby
+from jobctl.jobspec.frameworks.base import TRAINERS_ONLY, LaunchSpec, Programs, RankSet, Role, no_standby, standby
 from jobctl.jobspec.plan.recovery import Rule
 from jobctl.jobspec.plan.types import Need, Slot, Value
 from jobctl.jobspec.records import dataclass
@@ -108,17 +108,17 @@ class MindSpore:
 
     def roles(self, spec: Spec) -> tuple[Role, ...]:
         """Return the workers, and the scheduler, which needs no device."""
-        return ALIKE if spec.per == "node" else (*ALIKE, Role("scheduler", 1, anywhere=True))
+        return TRAINERS_ONLY if spec.per == "node" else (*TRAINERS_ONLY, Role("scheduler", 1, anywhere=True))
 
-    def start(self, spec: Spec, seat: Seat) -> Start:
+    def start(self, spec: Spec, node: RankSet) -> LaunchSpec:
         """Return the variables of a worker or of the scheduler; both run the same script."""
-        scheduler = seat.role == "scheduler"
+        scheduler = node.role == "scheduler"
         options = spec.mindspore or MindsporeOptions()
         native, msrun = options.recovery == "native", options.launcher == "msrun" and not scheduler
         interface_env = _INTERFACE_ENV.get(spec.devices.kind, ())
         asked = (("MS_NODE_TIMEOUT", _seconds(options.node_timeout)),) if options.node_timeout else ()
         if spec.per == "node":
-            return Start((), asked, interface_env, "workerlog", scrub=_DECIDED)
+            return LaunchSpec((), asked, interface_env, "workerlog", scrub=_DECIDED)
         patience = _seconds(spec.rendezvous.timeout)
         env: tuple[tuple[str, Value], ...] = (
             ("MS_ROLE", "MS_SCHED" if scheduler else "MS_WORKER"),
@@ -129,16 +129,16 @@ class MindSpore:
             ("MS_TOPO_TIMEOUT", FOR_EVER if scheduler and not native else patience),
             *((("MS_HEARTBEAT_RETRY_TIMEOUT", patience),) if "MS_HEARTBEAT_RETRY_TIMEOUT" not in spec.env else ()),
             *(asked or (() if native else (("MS_NODE_TIMEOUT", FOR_EVER),))),
-            *(() if native or scheduler else _heartbeat(spec, seat)),
+            *(() if native or scheduler else _heartbeat(spec, node)),
             *((("MS_ENABLE_RECOVERY", "1"), ("MS_RECOVERY_PATH", Slot("shared_scratch"))) if native else ()),
         )
-        return Start(
-            argv=_msrun(spec, seat) if msrun else (),
-            env=env if scheduler else (*env, *_worker(spec, seat)),
+        return LaunchSpec(
+            argv=_msrun(spec, node) if msrun else (),
+            env=env if scheduler else (*env, *_worker(spec, node)),
             interface_env=interface_env,
             log_name="scheduler.log" if scheduler else "workerlog",
             rank_env=("RANK_ID", "DEVICE_ID") if msrun else ("RANK", "LOCAL_RANK"),
-            scrub=_DECIDED + (_ADDRESS_ENV.get(spec.devices.kind, ()) if _names_interface(spec, seat) else ()),
+            scrub=_DECIDED + (_ADDRESS_ENV.get(spec.devices.kind, ()) if _names_interface(spec, node) else ()),
             process_env=(("MS_NODE_ID", "sched"),) if scheduler else _PROCESS_ENV,
             listens=scheduler,
             meets=scheduler,
@@ -151,23 +151,23 @@ class MindSpore:
             standby=no_standby(spec, _MSRUN) if msrun else standby(spec, ("mindspore",), changing=_CHANGING),
         )
 
-    def under(self, spec: Spec, seat: Seat, operator: str) -> Start:
+    def start_under_operator(self, spec: Spec, node: RankSet, operator: str) -> LaunchSpec:
         """No operator knows MindSpore; `validate` says so."""
         raise NotImplementedError(operator)
 
-    def visible(self, kind: str) -> tuple[str, ...]:
+    def visible_devices_env(self, kind: str) -> tuple[str, ...]:
         """None: MindSpore uses the variables of the devices' own libraries."""
         return ()
 
-    def decides(self) -> frozenset[str]:
+    def reserved_env(self) -> frozenset[str]:
         """The identity of a process, and where it meets the others."""
         return frozenset(_DECIDED)
 
-    def instead(self) -> Mapping[str, str]:
+    def spec_keys_by_variable(self) -> Mapping[str, str]:
         """Return what says how many workers there are, where they meet, and how they recover."""
         return _INSTEAD
 
-    def needs(self, spec: Spec) -> tuple[Need, ...]:
+    def image_requirements(self, spec: Spec) -> tuple[Need, ...]:
         """Return its version, where that matters, and its own test of an installation."""
         native = spec.mindspore is not None and spec.mindspore.recovery == "native"
         return (*((_NATIVE,) if native else ()), _run_check(_TARGETS.get(spec.devices.kind, "CPU")))
@@ -187,15 +187,15 @@ def _seconds(duration: float) -> str:
     return str(max(1, round(duration)))
 
 
-def _msrun(spec: Spec, seat: Seat) -> tuple[Value, ...]:
+def _msrun(spec: Spec, node: RankSet) -> tuple[Value, ...]:
     return (
-        *(seat.python, "-m", "mindspore.parallel.cluster.run"),
+        *(node.python, "-m", "mindspore.parallel.cluster.run"),
         # Each is 8 unless it is said; without its rank a node's workers all get RANK_ID 0, or none.
         *(
             "--worker_num",
             Slot("trainer_count"),
             "--local_worker_num",
-            str(seat.nproc),
+            str(node.nproc),
             "--node_rank",
             Slot("node_rank"),
         ),
@@ -210,26 +210,26 @@ def _msrun(spec: Spec, seat: Seat) -> tuple[Value, ...]:
     )
 
 
-def _heartbeat(spec: Spec, seat: Seat) -> tuple[tuple[str, Value], ...]:
+def _heartbeat(spec: Spec, node: RankSet) -> tuple[tuple[str, Value], ...]:
     """Return how often a worker asks the scheduler whether all workers have come: it learns that by its heartbeats alone.
 
     Each has the first one as soon as it is registered. All except the last to register wait for their second, which is
     3 to 5 s later in 2.10 (`ComputeGraphNode::Heartbeat` in mindspore/ccsrc/cluster/topology/compute_graph_node.cc; a
     later version takes half a second where there are no more than 256 workers, `SleepBasedOnScale`).
     """
-    few = spec.nodes.max * seat.nproc <= SMALL
+    few = spec.nodes.max * node.nproc <= SMALL
     return tuple((name, "1") for name in _INTERVAL) if few and spec.env.keys().isdisjoint(_INTERVAL) else ()
 
 
-def _worker(spec: Spec, seat: Seat) -> tuple[tuple[str, Value], ...]:
+def _worker(spec: Spec, node: RankSet) -> tuple[tuple[str, Value], ...]:
     # An address wins over the name of an interface.
-    further = () if _names_interface(spec, seat) else _ADDRESS_ENV.get(spec.devices.kind, ())
+    further = () if _names_interface(spec, node) else _ADDRESS_ENV.get(spec.devices.kind, ())
     return tuple((name, Slot("address")) for name in ("MS_WORKER_IP", *further))
 
 
-def _names_interface(spec: Spec, seat: Seat) -> bool:
+def _names_interface(spec: Spec, node: RankSet) -> bool:
     names = _INTERFACE_ENV.get(spec.devices.kind, ())
-    return seat.interface is not None or not spec.env.keys().isdisjoint(names)
+    return node.interface is not None or not spec.env.keys().isdisjoint(names)
 
 
 FRAMEWORK = MindSpore()

@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from math import ceil
 from typing import TYPE_CHECKING
 
-from jobctl.jobspec.frameworks.base import Programs, Role, Seat, Start, interfaces, no_standby, served, standby
+from jobctl.jobspec.frameworks.base import LaunchSpec, Programs, RankSet, Role, interfaces, no_standby, served, standby
 from jobctl.jobspec.frameworks.paddle_problems import RULES, installed
 from jobctl.jobspec.frameworks.paddle_variables import DECIDED as _DECIDED
 from jobctl.jobspec.frameworks.paddle_variables import ETCD_CLIENT, INSTEAD, OLD_PROGRAMS, STORE, usual
@@ -91,15 +91,15 @@ class Paddle:
         """Return trainers, and servers where there are any."""
         return served(spec)
 
-    def start(self, spec: Spec, seat: Seat) -> Start:
+    def start(self, spec: Spec, node: RankSet) -> LaunchSpec:
         """Return the launcher's command line, or, in mode `ps`, the variables of a role."""
         if spec.ps is not None:
-            return _role(spec, spec.ps, seat)
+            return _role(spec, spec.ps, node)
         if _is_old(spec):
-            return _trainers(spec, seat)
-        elastic = seat.etcd is not None
-        return Start(
-            argv=_launch(spec, seat),
+            return _trainers(spec, node)
+        elastic = node.etcd is not None
+        return LaunchSpec(
+            argv=_launch(spec, node),
             env=(
                 ("PORT_RANGE", Slot("port_range")),
                 *usual(spec, STORE),
@@ -122,31 +122,31 @@ class Paddle:
             else standby(spec, _IMPORTS, launcher=_LAUNCHER, changing=_CHANGING, meets=_MEETS),
         )
 
-    def under(self, spec: Spec, seat: Seat, operator: str) -> Start:
+    def start_under_operator(self, spec: Spec, node: RankSet, operator: str) -> LaunchSpec:
         """Return what a pod runs: in mode `ps` the script, otherwise the launcher, which reads its place from variables."""
         # Nothing is scrubbed there, so the user's own variables arrive as they are.
         if spec.ps is not None:
-            return Start(_together(spec, spec.ps, seat), usual(spec, OLD_PROGRAMS), _INTERFACE_ENV, "workerlog")
-        elastic = (*_elastic(spec, seat.etcd), *usual(spec, ETCD_CLIENT)) if seat.etcd else ()
+            return LaunchSpec(_together(spec, spec.ps, node), usual(spec, OLD_PROGRAMS), _INTERFACE_ENV, "workerlog")
+        elastic = (*_elastic(spec, node.etcd), *usual(spec, ETCD_CLIENT)) if node.etcd else ()
         env = (*usual(spec, STORE), *elastic)
         # Without --devices it takes all that the pod has.
-        processes = () if seat.devices else ("--nproc_per_node", str(seat.nproc))
-        argv = (seat.python, "-m", "paddle.distributed.launch", *processes, Slot("process_script"))
-        return Start(argv, env, interfaces(spec, *_INTERFACE_ENV), "workerlog")
+        processes = () if node.devices else ("--nproc_per_node", str(node.nproc))
+        argv = (node.python, "-m", "paddle.distributed.launch", *processes, Slot("process_script"))
+        return LaunchSpec(argv, env, interfaces(spec, *_INTERFACE_ENV), "workerlog")
 
-    def visible(self, kind: str) -> tuple[str, ...]:
+    def visible_devices_env(self, kind: str) -> tuple[str, ...]:
         """Return the variables that Paddle's launcher checks `--devices` against, beside those of the device's library."""
         return _VISIBLE.get(kind, ())
 
-    def decides(self) -> frozenset[str]:
+    def reserved_env(self) -> frozenset[str]:
         """What its launcher sets, or would take for a flag."""
         return _DECIDED | {name for name in _SCRUBBED if "*" not in name} | _SELECTED
 
-    def instead(self) -> Mapping[str, str]:
+    def spec_keys_by_variable(self) -> Mapping[str, str]:
         """Return what says who takes part, where they meet, and what happens when one is gone."""
         return INSTEAD
 
-    def needs(self, spec: Spec) -> tuple[Need, ...]:
+    def image_requirements(self, spec: Spec) -> tuple[Need, ...]:
         """Return its etcd client, parameter servers, and its own test of an installation."""
         return installed(spec, _is_old(spec))
 
@@ -155,19 +155,19 @@ def _is_old(spec: Spec) -> bool:
     return spec.paddle is not None and spec.paddle.launcher == "legacy"
 
 
-def _trainers(spec: Spec, seat: Seat) -> Start:
+def _trainers(spec: Spec, node: RankSet) -> LaunchSpec:
     """Return how trainers of any Paddle start without its launcher: with the variables that all of its launchers set.
 
     Those of Paddle 1 and 2.0 to 2.2 have other options than today's, and others among themselves; their elastic manager
     (paddle/distributed/fleet/elastic, 2.2) starts nothing again that jobctl does not. So members are jobctl's decision
     here, with etcd as without, and the manager's variables only tell the program what it may read there.
     """
-    return Start(
+    return LaunchSpec(
         argv=(),
         env=(
             *_COLLECTIVE_ENV,
-            *(() if seat.devices else (("PADDLE_DISTRI_BACKEND", "gloo"),)),
-            *(_old_elastic(spec, seat.etcd) if seat.etcd else ()),
+            *(() if node.devices else (("PADDLE_DISTRI_BACKEND", "gloo"),)),
+            *(_old_elastic(spec, node.etcd) if node.etcd else ()),
             *usual(spec, STORE),
             *_own(spec),
         ),
@@ -175,7 +175,7 @@ def _trainers(spec: Spec, seat: Seat) -> Start:
         log_name="workerlog",
         rank_env=("PADDLE_TRAINER_ID", "PADDLE_RANK_IN_NODE"),
         scrub=_SCRUBBED,
-        process_env=(*_PROCESS_ENV[:2], *_selected(spec, seat)),
+        process_env=(*_PROCESS_ENV[:2], *_selected(spec, node)),
         listens=True,
         standby=no_standby(spec, _BY_ITSELF),
     )
@@ -202,15 +202,15 @@ def _old_elastic(spec: Spec, etcd: str) -> tuple[tuple[str, Value], ...]:
     )
 
 
-def _launch(spec: Spec, seat: Seat) -> tuple[Value, ...]:
-    devices = ("--devices", ",".join(map(str, seat.devices)))
+def _launch(spec: Spec, node: RankSet) -> tuple[Value, ...]:
+    devices = ("--devices", ",".join(map(str, node.devices)))
     return (
-        *(seat.python, "-m", "paddle.distributed.launch"),
-        *(_membership(spec, seat.etcd) if seat.etcd else _PLAIN),
+        *(node.python, "-m", "paddle.distributed.launch"),
+        *(_membership(spec, node.etcd) if node.etcd else _PLAIN),
         # Its own guess is what the host's name resolves to: 127.0.1.1 on many Debian machines.
         *("--host", Slot("address")),
         # On CPUs `--devices` ends in a ValueError, so there the number of processes is said instead.
-        *(devices if seat.devices else ("--nproc_per_node", str(seat.nproc))),
+        *(devices if node.devices else ("--nproc_per_node", str(node.nproc))),
         *("--log_dir", Slot("scratch")),
         Slot("process_script"),
     )
@@ -256,10 +256,10 @@ def _elastic(spec: Spec, etcd: str) -> tuple[tuple[str, Value], ...]:
     )
 
 
-def _role(spec: Spec, ps: Ps, seat: Seat) -> Start:
-    server = seat.role == "server"
+def _role(spec: Spec, ps: Ps, node: RankSet) -> LaunchSpec:
+    server = node.role == "server"
     role = "PSERVER" if server else "TRAINER"
-    return Start(
+    return LaunchSpec(
         argv=(),
         env=(
             *_PS_ENV,
@@ -272,7 +272,7 @@ def _role(spec: Spec, ps: Ps, seat: Seat) -> Start:
         log_name="serverlog" if server else "workerlog",
         rank_env=("PADDLE_TRAINER_ID", "PADDLE_RANK_IN_NODE"),
         scrub=_SCRUBBED,
-        process_env=_PROCESS_ENV + (() if server else _selected(spec, seat)),
+        process_env=_PROCESS_ENV + (() if server else _selected(spec, node)),
         listens=True,
         one_port=server and _is_old(spec),
         after="" if server or ps.gloo == _ALL else "server",
@@ -313,10 +313,10 @@ _PROCESS_ENV: tuple[tuple[str, Value], ...] = (
 )
 
 
-def _selected(spec: Spec, seat: Seat) -> tuple[tuple[str, Value], ...]:
+def _selected(spec: Spec, node: RankSet) -> tuple[tuple[str, Value], ...]:
     # Trainer i takes the i-th device that the node sees. To a Paddle that was built for DCUs they are GPUs.
     kind = "gpu" if spec.devices.kind == "dcu" else spec.devices.kind
-    return ((f"FLAGS_selected_{kind}s", Slot("local_rank")),) if seat.devices else ()
+    return ((f"FLAGS_selected_{kind}s", Slot("local_rank")),) if node.devices else ()
 
 
 def _own(spec: Spec) -> tuple[tuple[str, Value], ...]:
@@ -383,11 +383,11 @@ sys.exit(0 if over.is_set() else 128 - code if code < 0 else code)
 """
 
 
-def _together(spec: Spec, ps: Ps, seat: Seat) -> tuple[Value, ...]:
+def _together(spec: Spec, ps: Ps, node: RankSet) -> tuple[Value, ...]:
     """Return what starts a server or trainer below paddle-operator, and makes all begin and end together."""
     # With `gloo: 2` servers wait for trainers, and trainers of the versions that know it for servers.
     patience = "" if ps.gloo == 2 else f"{spec.rendezvous.timeout:g}"
-    return (seat.python, "-c", _TOGETHER, patience)
+    return (node.python, "-c", _TOGETHER, patience)
 
 
 FRAMEWORK = Paddle()

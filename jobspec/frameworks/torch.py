@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from math import ceil
 from typing import TYPE_CHECKING
 
-from jobctl.jobspec.frameworks.base import Programs, Role, Seat, Start, interfaces, served, standby
+from jobctl.jobspec.frameworks.base import LaunchSpec, Programs, RankSet, Role, interfaces, served, standby
 from jobctl.jobspec.plan.recovery import Rule
 from jobctl.jobspec.plan.types import Need, Slot, Value
 from jobctl.jobspec.records import dataclass
@@ -88,16 +88,16 @@ class Torch:
         """Return trainers, and servers where there are any."""
         return served(spec)
 
-    def start(self, spec: Spec, seat: Seat) -> Start:
+    def start(self, spec: Spec, node: RankSet) -> LaunchSpec:
         """Return torchrun's command line; flags as in `torchrun --help` of 2.x."""
         if spec.ps is not None:
-            return _role(spec, spec.ps, seat)
+            return _role(spec, spec.ps, node)
         further = spec.torch.torchrun if spec.torch else ()
-        argv = _torchrun(seat.python, seat.nproc, further, (*_keep_nothing(further), *_patience(spec)))
+        argv = _torchrun(node.python, node.nproc, further, (*_keep_nothing(further), *_patience(spec)))
         waits = standby(spec, *_IMPORTS, launcher="torch.distributed.run", changing=_CHANGING)
-        return Start(argv, (), interfaces(spec, *_INTERFACE_ENV), "workerlog", standby=waits)
+        return LaunchSpec(argv, (), interfaces(spec, *_INTERFACE_ENV), "workerlog", standby=waits)
 
-    def under(self, spec: Spec, seat: Seat, operator: str) -> Start:
+    def start_under_operator(self, spec: Spec, node: RankSet, operator: str) -> LaunchSpec:
         """Return torchrun's command line; of an elastic job it reads the rest from PET_… variables that the operator sets."""
         # A script it starts by itself; what is none, it has to be told.
         last: tuple[Value, ...] = ("--no-python", Slot("process"))
@@ -105,32 +105,32 @@ class Torch:
             last = (Slot("process_script"),)
         further = spec.torch.torchrun if spec.torch else ()
         if not spec.nodes.elastic:
-            argv = _torchrun(seat.python, seat.nproc, further, _patience(spec))[:-2]
+            argv = _torchrun(node.python, node.nproc, further, _patience(spec))[:-2]
         else:
-            argv = (*_module(seat.python), *further, "--nproc-per-node", str(seat.nproc))
-        return Start((*argv, *last), (), interfaces(spec, *_INTERFACE_ENV), "workerlog")
+            argv = (*_module(node.python), *further, "--nproc-per-node", str(node.nproc))
+        return LaunchSpec((*argv, *last), (), interfaces(spec, *_INTERFACE_ENV), "workerlog")
 
-    def visible(self, kind: str) -> tuple[str, ...]:
+    def visible_devices_env(self, kind: str) -> tuple[str, ...]:
         """None: PyTorch uses the variables of the devices' own libraries."""
         return ()
 
-    def decides(self) -> frozenset[str]:
+    def reserved_env(self) -> frozenset[str]:
         """What torchrun sets for each process."""
         return _DECIDED
 
-    def instead(self) -> Mapping[str, str]:
+    def spec_keys_by_variable(self) -> Mapping[str, str]:
         """Return what says how many processes there are, and where they meet."""
         return _INSTEAD
 
-    def needs(self, spec: Spec) -> tuple[Need, ...]:
+    def image_requirements(self, spec: Spec) -> tuple[Need, ...]:
         """Return a test of an installation; PyTorch has none of its own."""
         return (_run_check(*_COMPUTES.get(spec.devices.kind, _COMPUTES["cpu"])),)
 
 
-def _role(spec: Spec, ps: Ps, seat: Seat) -> Start:
-    server = seat.role == "server"
+def _role(spec: Spec, ps: Ps, node: RankSet) -> LaunchSpec:
+    server = node.role == "server"
     alone = spec.torch is not None and spec.torch.rejoin and not server
-    return Start(
+    return LaunchSpec(
         argv=(),
         env=(
             *(("MASTER_ADDR", Slot("master_addr")), ("MASTER_PORT", Slot("master_port"))),

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from jobctl.jobspec.importers import values
 from jobctl.jobspec.importers.draft import HostLine, ImportProblem
-from jobctl.jobspec.importers.escaping import known, shown
+from jobctl.jobspec.importers.escaping import for_people, is_constant
 from jobctl.jobspec.importers.launchers import docker
 from jobctl.jobspec.importers.launchers.docker import DockerRun
 from jobctl.jobspec.importers.many_hosts import on_many_hosts
@@ -80,7 +80,7 @@ def _file(launch: StartCommand, name: str, arguments: Sequence[str], read: Read)
 
 def _read(launch: StartCommand, arguments: Sequence[str] | None, read: Read) -> Inside:
     """Return the commands that a shell reads from its standard input."""
-    text = shown(launch.stdin or "")
+    text = for_people(launch.stdin or "")
     here = launch if text.startswith("\n") else replace(launch, line=None)  # otherwise it is a file
     return _inner(replace(here, stdin=None), text, read, arguments)
 
@@ -182,7 +182,7 @@ def _in_folder(launch: StartCommand, folder: str | None) -> StartCommand:
     """Return the launch in the folder that a command around it changes to."""
     if folder is None:
         return launch
-    if not known(folder):
+    if not is_constant(folder):
         return launch.noting(f"{launch.head} in {folder}", "the folder is not known here: `code` may have to name it")
     whole = folder if folder.startswith(("/", "~")) else posixpath.normpath(posixpath.join(launch.folder, folder))
     return replace(launch, folder=whole)
@@ -206,7 +206,7 @@ def _shell(launch: StartCommand, read: Read) -> Inside | None:
         word = words.pop(0)
         reads = reads or word == "-s"
         if "c" in word and not word.startswith("--"):
-            return _inner(launch, shown(words[0]), read, words[2:]) if words else None
+            return _inner(launch, for_people(words[0]), read, words[2:]) if words else None
     if launch.stdin is not None and (reads or not words):
         return _read(launch, words, read)
     if not words:
@@ -230,7 +230,7 @@ def _ssh(launch: StartCommand, read: Read) -> Inside | None:
     host = HostLine(
         values.plain(name), (user if at else options.get("-l")) or None, int(number) if number.isdigit() else None
     )
-    if not known(rest[0]) or not values.host_name(name):
+    if not is_constant(rest[0]) or not values.host_name(name):
         inner = replace(launch, remote=True).noting(f"ssh {rest[0]}", "the host is not known here: add it to hosts.txt")
     elif values.loopback(name):
         inner = launch
@@ -240,7 +240,7 @@ def _ssh(launch: StartCommand, read: Read) -> Inside | None:
         said = re.split(r"[=\s]", options[name])[0] if name == "-o" else options[name]  # what follows may be a password
         inner = inner.noting(f"ssh {name} {said}", "SSH is as your own configuration says, or `--ssh-config`")
     inner = replace(inner, env={})
-    return _inner(inner, shown(" ".join(words)), read) if words else _read(inner, None, read)
+    return _inner(inner, for_people(" ".join(words)), read) if words else _read(inner, None, read)
 
 
 def _docker(launch: StartCommand, read: Read) -> Inside | None:

@@ -6,9 +6,9 @@ import posixpath
 import re
 from collections.abc import Mapping, Sequence
 
-from jobctl.jobspec.importers.devices import Seats, seat
+from jobctl.jobspec.importers.devices import NodeDevices, draft_devices
 from jobctl.jobspec.importers.draft import Draft, Found, HostLine
-from jobctl.jobspec.importers.escaping import known
+from jobctl.jobspec.importers.escaping import is_constant
 from jobctl.jobspec.importers.launchers import docker
 from jobctl.jobspec.importers.launchers.python import interpreter
 from jobctl.jobspec.importers.names import MACHINE, is_secret, looks_secret
@@ -127,7 +127,7 @@ def _place_inside(draft: Draft, launch: StartCommand) -> None:
             draft.set("script", posixpath.join(posixpath.relpath(work, target), script))
         draft.check(f"the command runs in `{work}`, the job in `{target}`")
     else:
-        if isinstance(script, str) and not script.startswith("/") and known(work):
+        if isinstance(script, str) and not script.startswith("/") and is_constant(work):
             draft.set("script", posixpath.join(work, script))
         draft.drop(f"working directory {work}", "the job runs in the folder of `code`, or the image's own")
 
@@ -140,14 +140,16 @@ def _place_below(draft: Draft, folder: str) -> None:
     draft.check(f"the command runs in `{folder}`, the job in the folder of `code`, or the image's own")
 
 
-def finish(draft: Draft, seats: Seats, env: Mapping[str, str | None], launch: StartCommand, directory: str) -> Found:
+def finish(
+    draft: Draft, devices: NodeDevices, env: Mapping[str, str | None], launch: StartCommand, directory: str
+) -> Found:
     """Return the job: what all launchers have in common is added to what one of them said."""
     rest = dict(env)
     if launch.container is not None:
         docker.apply(launch.container, draft, directory)
         if volumes := draft.get("volumes"):
             draft.set("volumes", tuple(sorted(volumes, key=_depth)))
-    seat(draft, seats, rest, launch)
+    draft_devices(draft, devices, rest, launch)
     variables(draft, rest)
     place(draft, launch)
     # Those that SSH is told first: they come with user and port.
@@ -161,7 +163,7 @@ def finish(draft: Draft, seats: Seats, env: Mapping[str, str | None], launch: St
         draft.drop("the file that output goes to", "logs are kept by jobctl: `jobctl logs`")
     if launch.maybe:
         draft.check(f"line {launch.line}: the command is in `{launch.maybe}`: it is taken as if it ran, once")
-    return found(draft, launch.notes)
+    return as_found(draft, launch.notes)
 
 
 def _depth(volume: str | Mapping[str, str]) -> int:
@@ -175,7 +177,7 @@ def _others(draft: Draft, launch: StartCommand) -> dict[str, HostLine]:
     return {name: host for name, host in draft.hosts.items() if name not in reached}
 
 
-def found(draft: Draft, notes: tuple[str, ...] = ()) -> Found:
+def as_found(draft: Draft, notes: tuple[str, ...] = ()) -> Found:
     """Return a draft as it is."""
     hosts = tuple(draft.hosts.values())
     return Found(
@@ -183,10 +185,10 @@ def found(draft: Draft, notes: tuple[str, ...] = ()) -> Found:
         remarks=draft.remarks,
         notes=tuple(dict.fromkeys((*notes, *draft.notes))),
         hosts=hosts,
-        missing=missing(draft.get("nodes") or (1, 1), hosts),
+        missing=missing_hosts(draft.get("nodes") or (1, 1), hosts),
     )
 
 
-def missing(nodes: tuple[int, int], hosts: Sequence[HostLine]) -> int:
+def missing_hosts(nodes: tuple[int, int], hosts: Sequence[HostLine]) -> int:
     """Return how many hosts have to be added to those that are named; a range begins with the least of its nodes."""
     return max(0, nodes[0] - sum(host.nodes for host in hosts if host.takes_nodes)) if hosts else 0

@@ -13,7 +13,7 @@ from jobctl.jobspec.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Seats:
+class NodeDevices:
     """The devices of a node, as far as a launcher says. `usual` is the kind where nothing says any.
 
     `native`: MindSpore's own recovery is asked for.
@@ -83,32 +83,32 @@ def _asked(draft: Draft, launch: StartCommand) -> tuple[bool, int | None, tuple[
     return True, count, ids
 
 
-def seat(draft: Draft, seats: Seats, env: dict[str, str | None], launch: StartCommand) -> None:
+def draft_devices(draft: Draft, devices: NodeDevices, env: dict[str, str | None], launch: StartCommand) -> None:
     """Put the devices of a node into the draft, out of all that says something about them."""
     asked, asked_count, asked_ids = _asked(draft, launch)
     seen_kind, seen_ids = _visible(draft, env)
     image = image_kind(launch.container.image) if launch.container else None
-    kind = seats.kind or seen_kind or ("gpu" if asked else None) or image
+    kind = devices.kind or seen_kind or ("gpu" if asked else None) or image
     taken = kind is None
-    kind = kind or seats.usual
-    ids = _ids(draft, seats, asked_ids, seen_ids)
-    count = seats.count if seats.count is not None else None if seats.ids else asked_count
+    kind = kind or devices.usual
+    ids = _ids(draft, devices, asked_ids, seen_ids)
+    count = devices.count if devices.count is not None else None if devices.ids else asked_count
     if ids is not None and kind != "cpu":
         draft.set("devices", {"kind": kind, "ids": values.span(ids)})
     else:
         number = count if count is not None else len(ids) if ids else None
         draft.set("devices", kind if number is None else f"{kind}:{number}")
-    if taken and seats.native:
+    if taken and devices.native:
         draft.remarks["devices"] = "taken, as MindSpore's own recovery works on gpu only"
     elif taken:
         draft.remarks["devices"] = _TAKEN[kind]
-    if seats.native and kind == "gpu":
+    if devices.native and kind == "gpu":
         draft.set(
             "mindspore.recovery",
             "native",
             "MindSpore 2.5 or older, on hosts with `checkpoint`; `restart` works with all",
         )
-    elif seats.native:
+    elif devices.native:
         draft.drop("MS_ENABLE_RECOVERY=1", "MindSpore's own recovery works on gpu only; jobctl restarts the job")
 
 
@@ -120,16 +120,16 @@ _TAKEN = {
 
 
 def _ids(
-    draft: Draft, seats: Seats, asked: tuple[int, ...] | None, seen: tuple[int, ...] | None
+    draft: Draft, devices: NodeDevices, asked: tuple[int, ...] | None, seen: tuple[int, ...] | None
 ) -> tuple[int, ...] | None:
     """Return which devices of the host: inside of a container with some of them they are numbered from 0 again."""
-    if seats.ids is not None:
-        return tuple(asked[i] for i in seats.ids) if asked and max(seats.ids) < len(asked) else seats.ids
+    if devices.ids is not None:
+        return tuple(asked[i] for i in devices.ids) if asked and max(devices.ids) < len(asked) else devices.ids
     ids = asked if asked is not None else seen
-    if ids is None or seats.count is None or seats.count == len(ids):
+    if ids is None or devices.count is None or devices.count == len(ids):
         return ids
-    if seats.count > len(ids):
-        draft.check(f"{seats.count} processes a node on {len(ids)} devices: jobctl starts one on each device")
+    if devices.count > len(ids):
+        draft.check(f"{devices.count} processes a node on {len(ids)} devices: jobctl starts one on each device")
         return ids
-    draft.check(f"{len(ids)} devices and {seats.count} processes a node: jobctl starts one on each device")
-    return ids[: seats.count]
+    draft.check(f"{len(ids)} devices and {devices.count} processes a node: jobctl starts one on each device")
+    return ids[: devices.count]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
 from typing import Any, TypeAlias, TypeVar
 
-from jobctl.jobspec.importers.escaping import Unknown, default_used, literal, settled
+from jobctl.jobspec.importers.escaping import Unknown, default_used, literal, with_defaults
 from jobctl.jobspec.importers.notes import concealed, not_carried_over, to_check
 from jobctl.jobspec.records import dataclass
 
@@ -105,7 +105,7 @@ class Draft:
     def read(self, word: str, how: Callable[[str], T], written: str) -> T | None:
         """Return the value that `word` says, None (and a note) where it says none."""
         try:
-            value = how(settled(word))
+            value = how(with_defaults(word))
         except Unknown as unknown:
             self.drop(written, str(unknown))
             return None

@@ -21,17 +21,17 @@ def literal(text: str) -> str:
     return text.replace("$", "$$")
 
 
-def shown(word: str) -> str:
+def for_people(word: str) -> str:
     """Return a word for people: dollars are dollars again."""
     return word.replace("$$", "$")
 
 
-def known(word: str) -> bool:
+def is_constant(word: str) -> bool:
     """Say whether a word depends on no variable."""
     return "$" not in word.replace("$$", "")
 
 
-def settled(word: str) -> str:
+def with_defaults(word: str) -> str:
     """Return the text of a word, with the defaults of its references. Raises Unknown for one without a default."""
 
     def text(match: re.Match[str]) -> str:
@@ -39,16 +39,16 @@ def settled(word: str) -> str:
             return "$"
         if match[2] in ("-", ":-"):
             return match[3]
-        raise Unknown(f"`{match[1] or word}` is not known here" + (f": put its value in for `{shown(word)}`"))
+        raise Unknown(f"`{match[1] or word}` is not known here" + (f": put its value in for `{for_people(word)}`"))
 
     return _PART.sub(text, word)
 
 
-def needed(word: str) -> list[str]:
+def required_variables(word: str) -> list[str]:
     """Return the variables that a word has no default for."""
     return [match[1] for match in _PART.finditer(word) if match[1] and match[2] not in ("-", ":-", "+", ":+")]
 
 
 def default_used(word: str) -> bool:
     """Say whether `settled` has to take a default."""
-    return not known(word)
+    return not is_constant(word)

@@ -10,7 +10,7 @@ import re
 import shlex
 from collections.abc import Set
 
-from jobctl.jobspec.importers.escaping import literal, shown
+from jobctl.jobspec.importers.escaping import for_people, literal
 from jobctl.jobspec.importers.launchers.python import python
 from jobctl.jobspec.importers.names import MACHINE, is_secret, looks_secret
 from jobctl.jobspec.importers.notes import concealed
@@ -40,7 +40,7 @@ def setup_command(launch: StartCommand, given: Set[str]) -> str | None:
     before = _ASSIGNED.match(launch.text)
     assigned = before[0] if before else ""
     names = set(_NAME.findall(launch.text)) - given
-    alone = launch.text[len(assigned) :].split(maxsplit=1)[:1] == [shown(launch.argv[0])]
+    alone = launch.text[len(assigned) :].split(maxsplit=1)[:1] == [for_people(launch.argv[0])]
     if any(map(is_secret, names)) or not launch.text:
         return None
     if alone and names <= MACHINE:

@@ -10,10 +10,10 @@ from jobctl.jobspec.importers import roles
 from jobctl.jobspec.importers.command import unwrap
 from jobctl.jobspec.importers.common import finish
 from jobctl.jobspec.importers.containers import in_containers
-from jobctl.jobspec.importers.devices import Seats
+from jobctl.jobspec.importers.devices import NodeDevices
 from jobctl.jobspec.importers.draft import Draft, Found, ImportProblem
 from jobctl.jobspec.importers.env_list import read_list
-from jobctl.jobspec.importers.escaping import literal, needed, shown
+from jobctl.jobspec.importers.escaping import for_people, literal, required_variables
 from jobctl.jobspec.importers.installs import installs, reads_files, setup_command
 from jobctl.jobspec.importers.kubernetes import manifest
 from jobctl.jobspec.importers.launchers import deepspeed, msrun, paddle, torchrun
@@ -26,7 +26,7 @@ from jobctl.jobspec.importers.shell.script import Command
 from jobctl.jobspec.importers.slurm import sbatch_lines as slurm
 from jobctl.jobspec.importers.slurm.images import made_images
 from jobctl.jobspec.importers.start_command import StartCommand
-from jobctl.jobspec.importers.together import together
+from jobctl.jobspec.importers.together import merged
 from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.spec.frameworks import NAMES
 
@@ -42,7 +42,7 @@ class ImportContext:
     framework: str | None = None
 
 
-Find = Callable[[tuple[str, ...], dict[str, str], Draft, int | None, Read], Seats]
+Find = Callable[[tuple[str, ...], dict[str, str], Draft, int | None, Read], NodeDevices]
 
 # The launchers, by the name of the command and by that of the module.
 _LAUNCHERS: Mapping[str, Find] = {
@@ -154,7 +154,7 @@ def _job(launches: Sequence[StartCommand], env: Mapping[str, str], context: Impo
     launches = in_containers(launches)
     starting = [launch for launch in launches if launcher(launch.argv)]
     if starting:
-        job = together([(launch, _started(launch, context)) for launch in starting])
+        job = merged([(launch, _started(launch, context)) for launch in starting])
     elif processes := _processes(launches, context):
         job = _by_roles(processes, context)
         unlike = [one for one in launches if one not in processes and _is_alike(one, processes[0])]
@@ -178,9 +178,9 @@ def _started(launch: StartCommand, context: ImportContext) -> Found:
     name, words = found
     draft = _draft(launch)
     env = _given(launch)
-    seats = _LAUNCHERS[name](words, env, draft, launch.line, context.read)
+    devices = _LAUNCHERS[name](words, env, draft, launch.line, context.read)
     _check_framework(draft, context, launch.line)
-    return _finished(draft, seats, env, launch, context)
+    return _finished(draft, devices, env, launch, context)
 
 
 def _draft(launch: StartCommand) -> Draft:
@@ -192,12 +192,12 @@ def _given(launch: StartCommand) -> dict[str, str]:
 
 
 def _finished(
-    draft: Draft, seats: Seats, env: Mapping[str, str], launch: StartCommand, context: ImportContext
+    draft: Draft, devices: NodeDevices, env: Mapping[str, str], launch: StartCommand, context: ImportContext
 ) -> Found:
     container = launch.container.option("--name") if launch.container else None
     draft.set("name", job_name(context.name, draft.name, container, context.folder))
     passed = {name: None for name, value in launch.env.items() if value is None}
-    return finish(draft, seats, {**env, **passed}, launch, context.directory)
+    return finish(draft, devices, {**env, **passed}, launch, context.directory)
 
 
 def _check_framework(draft: Draft, context: ImportContext, line: int | None) -> None:
@@ -251,10 +251,10 @@ def _by_roles(processes: Sequence[StartCommand], context: ImportContext) -> Foun
     env = _given(first)
     name = _framework(first, context)
     assert name is not None
-    seats = roles.find([first, *(one for one in processes if one is not first)], name, env, draft)
+    devices = roles.find([first, *(one for one in processes if one is not first)], name, env, draft)
     hosts = tuple(host for process in processes for host in process.hosts)
     logged = any(process.logged for process in processes)
-    return _finished(draft, seats, env, replace(first, hosts=hosts, logged=logged), context)
+    return _finished(draft, devices, env, replace(first, hosts=hosts, logged=logged), context)
 
 
 def _by_variables(env: Mapping[str, str], context: ImportContext) -> Found:
@@ -266,9 +266,9 @@ def _by_variables(env: Mapping[str, str], context: ImportContext) -> Found:
     draft = Draft()
     rest = dict(env)
     launch = StartCommand(("python3", "train.py"), rest)
-    seats = roles.find([launch], name, rest, draft)
+    devices = roles.find([launch], name, rest, draft)
     draft.remarks["script"] = "put your script here: variables name none"
-    return _finished(draft, seats, rest, launch, context)
+    return _finished(draft, devices, rest, launch, context)
 
 
 # What else a script does.
@@ -316,7 +316,7 @@ _PUT_IN = "only a Slurm job or a shell sets it: put a value in, or let the scrip
 def references(value: object) -> Iterator[str]:
     """Yield the variables that a value of the spec cannot do without."""
     if isinstance(value, str):
-        yield from needed(value)
+        yield from required_variables(value)
     elif isinstance(value, Mapping):
         for item in value.values():
             yield from references(item)
@@ -347,7 +347,7 @@ def _no_launcher(launches: Sequence[StartCommand]) -> ImportProblem:
         hint = "name it: docker run … IMAGE COMMAND"
         return ImportProblem(f"what `{first.container.image}` runs by itself is not known", hint, first.line)
     if len(launches) == 1 or first.container is not None:
-        what = f"`{shown(first.head or first.source)}` is not a launcher that jobctl knows"
+        what = f"`{for_people(first.head or first.source)}` is not a launcher that jobctl knows"
     else:
         what = "none of these commands is a launcher that jobctl knows"
     return ImportProblem(what, f"it knows {KNOWN}, and docker run, ssh or mpirun around them", first.line)

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from jobctl.jobspec.importers import values
 from jobctl.jobspec.importers.draft import HostLine
-from jobctl.jobspec.importers.escaping import known
+from jobctl.jobspec.importers.escaping import is_constant
 from jobctl.jobspec.importers.shell.expand import Read, settled_or_empty
 from jobctl.jobspec.importers.start_command import Inside, StartCommand
 from jobctl.jobspec.spec.hosts import expand
@@ -75,7 +75,7 @@ def _listed(text: str) -> Iterator[str]:
     for part in re.split(r"[,\s](?![^\[]*\])", text):
         user, at, pattern = part.rpartition("@")
         try:
-            yield from (f"{user}{at}{name}" for name in expand(pattern)) if pattern and known(part) else ()
+            yield from (f"{user}{at}{name}" for name in expand(pattern)) if pattern and is_constant(part) else ()
         except ValueError:
             yield part
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from jobctl.jobspec.importers.escaping import shown
+from jobctl.jobspec.importers.escaping import for_people
 from jobctl.jobspec.importers.names import is_secret, looks_secret
 
 # `NAME=VALUE`, `--option=VALUE` or `--option VALUE`, up to the value.
@@ -19,12 +19,12 @@ NO_PLACE = "it has no place in the spec"
 
 def not_carried_over(what: str, why: str) -> str:
     """Return the note that `what`, a word, is not carried over, and why."""
-    return f"not carried over: {concealed(shown(what))} ({_LOGIN.sub('://…@', why)})"
+    return f"not carried over: {concealed(for_people(what))} ({_LOGIN.sub('://…@', why)})"
 
 
 def to_check(text: str) -> str:
     """Return the note on what a person has to look at."""
-    words = re.sub(r"[^\s`]+", lambda word: concealed(word[0]), shown(text))
+    words = re.sub(r"[^\s`]+", lambda word: concealed(word[0]), for_people(text))
     return f"check: {words}"
 
 

@@ -9,7 +9,7 @@ from dataclasses import field
 
 from jobctl.jobspec.importers import values
 from jobctl.jobspec.importers.common import runs
-from jobctl.jobspec.importers.devices import VISIBLE, Seats
+from jobctl.jobspec.importers.devices import VISIBLE, NodeDevices
 from jobctl.jobspec.importers.draft import Draft, HostLine
 from jobctl.jobspec.importers.launchers import msrun, paddle
 from jobctl.jobspec.importers.launchers.python import python
@@ -77,7 +77,7 @@ def likelihood(launch: StartCommand) -> tuple[bool, int]:
     return trains, launch.processes or sum(host.slots or 1 for host in launch.hosts) or 1
 
 
-def find(launches: Sequence[StartCommand], name: str, env: dict[str, str], draft: Draft) -> Seats:
+def find(launches: Sequence[StartCommand], name: str, env: dict[str, str], draft: Draft) -> NodeDevices:
     """Put into the draft what the processes are together; `env` is what the first of them is given."""
     first = launches[0]
     _what_runs(first, draft)
@@ -99,12 +99,12 @@ def find(launches: Sequence[StartCommand], name: str, env: dict[str, str], draft
     return _alike(launches, env, draft, name, _ALIKE[name])
 
 
-def _by_mpi(launches: Sequence[StartCommand], total: int, name: str, draft: Draft) -> Seats:
+def _by_mpi(launches: Sequence[StartCommand], total: int, name: str, draft: Draft) -> NodeDevices:
     local = _local(launches, total)
     nodes = max(1, total // local)
     draft.set("framework", name)
     draft.set("nodes", (nodes, nodes))
-    return Seats(count=local)
+    return NodeDevices(count=local)
 
 
 def _what_runs(launch: StartCommand, draft: Draft) -> None:
@@ -154,7 +154,7 @@ _ALIKE = {
 }
 
 
-def _alike(launches: Sequence[StartCommand], env: dict[str, str], draft: Draft, name: str, told: _Told) -> Seats:
+def _alike(launches: Sequence[StartCommand], env: dict[str, str], draft: Draft, name: str, told: _Told) -> NodeDevices:
     draft.set("framework", name)
     first = launches[0]
     total = _number(first.env, told.total) or first.processes or len(launches)
@@ -176,13 +176,13 @@ def _alike(launches: Sequence[StartCommand], env: dict[str, str], draft: Draft, 
         draft.check(
             "jobctl starts a process on each device; one for all devices of a host: `command: [python3, …]` and `per: node`"
         )
-        return Seats(kind=kind)
+        return NodeDevices(kind=kind)
     visible = next((key for key in VISIBLE if re.fullmatch(r"\d{1,4}", env.get(key, ""))), None)
     if visible is not None and local > 1:  # a process is told its own device, not those of the others
         kind = kind or VISIBLE[visible]
         for key in VISIBLE:
             env.pop(key, None)
-    return Seats(kind=kind, count=local)
+    return NodeDevices(kind=kind, count=local)
 
 
 def _meeting(env: dict[str, str], told: _Told) -> tuple[str | None, str | None]:

@@ -8,7 +8,7 @@ from dataclasses import field, replace
 from typing import TypeAlias
 
 from jobctl.jobspec.importers.draft import HostLine
-from jobctl.jobspec.importers.escaping import shown
+from jobctl.jobspec.importers.escaping import for_people
 from jobctl.jobspec.importers.launchers.docker import DockerRun
 from jobctl.jobspec.importers.names import is_secret, looks_secret
 from jobctl.jobspec.importers.notes import not_carried_over
@@ -52,7 +52,7 @@ class StartCommand:
     @property
     def told(self) -> str:
         """The command as a note shows it: short, and without what may be secret."""
-        source = self.source or shown(" ".join(self.argv))
+        source = self.source or for_people(" ".join(self.argv))
         secrets = (value for name, value in self.env.items() if value and is_secret(name, value))
         if looks_secret(source) or any(secret in source for secret in secrets):
             return f"{self.head} …"

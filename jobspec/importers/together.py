@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from jobctl.jobspec.importers.common import missing
+from jobctl.jobspec.importers.common import missing_hosts
 from jobctl.jobspec.importers.draft import Found, HostLine
 from jobctl.jobspec.importers.launchers.options import NODES_TAKEN
 from jobctl.jobspec.importers.notes import to_check
@@ -13,7 +13,7 @@ from jobctl.jobspec.importers.start_command import StartCommand
 from jobctl.jobspec.launcher.telling.words import counted
 
 
-def together(jobs: Sequence[tuple[StartCommand, Found]]) -> Found:
+def merged(jobs: Sequence[tuple[StartCommand, Found]]) -> Found:
     """Return the job that all launches are: one for each node is one job; others are noted."""
     (start, first), *rest = jobs
     hosts: dict[str, HostLine] = {host.name: host for host in first.hosts}
@@ -38,7 +38,7 @@ def together(jobs: Sequence[tuple[StartCommand, Found]]) -> Found:
         first = replace(first, fields={**first.fields, "nodes": (most, most)})
     if room > most:
         notes.append(f"check: {room} hosts are named, and the command says {counted(most, 'node')}")
-    return replace(first, hosts=named, missing=missing((least, most), named), notes=tuple(dict.fromkeys(notes)))
+    return replace(first, hosts=named, missing=missing_hosts((least, most), named), notes=tuple(dict.fromkeys(notes)))
 
 
 def _room(hosts: Mapping[str, HostLine]) -> int:

@@ -14,7 +14,7 @@ Endpoints: TypeAlias = tuple[tuple[str, int | None], ...]
 LOOPBACK = re.compile(r"localhost|127(\.\d{1,3}){3}|0\.0\.0\.0|::1|\[::1\]")
 
 
-def whole(text: str) -> int:
+def whole_number(text: str) -> int:
     """A whole number."""
     if not re.fullmatch(r"\d{1,9}", text):
         raise ValueError(f"`{text}` is not a number")
@@ -23,7 +23,7 @@ def whole(text: str) -> int:
 
 def positive(text: str) -> int:
     """A whole number from 1 on."""
-    number = whole(text)
+    number = whole_number(text)
     if not number:
         raise ValueError("it has to be 1 or more")
     return number
@@ -31,7 +31,7 @@ def positive(text: str) -> int:
 
 def port(text: str) -> int:
     """A TCP port; 0 is refused, as it leaves the choice to the launcher."""
-    number = whole(text)
+    number = whole_number(text)
     if not 1 <= number <= 65535:
         raise ValueError("jobctl chooses a free port" if number == 0 else f"`{text}` is not a port")
     return number
@@ -51,7 +51,7 @@ def ids(text: str) -> tuple[int, ...]:
     numbers: list[int] = []
     for part in text.replace(" ", "").strip(",").split(","):
         first, dash, last = part.partition("-")
-        numbers += range(whole(first), whole(last if dash else first) + 1)
+        numbers += range(whole_number(first), whole_number(last if dash else first) + 1)
         if len(numbers) > 4096:
             raise ValueError("these are more than 4096 devices")
     if len(set(numbers)) != len(numbers):

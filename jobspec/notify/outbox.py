@@ -14,10 +14,10 @@ from jobctl.jobspec.deploy.model.untrusted import Json, as_moment, as_number, as
 from jobctl.jobspec.launcher.telling.news import Told
 from jobctl.jobspec.launcher.telling.notification import mark_of
 from jobctl.jobspec.launcher.telling.storm import (
-    AT_ONCE,
     MINUTE,
     MOST_A_MINUTE,
     MOST_FOR_PROGRAMS,
+    URGENT_EVENTS,
     allowed,
     summed_up,
 )
@@ -142,7 +142,7 @@ class Outbox:
     def _wait(self, entry: Entry, now: float) -> float:
         line = self.line(entry.channel)
         recent = line.recent(now)
-        room = recent[0] + MINUTE if line.holds and recent and entry.message.event not in AT_ONCE else now
+        room = recent[0] + MINUTE if line.holds and recent and entry.message.event not in URGENT_EVENTS else now
         return max(0.0, room - now, *(due - now for due in (line.due, entry.due) if _is_later(due, now)))
 
     def to_json(self) -> Json:

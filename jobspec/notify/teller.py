@@ -23,11 +23,11 @@ from jobctl.jobspec.launcher.telling.news import News
 from jobctl.jobspec.notify.outbox import Entry, Outbox
 from jobctl.jobspec.notify.sending import Send, Sending
 
-LOOK = 0.5  # seconds between two looks at the event log
+POLL_INTERVAL = 0.5  # seconds between two looks at the event log
 LINGER = 600.0  # seconds for which the supervisor of a job that has ended tries to get rid of messages
-BRIEF = 5.0  # seconds for which a command does
+COMMAND_LINGER = 5.0  # seconds for which a command does
 _ENDING = 2.0  # seconds that a message on its way gets when its supervisor is ended
-_STEP = 0.25  # seconds between two looks while lingering
+_LINGER_INTERVAL = 0.25  # seconds between two looks while lingering
 
 _ROUND = 60.0  # seconds after which a turn begins to send nothing more: another process may wait for the lock
 
@@ -124,7 +124,7 @@ class Teller:
 
     def _take_note(self, box: Outbox, batches: dict[str, deque[Entry]]) -> None:
         """Wait a moment for a message that is being sent, and take note of what became of it."""
-        result = self._sending.finished(LOOK)
+        result = self._sending.finished(POLL_INTERVAL)
         if result is None:
             return
         key, ident, delivery = result
@@ -155,9 +155,9 @@ class Teller:
                     while self.job.channels.exists() and self.clock.now() < deadline:
                         if self.tell_locked() is None:
                             return []
-                        self.clock.sleep(_STEP)
+                        self.clock.sleep(_LINGER_INTERVAL)
             except Locked:
-                self.clock.sleep(_STEP)
+                self.clock.sleep(_LINGER_INTERVAL)
         return [entry.message for entry in self.outbox().entries] if self.job.channels.exists() else []
 
 
@@ -182,7 +182,7 @@ def telling(teller: Teller) -> Iterator[None]:
 def _loop(teller: Teller, over: threading.Event) -> None:
     while not over.is_set():
         wait = _turn(teller)
-        over.wait(LOOK if wait is None else min(LOOK, max(_STEP, wait)))
+        over.wait(POLL_INTERVAL if wait is None else min(POLL_INTERVAL, max(_LINGER_INTERVAL, wait)))
 
 
 def _turn(teller: Teller) -> float | None:

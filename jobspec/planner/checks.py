@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from jobctl.jobspec.frameworks.base import Seat, Start
+from jobctl.jobspec.frameworks.base import LaunchSpec, RankSet
 from jobctl.jobspec.plan import types
 from jobctl.jobspec.plan.generation import members, with_ports
 from jobctl.jobspec.planner.context import PlanError
@@ -28,7 +28,9 @@ def check_folder(directory: str) -> None:
         ) from None
 
 
-def check_nodes(spec: Spec, nodes: Sequence[types.Node], starts: Mapping[Seat, Start], one_machine: bool) -> None:
+def check_nodes(
+    spec: Spec, nodes: Sequence[types.Node], starts: Mapping[RankSet, LaunchSpec], one_machine: bool
+) -> None:
     """Raise PlanError where nodes cannot run together.
 
     `starts` is how each kind of them starts its processes, `one_machine` whether all of them see the same files.
@@ -51,8 +53,8 @@ def _refuse_unshared(spec: Spec, nodes: Sequence[types.Node]) -> None:
         )
 
 
-def _refuse_unequal(nodes: Sequence[types.Node], starts: Mapping[Seat, Start]) -> None:
-    launched = {seat.nproc for seat, start in starts.items() if start.equal}
+def _refuse_unequal(nodes: Sequence[types.Node], starts: Mapping[RankSet, LaunchSpec]) -> None:
+    launched = {ranks.nproc for ranks, start in starts.items() if start.equal}
     if len(launched) > 1:
         few, many = min(launched), max(launched)
         one, other = (next(n for n in nodes if n.launch.start and n.launch.nproc == count) for count in (few, many))

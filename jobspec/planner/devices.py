@@ -21,7 +21,7 @@ def visible_names(request: Request) -> tuple[str, ...]:
     if not request.context.traits.is_here:
         return ()
     kind = request.spec.devices.kind
-    return (*VISIBLE.get(kind, ()), *request.framework.visible(kind))
+    return (*VISIBLE.get(kind, ()), *request.framework.visible_devices_env(kind))
 
 
 def devices_of(spec: Spec, task: Task) -> types.Devices:

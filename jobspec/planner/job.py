@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Literal
 
-from jobctl.jobspec.frameworks.base import ALIKE, framework
+from jobctl.jobspec.frameworks.base import TRAINERS_ONLY, framework
 from jobctl.jobspec.plan import types
 from jobctl.jobspec.plan.recovery import Recovery, Rule
 from jobctl.jobspec.planner.checks import check_folder, check_nodes
@@ -67,7 +67,7 @@ def _planned(request: Request) -> types.Plan:
     build = NodeBuilder(request, etcd_of(spec, context, members, cluster), cluster, [one.host for one in members])
     nodes = tuple(build.node(index, task) for index, task in enumerate(tasks))
     check_nodes(spec, nodes, build.starts, context.traits.is_here)
-    alike = request.roles == ALIKE
+    alike = request.roles == TRAINERS_ONLY
     digest = sha256(spec.model_dump_json(exclude=_unsaid(spec)).encode()).hexdigest()
     return types.Plan(
         job=spec.name,
@@ -94,7 +94,7 @@ def _planned(request: Request) -> types.Plan:
         cluster=cluster,
         slurm=slurm_of(spec, context) if context.traits.in_allocation else None,
         fitness=spec.fitness if context.traits.takes_hosts else "off",
-        needs=request.framework.needs(spec),
+        needs=request.framework.image_requirements(spec),
         counted=() if context.traits.is_here else tuple(sorted(request.devices.items())),
         spares=spares_of(request, build, nodes),
     )

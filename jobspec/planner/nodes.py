@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
-from jobctl.jobspec.frameworks.base import Seat, Start
+from jobctl.jobspec.frameworks.base import LaunchSpec, RankSet
 from jobctl.jobspec.plan import types
 from jobctl.jobspec.plan.generation import port_of
 from jobctl.jobspec.planner.context import Context, Request
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from jobctl.jobspec.spec.model import Spec
 
 # What a framework says of a start and the launcher reads under the same name. Each node has an `env` of its own.
-_OF_START = {field.name for field in fields(Start)} & {field.name for field in fields(types.Launch)} - {"env"}
+_OF_START = {field.name for field in fields(LaunchSpec)} & {field.name for field in fields(types.Launch)} - {"env"}
 
 
 class NodeBuilder:
@@ -48,7 +48,7 @@ class NodeBuilder:
         self.scrub = TASK_VARIABLES if request.context.traits.in_allocation else ()
         self.visible = visible_names(request)
         self.inputs = inputs_of_job(request.spec, request.context, homes)
-        self.starts: dict[Seat, Start] = {}
+        self.starts: dict[RankSet, LaunchSpec] = {}
 
     def node(self, index: int, task: Task) -> types.Node:
         """Return node `index`, which does `task`."""
@@ -84,8 +84,8 @@ class NodeBuilder:
         per_node = spec.command is not None and spec.per == "node"
         nproc = 1 if per_node else len(labels)
         interface = self.launch.interface or (None if self._local else place.interface)
-        seat = Seat(self.container.python, nproc, self._seen(devices), task.role, self._member(place), interface)
-        start = self._start(seat)
+        ranks = RankSet(self.container.python, nproc, self._seen(devices), task.role, self._member(place), interface)
+        start = self._start(ranks)
         visible = tuple((name, ",".join(map(str, devices.ids or ()))) for name in self.visible)
         said: dict[str, Any] = {name: getattr(start, name) for name in _OF_START}
         return replace(
@@ -106,11 +106,13 @@ class NodeBuilder:
     def _local(self) -> bool:
         return self.request.context.traits.is_here
 
-    def _start(self, seat: Seat) -> Start:
-        if seat not in self.starts:
+    def _start(self, ranks: RankSet) -> LaunchSpec:
+        if ranks not in self.starts:
             known, spec, operator = self.request.framework, self.request.spec, self.operator
-            self.starts[seat] = known.under(spec, seat, operator) if operator else known.start(spec, seat)
-        return self.starts[seat]
+            self.starts[ranks] = (
+                known.start_under_operator(spec, ranks, operator) if operator else known.start(spec, ranks)
+            )
+        return self.starts[ranks]
 
     def _member(self, place: Place) -> str | None:
         """Return the member of etcd for a client that knows but one: that of its own host, or the first."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from jobctl.jobspec.frameworks.base import ALIKE, Role
+from jobctl.jobspec.frameworks.base import TRAINERS_ONLY, Role
 from jobctl.jobspec.plan import types
 from jobctl.jobspec.planner.context import PlanError, Request
 from jobctl.jobspec.records import dataclass
@@ -57,7 +57,7 @@ def tasks_on_hosts(request: Request) -> list[Task]:
     """Return the nodes of a job on the hosts that they have already, or on the first that have room."""
     roles, placement = request.roles, request.placement.nodes
     hosts = _with_enough(equipped(request.hosts, request.devices), request.spec.devices.count)
-    if placement and roles == ALIKE:
+    if placement and roles == TRAINERS_ONLY:
         return _dealt(roles, _placed(_places(request.spec, hosts, spares=True), placement), hosts)
     tasks = _dealt(roles, _first_places(request, hosts), hosts)
     return _moved(tasks, roles, hosts, placement) if placement else tasks

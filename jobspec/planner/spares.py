@@ -7,7 +7,7 @@ from dataclasses import replace
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from jobctl.jobspec.frameworks.base import ALIKE
+from jobctl.jobspec.frameworks.base import TRAINERS_ONLY
 from jobctl.jobspec.plan import types
 from jobctl.jobspec.plan.artefact_id import INPUTS_LABEL
 from jobctl.jobspec.planner.context import PlanError, Request
@@ -17,7 +17,7 @@ from jobctl.jobspec.planner.placement import equipped, tasks_on_spares
 if TYPE_CHECKING:
     from jobctl.jobspec.planner.nodes import NodeBuilder
 
-MOST = 256  # nodes of a job with hot spares: the launcher on a spare has a mount for each
+MAX_NODES_WITH_SPARES = 256  # nodes of a job with hot spares: the launcher on a spare has a mount for each
 
 
 def spares_of(request: Request, build: NodeBuilder, nodes: Sequence[types.Node]) -> tuple[types.Node, ...]:
@@ -42,11 +42,11 @@ def spares_of(request: Request, build: NodeBuilder, nodes: Sequence[types.Node])
 def _may_be_hot(request: Request, nodes: Sequence[types.Node]) -> bool:
     """Say whether any node may begin at once wherever a launcher waits for it."""
     spec = request.spec
-    on_hosts = request.context.traits.takes_hosts and spec.mode == "collective" and request.roles == ALIKE
+    on_hosts = request.context.traits.takes_hosts and spec.mode == "collective" and request.roles == TRAINERS_ONLY
     stays = spec.recovery.on_host_loss not in (None, "replace") or (spec.checkpoint and not spec.checkpoint.shared)
     together = all(not n.launch.regroups and n.launch.rejoin is None for n in nodes)
     homes = {node.host.name for node in nodes}
-    alone = all(host.nodes == 1 for host in request.hosts if host.name in homes) and len(nodes) <= MOST
+    alone = all(host.nodes == 1 for host in request.hosts if host.name in homes) and len(nodes) <= MAX_NODES_WITH_SPARES
     return on_hosts and not stays and spec.recovery.standby is not None and together and alone
 
 

@@ -35,7 +35,7 @@ from jobctl.jobspec.render.pod import (
     template,
 )
 
-LARGEST = 1_000_000  # bytes of a ConfigMap: the API server takes 1 MiB with all that is around them
+MAX_CONFIG_MAP_BYTES = 1_000_000  # bytes of a ConfigMap: the API server takes 1 MiB with all that is around them
 ENDED_FROM_OUTSIDE = (137, 143)  # how a launcher ends that was killed or told to end, and not by a failure of the job
 
 
@@ -106,8 +106,8 @@ def _started(plan: Plan, main: Object, further: list[Object] | None = None) -> O
 
 def _config(plan: Plan, name: str, files: dict[str, str]) -> Object:
     size = sum(len(text.encode()) for text in files.values())
-    if size > LARGEST:
-        message = f"ConfigMap {name} would have {size} bytes, and Kubernetes takes no more than {LARGEST}"
+    if size > MAX_CONFIG_MAP_BYTES:
+        message = f"ConfigMap {name} would have {size} bytes, and Kubernetes takes no more than {MAX_CONFIG_MAP_BYTES}"
         raise RenderError("too-large-for-kubernetes", message, "use fewer nodes, or an operator")
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": _metadata(plan, name), "data": files}
 
@@ -115,8 +115,8 @@ def _config(plan: Plan, name: str, files: dict[str, str]) -> Object:
 def _code(plan: Plan) -> Object:
     assert plan.code is not None
     archive = plan.code.archive or ""
-    if len(archive) * 3 // 4 > LARGEST:
-        message = f"the code is more than {LARGEST} bytes when packed, which is what a ConfigMap holds"
+    if len(archive) * 3 // 4 > MAX_CONFIG_MAP_BYTES:
+        message = f"the code is more than {MAX_CONFIG_MAP_BYTES} bytes when packed, which is what a ConfigMap holds"
         hint = (
             "put the code into the image, or leave out files that are not code: `code: {source: ., exclude: [data/]}`"
         )

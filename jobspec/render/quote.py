@@ -112,15 +112,15 @@ def _refuse_surrogates(text: str) -> None:
         ) from None
 
 
-LONGEST = 131_071  # bytes of one argument or variable: MAX_ARG_STRLEN of Linux less the final NUL
+MAX_ARGUMENT_BYTES = 131_071  # bytes of one argument or variable: MAX_ARG_STRLEN of Linux less the final NUL
 
 
 def _refuse_what_no_process_receives(text: str) -> None:
     if "\0" in text:
         raise RenderError("nul-character", f"no argument or variable can hold the character NUL: {text!r}")
-    if len(text) * 4 > LONGEST and len(text.encode(errors="surrogatepass")) > LONGEST:
+    if len(text) * 4 > MAX_ARGUMENT_BYTES and len(text.encode(errors="surrogatepass")) > MAX_ARGUMENT_BYTES:
         raise RenderError(
             "too-long",
-            f"no argument or variable can be longer than {LONGEST} bytes, name included: {text[:40]!r}...",
+            f"no argument or variable can be longer than {MAX_ARGUMENT_BYTES} bytes, name included: {text[:40]!r}...",
             "put it into a file; JOBCTL_LAUNCH holds all of the job's arguments, `setup` and device names",
         )

@@ -85,7 +85,7 @@ def _verdict(one: HostVerdict) -> VerdictRow:
         cut(one.host),
         "" if one.value is None else cut(f"{one.value:.3g} {one.unit}".strip()),
         "" if one.median is None else f"{one.median:.3g}",
-        "" if one.share is None else off(one.share),
+        "" if one.share is None else deviation(one.share),
         cut(one.code or one.verdict),
         bad,
         cut(one.message) if bad else "",
@@ -114,7 +114,7 @@ def _history(one: HostHistory) -> HistoryRow:
     return HistoryRow(cut(one.host), cut(one.what), f"{one.values[-1]:.3g}{unit}", f"{best:.3g}{unit}", heights, told)
 
 
-def off(share: float) -> str:
+def deviation(share: float) -> str:
     """Say how far a value is from what it was compared with."""
     far = round(100 * (1 - share))
     return f"{far} % below" if far > 0 else f"{-far} % above" if far < 0 else "equal"

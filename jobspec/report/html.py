@@ -260,11 +260,11 @@ def _failure(number: int, failure: Incident, clock: RunClock) -> _Told:
         outcome=_OUTCOMES[failure.outcome],
         log=failure.log or "log",
         tail=tuple(map(cut, failure.tail)),
-        stacks=tuple((who(stack), tuple(map(cut, stack.frames))) for stack in failure.stacks),
+        stacks=tuple((process_names(stack), tuple(map(cut, stack.frames))) for stack in failure.stacks),
     )
 
 
-def who(stack: Stack) -> str:
+def process_names(stack: Stack) -> str:
     """Return the names of the processes that have this stack."""
     return ", ".join(stack.who) + (f" and {stack.more} more" if stack.more else "")
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, tzinfo
 from jobctl.jobspec.launcher.telling.words import in_words
 from jobctl.jobspec.records import dataclass
 
-LONGEST = 2000  # characters of a line that anyone wrote
+MAX_LINE_CHARS = 2000  # characters of a line that anyone wrote
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,4 +84,8 @@ def ticks(scale: Scale) -> tuple[Mark, ...]:
 
 def cut(text: str) -> str:
     """Return a text without what is longer than a page should show."""
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]} … ({len(text) - LONGEST} more characters)"
+    return (
+        text
+        if len(text) <= MAX_LINE_CHARS
+        else f"{text[:MAX_LINE_CHARS]} … ({len(text) - MAX_LINE_CHARS} more characters)"
+    )

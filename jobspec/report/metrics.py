@@ -15,7 +15,7 @@ from jobctl.jobspec.report.openmetrics import Family, Kind, exposition, labelled
 from jobctl.jobspec.report.report import Story
 
 RATE_OVER = 60.0  # seconds over which the step rate is taken
-SILENT = 15.0  # seconds without progress that count as standing still: it is recorded every five
+STALLED_AFTER = 15.0  # seconds without progress that count as standing still: it is recorded every five
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ def step_rate(progress: Sequence[StepProgress], generation: int, now: float) -> 
     last = mine[-1]
     recent = [one for one in mine if one.at >= now - RATE_OVER]
     first = mine[max(0, len(mine) - len(recent) - 1)]
-    until = last.at if now - last.at < SILENT else now
+    until = last.at if now - last.at < STALLED_AFTER else now
     if not recent or until <= first.at:
         return 0.0
     return max(0, last.step - first.step) / (until - first.at)

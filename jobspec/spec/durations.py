@@ -13,7 +13,7 @@ _SLURM = re.compile(r"(?:(\d{1,5})-)?(\d{1,6})(?::(\d{1,6}))?(?::(\d{1,6}))?", r
 
 _SECONDS = (86400.0, 3600.0, 60.0, 1.0, 0.001)
 
-LONGEST = 100 * 365 * 86400.0  # seconds; what waits that long waits for ever, and clocks end after 292 years
+MAX_SECONDS = 100 * 365 * 86400.0  # seconds; what waits that long waits for ever, and clocks end after 292 years
 EARLIEST_SIGNAL = 65535  # seconds before its time limit at which Slurm signals a job at the earliest
 
 
@@ -23,12 +23,12 @@ def is_duration(text: str) -> bool:
 
 
 def parse_duration(text: str) -> float:
-    """Return the seconds of a duration such as `30s`, `10m`, `1h30m`. Raises ValueError, also above LONGEST."""
+    """Return the seconds of a duration such as `30s`, `10m`, `1h30m`. Raises ValueError, also above MAX_SECONDS."""
     match = _SPEC.fullmatch(text)
     if match is None or not text:
         raise ValueError(f"not a duration: {text}")
     seconds = sum(float(part) * unit for part, unit in zip(match.groups(), _SECONDS, strict=True) if part)
-    if seconds > LONGEST:
+    if seconds > MAX_SECONDS:
         raise ValueError(f"longer than 100 years: {text}")
     return seconds
 

@@ -9,7 +9,7 @@ from typing import Any
 from jobctl.jobspec.deploy.apply.asked import Asked, asked_of
 from jobctl.jobspec.deploy.apply.clock import Clock
 from jobctl.jobspec.deploy.apply.deployer import Deployer, Failures
-from jobctl.jobspec.deploy.apply.executor import Execution, Transition, execute, wanted
+from jobctl.jobspec.deploy.apply.executor import Execution, Transition, execute, wanted_state
 from jobctl.jobspec.deploy.apply.reconcile import Step, reconcile, takes_over
 from jobctl.jobspec.deploy.model.control import JobResult
 from jobctl.jobspec.deploy.model.errors import DeployError, NotPrepared, is_unanswered
@@ -104,7 +104,7 @@ class Actions:
         anew = decision.cause if isinstance(decision, Restart | Grow | Change) else None
         restart = decision if isinstance(decision, Restart) else None
         asked = _asked(self.pending, self.deployer.job, now) if isinstance(decision, Change) else Asked()
-        want = wanted(
+        want = wanted_state(
             self.deployer,
             plan,
             anew=anew,
@@ -160,7 +160,7 @@ class Actions:
         cold = [one.host for one in observed.spares if one.state == "cold" and one.artefact is None and one.host in hot]
         if not cold or plan is None:
             return ()
-        never = {*self.deployer.cold, *self.unfit.hosts(self.clock.now())}
+        never = {*self.deployer.spare_launcher_failures, *self.unfit.hosts(self.clock.now())}
         able = self._prepared_spares(plan, observed)
         return tuple(host for host in cold if host in able and host not in never)
 
@@ -345,7 +345,7 @@ class Actions:
 
 def _asked(pending: Pending | None, job: JobDir, now: Observed) -> Asked:
     """Return what a command was asked besides that has left its change to us."""
-    about = job.about() if pending is None else pending.about
+    about = job.job_record() if pending is None else pending.about
     return asked_of(about, now.control.generation, waits=pending is not None)
 
 

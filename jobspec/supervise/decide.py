@@ -30,7 +30,7 @@ def decide(observed: Observed, policy: Recovery, now: float, world: World = NOTH
     aside = superseded(generation, world.standing)
     if aside is not None:
         return aside
-    left = over(observed)
+    left = why_over(observed)
     if left is not None:
         return _say_goodbye(left, observed, policy, world)
     if generation is None:
@@ -125,7 +125,7 @@ def superseded(generation: Generation | None, standing: Standing | None) -> Leav
     return Leave(f"the job was changed from {other.machine}: it is another one now than is known here")
 
 
-def over(observed: Observed) -> Leave | None:
+def why_over(observed: Observed) -> Leave | None:
     """Return why there is nothing to supervise, None while there is, or may be where nobody can look."""
     generation, ledger = observed.control.generation, observed.control.ledger
     if generation is None:

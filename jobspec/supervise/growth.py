@@ -36,6 +36,6 @@ def missing_nodes(observed: Observed, world: World) -> Sequence[int]:
     generation = observed.control.generation
     if generation is None or not world.settled or phase(observed)[0] != "running":
         return ()
-    out = {*observed.unreachable, *observed.control.ledger.shunned, *world.unfit}
+    out = {*observed.unreachable, *observed.control.ledger.excluded_hosts, *world.unfit}
     joined = {member.node for member in generation.members}
     return tuple(sorted(node for node, host in world.planned.items() if node not in joined and host not in out))

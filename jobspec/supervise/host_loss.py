@@ -95,7 +95,7 @@ def new_homes(
     `how` is `on_host_loss`.
     `replace` without enough free hosts leaves nodes out where the job can do with fewer.
     """
-    free = [host for host in world.free_hosts if host not in observed.control.ledger.shunned]
+    free = [host for host in world.free_hosts if host not in observed.control.ledger.excluded_hosts]
     moves: dict[int, str] = {}
     for group in _housemates(nodes) if how == "replace" else ():
         wished = world.planned.get(group[0])

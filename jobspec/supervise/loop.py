@@ -21,7 +21,7 @@ from jobctl.jobspec.plan.homes import homes_of
 from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.planner.context import PlanError
 from jobctl.jobspec.supervise.actions import Actions
-from jobctl.jobspec.supervise.decide import decide, over, superseded
+from jobctl.jobspec.supervise.decide import decide, superseded, why_over
 from jobctl.jobspec.supervise.decisions import (
     Change,
     Continue,
@@ -41,11 +41,12 @@ from jobctl.jobspec.supervise.recorder import Recorder
 from jobctl.jobspec.supervise.replan import moved_meanwhile
 from jobctl.jobspec.supervise.timers import Paused, Retry, Steady, Waited, identity
 
-LOOK = 0.5  # seconds between two looks where nothing is heard of any change: silence has to be noticed too
-SOON = 0.1  # the same while something has failed, and settles, or a node is lost, and moves as soon as it may
+POLL_INTERVAL = 0.5  # seconds between two looks where nothing is heard of any change: silence has to be noticed too
+# The same while something has failed, and settles, or a node is lost, and moves as soon as it may
+FAST_POLL_INTERVAL = 0.1
 STEADY = 10.0  # seconds, `host_timeout` at most, that a host has to answer before nodes are started on it again
 GIVE_WAY = 5.0  # seconds for which a command may be first to begin the next generation after a failure
-BEHIND = 5.0  # seconds in which hosts say that they have what they were given
+CONFIRM_TIMEOUT = 5.0  # seconds in which hosts say that they have what they were given
 
 
 def is_over(deployer: Deployer) -> bool:
@@ -58,7 +59,7 @@ def is_over(deployer: Deployer) -> bool:
     try:
         with deployer.lock("supervisor"):
             plan, observed = deployer.job.plan(), deployer.observe()
-            if plan is None or over(observed) is not None:
+            if plan is None or why_over(observed) is not None:
                 return True
             return superseded(observed.control.generation, deployer.job.standing(plan)) is not None
     except Locked:
@@ -115,7 +116,7 @@ class Supervisor:
                 left = Leave(f"another one, started before, watches the job: {other}")
             if left is not None:
                 return self._leave(left)
-            feed.wait(SOON if self._settles else LOOK)
+            feed.wait(FAST_POLL_INTERVAL if self._settles else POLL_INTERVAL)
 
     def _look(self, feed: Feed) -> Leave | None:
         """Look once, and do what has to be done; return why there is nothing to do any more."""
@@ -193,7 +194,7 @@ class Supervisor:
             self._behind = None
             return False
         self._behind = now if self._behind is None else min(self._behind, now)  # the clock may have been set back
-        if now - self._behind > BEHIND:
+        if now - self._behind > CONFIRM_TIMEOUT:
             feed.detector.begin_anew()  # somebody took the job down, and up again
         return True
 
@@ -245,7 +246,7 @@ class Supervisor:
         return self.deployer.plan
 
     def _world(self, observed: Observed, plan: Plan, feed: Feed, now: float) -> World:
-        there = [host for host in self.deployer.where() if host not in observed.unreachable]
+        there = [host for host in self.deployer.places() if host not in observed.unreachable]
         may_move = plan.checkpoint is None or plan.checkpoint.shared
         free = self.deployer.free_hosts(observed) if may_move else ()
         # A command that is at work on a change makes it; one that has ended in the middle leaves it to us.
@@ -273,7 +274,7 @@ class Supervisor:
         )
 
     def _leave(self, decision: Leave) -> str:
-        if self.deployer.job.about() is not None:
+        if self.deployer.job.job_record() is not None:
             self.recorder.record("supervisor-ended", f"supervisor ended: {decision.why}")
         return decision.why
 
@@ -318,7 +319,7 @@ class Supervisor:
         """Let a command go first that waits in the midst of a change: after a failure it begins the next generation at once."""
         until = self.clock.now() + GIVE_WAY
         while read_holder(self.deployer.job.waiting_lock) and self.clock.now() < until:
-            self.clock.sleep(SOON)
+            self.clock.sleep(FAST_POLL_INTERVAL)
 
     def _tell_failure(self, decision: Restart, observed: Observed, feed: Feed) -> tuple[Restart, Observed]:
         """Tell of the failure, once; return the decision, and what it was made on."""

@@ -11,7 +11,7 @@ from jobctl.jobspec.supervise.decisions import Continue, Restart, Stay, World
 from jobctl.jobspec.supervise.host_loss import failure_of, new_homes
 
 # A node that is slow on its next host too is slow by its work, its data or its image: another move would only cost time.
-AGAIN = 3600.0  # seconds after a move in which the node moves no more for that
+MOVE_COOLDOWN = 3600.0  # seconds after a move in which the node moves no more for that
 
 
 def decide_stragglers(observed: Observed, policy: Recovery, now: float, world: World) -> Continue | Restart:
@@ -31,7 +31,9 @@ def decide_stragglers(observed: Observed, policy: Recovery, now: float, world: W
 
 def _move(one: Straggler, observed: Observed, policy: Recovery, now: float, world: World) -> Stay | Restart:
     ledger = observed.control.ledger
-    before = [f for f in ledger.failures if f.kind == STRAGGLER and f.node == one.node and 0 <= now - f.at < AGAIN]
+    before = [
+        f for f in ledger.failures if f.kind == STRAGGLER and f.node == one.node and 0 <= now - f.at < MOVE_COOLDOWN
+    ]
     if before:
         return Stay(one.node, one.host, f"it was slow on {before[-1].host} too, so the host is not why")
     how = "replace" if policy.on_host_loss in ("replace", "wait") else policy.on_host_loss

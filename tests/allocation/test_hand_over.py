@@ -50,7 +50,7 @@ class PlayedSlurm(Scheduler):
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "AGAIN", 0.0)
+    monkeypatch.setattr(module, "RETRY_INTERVAL", 0.0)
 
 
 def test_a_job_goes_on_once_the_controller_is_back() -> None:
@@ -184,7 +184,7 @@ def test_a_job_that_slurm_ends_already_is_not_submitted() -> None:
 
 def test_a_command_without_an_answer_may_have_arrived(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     os.mkfifo(tmp_path / "gate")
-    monkeypatch.setattr(module, "ASKED", 0.1)
+    monkeypatch.setattr(module, "COMMAND_TIMEOUT", 0.1)
     with pytest.raises(SlurmSilent, match="timed out"):
         Scheduler("/w", {}, "7").ask_surely(["sh", "-c", f'exec cat "{tmp_path}/gate"'])
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.allocation.image import BETWEEN, FETCHES, JobImage
+from jobctl.jobspec.allocation.image import FETCH_RETRY_INTERVAL, FETCHES, JobImage
 from jobctl.jobspec.render.launcher import allocation
 from tests.slurm.cluster import wait_for
 
@@ -147,7 +147,7 @@ def test_a_coordinator_tries_a_few_times_and_says_why_it_gives_up(work: Work) ->
     work.enough()
     (work.directory / "refuses").touch()
     image = JobImage(str(work.directory), work.settings)
-    tries = [until_known(image, BETWEEN * turn) for turn in range(FETCHES)]
+    tries = [until_known(image, FETCH_RETRY_INTERVAL * turn) for turn in range(FETCHES)]
     assert (tries, image.reason) == ([False] * FETCHES, "fetches image torch:1")
     assert image.problem == "cannot fetch image torch:1: no such image"
     assert not until_known(image, 100.0)
@@ -159,10 +159,10 @@ def test_nothing_is_fetched_before_its_time_nor_where_nodes_have_it(work: Work) 
     (work.directory / "refuses").touch()
     image = JobImage(str(work.directory), work.settings)
     assert not until_known(image, 0.0)
-    assert not until_known(image, BETWEEN - 0.1)
+    assert not until_known(image, FETCH_RETRY_INTERVAL - 0.1)
     assert work.fetches == 1
     (work.directory / "refuses").unlink()
-    assert until_known(image, BETWEEN)
+    assert until_known(image, FETCH_RETRY_INTERVAL)
     assert (image.reason, image.problem, work.is_settled()) == (None, None, True)
     on_nodes = {"image": {"name": "torch:1", "file": None, "fetch": False}, "runner_python": "python3"}
     assert JobImage("/w", on_nodes).is_there(0.0)

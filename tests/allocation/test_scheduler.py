@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from jobctl.jobspec.allocation.scheduler import ASKED, Scheduler
+from jobctl.jobspec.allocation.scheduler import COMMAND_TIMEOUT, Scheduler
 from tests.tools.waiting import PATIENCE
 
 
@@ -35,7 +35,7 @@ def test_nobody_waits_for_what_slurm_says_of_the_machines(tmp_path: Path, monkey
     os.mkfifo(tmp_path / "gate")
     slurm = scheduler(tmp_path, monkeypatch, f'read -r line < "{tmp_path}/gate"; echo "$line"')
     assert slurm.machines_soon(100.0) is None
-    assert slurm.machines_soon(100.0 + ASKED) is None
+    assert slurm.machines_soon(100.0 + COMMAND_TIMEOUT) is None
     (tmp_path / "gate").write_text("s[1-2],s7\n")
     assert answer(slurm) == ["s1", "s2", "s7"]
 
@@ -44,7 +44,7 @@ def test_slurm_that_gives_no_answer_says_nothing(tmp_path: Path, monkeypatch: py
     os.mkfifo(tmp_path / "gate")
     slurm = scheduler(tmp_path, monkeypatch, f'echo s1; exec cat "{tmp_path}/gate"')
     assert slurm.machines_soon(100.0) is None
-    assert slurm.machines_soon(100.1 + ASKED) == []
+    assert slurm.machines_soon(100.1 + COMMAND_TIMEOUT) == []
     (tmp_path / "bin" / "squeue").write_text("#!/bin/sh\necho s1; exit 1\n")
     assert answer(slurm) == []
     (tmp_path / "bin" / "squeue").unlink()

@@ -11,10 +11,10 @@ import pytest
 from jobctl.jobspec.allocation.messages import MARGIN
 from jobctl.jobspec.allocation.record import FRESH, Record
 from jobctl.jobspec.allocation.scheduler import Scheduler
-from jobctl.jobspec.allocation.succession import ASK_AGAIN, PATIENCE, TAKEN, Succession
+from jobctl.jobspec.allocation.succession import ASK_INTERVAL, LEASE_END_MARGIN, TAKEOVER_TIMEOUT, Succession
 
 TIMEOUT = 6.0
-LATE = TIMEOUT + MARGIN + PATIENCE + 0.1
+LATE = TIMEOUT + MARGIN + LEASE_END_MARGIN + 0.1
 ENVIRON = {"SLURM_JOB_ID": "7"}
 
 
@@ -60,10 +60,10 @@ def test_it_waits_for_leases_to_end_and_for_slurm_to_give_the_machine_up(tmp_pat
     left.consider(LATE + 1, 101.0)
     assert slurm.asked == ["machines"]
     slurm.listed = []  # Slurm does not answer
-    left.consider(LATE + ASK_AGAIN, 100.0 + ASK_AGAIN)
+    left.consider(LATE + ASK_INTERVAL, 100.0 + ASK_INTERVAL)
     assert "go on" not in slurm.asked
     slurm.listed = ["s2"]
-    left.consider(LATE + 2 * ASK_AGAIN, 100.0 + 2 * ASK_AGAIN)
+    left.consider(LATE + 2 * ASK_INTERVAL, 100.0 + 2 * ASK_INTERVAL)
     assert slurm.asked[-1] == "go on"
     assert (told(tmp_path)["state"], told(tmp_path)["next"]) == ("handed-over", "7")
     assert (tmp_path / "run" / "job_id").read_text() == "7\n"
@@ -75,9 +75,9 @@ def test_of_several_one_does_it_and_another_if_that_dies(tmp_path: Path) -> None
     other = runner(tmp_path, second)
     other.consider(LATE, 100.0)
     assert ("go on" in first.asked, "go on" in second.asked) == (True, False)
-    other.consider(LATE + TAKEN, 100.0 + TAKEN)
+    other.consider(LATE + TAKEOVER_TIMEOUT, 100.0 + TAKEOVER_TIMEOUT)
     assert "go on" not in second.asked
-    other.consider(LATE + TAKEN + 1, 106.0 + TAKEN)
+    other.consider(LATE + TAKEOVER_TIMEOUT + 1, 106.0 + TAKEOVER_TIMEOUT)
     assert second.asked[-2:] == ["go on", ["scancel", "7"]]
     assert told(tmp_path)["next"] == "8"
 
@@ -87,12 +87,12 @@ def test_if_one_dies_only_one_of_the_others_does_it(tmp_path: Path) -> None:
     runner(tmp_path, PlayedScheduler("s2", "s3", "s4")).consider(LATE, 100.0)
     others = [PlayedScheduler("s2", "s3", "s4"), PlayedScheduler("s2", "s3", "s4")]
     runners = [runner(tmp_path, slurm) for slurm in others]
-    for seconds in (0.0, TAKEN + 1):
+    for seconds in (0.0, TAKEOVER_TIMEOUT + 1):
         for left in runners:
             left.consider(LATE + seconds, 100.0 + seconds)
     assert ["go on" in slurm.asked for slurm in others] == [True, False]
     for left in runners:
-        left.consider(LATE + 2 * TAKEN + 2, 102.0 + 2 * TAKEN)
+        left.consider(LATE + 2 * TAKEOVER_TIMEOUT + 2, 102.0 + 2 * TAKEOVER_TIMEOUT)
     assert ["go on" in slurm.asked for slurm in others] == [True, True]
 
 
@@ -102,7 +102,7 @@ def test_a_job_that_goes_on_is_not_submitted_twice(tmp_path: Path) -> None:
     runner(tmp_path, first).consider(LATE, 100.0)
     other = runner(tmp_path, second)
     other.consider(LATE, 100.0)
-    other.consider(LATE + TAKEN + 1, 101.0 + TAKEN)
+    other.consider(LATE + TAKEOVER_TIMEOUT + 1, 101.0 + TAKEOVER_TIMEOUT)
     assert ("go on" in second.asked, second.asked[-1]) == (False, ["scancel", "7"])
     assert told(tmp_path)["next"] == "8"
 

@@ -86,8 +86,8 @@ class Told:
         assert self.looks < len(self.story) + 5, "it waits for what has happened"
         seen = self.story[min(self.looks, len(self.story) - 1)]
         self.looks += 1
-        if len(seen.unreachable) == len(self.where()):
-            raise AllUnreachable({host: HostError(host, "silent", "it is silent") for host in self.where()}, seen)
+        if len(seen.unreachable) == len(self.places()):
+            raise AllUnreachable({host: HostError(host, "silent", "it is silent") for host in self.places()}, seen)
         return seen
 
     def inject_fault(self, node: int, what: str) -> None:
@@ -99,7 +99,7 @@ class Told:
     def events(self) -> events.EventFile:
         return events.EventFile(self.job.events)
 
-    def where(self) -> tuple[str, ...]:
+    def places(self) -> tuple[str, ...]:
         return ("h0", "h1")
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from jobctl.jobspec.operations.errors import Refused
 from jobctl.jobspec.operations.lifecycle import on_hosts
-from jobctl.jobspec.operations.lifecycle.records import about, source_of
+from jobctl.jobspec.operations.lifecycle.records import record_of, source_of
 from jobctl.jobspec.operations.resolve.job import Reached, Where, check, compiled_of, job_of_name
 from jobctl.jobspec.operations.resolve.planning import inventory_for, plan_of
 
@@ -25,7 +25,9 @@ def planned(jobctl: Any, monkeypatch: pytest.MonkeyPatch) -> Planned:
     compiled = compiled_of(check("job.yaml", None, Where("ssh", Path("hosts.txt"), exclude="d")))
     plan, directory = plan_of(compiled), job_of_name("small")
     directory.create()
-    directory.remember(about(compiled, plan, inventory_for(compiled, Reached())), plan, source_of(compiled, plan, {}))
+    directory.remember(
+        record_of(compiled, plan, inventory_for(compiled, Reached())), plan, source_of(compiled, plan, {})
+    )
     found: Planned = []
 
     def plan_in_place(compiled: Any, reached: Reached, count: int) -> Any:
@@ -66,7 +68,7 @@ def test_a_job_on_this_machine_is_scaled_to_no_hosts(jobctl: Any) -> None:
     compiled = compiled_of(check("job.yaml", None, Where("local")))
     plan, directory = plan_of(compiled), job_of_name("small")
     directory.create()
-    directory.remember(about(compiled, plan, None), plan, source_of(compiled, plan, {}))
+    directory.remember(record_of(compiled, plan, None), plan, source_of(compiled, plan, {}))
     ran = jobctl("scale", "small", "2", "--hosts", "hosts.txt")
     first = "error: target `local` is this machine: it takes no hosts file"
     assert (ran.code, ran.err.splitlines()[0]) == (2, first)

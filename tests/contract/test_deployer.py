@@ -13,7 +13,7 @@ import pytest
 
 from jobctl.jobspec.deploy.apply.clock import SystemClock
 from jobctl.jobspec.deploy.apply.deployer import Deployer, FaultTarget, RuntimeInputs
-from jobctl.jobspec.deploy.apply.executor import Transition, execute, wanted
+from jobctl.jobspec.deploy.apply.executor import Transition, execute, wanted_state
 from jobctl.jobspec.deploy.apply.reconcile import reconcile
 from jobctl.jobspec.deploy.host import lock as hostlock
 from jobctl.jobspec.deploy.host import watch
@@ -106,7 +106,11 @@ def deployer(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest
         shared = Path(tempfile.mkdtemp(dir=there.dir))  # where anybody may write who logs in there
         shared.chmod(0o777)
         made = Hosts(job, target, inventory, plan_of(shared, target, hosts))
-        for module, name in ((watch, "MEET"), (watch, "RELEASE"), (hostlock, "FREED")):  # however slow the hosts are
+        for module, name in (
+            (watch, "MEET"),
+            (watch, "RELEASE"),
+            (hostlock, "FREE_TIMEOUT"),
+        ):  # however slow the hosts are
             monkeypatch.setattr(module, name, PATIENCE)
     yield made
     assert made.take_down(1.0)[1] == {}
@@ -120,7 +124,7 @@ def bring_up(deployer: Deployer) -> None:
     observed = deployer.observe()
     with deployer.lock("test"):
         assert deployer.prepare(plan, RuntimeInputs(dict(os.environ), {})) == {}
-        want = wanted(deployer, plan, supervise=False)
+        want = wanted_state(deployer, plan, supervise=False)
         transition = Transition(want, observed, reconcile(want, observed))
         done = execute(deployer, transition, SystemClock(), lambda step: None)
         assert done.failed == {}
@@ -150,7 +154,7 @@ def test_what_was_brought_up_needs_no_steps_and_can_be_looked_into(
         (0, "running", True, 1),
         (1, "running", True, 1),
     ]
-    assert reconcile(wanted(deployer, plan, supervise=False), observed) == ()
+    assert reconcile(wanted_state(deployer, plan, supervise=False), observed) == ()
 
     eventually(lambda: len(list(reading(deployer, LineSelection()).lines())) == 2)
     lines = list(reading(deployer, LineSelection(node=1)).lines())

@@ -8,7 +8,7 @@ import pytest
 
 from jobctl.jobspec.importers.draft import ImportProblem
 from jobctl.jobspec.importers.env_list import read_list
-from jobctl.jobspec.importers.escaping import Unknown, literal, needed, settled, shown
+from jobctl.jobspec.importers.escaping import Unknown, for_people, literal, required_variables, with_defaults
 from jobctl.jobspec.importers.shell import syntax
 from jobctl.jobspec.importers.shell.interpreter import read_script
 from jobctl.jobspec.importers.shell.lexer import Token
@@ -270,8 +270,8 @@ def test_lists_of_variables() -> None:
 
 
 def test_words_of_the_spec() -> None:
-    assert settled("a$$b${X:-c}") == "a$bc"
-    assert (literal("$5 ${x}"), shown(literal("$5 ${x}"))) == ("$$5 $${x}", "$5 ${x}")
-    assert needed("${A}${B:-1}$$${C:?x}$${D}") == ["A", "C"]
+    assert with_defaults("a$$b${X:-c}") == "a$bc"
+    assert (literal("$5 ${x}"), for_people(literal("$5 ${x}"))) == ("$$5 $${x}", "$5 ${x}")
+    assert required_variables("${A}${B:-1}$$${C:?x}$${D}") == ["A", "C"]
     with pytest.raises(Unknown):
-        settled("${X}")
+        with_defaults("${X}")

@@ -142,8 +142,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, api: ApiServer) -> Pat
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     monkeypatch.setattr(progress, "ALOUD", 1e9)  # whatever takes long here: tests read all that is said
     if api.backend.which in CAPABILITIES["no-collector"]:  # it is known that nobody else begins
-        monkeypatch.setattr(removal, "COLLECTED", 0.1)
-        monkeypatch.setattr(removal, "AGAIN", 0.1)
+        monkeypatch.setattr(removal, "COLLECTOR_TIMEOUT", 0.1)
+        monkeypatch.setattr(removal, "ORPHAN_POLL_INTERVAL", 0.1)
     (tmp_path / "job.yaml").write_text(SPEC)
     return tmp_path
 

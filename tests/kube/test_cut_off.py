@@ -30,7 +30,7 @@ def test_a_job_is_not_made_beside_pods_of_one_that_somebody_has_deleted(
     jobctl: Any, world: World, api: ApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They run until they have ended, and each node would train twice meanwhile."""
-    monkeypatch.setattr(removal, "COLLECTED", 0.1)
+    monkeypatch.setattr(removal, "COLLECTOR_TIMEOUT", 0.1)
     jobctl(*UP)
     beside: list[list[str]] = []
     api.made.insert(0, lambda thing: beside.append([pod["metadata"]["name"] for pod in world.pods()]))
@@ -43,7 +43,7 @@ def test_pods_whose_object_is_there_stay(
     jobctl: Any, world: World, api: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As those of trainers do, if somebody has deleted the Job of the servers."""
-    for name, value in (("GONE", 0.3), ("COLLECTED", 0.0)):
+    for name, value in (("REMOVAL_TIMEOUT", 0.3), ("COLLECTOR_TIMEOUT", 0.0)):
         monkeypatch.setattr(removal, name, value)
     jobctl(*UP)
     client = connect(None, None, {"KUBECONFIG": str(api.kubeconfig(tmp_path / "config"))})
@@ -103,7 +103,7 @@ def test_what_is_stopped_and_being_removed_is_made_again(
     jobctl: Any, world: World, api: ApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A `down` was cut off: to resume what has been deleted would bring nothing up."""
-    for name in ("COLLECTED", "AGAIN"):
+    for name in ("COLLECTOR_TIMEOUT", "ORPHAN_POLL_INTERVAL"):
         monkeypatch.setattr(removal, name, 0.1)
     jobctl(*UP)
     jobctl("stop", "resnet")

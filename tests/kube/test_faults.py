@@ -180,7 +180,7 @@ def test_without_the_package_the_extra_is_named(here: Path) -> None:
 
 @pytest.fixture
 def mirror(api: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mirror]:
-    for name in ("IDLE", "DEAF"):  # however seldom this test gets to look, and the watch to watch
+    for name in ("IDLE", "WATCH_TIMEOUT"):  # however seldom this test gets to look, and the watch to watch
         monkeypatch.setattr(f"jobctl.jobspec.deploy.kubernetes.mirror.{name}", 1e9)
     made = Mirror(client(api, tmp_path), POD, "jobctl.dev/job=resnet")
     made.objects()  # a second look begins to watch
@@ -291,7 +291,7 @@ def test_what_a_watch_has_ended_with_is_forgotten_at_the_next_look(
     api: ApiServer, mirror: Mirror, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As after a Ctrl-Z, while nobody looks and the server is not well."""
-    for name, value in (("IDLE", 0.0), ("DEAF", 0.0), ("PAUSE", 0.01)):
+    for name, value in (("IDLE", 0.0), ("WATCH_TIMEOUT", 0.0), ("PAUSE", 0.01)):
         monkeypatch.setattr(f"jobctl.jobspec.deploy.kubernetes.mirror.{name}", value)
     monkeypatch.setattr(mirror, "_looked", 0.0)
     mirror._deaf(DeployError("not well"))

@@ -269,7 +269,7 @@ def test_the_spec_says_which_cluster_and_namespace_and_options_say_more(
 def test_down_says_what_does_not_go(jobctl: Any, world: World, api: ApiServer, monkeypatch: Any) -> None:
     from jobctl.jobspec.deploy.kubernetes import removal
 
-    monkeypatch.setattr(removal, "GONE", 0.3)
+    monkeypatch.setattr(removal, "REMOVAL_TIMEOUT", 0.3)
     jobctl(*UP)
     api.store.lingering = 60.0
     ran = jobctl("down", "resnet", "--timeout", "0")
@@ -289,7 +289,7 @@ def test_down_collects_the_garbage_where_nobody_does(
     from jobctl.jobspec.deploy.kubernetes import removal
 
     need_operators(api)
-    for name in ("COLLECTED", "AGAIN", "ALOUD"):
+    for name in ("COLLECTOR_TIMEOUT", "ORPHAN_POLL_INTERVAL", "ALOUD"):
         monkeypatch.setattr(progress if name == "ALOUD" else removal, name, 0.1)
     Path("job.yaml").write_text(f"{SPEC}kubernetes: {{operator: {operator}}}\n")
     jobctl(*UP)

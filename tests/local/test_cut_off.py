@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.launcher.recovery.going_back import AWAITED
+from jobctl.jobspec.launcher.recovery.going_back import CHANGE_TIMEOUT
 
 GRACE = 10.0  # the spec's stop_grace_period, in which whoever kills a command may stand still
 STUBBORN = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
@@ -50,7 +50,7 @@ def test_launchers_go_on_as_before_where_up_was_killed_in_the_middle(jobs: Any, 
     state = jobs.status()
     assert (state["phase"], state["supervised"]) == ("restarting", False)
     assert state["reason"].startswith("stopped for a change; `jobctl up` makes it"), state["reason"]
-    eventually(lambda: jobs.runs(2), GRACE + AWAITED + 120.0)
+    eventually(lambda: jobs.runs(2), GRACE + CHANGE_TIMEOUT + 120.0)
     begins = [event for event in jobs.events() if event["event"] == "generation"]
     assert [(event["generation"], event["by"]) for event in begins] == [(2, "launchers")]
     assert "the command that stopped the job for a change was cut off" in begins[0]["message"]

@@ -80,7 +80,7 @@ def test_a_job_that_is_up_keeps_its_target_where_options_allow_that(
 )
 def test_a_job_is_looked_for_where_options_say_or_it_was_started(about: Any, reached: Reached, target: str) -> None:
     class Directory:
-        def about(self) -> Any:
+        def job_record(self) -> Any:
             return about
 
     directory: Any = Directory()

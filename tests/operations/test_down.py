@@ -67,7 +67,7 @@ class Job:
         self.named = hosts
         return take_down(self, JobRequest(lost=lost), SILENT)  # type: ignore[arg-type]
 
-    def where(self) -> tuple[str, ...]:
+    def places(self) -> tuple[str, ...]:
         return self.named
 
     def has_files(self) -> bool:
@@ -129,15 +129,15 @@ def test_a_job_is_not_forgotten_while_hosts_have_it_that_down_does_not_know(
         assert set(done.failed) == {"h0", "h1", "s0"} - set(hosts)
         assert finish_down("demo", done, Format.text) == 4
         assert "`jobctl down demo` without `--hosts` goes there" in capsys.readouterr().err
-        assert job.job.about() is not None
+        assert job.job.job_record() is not None
     done = job.down(*(host.name for host in FILE.hosts))
-    assert (dict(done.failed), job.homes, job.job.about()) == ({}, set(), None)
+    assert (dict(done.failed), job.homes, job.job.job_record()) == ({}, set(), None)
 
 
 def test_a_job_of_this_machine_is_not_forgotten_where_down_looks_on_hosts(tmp_path: Path) -> None:
     job = Job(tmp_path).remembered(HERE, None)
     assert set(job.down("another").failed) == {"localhost"}
-    assert job.job.about() is not None
+    assert job.job.job_record() is not None
     assert dict(job.down("localhost").failed) == {}
 
 
@@ -185,7 +185,7 @@ def test_who_lost_the_lock_on_the_way_forgets_nothing(
     monkeypatch.setattr(job, lost, lose)
     with pytest.raises(error, match="the lock on this machine was lost"):
         job.down(*ALL)
-    assert (job.job.about() is None, job.homes == set()) == (False, lost == "take_down")
+    assert (job.job.job_record() is None, job.homes == set()) == (False, lost == "take_down")
 
 
 @pytest.mark.parametrize("where", ["hosts", "nowhere", "given up"])
@@ -230,7 +230,7 @@ def test_what_is_on_hosts_that_are_gone_for_good_is_given_up(
 ) -> None:
     job = Job(tmp_path).remembered().without(code, *away)
     done = job.down(*ALL, lost=away)
-    assert (dict(done.failed), set(done.lost), job.homes, job.job.about()) == ({}, set(away), set(away), None)
+    assert (dict(done.failed), set(done.lost), job.homes, job.job.job_record()) == ({}, set(away), set(away), None)
     assert finish_down("demo", done, Format.json) == 0
     told = capsys.readouterr()
     assert f"no answer from {', '.join(away)}: `down` gave up what job `demo` has there; if a host comes" in told.err
@@ -261,21 +261,21 @@ def test_no_other_host_is_given_up(tmp_path: Path, code: str, lost: tuple[str, .
     """It answers, so that what it lacks can be mended; or it is another host than the one that is said to be lost."""
     job = Job(tmp_path).remembered().without(code, "h1")
     done = job.down(*ALL, lost=lost)
-    assert (set(done.failed), dict(done.lost), job.job.about() is None) == ({"h1"}, {}, False)
+    assert (set(done.failed), dict(done.lost), job.job.job_record() is None) == ({"h1"}, {}, False)
 
 
 def test_a_job_of_which_no_host_answers_is_given_up_only_as_a_whole(tmp_path: Path) -> None:
     job = Job(tmp_path).remembered().without("no-route", *ALL)
     with pytest.raises(AllUnreachable):
         job.down(*ALL, lost=("h0", "h1"))
-    assert job.job.about() is not None
+    assert job.job.job_record() is not None
 
 
 def test_a_lost_host_that_down_does_not_know_may_be_given_up_too(tmp_path: Path) -> None:
     job = Job(tmp_path).remembered()
     job.homes -= {"h1"}
     done = job.down("h0", "s0", lost=("h1",))
-    assert (dict(done.failed), set(done.lost), job.job.about()) == ({}, {"h1"}, None)
+    assert (dict(done.failed), set(done.lost), job.job.job_record()) == ({}, {"h1"}, None)
 
 
 def test_a_host_that_the_job_does_not_have_may_be_called_lost(tmp_path: Path) -> None:

@@ -114,7 +114,7 @@ def test_a_list_that_is_interrupted_begins_no_more_looks(monkeypatch: pytest.Mon
         given_up.set()
         futures.wait(looks)
 
-    monkeypatch.setattr(listing, "AT_ONCE", 1)
+    monkeypatch.setattr(listing, "MAX_LOOKS", 1)
     monkeypatch.setattr(listing, "wait", wait)
     monkeypatch.setattr(
         table,

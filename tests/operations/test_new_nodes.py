@@ -26,7 +26,7 @@ from jobctl.jobspec.operations.errors import ChangedMeanwhile, NotYours, Refused
 from jobctl.jobspec.operations.lifecycle.base import JobRequest, UpOptions
 from jobctl.jobspec.operations.lifecycle.bring_up import BringUp
 from jobctl.jobspec.operations.lifecycle.on_hosts import HostsJob
-from jobctl.jobspec.operations.lifecycle.records import about, source_of
+from jobctl.jobspec.operations.lifecycle.records import record_of, source_of
 from jobctl.jobspec.operations.reporter import Silent
 from jobctl.jobspec.operations.resolve.job import Reached, Where, check, compiled_of, job_of_name
 from jobctl.jobspec.operations.resolve.planning import deployer_of, inventory_for, plan_of
@@ -64,7 +64,7 @@ class Running:
         self.reporter, self.looks, self.refuses = Told(), list[Observed](), dict[str, HostError]()
         monkeypatch.setattr(Hosts, "observe", lambda deployer: self.looks.pop(0))
         monkeypatch.setattr(Hosts, "apply", self.apply)
-        monkeypatch.setattr(joining, "LOOK", 0.0)
+        monkeypatch.setattr(joining, "POLL_INTERVAL", 0.0)
         monkeypatch.setattr(Hosts, "let_in", lambda deployer, command: nullcontext())
         monkeypatch.setattr(Hosts, "lock", lambda deployer, command, break_it: nullcontext())
         self.bring_up = BringUp(self.deployer, compiled, self.plan, UpOptions(supervise=False), self.reporter)
@@ -90,7 +90,7 @@ class Running:
         """Have brought the job up with two nodes, and have a third one get ready."""
         two, job, compiled = replace(self.plan, nodes=self.plan.nodes[:2]), self.deployer.job, self.bring_up.compiled
         job.create()
-        known, source = about(compiled, two, self.deployer.inventory), source_of(compiled, two, {})
+        known, source = record_of(compiled, two, self.deployer.inventory), source_of(compiled, two, {})
         job.remember(known, two, source)
         job.propose(known, self.plan, source)
         self.deployer.plan, self.looks[:] = two, [self.seen("warming")]
@@ -197,7 +197,7 @@ def test_hosts_let_restart_in_while_it_reads_what_it_needs_here(running: Running
         asked.append("lock")
         raise Locked({})
 
-    job = SimpleNamespace(name="small", source=lambda: asked.append("files"), about=dict, stamp=tuple)
+    job = SimpleNamespace(name="small", source=lambda: asked.append("files"), job_record=dict, stamp=tuple)
     deployer: Any = SimpleNamespace(plan=running.plan, job=job, lock=lock, preconnect=lambda: asked.append("connect"))
     with pytest.raises(NotYours):
         HostsJob(deployer).restart(None, JobRequest(), running.reporter)

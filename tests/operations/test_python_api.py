@@ -56,7 +56,7 @@ def test_a_job_is_brought_up_waited_for_and_taken_down(notebook: Path, capsys: p
     assert told[0].startswith("start node 0 on localhost: ")
     exec(REPORTING, names)
     assert capsys.readouterr().out.splitlines()[0].startswith("step: start node 0 on localhost: ")
-    assert job_dir(notebook / "state", "count").about() is None  # `down` has forgotten it
+    assert job_dir(notebook / "state", "count").job_record() is None  # `down` has forgotten it
 
 
 def test_a_spec_with_errors_tells_all_of_them(notebook: Path) -> None:

@@ -159,7 +159,7 @@ def test_a_job_is_submitted_again_only_once_slurm_has_let_go_of_the_one_that_has
 
 
 def test_a_job_that_slurm_does_not_let_go_of_is_not_submitted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(allocation, "GONE", -1.0)
+    monkeypatch.setattr(allocation, "CANCEL_TIMEOUT", -1.0)
     job = PlayedJob("failed")
     result = {PurePosixPath("run/allocation.json"): {"state": "ended", "result": {"phase": "failed", "at": 0.0}}}
     job.looks = [SlurmLook("7", 0.0, QueueEntry("7", "COMPLETING"), files=result)]
@@ -216,7 +216,15 @@ def test_an_order_that_is_not_followed_in_time_is_no_job_that_was_not_changed() 
 @pytest.fixture
 def prepared(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let `up` begin with its steps at once."""
-    for name in ("secrets_of", "channels_of", "warn_of_another_spec", "source_of", "about", "tell_up", "step_teller"):
+    for name in (
+        "secrets_of",
+        "channels_of",
+        "warn_of_another_spec",
+        "source_of",
+        "record_of",
+        "tell_up",
+        "step_teller",
+    ):
         monkeypatch.setattr(in_allocation, name, MagicMock())
     for module in (background, kept_channels):
         monkeypatch.setattr(module, "end_supervisor" if module is background else "keep_channels", MagicMock())

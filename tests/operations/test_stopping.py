@@ -50,7 +50,7 @@ class Stopping:
     def observe(self) -> Observed:
         return self.observed
 
-    def where(self) -> tuple[str, ...]:
+    def places(self) -> tuple[str, ...]:
         return ("h0", "h1")
 
     def keep(self, ledger: Ledger) -> None:

@@ -16,7 +16,7 @@ from jobctl.jobspec.deploy.model.sample import DeviceSample
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.operations.errors import NotYours
 from jobctl.jobspec.operations.inspect.as_json import iso
-from jobctl.jobspec.operations.inspect.listing import AT_ONCE, KnownJob, KnownJobs
+from jobctl.jobspec.operations.inspect.listing import MAX_LOOKS, KnownJob, KnownJobs
 from jobctl.jobspec.operations.inspect.logs import Choice
 from jobctl.jobspec.operations.inspect.refreshed import Refreshed
 from jobctl.jobspec.operations.inspect.top import JobLoad
@@ -25,7 +25,7 @@ from jobctl.jobspec.operations.serve import ui_actions, ui_data, ui_logs
 from jobctl.jobspec.operations.serve.ui_access import PageAccess
 from jobctl.jobspec.operations.serve.ui_actions import PageActions, Wish
 from jobctl.jobspec.operations.serve.ui_data import UiData
-from jobctl.jobspec.operations.serve.ui_logs import SHOWN, LogSearch, LogWindow, LogWindows
+from jobctl.jobspec.operations.serve.ui_logs import MAX_PAGE_LINES, LogSearch, LogWindow, LogWindows
 from jobctl.jobspec.operations.serve.ui_server import TICKET_LIFE, TICKETS, Tickets
 from jobctl.jobspec.operations.serve.ui_view import POINTS, Samples
 from tests.tools.waiting import PATIENCE, promptly
@@ -133,8 +133,8 @@ def test_windows_of_logs_are_few() -> None:
 
 
 def test_a_window_keeps_a_bounded_part_of_a_million_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ui_logs, "KEPT", 50)
-    monkeypatch.setattr(ui_logs, "BYTES", 1000)
+    monkeypatch.setattr(ui_logs, "MAX_LOG_LINES", 50)
+    monkeypatch.setattr(ui_logs, "MAX_LOG_BYTES", 1000)
     reader = _Reader()
     window = LogWindow(reader)
     reader.new = [str(number) for number in range(1000)]
@@ -167,10 +167,10 @@ def test_a_search_of_a_million_lines_keeps_few_and_goes_on_with_the_next_request
     search.read()
     rest = search.after(first["last"])
     assert (rest["searched"], _texts(rest)[0], _texts(rest)[-1]) == (None, "line 512", "line 1275")
-    reader.new = ["5"] * 2 * SHOWN
+    reader.new = ["5"] * 2 * MAX_PAGE_LINES
     for _ in range(8):
         search.read()
-    assert len(search.after(0)["lines"]) == SHOWN
+    assert len(search.after(0)["lines"]) == MAX_PAGE_LINES
 
 
 def _load(*uses: float | None) -> JobLoad:
@@ -241,7 +241,7 @@ def test_a_job_whose_hosts_are_slow_keeps_no_other_from_being_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("JOBCTL_STATE_DIR", str(tmp_path))
-    monkeypatch.setattr(ui_data, "PATIENCE", 0.2)
+    monkeypatch.setattr(ui_data, "SLOW_JOBS_TIMEOUT", 0.2)
     known = _Slow(tmp_path)
     data = UiData(known)
 
@@ -250,7 +250,7 @@ def test_a_job_whose_hosts_are_slow_keeps_no_other_from_being_shown(
 
     promptly(lambda: reasons() == ["quick was seen", "its hosts have not answered yet"])
     known.answer.set()
-    monkeypatch.setattr(ui_data, "PATIENCE", PATIENCE)
+    monkeypatch.setattr(ui_data, "SLOW_JOBS_TIMEOUT", PATIENCE)
     assert reasons() == ["quick was seen", "slow was seen"]
     data.close()
 
@@ -264,7 +264,7 @@ class _Silent(KnownJobs):
         self.looks: list[str] = []
 
     def directories(self) -> list[JobDir]:
-        return [JobDir(self.state / "jobs" / f"job-{number}") for number in range(AT_ONCE + 1)]
+        return [JobDir(self.state / "jobs" / f"job-{number}") for number in range(MAX_LOOKS + 1)]
 
     def look(self, directory: JobDir) -> KnownJob:
         self.looks.append(directory.name)
@@ -276,17 +276,17 @@ def test_a_page_looks_at_no_more_jobs_at_once_than_a_host_lets_log_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("JOBCTL_STATE_DIR", str(tmp_path))
-    monkeypatch.setattr(ui_data, "PATIENCE", 0.2)
+    monkeypatch.setattr(ui_data, "SLOW_JOBS_TIMEOUT", 0.2)
     known = _Silent(tmp_path)
     data = UiData(known)
 
     def are_looked_at() -> bool:
         data.jobs()
-        return len(known.looks) >= AT_ONCE
+        return len(known.looks) >= MAX_LOOKS
 
     promptly(are_looked_at)
     data.jobs()
-    assert len(known.looks) == AT_ONCE
+    assert len(known.looks) == MAX_LOOKS
     known.answer.set()
     data.close()
 

@@ -62,7 +62,7 @@ def test_launchers_that_begin_again_by_themselves_are_waited_for(waited: Any) ->
 
 def test_not_for_ever(waited: Any) -> None:
     words = "node 0: it broke; no supervisor runs: its launchers go on by themselves, or end it"
-    assert waited([seen(FAILED)]) == ("degraded", words, 30.0 + wait.ALONE + 1.0)
+    assert waited([seen(FAILED)]) == ("degraded", words, 30.0 + wait.AUTONOMY_MARGIN + 1.0)
 
 
 def test_who_goes_on_is_said_of_a_launcher_that_is_gone(waited: Any) -> None:
@@ -103,9 +103,9 @@ def test_a_look_does_not_outlast_the_wait(monkeypatch: pytest.MonkeyPatch) -> No
         answers.wait(10.0)
         raise AssertionError("nobody listens any more")
 
-    handle: Any = SimpleNamespace(observe=observe, where=lambda: ("a", "b"), job=SimpleNamespace(name="demo"))
+    handle: Any = SimpleNamespace(observe=observe, places=lambda: ("a", "b"), job=SimpleNamespace(name="demo"))
     handle.interval = 1.0
-    monkeypatch.setattr(wait, "LEAST", 0.05)
+    monkeypatch.setattr(wait, "MIN_LOOK_TIMEOUT", 0.05)
     try:
         state = wait.wait_until_ended(handle, 0.0)
     finally:

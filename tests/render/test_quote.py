@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from jobctl.jobspec.render.errors import RenderError
-from jobctl.jobspec.render.quote import LONGEST, Rendered, mount_option, quote_compose, quote_shell, visible
+from jobctl.jobspec.render.quote import MAX_ARGUMENT_BYTES, Rendered, mount_option, quote_compose, quote_shell, visible
 from tests.render.hostile import VALUES
 
 # All that a file, an argument or a variable can hold; surrogates only where bytes are meant.
@@ -130,8 +130,8 @@ def test_what_nothing_can_hold() -> None:
 
 def test_as_long_as_linux_allows() -> None:
     """One byte more, and the kernel refuses to start the process."""
-    longest = "é" + "x" * (LONGEST - 2)
-    assert len(through_shell([longest])[0].encode()) == LONGEST
+    longest = "é" + "x" * (MAX_ARGUMENT_BYTES - 2)
+    assert len(through_shell([longest])[0].encode()) == MAX_ARGUMENT_BYTES
     for quote in (quote_shell, quote_compose):
         with pytest.raises(RenderError, match="longer than 131071 bytes"):
             quote(longest + "x")

@@ -16,7 +16,7 @@ from jobctl.jobspec.deploy.store.speeds import Speed, Speeds
 from jobctl.jobspec.operations.inspect.report import story_of
 from jobctl.jobspec.operations.lifecycle.records import tell_up
 from jobctl.jobspec.report.fitness import FitnessStory, HostHistory, HostVerdict, SlowNode, fitness_of
-from jobctl.jobspec.report.fitness_layout import ROWS, fitness_part, off
+from jobctl.jobspec.report.fitness_layout import ROWS, deviation, fitness_part
 from jobctl.jobspec.report.layout import RunClock
 from jobctl.jobspec.report.runs import Event
 from tests.deploy.apply.test_executor import TWO
@@ -114,4 +114,4 @@ def test_of_many_verdicts_those_are_shown_that_say_something_is_wrong() -> None:
     ("share", "text"), [(0.8, "20 % below"), (1.0, "equal"), (1.101, "10 % above"), (0.999, "equal")]
 )
 def test_how_far_off(share: float, text: str) -> None:
-    assert off(share) == text
+    assert deviation(share) == text

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.deploy.apply.asked import Asked, asked_of, kept
+from jobctl.jobspec.deploy.apply.asked import Asked, asked_of, request_record
 from jobctl.jobspec.deploy.apply.executor import Fresh
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode
@@ -50,7 +50,7 @@ def job(tmp_path: Path) -> JobDir:
 def watching(job: JobDir, hosts: tuple[str, ...] = ("h0", "h1", "h2")) -> Supervisor:
     """A supervisor of the job, which these hosts may run."""
     deployer: Any = SimpleNamespace(
-        job=job, plan=job.plan(), inventory=job.inventory(), where=lambda: hosts, free_hosts=lambda observed: ()
+        job=job, plan=job.plan(), inventory=job.inventory(), places=lambda: hosts, free_hosts=lambda observed: ()
     )
     made = Supervisor(deployer, Now(), lambda text: None)
     made._plan()
@@ -116,7 +116,7 @@ def test_a_node_that_gets_ready_for_a_change_is_left_alone_when_all_begin_again(
     for name in ("engines", "stop_processes", "apply", "next_generation", "idle_spares", "begin"):
         setattr(deployer, name, getattr(world, name))
     old = dict.fromkeys((0, 1), ArtefactId("old"))
-    deployer.image, deployer.cold, deployer.provision = None, {}, lambda plan, hosts: {}
+    deployer.image, deployer.spare_launcher_failures, deployer.provision = None, {}, lambda plan, hosts: {}
     deployer.ids, deployer.service_ids, deployer.spare_ids = lambda plan: old, lambda plan: {}, lambda plan: {}
     joins = ObservedNode(2, "trainer", "h2", "starting", old[0], launcher=1)
     seen = replace(RUNNING, nodes=(replace(RUNNING.nodes[0], state="failed", reason="no"), RUNNING.nodes[1], joins))
@@ -130,7 +130,7 @@ def test_what_up_was_asked_besides_is_done_by_the_supervisor_that_completes_it(j
     """Once: what begins after that is no new run, and replaces nothing."""
     run = Fresh("job-2", "/c/fresh-1")
     job.propose({"reach": None, "job": "job"}, TWO, {})
-    job.mark_prepared(["h0", "h1"], kept(Asked(run, recreate=True), RUNNING.control.generation))
+    job.mark_prepared(["h0", "h1"], request_record(Asked(run, recreate=True), RUNNING.control.generation))
     if adopted:
         job.adopt()
     actions, world = watching(job).actions, World()
@@ -138,7 +138,7 @@ def test_what_up_was_asked_besides_is_done_by_the_supervisor_that_completes_it(j
     for name in ("engines", "stop_processes", "apply", "next_generation", "idle_spares", "begin", "observe"):
         setattr(deployer, name, getattr(world, name))
     old = dict.fromkeys((0, 1), ArtefactId("old"))
-    deployer.image, deployer.cold, deployer.provision = None, {}, lambda plan, hosts: {}
+    deployer.image, deployer.spare_launcher_failures, deployer.provision = None, {}, lambda plan, hosts: {}
     deployer.ids, deployer.service_ids, deployer.spare_ids = lambda plan: old, lambda plan: {}, lambda plan: {}
     begun = actions.apply(Change("a command stopped the job"), RUNNING).generation
     assert begun is not None
@@ -146,7 +146,7 @@ def test_what_up_was_asked_besides_is_done_by_the_supervisor_that_completes_it(j
     assert [word for word in world.done if "engines" not in word] == [
         *("pause", "replace node 0 on h0", "replace node 1 on h1", "begin 2")
     ]
-    assert asked_of(job.about(), begun, waits=False) == Asked()
+    assert asked_of(job.job_record(), begun, waits=False) == Asked()
 
 
 def test_nodes_that_join_are_started_and_the_generation_goes_on(job: JobDir) -> None:
@@ -209,7 +209,7 @@ def test_a_change_that_was_adopted_is_what_the_job_was_started_with(job: JobDir)
     assert (job.plan(), job.is_changing()) == (TWO, True)
     job.adopt()
     assert (job.plan(), job.source(), job.is_changing()) == (on("h0", "h2"), {"spec": {"name": "new"}}, False)
-    assert (job.about() or {})["job"] == "other"
+    assert (job.job_record() or {})["job"] == "other"
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"plan": 1}', '{"about": {}, "plan": null, "source": {}, "homes": []}'])

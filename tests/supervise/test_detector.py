@@ -193,12 +193,12 @@ def test_who_takes_over_waits_for_leases_that_the_one_before_may_have_renewed() 
 
 def test_a_host_is_silent_three_seconds_after_its_last_tick() -> None:
     one = Supervisor()
-    assert one.detector.silent("h0") is None  # it has never been heard
+    assert one.detector.seconds_overdue("h0") is None  # it has never been heard
     one.hosts(0)
     one.now += SILENCE
-    assert one.detector.silent("h0") is None
+    assert one.detector.seconds_overdue("h0") is None
     one.now += 0.5
-    assert one.detector.silent("h0") == SILENCE + 0.5
+    assert one.detector.seconds_overdue("h0") == SILENCE + 0.5
 
 
 def test_the_name_of_a_tick_is_one_line() -> None:

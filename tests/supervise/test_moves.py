@@ -220,8 +220,8 @@ def test_a_host_without_the_jobs_files_gets_them_before_a_node_is_started_there_
         given.append(how.failed)
         return Done(None, {"h1": NotPrepared("h1", "files of the job are not there any more")})
 
-    deployer.cold, deployer.provision = {}, lambda plan, hosts: sent.append(sorted(hosts)) or {}
-    monkeypatch.setattr(actions, "wanted", lambda *given, **how: None)
+    deployer.spare_launcher_failures, deployer.provision = {}, lambda plan, hosts: sent.append(sorted(hosts)) or {}
+    monkeypatch.setattr(actions, "wanted_state", lambda *given, **how: None)
     monkeypatch.setattr(actions, "execute", carried_out)
     steps = [Step("start", "node 1", "not running", 1, host="h1"), Step("start", "node 0", "not running", 0, host="h0")]
     monkeypatch.setattr(actions, "reconcile", lambda want, now: steps)

@@ -15,7 +15,7 @@ from jobctl.jobspec.deploy.store import events
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.launcher.telling.news import News
 from jobctl.jobspec.supervise.decisions import Continue, Decision, Leave, Rejoin, Restart, Wait
-from jobctl.jobspec.supervise.loop import LOOK, SOON, Supervisor
+from jobctl.jobspec.supervise.loop import FAST_POLL_INTERVAL, POLL_INTERVAL, Supervisor
 
 from .clocks import ByHand
 from .jobs_on_hosts import HOST_FAILURE, failed, job, lost, node
@@ -83,7 +83,7 @@ def test_a_node_that_is_about_to_move_is_looked_at_often(watched: Watched, monke
     waits = list[float]()
     feed: Any = SimpleNamespace(wait=waits.append, detector=SimpleNamespace())
     play(watched, monkeypatch, [(LOST, SOON_MOVED), (LOST, FOR_A_PERSON)], feed)
-    assert waits == [SOON, LOOK]
+    assert waits == [FAST_POLL_INTERVAL, POLL_INTERVAL]
 
 
 def test_a_failed_node_is_left_to_launchers_for_as_long_as_another_host_is_not_heard(

@@ -12,7 +12,7 @@ from jobctl.jobspec.deploy.model.observed import Observed, ObservedProcess
 from jobctl.jobspec.plan.recovery import Failure
 from jobctl.jobspec.supervise.decide import decide
 from jobctl.jobspec.supervise.decisions import Change, Continue, Restart, Stay
-from jobctl.jobspec.supervise.slow_nodes import AGAIN
+from jobctl.jobspec.supervise.slow_nodes import MOVE_COOLDOWN
 
 from .jobs_on_hosts import GENERATION, NOW, POLICY, failed, job, lost, node, world
 
@@ -60,7 +60,7 @@ def test_a_job_that_can_do_with_fewer_goes_on_without_it() -> None:
     assert isinstance(decide(paces(0.1, 0.2, 0.1), policy, NOW, world(least=3)), Stay)
 
 
-@pytest.mark.parametrize(("ago", "again"), [(60.0, False), (AGAIN - 1, False), (AGAIN + 1, True)])
+@pytest.mark.parametrize(("ago", "again"), [(60.0, False), (MOVE_COOLDOWN - 1, False), (MOVE_COOLDOWN + 1, True)])
 def test_a_node_that_is_slow_on_its_next_host_too_stays_for_a_while(ago: float, again: bool) -> None:
     before = replace(MOVED, generation=3, host="h9", at=NOW - ago)
     other = replace(failed(generation=2), at=NOW - 1)

@@ -22,7 +22,7 @@ from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.planner.context import PlanError
 from jobctl.jobspec.spec.hosts import Host
 from jobctl.jobspec.supervise import actions, replan
-from jobctl.jobspec.supervise.loop import LOOK, Supervisor
+from jobctl.jobspec.supervise.loop import POLL_INTERVAL, Supervisor
 from jobctl.jobspec.supervise.timers import AWAY_FOR
 from tests.deploy.apply.test_executor import BROKEN, RUNNING, TWO, World
 from tests.tools.failures import dead_launcher, failed
@@ -50,13 +50,15 @@ class Watch:
         job.create()
         job.remember({"reach": None, "job": "job"}, replace(TWO, recovery=recovery), {"spec": {}})
         inventory = Inventory(tuple(Host(name) for name in ("h0", "h1", "s1")))
-        deployer: Any = SimpleNamespace(job=job, plan=job.plan(), inventory=inventory, image=None, cold={})
+        deployer: Any = SimpleNamespace(
+            job=job, plan=job.plan(), inventory=inventory, image=None, spare_launcher_failures={}
+        )
         for name in ("engines", "stop_processes", "apply", "next_generation", "idle_spares", "begin"):
             setattr(deployer, name, getattr(self.world, name))
         deployer.ids = lambda plan: dict.fromkeys((0, 1), ArtefactId("old"))
         deployer.spares = deployer.service_ids = deployer.spare_ids = lambda plan: {}
         deployer.lock, deployer.observe = lambda command: nullcontext(), lambda: self.seen
-        deployer.where, deployer.free_hosts = lambda: ("h0", "h1", "s1"), lambda observed: ("s1",)
+        deployer.places, deployer.free_hosts = lambda: ("h0", "h1", "s1"), lambda observed: ("s1",)
         deployer.events, deployer.provision = lambda: SimpleNamespace(gather=lambda: None), self.refuse
         deployer.keep = self.keep
         self.supervisor = Supervisor(deployer, self.clock, lambda text: None)
@@ -78,7 +80,7 @@ class Watch:
         while self.clock.time < until and not self.ended:
             self.feed.detector.generation = self.seen.control.generation
             self.supervisor._look(self.feed)
-            self.clock.time += LOOK
+            self.clock.time += POLL_INTERVAL
 
     def told(self, event: str) -> list[str]:
         return [one["message"] for one in events.read(self.supervisor.deployer.job.events)[0] if one["event"] == event]
@@ -192,7 +194,7 @@ def test_a_node_that_begins_again_alone_has_failed_once_however_often_it_is_star
     assert watch.world.done.count("start node 1 on h1") > 2
     watch.world.broken = {}
     while not watch.seen.control.ledger.failures:
-        watch.look(LOOK)
+        watch.look(POLL_INTERVAL)
     assert watch.ended == []
     assert [(one.exit_code, one.alone) for one in watch.seen.control.ledger.failures] == [(7, True)]
     assert len(watch.told("failure")) == 1
@@ -250,7 +252,7 @@ def test_nothing_is_decided_until_it_was_tried_to_plan_nodes_where_others_have_m
     monkeypatch.setattr(supervisor, "_has_to_follow", lambda generation: True)
     monkeypatch.setattr(supervisor.actions, "follow_moves", follow)
     monkeypatch.setattr(supervisor, "_decide", lambda *given: decided.append(watch.clock.time) or decide(*given))
-    watch.look(2 * LOOK)
+    watch.look(2 * POLL_INTERVAL)
     assert (len(tried), decided) == (2, [])
     watch.look(30.0)
-    assert (len(decided), len(tried) < 15) == (30.0 / LOOK, True)
+    assert (len(decided), len(tried) < 15) == (30.0 / POLL_INTERVAL, True)

@@ -50,7 +50,7 @@ def links_of(folder: Path, node: int, order: Order, port: int | None = None, nam
         pending=None,
         entered=None,
         busy=False,
-        run_=None,
+        current_run=None,
         guard=0,
         report=SimpleNamespace(fields=SimpleNamespace(progress=None)),
         recovery=recovery,

@@ -9,7 +9,7 @@ from jobctl.jobspec.deploy.apply.executor import Fresh
 from jobctl.jobspec.plan.generation import Generation
 from jobctl.jobspec.records import dataclass
 
-ASKED = "asked"  # the key of `job.json`
+REQUEST_KEY = "asked"  # the key of `job.json`
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,16 +20,16 @@ class Asked:
     recreate: bool = False
 
 
-def kept(asked: Asked, last: Generation | None) -> dict[str, Any]:
+def request_record(asked: Asked, last: Generation | None) -> dict[str, Any]:
     """Return what is kept of it; `last` is the generation that runs."""
     fresh = asked.fresh
     run = None if fresh is None else {"run_id": fresh.run_id, "checkpoint_dir": fresh.checkpoint_dir}
-    return {ASKED: {"fresh": run, "recreate": asked.recreate, "last": None if last is None else last.number}}
+    return {REQUEST_KEY: {"fresh": run, "recreate": asked.recreate, "last": None if last is None else last.number}}
 
 
 def asked_of(about: Mapping[str, Any] | None, last: Generation | None, *, waits: bool) -> Asked:
     """Return what is left to do of it; nothing once a generation has begun with it. `waits`: the change has not begun."""
-    found = (about or {}).get(ASKED)
+    found = (about or {}).get(REQUEST_KEY)
     if not isinstance(found, dict) or not (waits or (last is not None and found.get("last") == last.number)):
         return Asked()
     run = found.get("fresh")

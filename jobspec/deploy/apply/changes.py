@@ -10,10 +10,10 @@ from typing import Any
 from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.spec.names import is_sensitive
 
-Path = tuple[str, ...]
+KeyPath = tuple[str, ...]
 
 HIDDEN = "(not shown)"
-_LONGEST = 200  # characters of a value that are shown
+_MAX_VALUE_CHARS = 200  # characters of a value that are shown
 _IN_URL = re.compile(r"(?<=://)[^/@\s]+(?=@)")
 _SECONDS = re.compile(r"timeout|window|duration|period")
 
@@ -57,12 +57,12 @@ class Changed:
         return {"key": self.key, "old": self.old, "new": self.new, "restarts": list(self.nodes), "effect": self.effect}
 
 
-def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Path]:
+def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[KeyPath]:
     """Return the keys at which two specs, as JSON has them, differ: the innermost ones."""
     return list(_differences((), old, new))
 
 
-def _differences(at: Path, old: Any, new: Any) -> Iterator[Path]:
+def _differences(at: KeyPath, old: Any, new: Any) -> Iterator[KeyPath]:
     whole = at in (("nodes",), ("secrets",))
     if not whole and isinstance(old, Mapping) and isinstance(new, Mapping):
         for key in [*new, *(key for key in old if key not in new)]:
@@ -71,7 +71,7 @@ def _differences(at: Path, old: Any, new: Any) -> Iterator[Path]:
         yield at
 
 
-def value_at(spec: Mapping[str, Any], path: Path) -> Any:
+def value_at(spec: Mapping[str, Any], path: KeyPath) -> Any:
     """Return the value of a key, None where there is none."""
     found: Any = spec
     for key in path:
@@ -79,7 +79,7 @@ def value_at(spec: Mapping[str, Any], path: Path) -> Any:
     return found
 
 
-def with_value(spec: Mapping[str, Any], path: Path, value: Any) -> dict[str, Any]:
+def with_value(spec: Mapping[str, Any], path: KeyPath, value: Any) -> dict[str, Any]:
     """Return `spec` with another value of a key; None takes the key away."""
     key, rest = path[0], path[1:]
     inner = spec.get(key)
@@ -87,7 +87,7 @@ def with_value(spec: Mapping[str, Any], path: Path, value: Any) -> dict[str, Any
     return {**{name: item for name, item in spec.items() if name != key}, **({} if changed is None else {key: changed})}
 
 
-def changed(path: Path, old: Mapping[str, Any], new: Mapping[str, Any], **effect: Any) -> Changed:
+def changed(path: KeyPath, old: Mapping[str, Any], new: Mapping[str, Any], **effect: Any) -> Changed:
     """Return a key's change, with values as people may see them."""
     key = ".".join(path)
     shown = [_public(path[-1], value_at(spec, path), path=path) for spec in (old, new)]
@@ -106,7 +106,7 @@ def causes(found: Sequence[Changed] | None, nodes: set[int]) -> str:
     return "; ".join(named[:3]) + (f"; and {len(named) - 3} more" if len(named) > 3 else "")
 
 
-def _public(name: str, value: Any, *, path: Path = ()) -> Any:
+def _public(name: str, value: Any, *, path: KeyPath = ()) -> Any:
     """Return the value of a key as people may see it; `path` leads to the key that changed."""
     if path[:1] == ("secrets",):
         return value  # names and places of secrets, no values
@@ -141,4 +141,4 @@ def _shown(key: str, value: Any) -> str:
         return f"{value:g}{'s' if _SECONDS.search(key.rpartition('.')[2]) else ''}"
     plain = isinstance(value, str) and value and value.isprintable() and value == value.strip()
     text = value if plain else json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+    return text if len(text) <= _MAX_VALUE_CHARS else f"{text[: _MAX_VALUE_CHARS - 1]}…"

@@ -104,7 +104,7 @@ class NodeSession(Protocol):
     def dial(self, port: int) -> Any:
         """Return something like a socket that is connected to a port of its loopback address. Raises DeployError."""
 
-    def gone(self) -> str | None:
+    def why_gone(self) -> str | None:
         """Ask whether it is still there, which may take a while; return why it is not, None as long as it may be."""
 
 
@@ -124,7 +124,7 @@ class Handle(Protocol):
     def failures(self) -> Failures:
         """Why hosts did not answer when last observed."""
 
-    def where(self) -> tuple[str, ...]:
+    def places(self) -> tuple[str, ...]:
         """Return the names of all hosts that the job may be on; a cluster counts as one."""
 
     def has_files(self) -> bool:
@@ -232,7 +232,7 @@ class Deployer(Breakable, Enterable, Protocol):
         """Return the hot spares that wait for a node, as last observed; none on `homes`, or of other `artefacts` by host."""
 
     @property
-    def cold(self) -> Failures:
+    def spare_launcher_failures(self) -> Failures:
         """Why launchers of spares could not be started, the last time: that is no failure of the job."""
 
     def spares(self, plan: Plan) -> Mapping[str, str]:
@@ -310,7 +310,7 @@ class Deployer(Breakable, Enterable, Protocol):
     def make_directory(self, path: str) -> None:
         """Make a directory where the job runs."""
 
-    def look_around(self, plan: Plan, node: Node, start: RuntimeInputs, argv: Sequence[str]) -> int:
+    def run_oneoff(self, plan: Plan, node: Node, start: RuntimeInputs, argv: Sequence[str]) -> int:
         """Run a command with what the processes of `node` would have, and the terminal; return its exit code."""
 
     def show_log(self, service: str, last: int | None, *, follow: bool) -> int:

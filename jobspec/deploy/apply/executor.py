@@ -15,7 +15,7 @@ from jobctl.jobspec.deploy.apply.deployer import Deployer, Failures
 from jobctl.jobspec.deploy.apply.generations import longest_lease, moves_of
 from jobctl.jobspec.deploy.apply.reconcile import Step, Wanted
 from jobctl.jobspec.deploy.model.control import Image, Ledger
-from jobctl.jobspec.deploy.model.errors import AWAY
+from jobctl.jobspec.deploy.model.errors import ENGINE_AWAY_CODES
 from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.store.code import code_hash
 from jobctl.jobspec.frameworks.failure_patterns import DEFAULT_RULES
@@ -91,7 +91,7 @@ class Done:
     held: bool = False
 
 
-def wanted(deployer: Deployer, plan: Plan, **how: object) -> Wanted:
+def wanted_state(deployer: Deployer, plan: Plan, **how: object) -> Wanted:
     """Return what should run; `how` are further fields of Wanted."""
     code = plan.code.version if plan.code and plan.code.version else code_hash(plan)
     also = {"services": deployer.service_ids(plan), "spare_artefacts": deployer.spare_ids(plan)}
@@ -164,7 +164,7 @@ def runs(observed: Observed) -> bool:
 def _apply(deployer: Deployer, steps: Sequence[Step], engines: float) -> Failures:
     """Apply steps; those of a host whose engine went away meanwhile are applied once more when it is back."""
     failures = dict(deployer.apply(steps))
-    away = {host for host, error in failures.items() if getattr(error, "code", "") in AWAY}
+    away = {host for host, error in failures.items() if getattr(error, "code", "") in ENGINE_AWAY_CODES}
     if not away or engines <= 0.0:
         return failures
     back = away - set(deployer.engines(away, engines))
@@ -224,7 +224,7 @@ def _autonomy(
     base = None if etcd else Base(generation.number, generation.rendezvous.id)
     # In a job that could begin with fewer nodes, a command that does not know of a move might leave out those that do.
     fixed = plan.min_nodes == len(plan.nodes)
-    hot = tuple(spare for spare in spares if fixed and spare.host not in ledger.shunned)
+    hot = tuple(spare for spare in spares if fixed and spare.host not in ledger.excluded_hosts)
     left = max(0, plan.recovery.max_restarts - len(counted))
     ports = FIRST_PORT, FIRST_PORT + PORTS - 1
     return AutonomyTerms(left, rules, ports, base=base, spares=hot, window=window, spent=spent)

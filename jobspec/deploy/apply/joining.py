@@ -14,12 +14,12 @@ from jobctl.jobspec.deploy.apply.clock import pause
 from jobctl.jobspec.deploy.apply.deployer import Deployer, Failures
 from jobctl.jobspec.deploy.apply.executor import Transition, ends
 from jobctl.jobspec.deploy.apply.reconcile import Step
-from jobctl.jobspec.deploy.model.observed import SHOWN, Observed, phase
+from jobctl.jobspec.deploy.model.observed import MAX_NAMED_NODES, Observed, phase
 from jobctl.jobspec.plan.types import Node
 from jobctl.jobspec.records import dataclass
 
 LIMIT = 120.0  # seconds that what runs goes on for nodes that join, at most
-LOOK = 0.2  # seconds between two looks at them
+POLL_INTERVAL = 0.2  # seconds between two looks at them
 WARMING = "warming"  # what a launcher says of a standby that is not ready yet
 
 
@@ -81,7 +81,7 @@ def bring_in(
                 waiting, cold = getting_ready(observed, new, over)
                 if cold is None:
                     deployer.tell(f"waits for the standby of {_named(waiting)}; what runs goes on until then")
-                    sleep(LOOK)
+                    sleep(POLL_INTERVAL)
     observed = deployer.observe()
     return Joined(observed, failed, cold, _overtaken(before, observed, changed=job.stamp() != stamp))
 
@@ -128,5 +128,5 @@ def _over(before: Observed, now: Observed, *, changed: bool, late: bool) -> str 
 
 def _named(nodes: Iterable[int]) -> str:
     several = sorted(nodes)
-    more = f" and {len(several) - SHOWN} more" if len(several) > SHOWN else ""
-    return f"node {', '.join(map(str, several[:SHOWN]))}{more}"
+    more = f" and {len(several) - MAX_NAMED_NODES} more" if len(several) > MAX_NAMED_NODES else ""
+    return f"node {', '.join(map(str, several[:MAX_NAMED_NODES]))}{more}"

@@ -99,7 +99,7 @@ class Wanted:
 
     def usable(self, observed: Observed) -> list[Node]:
         """Return the nodes that can take part: of hosts that answer, and that run nowhere else."""
-        out = {*observed.unreachable, *observed.control.ledger.shunned, *self.excluded}
+        out = {*observed.unreachable, *observed.control.ledger.excluded_hosts, *self.excluded}
         there = [node for node in self.plan.nodes if node.host.name not in out]
         return [node for node in there if self.silent_home(node, observed) is None]
 

@@ -22,7 +22,7 @@ from jobctl.jobspec.launcher.telling.words import counted
 from jobctl.jobspec.plan.types import Node, Plan
 from jobctl.jobspec.records import dataclass
 
-PATIENCE = 600.0  # seconds: some frameworks compile kernels when they are used for the first time
+PROBE_TIMEOUT = 600.0  # seconds: some frameworks compile kernels when they are used for the first time
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,14 +92,14 @@ def _framework(survey: Survey, host: str, node: Node, environ: Mapping[str, str]
             [python, "-c", probe_source(), json.dumps(_task(survey, token))],
             env=dict(environ),
             capture_output=True,
-            timeout=PATIENCE,
+            timeout=PROBE_TIMEOUT,
             check=False,
             preexec_fn=for_child(),
         )
         probe = probe_said(done.stdout, token)
         why = (done.stderr.strip() or b"it prints something else").decode("utf-8", "replace").splitlines()[-1]
     except subprocess.TimeoutExpired:
-        probe, why = None, f"no end within {PATIENCE:g} s"
+        probe, why = None, f"no end within {PROBE_TIMEOUT:g} s"
     if probe is None:
         text = f"cannot check the installation with `{node.container.python}`: {why}"
         yield Finding(host, "framework", "error", text, "framework-broken", "does it start at all?")

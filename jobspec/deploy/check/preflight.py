@@ -24,7 +24,7 @@ from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.finding import Finding
 from jobctl.jobspec.deploy.model.untrusted import Json
 from jobctl.jobspec.deploy.transport.base import checked
-from jobctl.jobspec.deploy.transport.fanout import AT_ONCE, fan_out
+from jobctl.jobspec.deploy.transport.fanout import MAX_PARALLEL, fan_out
 from jobctl.jobspec.frameworks.base import framework
 from jobctl.jobspec.plan.generation import next_port
 from jobctl.jobspec.plan.types import Container, Node, Plan
@@ -33,7 +33,7 @@ from jobctl.jobspec.spec.hosts import is_address
 
 MEETING = 5.0  # seconds in which all hosts have to reach each other
 PORTS = 4  # that are tried for that: one that is free now may be taken when it is needed
-PATIENCE = 20.0  # seconds between the first container that stands ready for that and the last
+READY_TIMEOUT = 20.0  # seconds between the first container that stands ready for that and the last
 
 
 class Preflight:
@@ -82,12 +82,13 @@ class Preflight:
         self._sharing()
         if self.plan is not None:
             self.ports = self._meeting_ports(self.plan)
-            self._everywhere("container", self._container, max(AT_ONCE, len(self.seats)))  # they wait for each other
+            # They wait for each other
+            self._everywhere("container", self._container, max(MAX_PARALLEL, len(self.seats)))
 
     def _mine(self, seat: CheckedHost) -> str:
         return f"{self.token}-{seat.host_job.folder}"
 
-    def _everywhere(self, check: str, task: Callable[[CheckedHost], None], at_once: int = AT_ONCE) -> None:
+    def _everywhere(self, check: str, task: Callable[[CheckedHost], None], at_once: int = MAX_PARALLEL) -> None:
         """Do something on all hosts that have not failed yet, on `at_once` at a time; an error of a host is its finding."""
         outcome = fan_out(self._here, task, at_once)
         for seat, error in outcome.failed.items():
@@ -240,7 +241,7 @@ class Preflight:
             "ports": self.ports if peers else (),
             "peers": peers,
             "seconds": MEETING,
-            "patience": PATIENCE,
+            "patience": READY_TIMEOUT,
         }
 
     def _meeting_ports(self, plan: Plan) -> tuple[int, ...]:

@@ -25,8 +25,8 @@ from typing import Any, Dict, List, Set
 
 Json = Dict[str, Any]
 CALLS = 16  # peers that are called at the same time
-ANSWER = 2.0  # seconds within which a peer answers
-AGAIN = 0.05  # seconds between two calls
+ANSWER_TIMEOUT = 2.0  # seconds within which a peer answers
+RETRY_INTERVAL = 0.05  # seconds between two calls
 REFUSED, ANOTHER = "Connection refused", "something else answers"
 SILENCE = 3.0  # seconds after which whoever is asked for a name is taken not to answer
 DEVICES = {
@@ -87,7 +87,7 @@ def resolves(name: str) -> str | None:
         return None
 
 
-def silent(address: str) -> bool:
+def nobody_answers(address: str) -> bool:
     """Say whether nobody answers who is asked for the name of an address, written as PyTorch does it for each connection to its store."""
     answered = threading.Event()
 
@@ -116,7 +116,7 @@ def listen(address: str, ports: List[int], seconds: float) -> socket.socket:
             listener.close()
             if error.errno != errno.EADDRINUSE or time.monotonic() > late:
                 raise
-        time.sleep(AGAIN)
+        time.sleep(RETRY_INTERVAL)
     raise ValueError("no ports")
 
 
@@ -141,14 +141,14 @@ class Meeting:
         with ThreadPoolExecutor(CALLS) as pool:
             list(pool.map(self._call, peers))
         while self.awaited - self.came and time.monotonic() < self.deadline:
-            time.sleep(AGAIN)
+            time.sleep(RETRY_INTERVAL)
 
     def _answer(self) -> None:
         while True:
             link, _ = self.listener.accept()
             try:
                 with link:
-                    link.settimeout(ANSWER)
+                    link.settimeout(ANSWER_TIMEOUT)
                     token, _, name = link.recv(256).decode("utf-8", "replace").strip().partition(" ")
                     if token == self.token:
                         link.sendall(b"ok")
@@ -170,14 +170,14 @@ class Meeting:
             if why not in (REFUSED, ANOTHER) and time.monotonic() > late:
                 self.awaited.discard(host)
                 return
-            time.sleep(AGAIN)
+            time.sleep(RETRY_INTERVAL)
 
     def _ask(self, peer: Json, port: int) -> str | None:
         """Return why a peer does not answer at a port, None if it does."""
         try:
-            with socket.create_connection((peer["address"], port), ANSWER) as link:
+            with socket.create_connection((peer["address"], port), ANSWER_TIMEOUT) as link:
                 link.sendall(("%s %s\n" % (self.token, peer["me"])).encode())
-                link.settimeout(ANSWER)
+                link.settimeout(ANSWER_TIMEOUT)
                 return None if link.recv(2) == b"ok" else ANOTHER
         except ConnectionRefusedError:
             return REFUSED
@@ -227,7 +227,7 @@ def main() -> None:
         "driver": driver(task["kind"]) if task["kind"] != "cpu" else None,
         "memlock": memlock(),
         "name": resolves(socket.gethostname()),
-        "silent": bool(task["address"]) and silent(task["address"]),
+        "silent": bool(task["address"]) and nobody_answers(task["address"]),
         "paths": {path: access(path, write) for path, write in task["paths"]},
         "module": version_of(task["module"]) if task["module"] else None,
         "lacks": [lacks(test) for test in task["tests"]],

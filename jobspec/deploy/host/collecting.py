@@ -24,7 +24,7 @@ from jobctl.jobspec.deploy.model.container import Interpreter, SeenContainer
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.untrusted import number_in
 from jobctl.jobspec.deploy.store.files import told_of
-from jobctl.jobspec.deploy.transport.answers import LINE, NO_ARCHIVE
+from jobctl.jobspec.deploy.transport.answers import MAX_LINE_BYTES, NO_ARCHIVE
 from jobctl.jobspec.deploy.transport.base import FIRST_ANSWER
 from jobctl.jobspec.render.artefact import folder
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from jobctl.jobspec.deploy.host.host_job import HostJob
 
 _CHUNK = 1 << 18  # bytes that are read at a time
-LOOK = 15.0  # seconds without anything, after which it is asked whether the host is there at all
+SILENCE_TIMEOUT = 15.0  # seconds without anything, after which it is asked whether the host is there at all
 _TAIL = 1 << 17  # bytes, more than what comes behind an archive
 LINKS = 1_000_000  # that are kept until all files are written
 
@@ -111,9 +111,9 @@ class _Reader:
     def __init__(self, host_job: HostJob) -> None:
         self._host_job, self._mark = host_job, secrets.token_hex(16)
         self._channel = host_job.transport.dial(SCRIPTS.argv("collect", str(host_job.work), self._mark))
-        self._channel.settimeout(LOOK)
+        self._channel.settimeout(SILENCE_TIMEOUT)
         self._tail = b""  # the last of what came
-        self.left: int | None = LINE  # bytes that may come before the next file, None while one comes
+        self.left: int | None = MAX_LINE_BYTES  # bytes that may come before the next file, None while one comes
         self.ended = False
 
     def read(self, size: int) -> bytes:
@@ -188,7 +188,7 @@ def _members(archive: tarfile.TarFile, reader: Any) -> Iterator[tarfile.TarInfo]
         archive.members.clear()  # type: ignore[attr-defined]  # not in the stubs
         reader.left = None
         yield member
-        reader.left = LINE
+        reader.left = MAX_LINE_BYTES
 
 
 def _place(name: str, host: str, moved: Collection[int]) -> PurePosixPath:

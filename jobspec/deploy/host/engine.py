@@ -19,8 +19,8 @@ from urllib.parse import urlencode
 from jobctl.jobspec.deploy.host.engine_problems import diagnose, hangs
 from jobctl.jobspec.deploy.host.scripts import SCRIPTS
 from jobctl.jobspec.deploy.model.engine_kind import EngineKind, Kind, engine_kind, speaks
-from jobctl.jobspec.deploy.model.errors import AWAY, HostError
-from jobctl.jobspec.deploy.transport.answers import ANSWER, bound
+from jobctl.jobspec.deploy.model.errors import ENGINE_AWAY_CODES, HostError
+from jobctl.jobspec.deploy.transport.answers import MAX_ANSWER_BYTES, bound
 from jobctl.jobspec.deploy.transport.base import FIRST_ANSWER, Transport
 from jobctl.jobspec.records import dataclass
 
@@ -39,7 +39,7 @@ API = "1.41"  # of Docker Engine 20.10; asking for the newest that both know wou
 _TOO_OLD = re.compile(r"Minimum supported API version is (\d+\.\d+)")  # … and 29 says so: it knows none before 1.44
 
 DIAL = ("system", "dial-stdio")
-LOOK = 0.5  # seconds between two looks at an engine that is waited for
+POLL_INTERVAL = 0.5  # seconds between two looks at an engine that is waited for
 
 
 def podman_command(setting: str | None, socket: str) -> tuple[str, ...]:
@@ -157,7 +157,7 @@ class Engine:
             HTTPConnection.request(connection, "GET", path)
             connection.sock.settimeout(timeout)
             with HTTPConnection.getresponse(connection) as answer:
-                body = answer.read(ANSWER + 1)
+                body = answer.read(MAX_ANSWER_BYTES + 1)
                 bound(self.transport.host, "its engine", len(body))
                 self._hear(answer.getheader("Server"))
                 return body if answer.status == 200 else None
@@ -177,9 +177,9 @@ class Engine:
                     client.ping()
                 return
             except HostError as error:
-                if error.code not in AWAY or time.monotonic() >= deadline:
+                if error.code not in ENGINE_AWAY_CODES or time.monotonic() >= deadline:
                     raise
-            time.sleep(LOOK)
+            time.sleep(POLL_INTERVAL)
 
     def answer(self, value: Any, kind: type[T]) -> T:
         """Return what the engine answered if it is a `kind`. Raises HostError."""

@@ -8,7 +8,7 @@ from jobctl.jobspec.deploy.model.engine_kind import NAMES, Kind
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.transport.base import FIRST_ANSWER, Result, Transport
 
-ANSWER = 60.0  # seconds of silence that its client may take
+CLIENT_TIMEOUT = 60.0  # seconds of silence that its client may take
 
 
 def hangs(transport: Transport, kind: Kind) -> HostError:
@@ -21,7 +21,7 @@ def hangs(transport: Transport, kind: Kind) -> HostError:
 def diagnose(transport: Transport, command: Sequence[str], error: str) -> HostError:
     """Return why the engine does not answer, found by asking the host."""
     host = transport.host
-    result = transport.run([*command, "version", "--format", "{{.Server.Version}}"], timeout=ANSWER)
+    result = transport.run([*command, "version", "--format", "{{.Server.Version}}"], timeout=CLIENT_TIMEOUT)
     text = (result.err or result.out).decode("utf-8", "replace")
     # Nothing has answered: only names tell which kind was to.
     kind: Kind = "podman" if "podman" in " ".join(command) else "docker"

@@ -42,7 +42,7 @@ def ask(host_job: HostJob, token: str, paths: Sequence[str], names: Sequence[str
     """
     began = time.time()
     out = checked(
-        host_job.transport, SCRIPTS.argv("facts", *host_job.place, token, *paths, "-", *names), "look around"
+        host_job.transport, SCRIPTS.argv("facts", *host_job.place_arguments, token, *paths, "-", *names), "look around"
     ).decode("utf-8", "replace")
     ended = time.time()
     return _parse(out, began, ended)

@@ -30,9 +30,10 @@ from jobctl.jobspec.deploy.transport.fanout import fan_out
 from jobctl.jobspec.records import dataclass
 
 READY = 15.0  # seconds in which a host begins to take part
-SILENT = 12.0  # seconds without a word of a host, which speaks every three at least, after which it is lost
-BEAT = 30.0  # seconds between two words to a host, which waits four times as long for one
-STUCK = 600.0  # seconds without a byte after which a host is lost: engines may take long before they save anything
+SILENCE_TIMEOUT = 12.0  # seconds without a word of a host, which speaks every three at least, after which it is lost
+HEARTBEAT_INTERVAL = 30.0  # seconds between two words to a host, which waits four times as long for one
+# Seconds without a byte after which a host is lost: engines may take long before they save anything
+TRANSFER_TIMEOUT = 600.0
 ARRIVING = "arriving"  # the folder of a host's own where parts of images are kept, until they are whole
 LOADS = 3600.0  # seconds in which an engine makes of the archive what it needs
 
@@ -206,17 +207,17 @@ class HandingOn:
         """Take what is told next; speak to all hosts from time to time; give up those that are silent."""
         self._hear(1.0)
         now = time.monotonic()
-        beats = now - self._beaten > BEAT
+        beats = now - self._beaten > HEARTBEAT_INTERVAL
         if beats:
             self._beaten = now
         for host in self._present():
-            if now - host.heard > SILENT:
+            if now - host.heard > SILENCE_TIMEOUT:
                 self.silent |= {host.name} & set(self.host_jobs)
-                self._lose(host.name, f"it has said nothing for {SILENT:g} s")
+                self._lose(host.name, f"it has said nothing for {SILENCE_TIMEOUT:g} s")
             elif host.over is not None and now - host.over > LOADS and host.loaded is None:
                 self._lose(host.name, f"its engine has not loaded it within {LOADS:g} s")
-            elif host.name in self.host_jobs and host.over is None and now - host.moved > STUCK:
-                self._lose(host.name, f"nothing has come for {STUCK:g} s")
+            elif host.name in self.host_jobs and host.over is None and now - host.moved > TRANSFER_TIMEOUT:
+                self._lose(host.name, f"nothing has come for {TRANSFER_TIMEOUT:g} s")
             elif beats:
                 with contextlib.suppress(OSError, EOFError):
                     host.send(sealed(self._key, "K", 0), patient=False)

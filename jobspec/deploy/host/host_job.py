@@ -56,7 +56,7 @@ class HostJob:
         self.engine = Engine(transport, host.docker)
         self.containers = Containers(self.engine, job)
         # Not functools.cached_property: up to Python 3.11 that lets one instance at a time look, of all hosts.
-        self._directories: tuple[PurePosixPath, PurePosixPath] | None = None
+        self._found_directories: tuple[PurePosixPath, PurePosixPath] | None = None
         self._reader = WorkReader()
         self._parsed: tuple[Json | None, Json | None, Control] | None = (
             None  # control file and ledger, and what they say
@@ -74,23 +74,23 @@ class HostJob:
         return self.engine.command
 
     @property
-    def _place(self) -> tuple[PurePosixPath, PurePosixPath]:
+    def _directories(self) -> tuple[PurePosixPath, PurePosixPath]:
         """The work directory, and where what must be the host's own lies."""
-        if self._directories is None:
-            self._directories = self._find()
-        return self._directories
+        if self._found_directories is None:
+            self._found_directories = self._find_directories()
+        return self._found_directories
 
     @property
-    def place(self) -> list[str]:
+    def place_arguments(self) -> list[str]:
         """What find.sh has to know."""
         return [self.host.dir, self.folder, self.job]
 
-    def found(self, work: str, own: str) -> None:
+    def use_directories(self, work: str, own: str) -> None:
         """Take note of where the job's directories are, which another command has found out."""
-        self._directories = PurePosixPath(work), PurePosixPath(own)
+        self._found_directories = PurePosixPath(work), PurePosixPath(own)
 
-    def _find(self) -> tuple[PurePosixPath, PurePosixPath]:
-        argv = SCRIPTS.argv("place", *self.place)
+    def _find_directories(self) -> tuple[PurePosixPath, PurePosixPath]:
+        argv = SCRIPTS.argv("place", *self.place_arguments)
         lines = checked(self.transport, argv, "find the work directory", timeout=FIRST_ANSWER)
         found = [PurePosixPath(os.fsdecode(line)) for line in lines.splitlines()[-2:]]
         if len(found) < 2 or not all(path.is_absolute() for path in found):
@@ -102,12 +102,12 @@ class HostJob:
     @property
     def work(self) -> PurePosixPath:
         """The job's work directory on the host, absolute."""
-        return self._place[0]
+        return self._directories[0]
 
     @property
     def own(self) -> PurePosixPath:
         """Where the job's locks and secrets lie, on storage of the host's own: the work directory, unless it is shared."""
-        return self._place[1]
+        return self._directories[1]
 
     # Looking.
 
@@ -141,8 +141,8 @@ class HostJob:
 
     def _files(self) -> tuple[dict[PurePosixPath, Json | None], bool, bool]:
         """Return the files that say how the job does, whether a supervisor holds its lock there, and whether the disk is full."""
-        if self._directories is None and not self._reader.looks_on:
-            packed = self.transport.run(SCRIPTS.argv("find_and_observe", *self.place), timeout=FIRST_ANSWER)
+        if self._found_directories is None and not self._reader.looks_on:
+            packed = self.transport.run(SCRIPTS.argv("find_and_observe", *self.place_arguments), timeout=FIRST_ANSWER)
         else:
             packed = self._reader.read(self.transport, str(self.work), str(self.own))
         if packed.code not in (0, SUPERVISED):

@@ -20,18 +20,18 @@ from jobctl.jobspec.deploy.host.scripts import SCRIPTS
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.model.liveness import EXPIRY
 from jobctl.jobspec.deploy.model.untrusted import number_in, parse_object
-from jobctl.jobspec.deploy.store.lock import WAIT, Locked, LockLost, who
-from jobctl.jobspec.deploy.transport.answers import LINE, bound
+from jobctl.jobspec.deploy.store.lock import WAIT, Locked, LockLost, describe_holder
+from jobctl.jobspec.deploy.transport.answers import MAX_LINE_BYTES, bound
 from jobctl.jobspec.deploy.transport.base import Result, problem
 from jobctl.jobspec.deploy.transport.fanout import failures_of, fan_out
 from jobctl.jobspec.launcher.system.processes import boot_time
 
 TICK = 4.0  # seconds
-ANSWER = 20.0  # seconds within which a host says whether the lock is free
+ANSWER_TIMEOUT = 20.0  # seconds within which a host says whether the lock is free
 RETRY = 0.2  # seconds between two attempts at a lock that is taken
 SUPERVISOR = "supervisor"  # the command in whose name a supervisor holds the lock
-SILENT = 124  # exit code of timeout(1)
-FREED = 2.0  # seconds within which hosts that are still there free a lock
+TIMED_OUT_CODE = 124  # exit code of timeout(1)
+FREE_TIMEOUT = 2.0  # seconds within which hosts that are still there free a lock
 
 
 class NotLocked(HostError):
@@ -93,7 +93,7 @@ class Held:
         for channel in channels:
             with contextlib.suppress(OSError, EOFError):
                 channel.shutdown(socket.SHUT_WR)
-        deadline = time.monotonic() + FREED
+        deadline = time.monotonic() + FREE_TIMEOUT
         for channel in channels:
             with contextlib.suppress(OSError, EOFError), contextlib.closing(channel):
                 channel.settimeout(max(0.0, deadline - time.monotonic()))
@@ -124,7 +124,7 @@ def hold_on(
     that, and HostError if no host can be reached. To `stay`, as a supervisor does, is to hold nothing where the job is
     down: the lock would be left behind.
     """
-    me = json.dumps(who(command))
+    me = json.dumps(describe_holder(command))
     how = "break" if break_it else "stay" if stay or command == SUPERVISOR else ""
     deadline = time.monotonic() + wait
     while True:
@@ -176,19 +176,19 @@ def _acquire(held: Held, host_jobs: Sequence[HostJob], name: str, me: str, how: 
 def _acquire_one(held: Held, host_job: HostJob, name: str, me: str, how: str) -> None:
     """Take the lock on one host, unless there is nothing to lock. Raises Locked or HostError."""
     path = "the job"
-    channel = host_job.transport.dial(SCRIPTS.argv("hold", *host_job.place, name, me, how, str(EXPIRY)))
+    channel = host_job.transport.dial(SCRIPTS.argv("hold", *host_job.place_arguments, name, me, how, str(EXPIRY)))
     try:
-        channel.settimeout(ANSWER)
+        channel.settimeout(ANSWER_TIMEOUT)
         work, own, answer = _lines(host_job.host.name, channel, 3)
         path = f"{own}/{name}"
-        host_job.found(work, own)
+        host_job.use_directories(work, own)
         if answer == "gone":
             channel.close()
             return
         check_answer(answer, host_job.host.name, path)
     except (OSError, EOFError) as error:
         channel.close()
-        why = str(error) or f"it has not answered within {ANSWER:g} s"
+        why = str(error) or f"it has not answered within {ANSWER_TIMEOUT:g} s"
         hint = "look at the host and its network; the same command again goes on"
         raise HostError(host_job.host.name, "silent", f"cannot lock {path}: {why}", hint) from error
     except (Locked, HostError):
@@ -223,13 +223,13 @@ def _why_ended(channel: Any, error: Exception) -> str:
         return connection.why_closed or f"its connection broke off ({connection.saved_exception or error})"
     said = b""
     with contextlib.suppress(OSError, EOFError):
-        said = channel.recv(LINE)
+        said = channel.recv(MAX_LINE_BYTES)
     word, _, number = said.decode("utf-8", "replace").strip().rpartition("ended ")
     code = number_in(number)
     if word or code is None:
         return f"what held it has ended ({error or type(error).__name__})"
     silent = f"the host heard nothing of this command for {EXPIRY} s"
-    return silent if code == SILENT else f"what held it has ended with code {code}"
+    return silent if code == TIMED_OUT_CODE else f"what held it has ended with code {code}"
 
 
 def _lines(host: str, channel: Any, count: int) -> list[str]:
@@ -240,5 +240,5 @@ def _lines(host: str, channel: Any, count: int) -> list[str]:
         if not more:
             raise EOFError("the connection was lost, or its shell has ended")
         data += more
-        bound(host, "who keeps its lock", len(data), LINE)
+        bound(host, "who keeps its lock", len(data), MAX_LINE_BYTES)
     return data.decode("utf-8", "replace").split("\n")[:count]

@@ -17,7 +17,7 @@ from jobctl.jobspec.deploy.model.untrusted import number_in
 from jobctl.jobspec.deploy.transport.base import checked
 from jobctl.jobspec.deploy.transport.fanout import failures_of, fan_out
 
-AGAIN = 5.0  # seconds after which a host that fell silent is asked again
+RETRY_AFTER = 5.0  # seconds after which a host that fell silent is asked again
 
 
 class HostLogs:
@@ -58,7 +58,7 @@ class HostLogs:
     def _failed(self, failures: Mapping[str, DeployError]) -> None:
         for host, error in failures.items():
             self.problems[host] = error
-            self._again[host] = time.monotonic() + AGAIN
+            self._again[host] = time.monotonic() + RETRY_AFTER
 
 
 def _list(host_job: HostJob) -> dict[LogKey, Size]:

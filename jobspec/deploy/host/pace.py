@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 
 from jobctl.jobspec.deploy.host.chain import Link
 
-LOOK = 5.0  # seconds between two looks
+CHECK_INTERVAL = 5.0  # seconds between two looks
 LAG = 12 << 20  # bytes by which a host is behind
-FIRST = 48 << 20  # bytes that a host has to have: before, engines and connections are still starting
+MIN_BYTES = 48 << 20  # bytes that a host has to have: before, engines and connections are still starting
 TIMES = 2  # by which a host is slower than the one that it takes the image from
 LOOKS = 2  # in a row that show the same
 SURE = 4  # the same, where no other host is known to be quicker
@@ -31,7 +31,7 @@ class Pace:
 
     def slow(self, now: float, links: Sequence[Link], places: Mapping[str, int]) -> str | None:
         """Return the host that should be moved to the end, given who takes it from whom, and how far each is; None if none."""
-        if now - self._then < LOOK:
+        if now - self._then < CHECK_INTERVAL:
             return None
         rates = {name: at - self._before.get(name, at) for name, at in places.items()}
         first, self._then, self._before = not self._before, now, dict(places)
@@ -39,7 +39,7 @@ class Pace:
             return None
         gets, gives = {link.host for link in links}, {link.source for link in links}
         for link in links:
-            behind = places[link.source] - places[link.host] >= LAG and places[link.host] >= FIRST
+            behind = places[link.source] - places[link.host] >= LAG and places[link.host] >= MIN_BYTES
             needed = LOOKS if link.source in gets else SURE
             if link.source in gets:
                 behind = behind and rates[link.host] * TIMES <= rates[link.source]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import threading
 
-FIRST, LONGEST = 0.5, 5.0  # seconds between two attempts at one host
+FIRST_RETRY_PAUSE, MAX_RETRY_PAUSE = 0.5, 5.0  # seconds between two attempts at one host
 TRIES = 3  # attempts a second at all hosts together while none is heard; one host is tried once a second at most
 
 
@@ -28,8 +28,8 @@ class RetryPauses:
     def longest(self) -> float:
         """Return how long a pause may become now."""
         if any(not one.silent for one in self._all):
-            return LONGEST
-        return min(LONGEST, max(1.0, len(self._all) / TRIES))
+            return MAX_RETRY_PAUSE
+        return min(MAX_RETRY_PAUSE, max(1.0, len(self._all) / TRIES))
 
     def end_all(self) -> None:
         """Have all hosts tried now that are silent."""
@@ -43,12 +43,12 @@ class RetryPause:
 
     def __init__(self, all_: RetryPauses) -> None:
         self._all, self.silent = all_, False
-        self._length = FIRST
+        self._length = FIRST_RETRY_PAUSE
         self._over = threading.Event()
 
     def hear(self) -> None:
         """Take note that the host is heard. If it was silent, so may others be for the same reason: they are tried now."""
-        self._length = FIRST
+        self._length = FIRST_RETRY_PAUSE
         if self.silent:
             self.silent = False
             self._all.end_all()
@@ -59,13 +59,13 @@ class RetryPause:
 
     def end(self) -> None:
         """End the pause that is now, or the next one, and begin with short ones again."""
-        self._length = FIRST
+        self._length = FIRST_RETRY_PAUSE
         self._over.set()
 
     def next(self) -> float:
         """Return how long the next pause is to be, in seconds."""
         length = min(self._length, self._all.longest())
-        self._length = min(2 * length, LONGEST)
+        self._length = min(2 * length, MAX_RETRY_PAUSE)
         return length * random.uniform(0.5, 1.0)
 
     def wait(self) -> None:

@@ -18,8 +18,8 @@ from dataclasses import replace
 from typing import Any
 
 from jobctl.jobspec.deploy.host.host_job import HostJob
-from jobctl.jobspec.deploy.host.lock import ANSWER, check_answer
-from jobctl.jobspec.deploy.host.reconnect import FIRST, LONGEST, RetryPauses
+from jobctl.jobspec.deploy.host.lock import ANSWER_TIMEOUT, check_answer
+from jobctl.jobspec.deploy.host.reconnect import FIRST_RETRY_PAUSE, MAX_RETRY_PAUSE, RetryPauses
 from jobctl.jobspec.deploy.host.scripts import SCRIPTS
 from jobctl.jobspec.deploy.model.container import SeenContainer
 from jobctl.jobspec.deploy.model.control import Control
@@ -29,17 +29,17 @@ from jobctl.jobspec.deploy.model.liveness import EXPIRY, FailureDetector
 from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.model.tick_reader import TickReader
 from jobctl.jobspec.deploy.model.untrusted import as_moment, as_number
-from jobctl.jobspec.deploy.store.lock import Locked, who
+from jobctl.jobspec.deploy.store.lock import Locked, describe_holder
 from jobctl.jobspec.deploy.store.processes import alive
-from jobctl.jobspec.deploy.transport.answers import LINE, bound
+from jobctl.jobspec.deploy.transport.answers import MAX_LINE_BYTES, bound
 
 MEET = 4.0  # seconds that the first look waits for hosts; those that take longer come later
 KEEP = 5.0  # seconds after which a host is told that we are there, if there was nothing to answer
-CUT = 12.0  # seconds without a tick after which a connection is given up, and made anew
+TICK_TIMEOUT = 12.0  # seconds without a tick after which a connection is given up, and made anew
 READERS = 8  # hosts that are read at the same time
 STILL = 2.0  # seconds for which a look counts that has found no launcher, while it matters
 RELEASE = 1.0  # seconds that hosts have to release the lock of a supervisor that ends
-AGAIN = 60.0  # seconds after which a host is read again although it tells of no change
+REREAD_INTERVAL = 60.0  # seconds after which a host is read again although it tells of no change
 NOTHING = HostState((), Control(), {})
 
 
@@ -52,7 +52,7 @@ class Following:
         self.readers = threading.BoundedSemaphore(READERS)
         self.pauses = RetryPauses()
         self.hosts = [HostFollowed(host_job, self, me) for host_job in host_jobs]
-        self.who = who("supervise")
+        self.who = describe_holder("supervise")
 
     def start(self) -> None:
         """Begin; return when every host has answered, or has had a while to. Raises Locked if another one follows."""
@@ -154,7 +154,7 @@ class HostFollowed:
             return self._problem
         if not self.met.is_set() or self.seen is NOTHING:
             return DeployError(f"{self.name}: not read yet")
-        silent = self.all.detector.silent(self.name)
+        silent = self.all.detector.seconds_overdue(self.name)
         return None if silent is None else HostError(self.name, "silent", f"not heard of for {silent:.0f} s")
 
     # The channel.
@@ -191,12 +191,12 @@ class HostFollowed:
 
     def _lines(self) -> Iterator[bytes]:
         """Yield what the host sends. Raises Locked, HostError, and what a channel raises."""
-        argv = SCRIPTS.argv("watch", *self.host_job.place, json.dumps(self.all.who), self.me, str(EXPIRY))
+        argv = SCRIPTS.argv("watch", *self.host_job.place_arguments, json.dumps(self.all.who), self.me, str(EXPIRY))
         channel = self._channel = self.host_job.transport.dial(argv)
         with contextlib.closing(channel):
             if self._over.is_set():
                 return
-            channel.settimeout(ANSWER)
+            channel.settimeout(ANSWER_TIMEOUT)
             rest = b""
             heading: list[str] = []
             while True:
@@ -204,14 +204,14 @@ class HostFollowed:
                 if not data:
                     raise EOFError
                 *lines, rest = (rest + data).split(b"\n")
-                bound(self.name, "what reports to the supervisor", len(rest), LINE)
+                bound(self.name, "what reports to the supervisor", len(rest), MAX_LINE_BYTES)
                 for line in lines:
                     if len(heading) < 4:
                         heading.append(line.decode("utf-8", "replace"))
                         if self._is_idle(heading):
                             return
                         if len(heading) == 4:
-                            channel.settimeout(CUT)
+                            channel.settimeout(TICK_TIMEOUT)
                             self._begin_to_hear(heading[3])
                     else:
                         yield line
@@ -219,7 +219,7 @@ class HostFollowed:
     def _is_idle(self, heading: Sequence[str]) -> bool:
         """Read the first lines; say whether there is nothing of the job. Raises Locked or HostError."""
         if len(heading) == 2:
-            self.host_job.found(heading[0], heading[1])
+            self.host_job.use_directories(heading[0], heading[1])
         if len(heading) != 3:
             return False
         if heading[2] != "gone":
@@ -228,7 +228,7 @@ class HostFollowed:
         self.seen, self._idle, self._problem = NOTHING, True, None
         self._pause.hear()
         self.met.set()
-        self._over.wait(LONGEST)
+        self._over.wait(MAX_RETRY_PAUSE)
         return True
 
     def _begin_to_hear(self, before: str) -> None:
@@ -248,7 +248,7 @@ class HostFollowed:
             self._problem = None
             self.all.woken.set()
         now = time.monotonic()
-        if now - self._read_at > AGAIN:
+        if now - self._read_at > REREAD_INTERVAL:
             self.read_soon()
         if not self._owned and self.all.detector.may_own():
             self._owned = True
@@ -274,7 +274,7 @@ class HostFollowed:
     def _hear_engine(self) -> None:
         """Read the host whenever its engine says that something became of a container of the job."""
         wanted = {"label": f"jobctl.job={self.host_job.job}", "type": "container", "event": list(_EVENTS)}
-        pause = FIRST
+        pause = FIRST_RETRY_PAUSE
         while not self._over.wait(pause * random.uniform(0.5, 1.0)):
             if not self.met.is_set() or self.seen is NOTHING or self._problem is not None:
                 continue
@@ -283,14 +283,14 @@ class HostFollowed:
                     events = client.events(filters=wanted, decode=True)
                     self._told_last.clear()  # it may have missed something since
                     self.read_soon()
-                    pause = FIRST
+                    pause = FIRST_RETRY_PAUSE
                     for event in events:
                         if self._over.is_set():
                             return
                         self._told_last[str(event.get("id"))] = str(event.get("Action"))
                         self.read_soon()
             except Exception:  # its engine is gone, or the host; launchers run on without it
-                pause = min(2 * pause, LONGEST)
+                pause = min(2 * pause, MAX_RETRY_PAUSE)
             self.read_soon()
 
     def _as_told(self, seen: SeenContainer) -> SeenContainer:
@@ -306,7 +306,7 @@ class HostFollowed:
         self._stale.set()
 
     def _read_whenever_stale(self) -> None:
-        pause = FIRST
+        pause = FIRST_RETRY_PAUSE
         while self._stale.wait() and not self._over.is_set():
             self._stale.clear()
             try:
@@ -315,9 +315,9 @@ class HostFollowed:
             except Exception:  # the channel tells when the host is gone, and has it read when it is back
                 if not self._over.wait(pause) and self._problem is None:
                     self.read_soon()
-                pause = min(2 * pause, LONGEST)
+                pause = min(2 * pause, MAX_RETRY_PAUSE)
             else:
-                pause = FIRST
+                pause = FIRST_RETRY_PAUSE
             self.met.set()
             self.all.woken.set()
 

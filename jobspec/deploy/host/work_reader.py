@@ -14,7 +14,7 @@ from pathlib import PurePosixPath
 from jobctl.jobspec.deploy.host.asker import END, Asker
 from jobctl.jobspec.deploy.host.scripts import SCRIPTS
 from jobctl.jobspec.deploy.model.untrusted import Json, parse_object
-from jobctl.jobspec.deploy.transport.answers import ANSWER, NO_ARCHIVE
+from jobctl.jobspec.deploy.transport.answers import MAX_ANSWER_BYTES, NO_ARCHIVE
 from jobctl.jobspec.deploy.transport.base import FIRST_ANSWER, Result, Transport
 
 SUPERVISED = 76  # what observe.sh ends with where a supervisor holds its lock
@@ -67,7 +67,7 @@ def unpacked(said: bytes) -> Result | None:
 def _inflated(packed: bytes) -> bytes:
     """Return what gzip has packed. Raises ValueError if that is more than an answer may have, zlib.error if it is cut off."""
     stream = zlib.decompressobj(wbits=31)  # gzip's
-    text = stream.decompress(packed, ANSWER)
+    text = stream.decompress(packed, MAX_ANSWER_BYTES)
     if not stream.eof:
         raise ValueError("cut off, or too long")
     return text

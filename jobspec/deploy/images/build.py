@@ -27,7 +27,7 @@ from jobctl.jobspec.deploy.store.build_context import BuildContext, context_of
 from jobctl.jobspec.deploy.store.dockerfile import images, needs_buildkit, text_of
 from jobctl.jobspec.plan.sent import Build
 
-LAST = 10  # lines of a failed build that its error has
+MAX_ERROR_LINES = 10  # lines of a failed build that its error has
 HUB = "https://index.docker.io/v1/"  # what engines call the registry of names without one
 
 
@@ -35,7 +35,7 @@ def build_image(engine: Engine, build: Build, job: str, say: Callable[[str], Non
     """Have an engine build an image; `say` gets each line that it prints. Raises HostError, DeployError."""
     host, context = engine.transport.host, context_of(build, job)
     say(f"{host} builds {build.image} from {build.context}")
-    told: deque[str] = deque(maxlen=LAST)
+    told: deque[str] = deque(maxlen=MAX_ERROR_LINES)
 
     def refused(words: str) -> HostError:
         return _failed(host, build, [*told, words] if words else told)
@@ -135,7 +135,7 @@ def _words(line: Mapping[str, Any]) -> str:
 
 def _failed(host: str, build: Build, told: Iterable[str]) -> HostError:
     """Return the error of a build, with what was printed last."""
-    lines = list(told)[-LAST:]
+    lines = list(told)[-MAX_ERROR_LINES:]
     said = "\n".join(f"  {line}" for line in lines)
     words = " ".join(lines).lower()
     hint = next((hint for sign, hint in _HINTS if sign in words), None)

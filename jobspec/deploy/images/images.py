@@ -78,7 +78,7 @@ def common_image(found: Iterable[Image]) -> Image | None:
     return Image(every[0].name, tuple(ids), tuple(sorted({digest for image in every for digest in image.digests})))
 
 
-def instead(host_job: HostJob, container: Container, pinned: Image | None) -> str | None:
+def pinned_image(host_job: HostJob, container: Container, pinned: Image | None) -> str | None:
     """Return what to start instead of the container's image so that it is the `pinned` one, None if it is as it is.
 
     The name may mean something newer on the host by now, or nothing; the image is pulled by its digest where it is not

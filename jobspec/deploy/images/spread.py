@@ -32,8 +32,8 @@ from jobctl.jobspec.deploy.transport.fanout import fan_out
 from jobctl.jobspec.deploy.transport.local import LocalTransport
 
 ROUNDS = 4  # sources that are tried
-ASKED = 3  # hosts that ask the registry
-LITTLE = 100_000_000  # bytes that hosts may get in vain, to get the rest at once with others
+MAX_REGISTRY_ASKERS = 3  # hosts that ask the registry
+MAX_WASTED_BYTES = 100_000_000  # bytes that hosts may get in vain, to get the rest at once with others
 ELSEWHERE = frozenset({"registry-unreachable", "disk-full"})  # where another host may pull what this one cannot
 Pull = Literal["missing", "always", "never"]
 
@@ -129,13 +129,13 @@ class ImageSpread:
 
     def _ask(self, hosts: Sequence[str], ask: Callable[[HostJob], str]) -> str:
         """Return the answer of the first host that reaches the registry. Raises HostError."""
-        for name in hosts[: ASKED - 1]:
+        for name in hosts[: MAX_REGISTRY_ASKERS - 1]:
             try:
                 return ask(self._jobs[name])
             except HostError as error:
                 if error.code not in ELSEWHERE:
                     raise
-        return ask(self._jobs[hosts[:ASKED][-1]])
+        return ask(self._jobs[hosts[:MAX_REGISTRY_ASKERS][-1]])
 
     def _round(self, image: str, name: str, lacking: Sequence[str]) -> list[str]:
         """Let hosts hand an image on; return those that may get it from another source, or wait for what others lack."""
@@ -152,7 +152,7 @@ class ImageSpread:
         if not jobs:
             return []
         lacks = {host: missing[known] for host, known in shared.items()}
-        now = together(lacks) if engine.kind().saves_parts else list(lacks)
+        now = sent_at_once(lacks) if engine.kind().saves_parts else list(lacks)
         later = [host for host in jobs if host not in now]
         jobs = {host: jobs[host] for host in now}
         without = frozenset.intersection(*(shared[host] for host in now))
@@ -205,12 +205,12 @@ class ImageSpread:
                 client.remove_image(image, force=True)
 
 
-def together(missing: Mapping[str, int]) -> list[str]:
+def sent_at_once(missing: Mapping[str, int]) -> list[str]:
     """Return the hosts that get an image at once, given how many bytes each lacks: those that lack much wait for the others.
 
     What one host lacks passes through all that hand it on. One that lacks all would have each host get what it has already.
     """
-    most = 2 * min(missing.values()) + LITTLE
+    most = 2 * min(missing.values()) + MAX_WASTED_BYTES
     return [host for host, count in missing.items() if count <= most]
 
 

@@ -24,10 +24,10 @@ T = TypeVar("T")
 FIELD_MANAGER = "jobctl"
 APPLY = "application/apply-patch+yaml"  # JSON is YAML
 MERGE = "application/merge-patch+json"
-CONNECT = 5.0  # seconds to connect
-ANSWER = 30.0  # seconds without a byte of an answer
-AGAIN = (0.2, 0.5, 1.0)  # seconds before a request is made again whose connection broke
-PATIENCE = 60.0  # seconds that a server may have us wait because it is overloaded
+CONNECT_TIMEOUT = 5.0  # seconds to connect
+READ_TIMEOUT = 30.0  # seconds without a byte of an answer
+RETRY_PAUSES = (0.2, 0.5, 1.0)  # seconds before a request is made again whose connection broke
+MAX_OVERLOAD_WAIT = 60.0  # seconds that a server may have us wait because it is overloaded
 CONNECTIONS = 1024  # that are kept: each log that is followed has one
 PAGE = 500  # objects of a list that are asked for at once
 
@@ -219,7 +219,7 @@ class Api:
         content: str = "application/json",
     ) -> Object:
         """Return what is answered to a request, read whole."""
-        said = self._send(_Request(method, call, query or {}, body, content), _read, ANSWER)
+        said = self._send(_Request(method, call, query or {}, body, content), _read, READ_TIMEOUT)
         try:
             found: Object = json.loads(said)
         except ValueError as error:
@@ -229,7 +229,7 @@ class Api:
 
     def _send(self, request: _Request, take: Callable[[Any], T], silence: float | None) -> T:
         """Make a request until it is answered; return what is taken of the answer. Raises ApiError, Unreachable."""
-        waited, broken = 0.0, list(AGAIN)
+        waited, broken = 0.0, list(RETRY_PAUSES)
         while True:
             if request.changes:
                 self.guard()
@@ -244,9 +244,9 @@ class Api:
                     raise Unreachable(self.name, f"the API server does not answer: {_words(cut)}", hint) from cut
                 time.sleep(broken.pop(0))
                 continue
-            pause = max(AGAIN[-1], float(after)) if after.isdigit() else AGAIN[-1]
+            pause = max(RETRY_PAUSES[-1], float(after)) if after.isdigit() else RETRY_PAUSES[-1]
             waits = answer.status == 429 or (answer.status >= 500 and after)  # 500 and 504, too, may ask for it
-            if not waits or waited + pause > PATIENCE:
+            if not waits or waited + pause > MAX_OVERLOAD_WAIT:
                 raise problem_of(request.call, answer.status, said, self.name)
             time.sleep(pause)
             waited += pause
@@ -260,7 +260,7 @@ class Api:
             f"{self.client.configuration.host}{request.path}",
             body=None if request.body is None else json.dumps(request.body).encode(),
             headers=headers,
-            timeout=urllib3.Timeout(connect=CONNECT, read=silence),
+            timeout=urllib3.Timeout(connect=CONNECT_TIMEOUT, read=silence),
             preload_content=False,
             retries=False,
             redirect=False,

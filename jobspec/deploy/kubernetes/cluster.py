@@ -96,7 +96,7 @@ class Cluster:
         """Why the cluster did not answer when last observed, or logs could not be fetched."""
         return self._failures
 
-    def where(self) -> tuple[str, ...]:
+    def places(self) -> tuple[str, ...]:
         """The cluster and the namespace."""
         return (f"{self.api.name}/{self.api.namespace}",)
 
@@ -116,7 +116,7 @@ class Cluster:
 
     def observe(self) -> Observed:
         """Read what runs. Raises AllUnreachable if the cluster does not answer."""
-        name = self.where()[0]
+        name = self.places()[0]
         try:
             mains = [
                 thing for kind in self._of(MAIN) for thing in self._mirrored(kind) if not is_made_by_another(thing)
@@ -224,7 +224,7 @@ class Cluster:
         whose = annotation_of(found, OWNER) or label_of(found, JOB)
         belongs = f" and belongs to {whose}" if whose else ", which jobctl did not make"
         raise Foreign(
-            f"{self.where()[0]}: there is a {key_of(found)} already{belongs}: it is left alone",
+            f"{self.places()[0]}: there is a {key_of(found)} already{belongs}: it is left alone",
             "give the job another `name`, or `--take-over` if it is yours nevertheless",
         )
 
@@ -327,7 +327,7 @@ class Cluster:
 
     def preflight(self, plan: Plan | None, hosts: Iterable[str], *, deep: bool = False) -> list[Finding]:
         """Check whether the cluster can take the job (None: any)."""
-        return ClusterPreflight(self.api, self.where()[0], plan, None if plan is None else self._manifests(plan)).run()
+        return ClusterPreflight(self.api, self.places()[0], plan, None if plan is None else self._manifests(plan)).run()
 
     def logs(self, selection: LineSelection, last: int | None = None) -> Reader | None:
         """Return what reads the logs of the pods, None if there are none."""

@@ -23,8 +23,8 @@ WATCH = 240  # seconds after which the server ends a watch
 SILENCE = 90.0  # seconds without a byte after which a connection counts as broken: each minute there is a bookmark
 PAUSE = 1.0  # seconds before it is tried again
 IDLE = 10.0  # seconds without a look after which nobody is interested any more
-BREATH = 0.1  # seconds between a watch that the server has ended and the next
-DEAF = 3.0  # seconds without a watch after which what is known counts as old
+WATCH_PAUSE = 0.1  # seconds between a watch that the server has ended and the next
+WATCH_TIMEOUT = 3.0  # seconds without a watch after which what is known counts as old
 
 
 def find_all_of(api: Api, kind: Kind, job: str) -> list[Object]:
@@ -94,7 +94,7 @@ class Mirror:
             return list(self._objects.values())
 
     def _is_old(self) -> bool:
-        return self._deaf_since is not None and time.monotonic() - self._deaf_since > DEAF
+        return self._deaf_since is not None and time.monotonic() - self._deaf_since > WATCH_TIMEOUT
 
     def close(self) -> None:
         """Watch no more."""
@@ -110,7 +110,7 @@ class Mirror:
         while not self._stopping and time.monotonic() - self._looked < IDLE:
             try:
                 self._watch()
-                time.sleep(BREATH)
+                time.sleep(WATCH_PAUSE)
             except ApiError as error:
                 if error.status == 410:
                     self._again()

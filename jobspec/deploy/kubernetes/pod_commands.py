@@ -23,8 +23,8 @@ from jobctl.jobspec.deploy.targets.inside import SESSION_MARK
 from jobctl.jobspec.deploy.transport.base import CHUNK, RunningCommand, TerminalSize
 
 PIECE = 8192  # bytes that are sent at once: a connection that takes any takes so many
-AHEAD = 1 << 20  # bytes that wait in each direction, after which who makes them waits
-LOOK = 0.5  # seconds between two looks at a connection
+MAX_BUFFER_BYTES = 1 << 20  # bytes that wait in each direction, after which who makes them waits
+POLL_INTERVAL = 0.5  # seconds between two looks at a connection
 
 
 class PodCommands:
@@ -58,7 +58,7 @@ class PodCommands:
         """Connect to a port of the pod."""
         return self._ports.dial("", port)
 
-    def gone(self) -> str | None:
+    def why_gone(self) -> str | None:
         """Ask the API server whether this pod still runs. One that does not answer may answer again."""
         with contextlib.suppress(DeployError):
             found = self._api.find(POD, self._pod.name)
@@ -87,7 +87,7 @@ class PodCommand:
         """Write to its input. Raises OSError once it has ended."""
         for start in range(0, len(data), PIECE):
             with self._changed:
-                self._changed.wait_for(lambda: self._over or len(self._typed) < AHEAD // PIECE)
+                self._changed.wait_for(lambda: self._over or len(self._typed) < MAX_BUFFER_BYTES // PIECE)
                 if self._over:
                     raise BrokenPipeError("the command has ended")
                 self._put(IN, data[start : start + PIECE])
@@ -168,14 +168,14 @@ class PodCommand:
         """Wait until something can be read or sent, and do that."""
         line = self._websocket.sock.sock
         with self._changed:
-            reads = all(len(printed) < AHEAD for printed in self._printed.values())
+            reads = all(len(printed) < MAX_BUFFER_BYTES for printed in self._printed.values())
             sends = bool(self._typed)
         more = reads and hasattr(line, "pending") and line.pending()
         watch = select.poll()
         watch.register(self._woken, select.POLLIN)
         if reads or sends:
             watch.register(line, (select.POLLIN if reads else 0) | (select.POLLOUT if sends else 0))
-        ready = dict(watch.poll(0 if more else LOOK * 1000))
+        ready = dict(watch.poll(0 if more else POLL_INTERVAL * 1000))
         if self._woken in ready:
             os.read(self._woken, CHUNK)
         now = ready.get(line.fileno(), 0)

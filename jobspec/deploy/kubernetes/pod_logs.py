@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field
 from datetime import UTC, datetime
 
-from jobctl.jobspec.deploy.kubernetes.api import ANSWER, Api
+from jobctl.jobspec.deploy.kubernetes.api import READ_TIMEOUT, Api
 from jobctl.jobspec.deploy.kubernetes.kinds import POD, Object
 from jobctl.jobspec.deploy.kubernetes.pod_log_writers import Writer, writers
 from jobctl.jobspec.deploy.kubernetes.pods import Pod, parse_pod
@@ -26,10 +26,10 @@ from jobctl.jobspec.deploy.model.log_lines import Line, LineSelection
 from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.records import dataclass
 
-AGAIN = 1.0  # seconds before a log is asked for again that could not be read
+RETRY_AFTER = 1.0  # seconds before a log is asked for again that could not be read
 _PAUSES = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0)  # seconds before a log is read on whose connection broke
-QUIET = 120.0  # seconds without a line after which a connection may be a dead one
-LAST = 10.0  # seconds that the logs of pods that have ended may take to come
+SILENCE_TIMEOUT = 120.0  # seconds without a line after which a connection may be a dead one
+ENDED_LOGS_TIMEOUT = 10.0  # seconds that the logs of pods that have ended may take to come
 
 
 @dataclass(slots=True)
@@ -126,7 +126,7 @@ class PodLog:
             except DeployError as error:
                 failed(error)
             if not came:
-                time.sleep(AGAIN)
+                time.sleep(RETRY_AFTER)
 
     def _go_on(self, tell: Callable[[Line], None]) -> None:
         """See what became of the pod: its container may be in another run by now, it may have ended, or be gone."""
@@ -152,7 +152,7 @@ class PodLog:
     def _stream(self) -> Iterator[Line]:
         """Yield what comes of the present run; nothing if another may have begun while it was asked for."""
         call, query = self._query(self.place, follow="true")
-        answer = self.api.stream(call, query, QUIET)
+        answer = self.api.stream(call, query, SILENCE_TIMEOUT)
         found = self._look()
         if found is None or parse_pod(found).restarts != self.run:
             answer.close()
@@ -163,7 +163,7 @@ class PodLog:
         """Yield what there is now that was not read before; nothing where there is no such run, or no pod any more."""
         call, query = self._query(place, **how)
         try:
-            answer = self.api.stream(call, query, ANSWER)
+            answer = self.api.stream(call, query, READ_TIMEOUT)
         except ApiError as error:
             if error.status not in (400, 404):
                 raise
@@ -293,7 +293,7 @@ class PodLogs:
     def _wait(self) -> None:
         """Wait for the last lines of pods that have ended; those that go on have told all that matters."""
         self._follow()
-        deadline = time.monotonic() + LAST
+        deadline = time.monotonic() + ENDED_LOGS_TIMEOUT
         ended = [log for log in self._logs.values() if log.pod.ended]
         for log in ended:
             if log.thread is not None:

@@ -29,10 +29,10 @@ from jobctl.jobspec.deploy.kubernetes.pods import Pod, parse_pod
 from jobctl.jobspec.deploy.kubernetes.problems import ApiError
 from jobctl.jobspec.deploy.model.errors import DeployError
 
-LOOK = 0.3  # seconds between two looks at what it waits for
-GONE = 60.0  # seconds, beyond the grace of its processes, that the removal of an object may take
-COLLECTED = 5.0  # seconds after which a garbage collector has begun with what hangs on an object
-AGAIN = 2.0  # seconds between two looks at what nobody else removes
+POLL_INTERVAL = 0.3  # seconds between two looks at what it waits for
+REMOVAL_TIMEOUT = 60.0  # seconds, beyond the grace of its processes, that the removal of an object may take
+COLLECTOR_TIMEOUT = 5.0  # seconds after which a garbage collector has begun with what hangs on an object
+ORPHAN_POLL_INTERVAL = 2.0  # seconds between two looks at what nobody else removes
 NAMED = 5  # objects that are named of those that are waited for
 
 # What controllers of jobs make, and the finalizers that only they and the garbage collector take away.
@@ -44,7 +44,7 @@ class Removal:
     """The removal of objects of one job. `tell` hears what it waits for, again and again."""
 
     def __init__(self, api: Api, job: str, tell: Callable[[str], None], grace: float) -> None:
-        self.api, self.job, self.tell, self.patience = api, job, tell, grace + GONE
+        self.api, self.job, self.tell, self.patience = api, job, tell, grace + REMOVAL_TIMEOUT
         self._looked = 0.0
 
     def remove(self, things: Sequence[Object]) -> None:
@@ -56,7 +56,7 @@ class Removal:
         begun = time.monotonic()
         while things := [found for thing in things if (found := self._again(thing)) is not None]:
             self._wait(begun, [_told(thing) for thing in things])
-            if time.monotonic() - begun > COLLECTED:
+            if time.monotonic() - begun > COLLECTOR_TIMEOUT:
                 self._collect(things)
 
     def remove_pods(self, but_of: Sequence[Object] = ()) -> None:
@@ -66,7 +66,7 @@ class Removal:
         """
         begun = time.monotonic()
         while left := [pod for pod in find_all_of(self.api, POD, self.job) if not _is_made_for(pod, but_of)]:
-            abandoned = time.monotonic() - begun > COLLECTED
+            abandoned = time.monotonic() - begun > COLLECTOR_TIMEOUT
             for pod in left:
                 if abandoned or not is_made_by_another(pod):
                     self._end(pod)
@@ -82,7 +82,7 @@ class Removal:
                     "does the operator run? are their nodes off? `kubectl get pods` tells; `jobctl down` removes them",
                 )
             self.tell(f"waiting for pods {', '.join(left[:NAMED])} to end")
-            time.sleep(LOOK)
+            time.sleep(POLL_INTERVAL)
 
     def _pods(self) -> list[Pod]:
         return [parse_pod(pod) for pod in find_all_of(self.api, POD, self.job)]
@@ -97,7 +97,7 @@ class Removal:
                 "`down` again says whether all is gone",
             )
         self.tell(f"waiting for {names} to go")
-        time.sleep(LOOK)
+        time.sleep(POLL_INTERVAL)
 
     def _again(self, thing: Object) -> Object | None:
         """Return an object as it is now, None if it has gone."""
@@ -109,7 +109,7 @@ class Removal:
 
     def _collect(self, things: Sequence[Object]) -> None:
         """Remove what hangs on objects that wait for that, where nobody has begun with it."""
-        if time.monotonic() - self._looked < AGAIN:
+        if time.monotonic() - self._looked < ORPHAN_POLL_INTERVAL:
             return
         self._looked = time.monotonic()
         pods = find_all_of(self.api, POD, self.job)

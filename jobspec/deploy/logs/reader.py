@@ -22,10 +22,10 @@ from jobctl.jobspec.deploy.model.log_lines import Line, LineSelection
 from jobctl.jobspec.deploy.model.untrusted import as_number, number_in, parse_object
 from jobctl.jobspec.records import dataclass
 
-AT_ONCE = 4 << 20  # bytes of one file that are read at once
+MAX_READ_BYTES = 4 << 20  # bytes of one file that are read at once
 TOGETHER = 128 << 20  # the same of all files of a job, unless that is less than a line for each
-INDEX_AT_ONCE = 4096 * RECORD.size  # the same of an index
-LONGEST = 256 << 10  # bytes of a line; what is longer comes in parts
+MAX_INDEX_READ_BYTES = 4096 * RECORD.size  # the same of an index
+MAX_LINE_BYTES = 256 << 10  # bytes of a line; what is longer comes in parts
 PACE = 0.5  # seconds between two states of a line that is written over and over, as progress bars are
 
 # What is a log among the files beside it: other than what debuggers and frameworks leave there.
@@ -80,9 +80,9 @@ class Tail:
         whole = len(self.rest)
         self.rest = self.rest[self.rest.rstrip(b"\r").rfind(b"\r") + 1 :]
         self.bar = self.bar or len(self.rest) < whole or self.rest.endswith(b"\r")
-        while len(self.rest) > LONGEST:
-            self._add(self.rest[:LONGEST], self.offset - len(self.rest), written)
-            self.rest = self.rest[LONGEST:]
+        while len(self.rest) > MAX_LINE_BYTES:
+            self._add(self.rest[:MAX_LINE_BYTES], self.offset - len(self.rest), written)
+            self.rest = self.rest[MAX_LINE_BYTES:]
 
     def show(self, now: float) -> None:
         """Show the state of a line that is written over and over, now and then."""
@@ -223,7 +223,7 @@ class Logs:
     def _fill(self) -> None:
         """Read the next part of every log."""
         logs, indices = {}, {}
-        most = max(LONGEST, min(AT_ONCE, TOGETHER // max(1, len(self.tails))))
+        most = max(MAX_LINE_BYTES, min(MAX_READ_BYTES, TOGETHER // max(1, len(self.tails))))
         for tail in self.tails.values():
             if tail.more and tail.lines:
                 continue  # it is ahead of others: its lines have to wait for theirs, and would fill the memory
@@ -234,12 +234,12 @@ class Logs:
                 continue
             index = self.known.get(tail.index_key)
             left = index.bytes - tail.index_offset if index else 0
-            if left > INDEX_AT_ONCE and tail.timed <= tail.offset:
+            if left > MAX_INDEX_READ_BYTES and tail.timed <= tail.offset:
                 count = 0  # when that was written is to be known first
-            elif left > INDEX_AT_ONCE:
+            elif left > MAX_INDEX_READ_BYTES:
                 count = min(count, tail.timed - tail.offset)
-            if left > 0 and (left <= INDEX_AT_ONCE or not count):
-                indices[tail.key] = Want(tail.index_key, tail.index_offset, min(left, INDEX_AT_ONCE))
+            if left > 0 and (left <= MAX_INDEX_READ_BYTES or not count):
+                indices[tail.key] = Want(tail.index_key, tail.index_offset, min(left, MAX_INDEX_READ_BYTES))
             if count:
                 logs[tail.key] = Want(tail.key, tail.offset, count)
             tail.more = tail.offset + count < size.bytes

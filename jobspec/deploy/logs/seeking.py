@@ -10,7 +10,8 @@ from jobctl.jobspec.records import dataclass
 
 # A record of the index that the launcher writes beside each log (log_files.py): a byte of the log, and when it came.
 RECORD = struct.Struct("<Qd")
-BLOCK, LARGEST = 16 << 10, 4 << 20  # bytes that are read at once on the way back from a log's end, at first and at most
+# Bytes that are read at once on the way back from a log's end, at first and at most
+BLOCK, MAX_BLOCK_BYTES = 16 << 10, 4 << 20
 # Bytes from its end at which a log is read at the earliest for its last lines: some have no line ends.
 FARTHEST = 64 << 20
 PAGE = 4096  # records of an index among which the rest is looked for at once
@@ -30,7 +31,7 @@ def start_of_last(source: LogSource, key: LogKey, size: int, count: int) -> tupl
             found += 1
             if found == count:
                 return offset + at + 1, count
-        end, block = offset, min(LARGEST, 4 * block)
+        end, block = offset, min(MAX_BLOCK_BYTES, 4 * block)
     return end, min(count, found + (end < size))
 
 

@@ -62,7 +62,7 @@ class Ledger:
     excluded: tuple[str, ...] = ()
 
     @property
-    def shunned(self) -> tuple[str, ...]:
+    def excluded_hosts(self) -> tuple[str, ...]:
         """The hosts that are used no more, as long as the job has not ended."""
         return self.excluded if self.result is None else ()
 
@@ -72,7 +72,7 @@ class Ledger:
         It is newer than this one, also where another machine wrote that, whose clock is ahead. Otherwise a job that was
         brought up again would still count as stopped.
         """
-        return Ledger(max(now, self.began + AFTER), code, image=image)
+        return Ledger(max(now, self.began + BUDGET_STEP), code, image=image)
 
     def with_failure(self, failure: Failure) -> Ledger:
         """Return the ledger with `failure` noted: of those that ended a generation, one for each."""
@@ -134,7 +134,7 @@ class Control:
         return {member.node: member.host for member in self.generation.members} if self.generation else {}
 
 
-AFTER = 0.001  # seconds by which a budget is newer than the one before, at least
+BUDGET_STEP = 0.001  # seconds by which a budget is newer than the one before, at least
 NOTHING = Control()
 VERSION = 1  # of the control file, as Generation has it; a ledger says none
 

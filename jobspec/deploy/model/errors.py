@@ -4,7 +4,8 @@ from __future__ import annotations
 
 # Codes of a host that does not answer, whether it never did or was lost: a HostError of such a code may be gone in a moment.
 UNHEARD = frozenset({"no-route", "unreachable", "connection-refused", "lost", "silent"})
-AWAY = ("docker-down", "engine-failed")  # codes of an engine that does not answer, and may be back in a moment
+# Codes of an engine that does not answer, and may be back in a moment
+ENGINE_AWAY_CODES = ("docker-down", "engine-failed")
 
 
 class DeployError(Exception):
@@ -22,7 +23,7 @@ def may_be_gone(error: DeployError) -> bool:
 
 def is_unanswered(error: DeployError) -> bool:
     """Say whether a host, or its engine, only did not answer: it may in a moment."""
-    return getattr(error, "code", None) in (*UNHEARD, *AWAY)
+    return getattr(error, "code", None) in (*UNHEARD, *ENGINE_AWAY_CODES)
 
 
 class DeployWarning(UserWarning):

@@ -207,7 +207,7 @@ class FailureDetector:
         with self._lock:
             self._hosts[host] = self.now()
 
-    def silent(self, host: str) -> float | None:
+    def seconds_overdue(self, host: str) -> float | None:
         """Return for how many seconds too long a host has said nothing, None if it has."""
         with self._lock:
             at = self._hosts.get(host)

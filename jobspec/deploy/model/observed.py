@@ -23,7 +23,7 @@ from jobctl.jobspec.records import dataclass
 
 Phase = Literal["pending", "starting", "running", "degraded", "restarting", "succeeded", "failed", "stopped", "unknown"]
 SETTLED: tuple[Phase, ...] = ("succeeded", "failed", "stopped")  # phases in which a job stays until somebody changes it
-SHOWN = 4  # nodes that are named one by one where many are waited for
+MAX_NAMED_NODES = 4  # nodes that are named one by one where many are waited for
 State = Literal["pending", "starting", "running", "exited", "failed", "lost", "fenced"]
 
 
@@ -173,7 +173,7 @@ FIRST_UP = "launchers wait for the first generation; if their `up` was cut off, 
 GOES_BACK = (
     "`jobctl up` makes it; if nobody does, its launchers go on as before, a minute after their processes have ended"
 )
-STUCK = "cannot go on as before"  # what launchers say that wait for somebody to finish a change
+CANNOT_GO_ON = "cannot go on as before"  # what launchers say that wait for somebody to finish a change
 FULL = "the disk with the job's own files is full"
 
 
@@ -210,7 +210,7 @@ def _stopped_in_the_middle(observed: Observed, generation: Generation, *, runnin
     now: Phase = "restarting" if running else "stopped"
     if generation.command == "finish":
         return now, "taken down in part: `jobctl down` takes the rest down, `jobctl up` starts it again"
-    stuck = next((node.reason for node in observed.members if node.reason and STUCK in node.reason), None)
+    stuck = next((node.reason for node in observed.members if node.reason and CANNOT_GO_ON in node.reason), None)
     if generation.is_paused and stuck is None and all(node.alive for node in observed.members):
         return "restarting", f"stopped for a change; {GOES_BACK}"
     return now, "; ".join(

@@ -20,7 +20,7 @@ from jobctl.jobspec.deploy.transport.fanout import fan_out
 from jobctl.jobspec.deploy.transport.local import LocalTransport
 
 MUCH = 32_000_000  # bytes from which on hosts hand code on
-LITTLE = 1_000_000  # bytes that come from this machine beside what a host gives
+MAX_DIRECT_BYTES = 1_000_000  # bytes that come from this machine beside what a host gives
 
 
 def spread_code(
@@ -63,7 +63,7 @@ class _Spread:
         same = _shared(lacking)
         given = frozenset[bytes]() if source == HERE else self._given(source, same)
         parcel = self._package.parcel(same, given)
-        if source != HERE and parcel.tar.size > LITTLE:
+        if source != HERE and parcel.tar.size > MAX_DIRECT_BYTES:
             return dict(lacking)
         transfer = HandingOn(
             "the code", self._source(source, parcel, lacking), {name: self._jobs[name] for name in lacking}

@@ -112,12 +112,12 @@ class DataSpread:
 
     def _can_take(self, one: Taker) -> bool:
         """Say whether a host has room for what it lacks; the one that has the folder copies it."""
-        room = one.there.room_without(one.coverage.stale(one.there, None))
+        room = one.there.room_without(one.coverage.stale_parts(one.there, None))
         return (room is None or archived(one.missing.values()) <= room) and not self.package.folder_on(one.job)
 
     def _begin(self, one: Taker, rest: Rest | None) -> Taker | None:
         """Have a host put together what is there; return what is there then, None if another command was quicker."""
-        stale, linked = one.coverage.stale(one.there, rest), one.coverage.linked
+        stale, linked = one.coverage.stale_parts(one.there, rest), one.coverage.linked
         if not stale and not linked:
             return one
         shipment = Shipment(linked, stale, None, "", Tar([]), 0)

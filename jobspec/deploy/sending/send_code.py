@@ -129,13 +129,13 @@ class Package:
 
         What is larger than manifests may carry breaks off there.
         """
-        from jobctl.jobspec.render.kubernetes import LARGEST
+        from jobctl.jobspec.render.kubernetes import MAX_CONFIG_MAP_BYTES
 
         packer = zlib.compressobj(level=9, wbits=31)
         packed = bytearray()
         for chunk in Tar(self.files, timeless=True):
             packed += packer.compress(chunk)
-            if len(packed) > LARGEST:
+            if len(packed) > MAX_CONFIG_MAP_BYTES:
                 return bytes(packed)
         return bytes(packed + packer.flush())
 

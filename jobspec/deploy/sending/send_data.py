@@ -44,7 +44,7 @@ class Coverage:
     linked: frozenset[bytes]
     missing: Mapping[bytes, DataFile]
 
-    def stale(self, there: DataThere, rest: Rest | None) -> list[bytes]:
+    def stale_parts(self, there: DataThere, rest: Rest | None) -> list[bytes]:
         """Return what an earlier transfer has left that is of no use."""
         used = self.arrived | ({rest.name} if rest is not None else set())
         return [name for name in there.incomplete if name not in used]
@@ -133,7 +133,7 @@ class DataPackage:
         if rest is not None:
             del missing[rest.name]
         size = archived(missing.values()) + (rest.size if rest else 0)
-        stale = coverage.stale(there, rest)
+        stale = coverage.stale_parts(there, rest)
         room = there.room_without(stale)
         if room is not None and size > room and not (own and self._shares_blocks(folder, own, missing)):
             message = f"there is no room for {megabytes(size)} of data in {folder.top}: {megabytes(room)} are free"

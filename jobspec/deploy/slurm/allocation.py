@@ -28,7 +28,7 @@ from jobctl.jobspec.deploy.slurm.entering import entering, has_terminal
 from jobctl.jobspec.deploy.slurm.events import AllocationEvents
 from jobctl.jobspec.deploy.slurm.job_state import observed_job
 from jobctl.jobspec.deploy.slurm.login import LoginNode
-from jobctl.jobspec.deploy.slurm.looking import Looking, look_around
+from jobctl.jobspec.deploy.slurm.looking import Looking, run_oneoff
 from jobctl.jobspec.deploy.slurm.ports import AllocationPorts
 from jobctl.jobspec.deploy.slurm.preflight import preflight
 from jobctl.jobspec.deploy.slurm.queue import QueuePlace, SlurmLook
@@ -39,10 +39,11 @@ from jobctl.jobspec.deploy.store.lock import JobLock
 from jobctl.jobspec.deploy.targets.background import end_supervisor
 from jobctl.jobspec.plan.types import Plan
 
-ASK = 15.0  # seconds after which Slurm is asked again about a job whose allocation answers
+ASK_INTERVAL = 15.0  # seconds after which Slurm is asked again about a job whose allocation answers
 KILL = 60.0  # seconds beyond the grace after which Slurm has to end what does not end itself
-HEARD = 20.0  # seconds beyond the grace within which the coordinator has followed an order, unless its machine is lost
-GONE = 120.0  # seconds within which Slurm has to have let go of a job that was cancelled
+# Seconds beyond the grace within which the coordinator has followed an order, unless its machine is lost
+ORDER_TIMEOUT = 20.0
+CANCEL_TIMEOUT = 120.0  # seconds within which Slurm has to have let go of a job that was cancelled
 
 
 class SlurmAllocation:
@@ -66,7 +67,7 @@ class SlurmAllocation:
         """Why the login node or Slurm did not answer when last observed."""
         return self._failures
 
-    def where(self) -> tuple[str, ...]:
+    def places(self) -> tuple[str, ...]:
         """The login node."""
         return (self.login.name,)
 
@@ -88,7 +89,7 @@ class SlurmAllocation:
     def look(self) -> SlurmLook:
         """Look at the job: at its files, and into Slurm's queue unless a coordinator has said just now that it runs."""
         before = self._look.entry if self._look else None
-        ask = before is None or not before.runs or time.monotonic() - self._asked > ASK
+        ask = before is None or not before.runs or time.monotonic() - self._asked > ASK_INTERVAL
         look = self.login.look(ask=ask)
         if not ask and look.is_fresh and before is not None and before.runs and look.known_id == before.job_id:
             look = replace(look, entry=before)
@@ -141,7 +142,7 @@ class SlurmAllocation:
         if entry is None or not entry.waits:
             return look
         job_id, at, place = self._placed
-        if job_id != entry.job_id or time.monotonic() - at > ASK:
+        if job_id != entry.job_id or time.monotonic() - at > ASK_INTERVAL:
             place = None
             with suppress(HostError):
                 place = self.login.place(entry.job_id)
@@ -183,7 +184,7 @@ class SlurmAllocation:
         """
         before, identity = self._number() or 0, f"{command}-{time.time()}"
         self.login.order(job_id, identity, command, **more)
-        limit = HEARD + (self.plan.stop_grace if self.plan else 0.0)
+        limit = ORDER_TIMEOUT + (self.plan.stop_grace if self.plan else 0.0)
         deadline = time.monotonic() + limit
         while time.monotonic() < deadline:
             with suppress(HostError):  # the coordinator has the order, whether the login node answers now or not
@@ -212,7 +213,7 @@ class SlurmAllocation:
 
     def _cancel_all(self) -> None:
         """Cancel whatever Slurm has of the job, until it has nothing: a job may have submitted the next one."""
-        deadline = time.monotonic() + GONE
+        deadline = time.monotonic() + CANCEL_TIMEOUT
         cancelled = None
         while (entry := self.look_anew().entry) is not None and not entry.over:
             if entry.job_id != cancelled and entry.state != "COMPLETING" and not self._ends_itself():
@@ -279,7 +280,7 @@ class SlurmAllocation:
         inside = entering(self.plan, self.login.work, found, found.first_pid)
         return self.login.enter((str(observed.slurm.job_id), found.host), [*inside, *argv], terminal=has_terminal())
 
-    def look_around(self, node: int, secrets: Mapping[str, str], hidden: Collection[str], argv: Sequence[str]) -> int:
+    def run_oneoff(self, node: int, secrets: Mapping[str, str], hidden: Collection[str], argv: Sequence[str]) -> int:
         """Run a command with what a process of the plan's job would have; return its exit code.
 
         If the job runs, on the machine of a node; otherwise Slurm is asked for a machine. `hidden` are further variables of
@@ -292,7 +293,7 @@ class SlurmAllocation:
         job = str(observed.slurm.job_id) if observed.slurm else None
         place = (job, found.host) if runs and job and found is not None and found.host and found.reachable else None
         looking = Looking(self.inventory, self.login, self.plan, secrets, {*secrets, *hidden})
-        return look_around(looking, place, argv)
+        return run_oneoff(looking, place, argv)
 
     def inject_fault(self, node: int, what: FaultTarget) -> None:
         """Kill a node's first process or its launcher, or have the coordinator not hear its machine for a while."""

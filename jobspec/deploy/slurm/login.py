@@ -17,7 +17,7 @@ from jobctl.jobspec.deploy.slurm.problems import has_ended, slurm_error, written
 from jobctl.jobspec.deploy.slurm.queue import QueuePlace, SlurmLook, read_look, read_place
 from jobctl.jobspec.deploy.slurm.scripts import SCRIPTS
 from jobctl.jobspec.deploy.slurm.variables import of_another_job
-from jobctl.jobspec.deploy.targets.gathering import LARGEST
+from jobctl.jobspec.deploy.targets.gathering import MAX_FILE_BYTES
 from jobctl.jobspec.deploy.targets.host_fleet import transport_to
 from jobctl.jobspec.deploy.transport.base import Result, Transport, checked, put
 from jobctl.jobspec.render.artefact import Artefact
@@ -43,7 +43,7 @@ class LoginNode:
         host = inventory.hosts[0]
         self.job, self.work, self.mark = job, work, mark(work)
         self.files = HostJob(host, transport or transport_to(host, inventory.ssh), job, "ssh")
-        self.files.found(work, work)  # there is one directory, and all nodes see it
+        self.files.use_directories(work, work)  # there is one directory, and all nodes see it
         self.transport, self._guard = self.files.transport, guard
 
     @property
@@ -145,7 +145,7 @@ class LoginNode:
 
     def kept_events(self, node: int, file: str) -> Json | None:
         """Return what the launchers of a node have kept of what happened, None if that cannot be read."""
-        result = self.transport.run(["head", "-c", str(LARGEST), "--", f"{self.work}/node-{node}/{file}"])
+        result = self.transport.run(["head", "-c", str(MAX_FILE_BYTES), "--", f"{self.work}/node-{node}/{file}"])
         return parse_object(result.out) if result.code == 0 else None
 
     def last_lines(self) -> tuple[str, ...]:

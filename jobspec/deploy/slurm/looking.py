@@ -33,7 +33,7 @@ class Looking:
     hidden: Collection[str]
 
 
-def look_around(looking: Looking, place: tuple[str, str] | None, argv: Sequence[str]) -> int:
+def run_oneoff(looking: Looking, place: tuple[str, str] | None, argv: Sequence[str]) -> int:
     """Run a command, and return its exit code. Raises HostError if Slurm gives it no machine.
 
     `place` is the number of Slurm's job that runs, and the machine there; None: Slurm is asked for one.

@@ -11,7 +11,7 @@ import paramiko
 from jobctl.jobspec.deploy.model.errors import CannotRun, DeployError
 from jobctl.jobspec.deploy.transport.base import CHUNK, RunningCommand
 
-LOOK = 0.5  # seconds between two looks whether a client whose input has ended is still there
+CLIENT_CHECK_INTERVAL = 0.5  # seconds between two looks whether a client whose input has ended is still there
 NOT_STARTED = 255  # the exit code of a command that could not be started
 
 
@@ -55,7 +55,7 @@ class Relayed:
                 command.send(data)
             if not self._channel.closed:
                 command.end_input()
-        while not self._ended.wait(LOOK):
+        while not self._ended.wait(CLIENT_CHECK_INTERVAL):
             if self._channel.closed:
                 self.hang_up()
                 return

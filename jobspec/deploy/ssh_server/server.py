@@ -33,7 +33,7 @@ from jobctl.jobspec.deploy.transport.base import TerminalSize
 from jobctl.jobspec.deploy.transport.relay import relay
 
 ACCEPT = 1.0  # seconds between two looks whether the connection is still there
-LOOK = 10.0  # seconds between two looks whether the node is still there
+NODE_CHECK_INTERVAL = 10.0  # seconds between two looks whether the node is still there
 LOCAL = ("localhost", "127.0.0.1", "::1", "0.0.0.0", "::")  # what a client calls the node it is connected to
 PASSED_ON = ("LANG", "LC_")  # variables of a client that its commands get
 
@@ -220,8 +220,8 @@ def serve(wire: Any, keys: Keys, session: NodeSession, over: threading.Event) ->
 
 def _look(session: NodeSession, over: threading.Event, gone: list[str]) -> None:
     """End it once the node has gone. Of a dead host its connection says nothing, and clients ask only this process."""
-    while not over.wait(LOOK):
-        problem = session.gone()
+    while not over.wait(NODE_CHECK_INTERVAL):
+        problem = session.why_gone()
         if problem is not None:
             gone.append(problem)
             over.set()

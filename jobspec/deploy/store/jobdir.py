@@ -165,7 +165,7 @@ class JobDir:
 
         Hosts that the change brings are those of the job at once: its supervisor has to reach them for the change.
         """
-        before, now = self.about(), self.plan()
+        before, now = self.job_record(), self.plan()
         homes = {str(node.index): node.host.name for node in now.nodes} if now else {}
         change = {"about": dict(about), "plan": json.loads(dump_plan(plan)), "source": dict(source), "homes": homes}
         write_json(self.root / PENDING, change, 0o600)
@@ -217,7 +217,7 @@ class JobDir:
         if mark.exists():  # looked at first: these files may be where nothing can be written
             mark.unlink(missing_ok=True)
 
-    def unmet(self) -> frozenset[str]:
+    def unreached_hosts(self) -> frozenset[str]:
         """Return hosts of the job that were never reached: nothing of it is there."""
         try:
             return frozenset(os.listdir(self.root / UNMET))
@@ -232,7 +232,7 @@ class JobDir:
         """Return what the job was planned from, or None if that is not known here."""
         return read_json(self.root / "source.json")
 
-    def about(self) -> dict[str, Any] | None:
+    def job_record(self) -> dict[str, Any] | None:
         """Return what `remember` kept, or None if the job is not up. Raises DeployError for what another version kept.
 
         So it does for a file that a power cut has emptied: the job may be up.
@@ -289,7 +289,7 @@ class JobDir:
 
     def inventory(self) -> Inventory | None:
         """Return how the hosts of the job are reached, None where it runs on this machine or is not known here."""
-        about = self.about() or {}
+        about = self.job_record() or {}
         try:
             return load_inventory(about["reach"]) if about.get("reach") else None
         except ValueError as error:
@@ -346,7 +346,7 @@ _ABOUT: dict[str, tuple[type, ...]] = {
 }
 
 # What is kept of a job while it is up.
-KEPT = (
+FILES_OF_JOB = (
     PENDING,
     AGREED,
     "job.json",
@@ -358,7 +358,7 @@ KEPT = (
     "previous.json",
 )
 SSH = ("ssh_host_key", "ssh_user_key", "known_hosts")  # made at the first use, of a job that is up or not
-_FORGOTTEN = (*KEPT, *SSH, "supervisor.log", "supervisor.lock", "waiting.lock", EXPIRED, COLLECTED)
+_FORGOTTEN = (*FILES_OF_JOB, *SSH, "supervisor.log", "supervisor.lock", "waiting.lock", EXPIRED, COLLECTED)
 
 
 def state_dir(environ: Mapping[str, str]) -> Path:
@@ -396,5 +396,5 @@ def readable_jobs(state: Path) -> Iterator[JobDir]:
     """Yield those of the known jobs that this user and version can read: what others have kept for one job blocks no other job."""
     for job in known_jobs(state):
         with contextlib.suppress(DeployError, OSError):
-            job.about()
+            job.job_record()
             yield job

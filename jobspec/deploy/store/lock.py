@@ -208,10 +208,10 @@ def _try(path: Path) -> int | None:
 def _sign(handle: int, command: str) -> None:
     os.ftruncate(handle, 0)
     with contextlib.suppress(OSError):  # on a full disk it is held without a name: `down` makes room
-        os.pwrite(handle, json.dumps(who(command)).encode(), 0)
+        os.pwrite(handle, json.dumps(describe_holder(command)).encode(), 0)
 
 
-def who(command: str) -> Json:
+def describe_holder(command: str) -> Json:
     """Return what a holder says of itself."""
     pid = os.getpid()
     return {

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from jobctl.jobspec.deploy.store import events
-from jobctl.jobspec.deploy.store.jobdir import CHANNELS, KEPT, SSH, JobDir, known_jobs
+from jobctl.jobspec.deploy.store.jobdir import CHANNELS, FILES_OF_JOB, SSH, JobDir, known_jobs
 from jobctl.jobspec.deploy.store.lock import read_holder
 from jobctl.jobspec.records import dataclass
 
@@ -93,7 +93,7 @@ def _doubt(job: JobDir, told: list[dict[str, Any]], end: Mapping[str, Any] | Non
     """Return why nobody can tell from here that a job is down, None if its history proves that."""
     if (holder := read_holder(job.lock)) or (holder := read_holder(job.supervisor_lock)):
         return f"`{holder.get('command')}` (pid {holder.get('pid')}) is at work on it"
-    left = [name for name in (*KEPT, CHANNELS) if (job.root / name).exists()]
+    left = [name for name in (*FILES_OF_JOB, CHANNELS) if (job.root / name).exists()]
     if left:
         return f"its {left[0]} is still there"
     if job.host.exists():

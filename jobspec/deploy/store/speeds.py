@@ -12,7 +12,7 @@ from pathlib import Path
 from jobctl.jobspec.deploy.store.files import read_json, write_json
 from jobctl.jobspec.records import dataclass
 
-KEPT = 20  # of the newest values of each thing that is measured
+MAX_VALUES = 20  # of the newest values of each thing that is measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Speeds:
         kept = data.setdefault(self.under[host], {})
         for one in speeds:
             key = f"{one.metric}|{one.device}"
-            kept[key] = [*kept.get(key, ()), one.value][-KEPT:]
+            kept[key] = [*kept.get(key, ()), one.value][-MAX_VALUES:]
         write_json(self._path(host), data, 0o600)
 
     def _path(self, host: str) -> Path:

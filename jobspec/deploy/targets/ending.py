@@ -9,15 +9,16 @@ from pathlib import Path
 from typing import Protocol
 
 from jobctl.jobspec.deploy.apply.deployer import AllUnreachable, Failures, Verb
-from jobctl.jobspec.deploy.model.observed import SHOWN, Observed, ObservedNode
+from jobctl.jobspec.deploy.model.observed import MAX_NAMED_NODES, Observed, ObservedNode
 from jobctl.jobspec.deploy.store.archive import free_folder
 from jobctl.jobspec.deploy.store.webhooks import tells
 from jobctl.jobspec.deploy.targets.background import end_supervisor
 from jobctl.jobspec.deploy.targets.fleet import Fleet
 from jobctl.jobspec.deploy.targets.job_on_host import J
 
-BRIEF, SOON = 0.02, 1.0  # seconds between two looks, and for how many seconds it looks that often
-ENDING = 2.0  # seconds, beyond the grace of its processes, that a launcher takes to do as it is told
+# Seconds between two looks, and for how many seconds it looks that often
+FAST_POLL_INTERVAL, FAST_POLL_SECONDS = 0.02, 1.0
+LAUNCHER_END_MARGIN = 2.0  # seconds, beyond the grace of its processes, that a launcher takes to do as it is told
 
 
 class Commanded(Protocol):
@@ -65,7 +66,7 @@ def take_down(
         if fleet.plan is not None and tells(fleet.plan):
             gather()
     fleet.check_here()  # this process may have been stopped while it waited: then another has brought the job up again
-    outcome = fleet.on(fleet.host_jobs, lambda host_job: erase(host_job, into))
+    outcome = fleet.on_each(fleet.host_jobs, lambda host_job: erase(host_job, into))
     collected = into if into.exists() and any(outcome.done.values()) else None
     fleet.check_here()
     return collected, fleet.failures(outcome)
@@ -74,19 +75,20 @@ def take_down(
 def _wait(job: Commanded, done: Callable[[ObservedNode], bool], grace: float) -> None:
     """Wait until `done` is true of every node that lives, as long as launchers take at most."""
     began = time.monotonic()
-    deadline = began + grace + ENDING
+    deadline = began + grace + LAUNCHER_END_MARGIN
     while waited := [node for node in job.observe().nodes if node.reachable and node.alive and not done(node)]:
         left = deadline - time.monotonic()
         if left <= 0:
             return
-        job.tell(waits_for(waited, left - ENDING))
-        soon = time.monotonic() - began < SOON  # most processes end at once, and a change keeps all from training
-        time.sleep(min(BRIEF, job.pause) if soon else job.pause)
+        job.tell(waits_for(waited, left - LAUNCHER_END_MARGIN))
+        # Most processes end at once, and a change keeps all from training
+        soon = time.monotonic() - began < FAST_POLL_SECONDS
+        time.sleep(min(FAST_POLL_INTERVAL, job.pause) if soon else job.pause)
 
 
 def waits_for(nodes: Sequence[ObservedNode], grace: float) -> str:
     """Say for which nodes it waits until they have ended, and how long their processes still get."""
-    named = [f"node {node.node} on {node.host}" for node in nodes[:SHOWN]]
-    more = f" and {len(nodes) - SHOWN} more" if len(nodes) > SHOWN else ""
+    named = [f"node {node.node} on {node.host}" for node in nodes[:MAX_NAMED_NODES]]
+    more = f" and {len(nodes) - MAX_NAMED_NODES} more" if len(nodes) > MAX_NAMED_NODES else ""
     then = f"SIGKILL in {grace:.0f} s" if grace > 0 else "SIGKILL was sent"
     return f"waiting for {', '.join(named)}{more} to end; {then}"

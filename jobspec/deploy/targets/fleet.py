@@ -25,7 +25,7 @@ from jobctl.jobspec.deploy.model.spare_state import SpareState, idle_spare
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.deploy.store.lock import JobLock, Locked, break_lock, hold, read_holder
 from jobctl.jobspec.deploy.targets.job_on_host import Followed, J, Together
-from jobctl.jobspec.deploy.transport.fanout import AT_ONCE, Outcome, T, failures_of
+from jobctl.jobspec.deploy.transport.fanout import MAX_PARALLEL, Outcome, T, failures_of
 from jobctl.jobspec.deploy.transport.live_fanout import LiveFanOut
 from jobctl.jobspec.plan.generation import Generation
 from jobctl.jobspec.plan.homes import homes_of
@@ -60,7 +60,7 @@ class Fleet(Generic[J]):
 
     def connect(self) -> None:
         """Connect to the hosts that are asked first, in the background."""
-        for host_job in itertools.islice(self.host_jobs.values(), AT_ONCE):
+        for host_job in itertools.islice(self.host_jobs.values(), MAX_PARALLEL):
             host_job.transport.preconnect()
 
     def close(self) -> None:
@@ -75,7 +75,7 @@ class Fleet(Generic[J]):
         # A host that could not even be locked a moment ago would cost its whole timeout once more.
         known = {**self._silent, **(self._held.failed if self._held else {})}
         asked = [host_job for host, host_job in self.host_jobs.items() if host not in known]
-        outcome = (self._live or self._together).on(asked, self._look)
+        outcome = (self._live or self._together).on_each(asked, self._look)
         failed = {**known, **failures_of(outcome)}
         if failed and not outcome.done:
             self.seen, self.down = {}, failed
@@ -92,7 +92,7 @@ class Fleet(Generic[J]):
 
     def newest(self) -> Control:
         """Return the newest generation and ledger. This command waits no more for a host that did not answer."""
-        outcome = self._together.on(self.host_jobs.values(), lambda host_job: host_job.control())
+        outcome = self._together.on_each(self.host_jobs.values(), lambda host_job: host_job.control())
         if outcome.done:
             self._silent = failures_of(outcome)
         return newest(outcome.done.values())
@@ -273,9 +273,9 @@ class Fleet(Generic[J]):
         others = [one for host, one in self.host_jobs.items() if host not in wanted | set(self.down)]
         return [one for host, one in self.host_jobs.items() if host in wanted], others
 
-    def on(self, hosts: Iterable[str], task: Callable[[J], T]) -> Outcome[J, T]:
+    def on_each(self, hosts: Iterable[str], task: Callable[[J], T]) -> Outcome[J, T]:
         """Do `task` on all `hosts` of the job at the same time."""
-        return self._together.on([self.host_jobs[host] for host in hosts if host in self.host_jobs], task)
+        return self._together.on_each([self.host_jobs[host] for host in hosts if host in self.host_jobs], task)
 
     def failures(self, outcome: Outcome[J, T]) -> dict[str, DeployError]:
         """Return why hosts failed, by their names."""

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from jobctl.jobspec.deploy.host.host_job import HostJob
     from jobctl.jobspec.deploy.targets.host_fleet import HostFleet
 
-LARGEST = 8 << 20  # bytes of a file of events that are read: a launcher keeps far less
-PATIENCE = 10.0  # seconds that a host gets to send them
+MAX_FILE_BYTES = 8 << 20  # bytes of a file of events that are read: a launcher keeps far less
+READ_TIMEOUT = 10.0  # seconds that a host gets to send them
 
 Place = tuple[str, int]  # a host, and a node that has a folder there
 
@@ -91,7 +91,7 @@ class HostEvents(EventFile):
         nodes: dict[str, list[int]] = {}
         for host, node in places:
             nodes.setdefault(host, []).append(node)
-        outcome = self.fleet.on(nodes, lambda host_job: _files(host_job, nodes[host_job.host.name]))
+        outcome = self.fleet.on_each(nodes, lambda host_job: _files(host_job, nodes[host_job.host.name]))
         return {(one.host.name, node): data for one, files in outcome.done.items() for node, data in files.items()}
 
 
@@ -100,7 +100,7 @@ def _files(host_job: HostJob, nodes: Iterable[int]) -> dict[int, Json | None]:
     found: dict[int, Json | None] = {}
     for node in nodes:
         path = str(host_job.work / f"node-{node}" / EVENTS)
-        done: Any = host_job.transport.run(["head", "-c", str(LARGEST), "--", path], timeout=PATIENCE)
+        done: Any = host_job.transport.run(["head", "-c", str(MAX_FILE_BYTES), "--", path], timeout=READ_TIMEOUT)
         found[node] = parse_object(done.out) if done.code == 0 else None
     return found
 

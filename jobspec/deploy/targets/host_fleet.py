@@ -107,7 +107,7 @@ class ManyHosts:
 
     keeps_run = True
 
-    def on(self, hosts: Iterable[H], task: Callable[[H], T]) -> Outcome[H, T]:
+    def on_each(self, hosts: Iterable[H], task: Callable[[H], T]) -> Outcome[H, T]:
         """Do `task` for all hosts side by side; every one is tried, whatever happens to the others."""
         return fan_out(hosts, task)
 

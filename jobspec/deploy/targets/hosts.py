@@ -66,7 +66,7 @@ class Hosts(FleetDeployer[HostJob]):
         """The job's place on each host."""
         return self.fleet.host_jobs
 
-    def where(self) -> tuple[str, ...]:
+    def places(self) -> tuple[str, ...]:
         """Return the names of all hosts that the job may be on."""
         return tuple(self.host_jobs)
 
@@ -102,7 +102,7 @@ class Hosts(FleetDeployer[HostJob]):
 
     def count_devices(self, kind: str, hosts: Iterable[str]) -> tuple[Mapping[str, int], Failures]:
         """Return how many devices hosts have, none left out that have some, and which hosts could not be asked."""
-        outcome = self.fleet.on(hosts, devices_on)
+        outcome = self.fleet.on_each(hosts, devices_on)
         counts = {host_job.host.name: found[kind] for host_job, found in outcome.done.items() if kind in found}
         return counts, self.fleet.failures(outcome)
 
@@ -136,9 +136,9 @@ class Hosts(FleetDeployer[HostJob]):
         return spare_launchers.idle_spares(self.fleet, artefacts, homes)
 
     @property
-    def cold(self) -> Failures:
+    def spare_launcher_failures(self) -> Failures:
         """Why launchers of spares could not be started, the last time."""
-        return self._containers.cold
+        return self._containers.spare_launcher_failures
 
     def spares(self, plan: Plan) -> Mapping[str, str]:
         """Return for each spare host what identifies all that a node needs there."""
@@ -185,12 +185,12 @@ class Hosts(FleetDeployer[HostJob]):
 
     def engines(self, hosts: Iterable[str], patience: float) -> Failures:
         """Return which hosts' engines do not answer, even after `patience` seconds."""
-        return self.fleet.failures(self.fleet.on(hosts, lambda host_job: host_job.engine.wait(patience)))
+        return self.fleet.failures(self.fleet.on_each(hosts, lambda host_job: host_job.engine.wait(patience)))
 
     def apply(self, steps: Sequence[Step]) -> Failures:
         """Carry out steps about nodes, and hand-overs, on each host in their order."""
         self.fleet.check_lock()
-        self._containers.cold = {}
+        self._containers.spare_launcher_failures = {}
         return self._launchers.apply(steps, self.image)
 
     def next_generation(self, plan: Plan, last: Generation | None, grace: float, nodes: Sequence[Node]) -> Generation:
@@ -232,12 +232,12 @@ class Hosts(FleetDeployer[HostJob]):
     def exists(self, path: str) -> bool:
         """Say whether there is `path` on any host of the job that answers: each may have a disk of its own."""
         homes = self.fleet.planned_hosts()
-        outcome = self.fleet.on(homes, lambda one: one.transport.run(["test", "-e", path]).code == 0)
+        outcome = self.fleet.on_each(homes, lambda one: one.transport.run(["test", "-e", path]).code == 0)
         return any(outcome.done.values())
 
     def make_directory(self, path: str) -> None:
         """Make a directory on all hosts of the job."""
-        self.fleet.on(self.fleet.planned_hosts(), lambda host_job: provision.make_directory(host_job, path))
+        self.fleet.on_each(self.fleet.planned_hosts(), lambda host_job: provision.make_directory(host_job, path))
 
     def events(self) -> HostEvents:
         """Return what reads this machine's history, and collects what launchers have kept."""
@@ -272,14 +272,14 @@ class Hosts(FleetDeployer[HostJob]):
         """SIGKILL the first process of a node, or its container, or play that its host is lost."""
         inside.inject_fault(self.fleet, node, what)
 
-    def look_around(self, plan: Plan, node: Node, start: RuntimeInputs, argv: Sequence[str]) -> int:
+    def run_oneoff(self, plan: Plan, node: Node, start: RuntimeInputs, argv: Sequence[str]) -> int:
         """Run a command in a container like that of `node`, with the terminal; what it needed is removed afterwards."""
-        return oneoff.look_around(self.fleet, plan, node, start, argv)
+        return oneoff.run_oneoff(self.fleet, plan, node, start, argv)
 
     def fetch(self, into: Path) -> dict[str, int]:
         """Copy logs and outputs of all hosts that answer, also where no node is any more; those of a node are in its folder."""
         self.observe()
-        outcome = self.fleet.on(self.fleet.hosts_with_files(), lambda host_job: self._collect(host_job, into))
+        outcome = self.fleet.on_each(self.fleet.hosts_with_files(), lambda host_job: self._collect(host_job, into))
         self.fleet.down = {**self.fleet.down, **self.fleet.failures(outcome)}
         if not (count := sum(outcome.done.values())) and self.fleet.down:
             raise next(iter(self.fleet.down.values()))

@@ -82,7 +82,7 @@ class ContainerSession:
         """Connect to a port of the host, whose network the container has."""
         return open_port(self._host_job.transport, self._home, port)
 
-    def gone(self) -> str | None:
+    def why_gone(self) -> str | None:
         """Ask the engine whether the container runs, and so whether the connection to the host is there at all."""
         ask = [*self._host_job.docker, "inspect", "--type=container", "-f", "{{.State.Running}}", self._container.id]
         try:

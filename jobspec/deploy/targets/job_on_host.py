@@ -66,7 +66,7 @@ class Together(Protocol[L]):
 
     keeps_run: bool
 
-    def on(self, hosts: Iterable[H], task: Callable[[H], T]) -> Outcome[H, T]:
+    def on_each(self, hosts: Iterable[H], task: Callable[[H], T]) -> Outcome[H, T]:
         """Do `task` for all hosts."""
 
     def lock(
@@ -112,7 +112,7 @@ class LauncherStarter(Protocol[L]):
     def check(self, host_job: L, node: int, seen: HostState) -> None:
         """Raise an error if the launcher of a node has ended before it began, as `seen` says."""
 
-    def silent(self, host_job: L, node: int) -> DeployError:
+    def silence_error(self, host_job: L, node: int) -> DeployError:
         """Return the error for a launcher that says nothing."""
 
     def apply_spare(self, host_job: L, step: Step, prepared: Image | None) -> None:

@@ -29,7 +29,7 @@ class LauncherContainers:
 
     def __init__(self, fleet: HostFleet) -> None:
         self._fleet = fleet
-        self.cold: dict[str, DeployError] = {}
+        self.spare_launcher_failures: dict[str, DeployError] = {}
 
     def start(self, host_job: HostJob, node: int, prepared: Image | None) -> None:
         """Start the launcher of a node: without `prepared` with the image of the job's `up`. Raises HostError."""
@@ -70,7 +70,7 @@ class LauncherContainers:
                 self._tell(host_job, node, error)
                 raise error
 
-    def silent(self, host_job: HostJob, node: int) -> HostError:
+    def silence_error(self, host_job: HostJob, node: int) -> HostError:
         """Return the error for a launcher that says nothing."""
         message = f"the launcher of node {node} says nothing"
         hint = f"`docker logs jobctl-{host_job.job}-{node}` there"
@@ -86,14 +86,16 @@ class LauncherContainers:
                 control = self._fleet.known or control_of(self._fleet.seen)
                 spare_launchers.start(host_job, control, image)
         except HostError as error:
-            self.cold[host_job.host.name] = error
+            self.spare_launcher_failures[host_job.host.name] = error
 
     def _instead(self, host_job: HostJob, node: int) -> str | None:
         """Return the image to start a node (-1: a spare) with if its name means another one by now than at `up`."""
         plan = self._fleet.plan
         nodes = (*plan.nodes, *plan.spares) if plan else ()
         container = next((n.container for n in nodes if n.index == node), None)
-        return images.instead(host_job, container, control_of(self._fleet.seen).ledger.image) if container else None
+        return (
+            images.pinned_image(host_job, container, control_of(self._fleet.seen).ledger.image) if container else None
+        )
 
     def next_generation(self, plan: Plan, last: Generation | None, grace: float, nodes: Sequence[Node]) -> Generation:
         """Return the generation after `last` (the first, if None) with ports that are free on their hosts."""
@@ -101,7 +103,7 @@ class LauncherContainers:
         first = fleet.host_jobs[min(nodes, key=lambda node: node.index).host.name]
         taken = {first.host.name: used_ports(first)}
         others = {node.host.name for node in nodes if node.launch.listens} - set(taken)
-        taken |= {host_job.host.name: found for host_job, found in fleet.on(others, used_ports).done.items()}
+        taken |= {host_job.host.name: found for host_job, found in fleet.on_each(others, used_ports).done.items()}
         ports = {node.node: node.port for node in fleet.merge(fleet.seen, fleet.down).nodes}
         ports |= spare_launchers.ports(fleet, nodes)
         known = KnownPorts(lambda host, port: port not in taken.get(host, ()), first.host.name, ports)

@@ -12,7 +12,7 @@ from jobctl.jobspec.deploy.model.control import Control, Image, Ledger, ledger_j
 from jobctl.jobspec.deploy.model.host_state import HostState, control_of
 from jobctl.jobspec.deploy.targets.fleet import Fleet, raise_if_all
 from jobctl.jobspec.deploy.targets.job_on_host import J, JobOnHost, LauncherStarter
-from jobctl.jobspec.deploy.transport.fanout import AT_ONCE, Outcome
+from jobctl.jobspec.deploy.transport.fanout import MAX_PARALLEL, Outcome
 from jobctl.jobspec.plan.generation import Generation
 from jobctl.jobspec.render.payload import control_json, handed_over
 
@@ -40,7 +40,7 @@ class Launchers(Generic[J]):
             if any(step.spare for step in todo[name]):
                 fresh[name] = host_job.observe()
 
-        outcome = fleet.on(todo, execute)
+        outcome = fleet.on_each(todo, execute)
         fleet.seen = {**fleet.seen, **fresh}
         return fleet.failures(outcome)
 
@@ -107,7 +107,7 @@ class Launchers(Generic[J]):
                 self._starter.check(host_job, node, seen)
             waiting = {node for node in waiting if not seen.started(node)}
             if waiting and time.monotonic() > deadline:
-                raise self._starter.silent(host_job, min(waiting))
+                raise self._starter.silence_error(host_job, min(waiting))
             if waiting:
                 time.sleep(self._starter.pause)
 
@@ -122,7 +122,7 @@ class Launchers(Generic[J]):
         fleet.known = Control(generation, ledger)
         others = set(fleet.hosts_with_launchers())  # so that left out nodes stop, and spares know what is newest
         hosts = {member.host for member in generation.members} | others
-        if len(hosts) > AT_ONCE:  # then some wait for others that would be told after them
+        if len(hosts) > MAX_PARALLEL:  # then some wait for others that would be told after them
             patience = 0.0
         return fleet.failures(self.hand_over(hosts, generation, ledger, patience))
 
@@ -148,7 +148,7 @@ class Launchers(Generic[J]):
         """Replace the files of the run, side by side: the ledger first, then the control file, as far as given."""
         ours = ledger_json(ledger) if ledger else b""
         theirs = handed_over(generation) if generation else b""
-        return self._fleet.on(hosts, lambda host_job: host_job.hand_over(ours, theirs, patience))
+        return self._fleet.on_each(hosts, lambda host_job: host_job.hand_over(ours, theirs, patience))
 
 
 def _apply_service(host_job: JobOnHost, step: Step, name: str) -> None:

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from jobctl.jobspec.deploy.transport.base import Transport
 
 INTERVAL = 1.0  # seconds between two looks at a host, which also show whether its connection is still there
-PATIENCE = 10.0  # seconds that a connection waits for a host that does not answer: it may be back, or the node moves
+# Seconds that a connection waits for a host that does not answer: it may be back, or the node moves
+HOST_TIMEOUT = 10.0
 SETTLED = 1.0  # seconds after the first answer in which other hosts may tell of a newer generation
 
 
@@ -122,7 +123,7 @@ class HostPorts:
 
         If its host does not answer, wait a while: it may be back soon, or the node moves. Raises DeployError after that.
         """
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + HOST_TIMEOUT
         again = True
         while True:
             home = self._answering(node, deadline)

@@ -35,7 +35,7 @@ def terminal_flags() -> tuple[str, ...]:
     return ("-i", "-t") if sys.stdin.isatty() and sys.stdout.isatty() else ("-i",)
 
 
-def look_around(fleet: HostFleet, plan: Plan, node: Node, start: RuntimeInputs, argv: Sequence[str]) -> int:
+def run_oneoff(fleet: HostFleet, plan: Plan, node: Node, start: RuntimeInputs, argv: Sequence[str]) -> int:
     """Run `argv` on a node's host in a container like the node's, with the terminal; return its exit code.
 
     What the host lacks comes as at `up`: from another host of the job, if one has it. Data and image stay there, as after
@@ -61,7 +61,7 @@ def _place(host_job: HostJob, identity: str) -> HostJob:
     """Return the folder of a command as if it were the place of a job."""
     place = copy(host_job)
     folder = f".run-{identity}"
-    place.found(str(host_job.work / folder), str(host_job.own / folder))
+    place.use_directories(str(host_job.work / folder), str(host_job.own / folder))
     place.containers = Containers(host_job.engine, host_job.job, f"root-{identity}")
     return place
 

@@ -252,7 +252,7 @@ def prepare(fleet: HostFleet, plan: Plan, start: RuntimeInputs) -> tuple[Image |
     )
     there = set(delivery.files) - set(fleet.down)
     gone = delivery.transfer.spread(fleet, delivery.trains & there, there)
-    outcome = fleet.on(there, _unless_gone(gone, delivery.send))
+    outcome = fleet.on_each(there, _unless_gone(gone, delivery.send))
     image = images.common_image(image for image in outcome.done.values() if image is not None)
     return image, fleet.failures(outcome)
 
@@ -268,7 +268,7 @@ def stage(fleet: HostFleet, plan: Plan, hosts: Iterable[str]) -> Failures:
         if host_job.host.name in trains:
             transfer.to_node(host_job)
 
-    return fleet.failures(fleet.on(asked, _unless_gone(gone, send)))
+    return fleet.failures(fleet.on_each(asked, _unless_gone(gone, send)))
 
 
 def _unless_gone(gone: Mapping[str, HostError], send: Callable[[HostJob], T]) -> Callable[[HostJob], T]:
@@ -304,7 +304,7 @@ def provision(fleet: HostFleet, plan: Plan, hosts: Iterable[str]) -> Failures:
             make_directory(host_job, plan.checkpoint.dir)
         host_job.give(plan.nodes[0].container)
 
-    return fleet.failures(fleet.on(hosts, send))
+    return fleet.failures(fleet.on_each(hosts, send))
 
 
 def leave_secrets(fleet: HostFleet, plan: Plan | None, secrets: Mapping[str, str] | None) -> None:
@@ -318,7 +318,7 @@ def leave_secrets(fleet: HostFleet, plan: Plan | None, secrets: Mapping[str, str
         if plan is not None:
             host_job.give(plan.nodes[0].container)
 
-    fleet.on([host for host, seen in fleet.seen.items() if host not in fleet.down and seen.there], leave)
+    fleet.on_each([host for host, seen in fleet.seen.items() if host not in fleet.down and seen.there], leave)
 
 
 def known_secrets(fleet: HostFleet) -> RuntimeInputs | None:

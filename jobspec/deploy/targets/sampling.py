@@ -52,7 +52,7 @@ class HostSamplers:
                 self._askers[host] = Asker(transport, SCRIPTS.argv("sample", "answer"), _WHAT, TIMEOUT)
                 if kept is not None:
                     kept.close()
-        on = self._live.on if self._live else fan_out
+        on = self._live.on_each if self._live else fan_out
         return on(list(transports), lambda host: _asked(self._askers[host])).done
 
     def close(self) -> None:
@@ -83,7 +83,7 @@ def sample_hosts(
     all of them.
     """
     if isinstance(handle, Local):
-        return fan_out(handle.where(), (here or MachineSample()).get).done
+        return fan_out(handle.places(), (here or MachineSample()).get).done
     if isinstance(handle, Hosts):
         jobs = handle.host_jobs
         return samplers.take({host: jobs[host].transport for host in hosts if host in jobs})

@@ -16,8 +16,8 @@ from jobctl.jobspec.plan.generation import HotSpare
 from jobctl.jobspec.plan.types import Node
 from jobctl.jobspec.render.payload import handed_over
 
-PATIENCE = 10.0  # seconds that a job waits for the launcher of a spare: it can do without
-LOOK = 0.2  # seconds between two looks at it
+LAUNCHER_TIMEOUT = 10.0  # seconds that a job waits for the launcher of a spare: it can do without
+POLL_INTERVAL = 0.2  # seconds between two looks at it
 
 
 def idle_spares(fleet: HostFleet, artefacts: Mapping[str, ArtefactId], homes: Collection[str]) -> tuple[HotSpare, ...]:
@@ -50,7 +50,7 @@ def start(host_job: HostJob, control: Control, image: str | None) -> None:
     if not any(one.role == SPARE and one.running for one in host_job.containers.seen()):
         host_job.remove([str(host_job.work / SPARE_REPORT)])
     host_job.start_spare(image)
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + LAUNCHER_TIMEOUT
     while not (seen := host_job.observe()).waits:
         container = spare_container(seen.containers)
         if container is not None and (not container.running or container.restarting):
@@ -61,7 +61,7 @@ def start(host_job: HostJob, control: Control, image: str | None) -> None:
             raise HostError(host_job.host.name, "container-died", message)
         if time.monotonic() > deadline:
             raise HostError(host_job.host.name, "launcher-silent", "the launcher of the spare says nothing")
-        time.sleep(LOOK)
+        time.sleep(POLL_INTERVAL)
 
 
 def make_room(fleet: HostFleet, host_job: HostJob, *, sends: bool) -> None:
@@ -89,4 +89,4 @@ def end_all(fleet: HostFleet) -> None:
         # An idle launcher ends at once: its engine may be about to start it again, which only a stop prevents.
         host_job.containers.stop([one for one in containers if one.role == SPARE], 0.0)
 
-    fleet.on(seen, end)
+    fleet.on_each(seen, end)

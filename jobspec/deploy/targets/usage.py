@@ -34,5 +34,5 @@ def usage_of(handle: Handle, observed: Observed, live: LiveFanOut | None = None)
         containers = homes[host_job.host.name]
         return {node: host_job.containers.usage(container) for node, container in containers.items()}
 
-    outcome = (live.on if live else fan_out)([handle.host_jobs[host] for host in homes], ask)
+    outcome = (live.on_each if live else fan_out)([handle.host_jobs[host] for host in homes], ask)
     return {node: used for found in outcome.done.values() for node, used in found.items()}

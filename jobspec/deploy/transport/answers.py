@@ -8,16 +8,16 @@ from contextlib import contextmanager
 
 from jobctl.jobspec.deploy.model.errors import HostError
 
-ANSWER = 256 << 20  # bytes: the names of two million files of data, and far more than any other answer has
+MAX_ANSWER_BYTES = 256 << 20  # bytes: the names of two million files of data, and far more than any other answer has
 LOGIN = 1 << 20  # bytes before the first command runs: a `.bashrc` prints a greeting
-LINE = 16 << 20  # bytes of one line of a host that reports again and again
+MAX_LINE_BYTES = 16 << 20  # bytes of one line of a host that reports again and again
 # What `tarfile` raises for what is no archive: for numbers that are below zero or too large, and for headers of headers.
 NO_ARCHIVE = (tarfile.TarError, EOFError, ValueError, OverflowError, RecursionError)
 
 
 def bound(host: str, what: str, size: int, most: int | None = None) -> None:
-    """Raise HostError if `what` has said more than `most` bytes (else ANSWER)."""
-    most = ANSWER if most is None else most
+    """Raise HostError if `what` has said more than `most` bytes (else MAX_ANSWER_BYTES)."""
+    most = MAX_ANSWER_BYTES if most is None else most
     if size > most:
         message = f"{what} has printed more than {most >> 20} MiB, and goes on"
         raise HostError(host, "answer-too-long", message, "look at what prints there; jobctl has ended it")

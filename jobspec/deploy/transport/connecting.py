@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 # Seconds between two looks of Paramiko's whether a connection is to be closed; with its own 0.1, many keep a core busy.
 # What closes one here wakes it first.
-QUIET = 5.0
+CLOSE_CHECK_INTERVAL = 5.0
 CONNECT_TIMEOUT = 10  # seconds, unless the SSH configuration has ConnectTimeout
 
 
@@ -66,7 +66,7 @@ def connect(host: Host, options: SshOptions) -> fabric.Connection:
             raise not_through(host.name, str(connection.gateway.original_host), error.text) from error
         raise
     for hop in _hops(connection):
-        hop.transport.sock.settimeout(QUIET)
+        hop.transport.sock.settimeout(CLOSE_CHECK_INTERVAL)
     return connection
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from jobctl.jobspec.deploy.model.errors import DeployError
 
 # To which the limit is raised, unless hosts take more: hard limits may be a thousand million.
-MOST = 65536
+MAX_DESCRIPTORS = 65536
 PER_HOST = 9  # files of a supervisor: the connection, and two for each of four channels that are polled
 OTHERS = 32  # files beside those of hosts
 _LIMIT = resource.RLIMIT_NOFILE
@@ -26,7 +26,7 @@ def make_room(hosts: int) -> None:
         return
     soft, hard = resource.getrlimit(_LIMIT)
     needed = hosts * PER_HOST + OTHERS
-    most = max(MOST, needed)
+    most = max(MAX_DESCRIPTORS, needed)
     if hard != resource.RLIM_INFINITY:
         if hard < needed:
             message = f"{hosts} hosts take about {needed} open files, and a process on this machine may have {hard}"

@@ -13,7 +13,7 @@ from jobctl.jobspec.spec.hosts import Host
 T = TypeVar("T")
 H = TypeVar("H")
 
-AT_ONCE = 64  # hosts that are talked to at the same time
+MAX_PARALLEL = 64  # hosts that are talked to at the same time
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ def failures_of(outcome: Outcome[S, Any]) -> dict[str, DeployError]:
     return {one.host.name: error for one, error in outcome.failed.items()}
 
 
-def fan_out(hosts: Iterable[H], task: Callable[[H], T], at_once: int = AT_ONCE) -> Outcome[H, T]:
+def fan_out(hosts: Iterable[H], task: Callable[[H], T], at_once: int = MAX_PARALLEL) -> Outcome[H, T]:
     """Do `task` for all hosts, `at_once` at a time; every one is tried, whatever happens to the others."""
     every = list(hosts)
     done: dict[H, T] = {}

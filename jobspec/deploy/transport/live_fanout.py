@@ -9,11 +9,11 @@ from datetime import datetime
 from typing import Any
 
 from jobctl.jobspec.deploy.model.errors import UNHEARD, DeployError, HostError
-from jobctl.jobspec.deploy.transport.fanout import AT_ONCE, H, Outcome, T
+from jobctl.jobspec.deploy.transport.fanout import MAX_PARALLEL, H, Outcome, T
 from jobctl.jobspec.records import dataclass
 
-FIRST = 5.0  # seconds that the first answer of all may take
-QUIET = 2.0  # seconds without any answer, after which a round ends without the hosts that are missing
+FIRST_ANSWER_TIMEOUT = 5.0  # seconds that the first answer of all may take
+SILENCE_TIMEOUT = 2.0  # seconds without any answer, after which a round ends without the hosts that are missing
 STALE = 5.0  # seconds for which the last answer of a host counts while the next one is under way
 
 
@@ -42,9 +42,9 @@ class LiveFanOut:
         self._stale = STALE if stale is None else stale
         self._lines: dict[Any, _Line] = {}
         self._changed = threading.Condition()
-        self._slots = threading.BoundedSemaphore(AT_ONCE)
+        self._slots = threading.BoundedSemaphore(MAX_PARALLEL)
 
-    def on(self, hosts: Iterable[H], task: Callable[[H], T]) -> Outcome[H, T]:
+    def on_each(self, hosts: Iterable[H], task: Callable[[H], T]) -> Outcome[H, T]:
         """Do `task` for all hosts; return once all have answered, or those that are missing have been quiet for long."""
         every = list(hosts)
         with self._changed:
@@ -76,10 +76,10 @@ class LiveFanOut:
         """Wait for those that were asked in this round, as long as one after the other answers."""
         ever = any(line.heard > float("-inf") for line in self._lines.values())
         missing = len(asked)
-        deadline = time.monotonic() + (QUIET if ever else FIRST)
+        deadline = time.monotonic() + (SILENCE_TIMEOUT if ever else FIRST_ANSWER_TIMEOUT)
         while left := sum(line.busy for line in asked):
             if left < missing:
-                missing, deadline = left, time.monotonic() + QUIET
+                missing, deadline = left, time.monotonic() + SILENCE_TIMEOUT
             elif time.monotonic() >= deadline:
                 break
             self._changed.wait(min(0.5, max(0.0, deadline - time.monotonic())))

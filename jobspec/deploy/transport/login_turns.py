@@ -10,14 +10,14 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-AT_ONCE = 8  # logins of this process at one jump host
+MAX_LOGINS = 8  # logins of this process at one jump host
 
 
 class _Logins:
     """Those at one jump host."""
 
     def __init__(self) -> None:
-        self.slots, self.let_in = threading.BoundedSemaphore(AT_ONCE), 0.0  # when somebody was, last
+        self.slots, self.let_in = threading.BoundedSemaphore(MAX_LOGINS), 0.0  # when somebody was, last
 
     def begin(self, seconds: float) -> bool:
         """Wait for a turn until nobody was let in for so many seconds: a jump host may say nothing."""

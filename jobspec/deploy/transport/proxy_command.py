@@ -15,9 +15,9 @@ import time
 from jobctl.jobspec.deploy.transport.descriptors import for_child
 from jobctl.jobspec.deploy.transport.ssh_problems import printed
 
-SAID = 4096  # bytes of what the command says on stderr that are kept
-ENDING = 1.0  # seconds that it may take to end once its output has
-LEFT = 0.1  # seconds in which what it has said is read
+MAX_STDERR_BYTES = 4096  # bytes of what the command says on stderr that are kept
+END_TIMEOUT = 1.0  # seconds that it may take to end once its output has
+REST_TIMEOUT = 0.1  # seconds in which what it has said is read
 
 
 class ProxyCommand:
@@ -64,8 +64,8 @@ class ProxyCommand:
         while True:
             ready = dict(self._watch.poll(None if until is None else max(0.0, until - time.monotonic()) * 1000))
             if self._errors in ready:
-                said = os.read(self._errors, SAID)
-                self._said = (self._said + said)[-SAID:]
+                said = os.read(self._errors, MAX_STDERR_BYTES)
+                self._said = (self._said + said)[-MAX_STDERR_BYTES:]
                 if not said:
                     self._watch.unregister(self._errors)
             if self._output in ready:
@@ -78,10 +78,10 @@ class ProxyCommand:
         from paramiko.ssh_exception import ProxyCommandFailure
 
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(ENDING)
+            self._process.wait(END_TIMEOUT)
         self._watch.unregister(self._output)
         with contextlib.suppress(TimeoutError):
-            self._wait(LEFT)
+            self._wait(REST_TIMEOUT)
         code = self._process.poll()
         ended = "its ProxyCommand has closed its output" if code is None else f"its ProxyCommand ended with code {code}"
         return ProxyCommandFailure(self._command, ended + printed(b"".join(self._said.splitlines()[-1:])))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.model.inventory import SshOptions
-from jobctl.jobspec.deploy.transport.answers import ANSWER, LOGIN, bound
+from jobctl.jobspec.deploy.transport.answers import LOGIN, MAX_ANSWER_BYTES, bound
 from jobctl.jobspec.deploy.transport.base import (
     CHUNK,
     TIMEOUT,
@@ -375,10 +375,10 @@ def _hear(login: Login, said: bytearray, ready: Callable[[], bool], receive: Cal
 def _drain(channel: paramiko.Channel, out: bytearray, err: bytearray) -> bool:
     """Read what is there, up to one byte or more above what an answer may have."""
     moved = False
-    while channel.recv_ready() and len(out) <= ANSWER:
+    while channel.recv_ready() and len(out) <= MAX_ANSWER_BYTES:
         out += channel.recv(CHUNK)
         moved = True
-    while channel.recv_stderr_ready() and len(err) <= ANSWER:
+    while channel.recv_stderr_ready() and len(err) <= MAX_ANSWER_BYTES:
         err += channel.recv_stderr(CHUNK)
         moved = True
     return moved

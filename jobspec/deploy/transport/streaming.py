@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from jobctl.jobspec.deploy.transport.base import RunningCommand
 
 _AHEAD = 64  # pieces that are read before somebody has taken them
-_LOOK = 0.5  # seconds between two looks whether anybody still takes them
+_POLL_INTERVAL = 0.5  # seconds between two looks whether anybody still takes them
 
 
 def streamed(command: RunningCommand, stdin: bytes, patience: float) -> Iterator[bytes]:
@@ -53,7 +53,7 @@ class _Pieces:
         """Hand a piece on; say whether somebody is there for it."""
         while not self.over.is_set():
             with contextlib.suppress(queue.Full):
-                self._queue.put(piece, timeout=_LOOK)
+                self._queue.put(piece, timeout=_POLL_INTERVAL)
                 return True
         return False
 

@@ -19,7 +19,8 @@ from typing import Any, Protocol
 from jobctl.jobspec.deploy.transport.base import CHUNK
 
 STDIN = 0
-QUIET = 10.0  # seconds without anything from the command, after which it is asked whether its host is there at all
+# Seconds without anything from the command, after which it is asked whether its host is there at all
+SILENCE_TIMEOUT = 10.0
 
 
 class Begin(Protocol):
@@ -69,7 +70,7 @@ def _join(channel: Any, ask: Callable[[], None]) -> None:
             return
         if moved | typed.pass_on():
             heard = time.monotonic()
-        elif time.monotonic() - heard > QUIET:
+        elif time.monotonic() - heard > SILENCE_TIMEOUT:
             ask()
             heard = time.monotonic()
         typed.wait()

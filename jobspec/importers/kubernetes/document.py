@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
-Path: TypeAlias = tuple[str | int, ...]
+KeyPath: TypeAlias = tuple[str | int, ...]
 
 
 class Document(Mapping[str, Any]):
@@ -13,9 +13,9 @@ class Document(Mapping[str, Any]):
 
     __slots__ = ("_read", "path", "raw")
 
-    def __init__(self, raw: Mapping[str, Any], path: Path = (), read: set[Path] | None = None) -> None:
+    def __init__(self, raw: Mapping[str, Any], path: KeyPath = (), read: set[KeyPath] | None = None) -> None:
         self.raw, self.path = raw, path
-        self._read: set[Path] = set() if read is None else read
+        self._read: set[KeyPath] = set() if read is None else read
 
     def __getitem__(self, key: str) -> Any:
         return self._open(self.raw[key], (*self.path, key))
@@ -26,7 +26,7 @@ class Document(Mapping[str, Any]):
     def __len__(self) -> int:
         return len(self.raw)
 
-    def _open(self, value: Any, path: Path) -> Any:
+    def _open(self, value: Any, path: KeyPath) -> Any:
         if isinstance(value, dict):
             return Document(value, path, self._read)
         if isinstance(value, list) and any(isinstance(one, dict) for one in value):
@@ -38,7 +38,7 @@ class Document(Mapping[str, Any]):
         """Count all of it as read: every note about it is written."""
         self._read.add(self.path)
 
-    def unread(self) -> Iterator[tuple[Path, Any]]:
+    def unread(self) -> Iterator[tuple[KeyPath, Any]]:
         """Yield what nobody has read and says something: of a mapping that is unread as a whole, only that."""
         touched = {path[:length] for path in self._read for length in range(len(path) + 1)}
         yield from _unread(self.raw, self.path, self._read, touched)
@@ -51,7 +51,7 @@ def at(made: Any, *path: str) -> Any:
     return made
 
 
-def _unread(value: Any, path: Path, read: set[Path], touched: set[Path]) -> Iterator[tuple[Path, Any]]:
+def _unread(value: Any, path: KeyPath, read: set[KeyPath], touched: set[KeyPath]) -> Iterator[tuple[KeyPath, Any]]:
     if path in read or not says_something(value):
         return
     if path not in touched or not isinstance(value, dict | list):
@@ -74,7 +74,7 @@ def _keyed(value: list[Any]) -> dict[str, Any] | None:
     return dict(zip(names, value, strict=True)) if all(names) and len(set(names)) == len(value) > 0 else None
 
 
-def differences(value: Any, other: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
+def differences(value: Any, other: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
     """Yield what `value` says that `other` does not say at the same place."""
     if isinstance(value, dict) and isinstance(other, dict):
         for key, inner in value.items():

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from jobctl.jobspec.importers.draft import Draft
-from jobctl.jobspec.importers.kubernetes.document import Document, Path, differences, says_something
+from jobctl.jobspec.importers.kubernetes.document import Document, KeyPath, differences, says_something
 from jobctl.jobspec.importers.names import is_secret, looks_secret
 from jobctl.jobspec.importers.notes import NO_PLACE
 from jobctl.jobspec.records import dataclass
 
-_LONGEST = 40
+_MAX_VALUE_CHARS = 40
 _OURS = "app.kubernetes.io/managed-by"
 _PODS, _CONTAINER = "of the pods", "of the container"
 
@@ -69,7 +69,7 @@ _ROWS = (
 # fmt: on
 
 
-def tell(draft: Draft, job: Document, roles: Mapping[str, Path], pod: Path, container: Path) -> None:
+def tell(draft: Draft, job: Document, roles: Mapping[str, KeyPath], pod: KeyPath, container: KeyPath) -> None:
     """Note what was read by nobody. `roles` are the places of the replicas; those of `pod` were read, one container too."""
     ours = is_ours(job.raw)
     others = [path for path in roles.values() if path != pod]
@@ -79,7 +79,7 @@ def tell(draft: Draft, job: Document, roles: Mapping[str, Path], pod: Path, cont
     _others(draft, job.raw, roles, pod, ours)
 
 
-def _others(draft: Draft, raw: Any, roles: Mapping[str, Path], pod: Path, ours: bool) -> None:
+def _others(draft: Draft, raw: Any, roles: Mapping[str, KeyPath], pod: KeyPath, ours: bool) -> None:
     """Note in what the pods of a role are others than those that were read: the nodes of a job are all alike."""
     first = _inside(raw, (*pod, "template"))
     for role, path in roles.items():
@@ -92,13 +92,13 @@ def _others(draft: Draft, raw: Any, roles: Mapping[str, Path], pod: Path, ours: 
             draft.drop(f"{_shown(where, value)} of `{role}`", "the nodes of a job are all alike")
 
 
-def _inside(raw: Any, path: Path) -> Any:
+def _inside(raw: Any, path: KeyPath) -> Any:
     for key in path:
         raw = raw[key]
     return raw
 
 
-def _named(path: Path, pod: Path, container: Path) -> tuple[str, str]:
+def _named(path: KeyPath, pod: KeyPath, container: KeyPath) -> tuple[str, str]:
     """Return a path as people say it: where it begins, they say of what it is."""
     if path[: len(container)] == container:
         return _dotted(path[len(container) :]), _CONTAINER
@@ -129,5 +129,5 @@ def _shown(where: str, value: Any) -> str:
     """Return a key, with its value where that is short and no secret."""
     text = str(value).lower() if isinstance(value, bool) else str(value)
     secret = is_secret(where.rpartition(".")[2], text) or looks_secret(f"{where} {text}")
-    plain = isinstance(value, str | int | float) and len(text) <= _LONGEST and not secret
+    plain = isinstance(value, str | int | float) and len(text) <= _MAX_VALUE_CHARS and not secret
     return f"{where}={text}" if plain and says_something(value) else where

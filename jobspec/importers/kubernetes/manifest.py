@@ -21,7 +21,7 @@ from jobctl.jobspec.importers.kubernetes.leftover import is_ours
 from jobctl.jobspec.importers.names import job_name
 from jobctl.jobspec.importers.notes import to_check
 from jobctl.jobspec.importers.shell.script import Command
-from jobctl.jobspec.importers.values import seconds, whole
+from jobctl.jobspec.importers.values import seconds, whole_number
 from jobctl.jobspec.records import dataclass
 
 Json: TypeAlias = Mapping[str, Any]
@@ -237,7 +237,7 @@ def _undo(draft: Draft) -> None:
 
 
 def _number(value: Any) -> int:
-    return whole(str(value))
+    return whole_number(str(value))
 
 
 # How many.

@@ -12,7 +12,7 @@ from jobctl.jobspec.importers.escaping import literal
 from jobctl.jobspec.importers.kubernetes.document import Document, at
 from jobctl.jobspec.importers.kubernetes.references import References
 from jobctl.jobspec.importers.shell.script import Command
-from jobctl.jobspec.importers.values import seconds, whole
+from jobctl.jobspec.importers.values import seconds, whole_number
 from jobctl.jobspec.spec.names import ENV_NAME
 from jobctl.jobspec.spec.parts.pod import Affinity, PodSecurityContext, SecurityContext
 from jobctl.jobspec.spec.reference import models_in
@@ -65,10 +65,10 @@ def place(draft: Draft, pod: Document, ours: bool) -> None:
         if pod.raw.get("dnsPolicy") == "ClusterFirstWithHostNet":
             pod.get("dnsPolicy")
     draft.put("container.runtime", pod.get("runtimeClassName"))
-    deadline = whole(str(pod.get("activeDeadlineSeconds") or 0))
+    deadline = whole_number(str(pod.get("activeDeadlineSeconds") or 0))
     if deadline and draft.get("recovery.max_duration") is None:
         draft.set("recovery.max_duration", seconds(str(deadline)))
-    grace = whole(str(pod.get("terminationGracePeriodSeconds") or 0)) - (_MARGIN if ours else 0)
+    grace = whole_number(str(pod.get("terminationGracePeriodSeconds") or 0)) - (_MARGIN if ours else 0)
     if grace > 0:
         draft.set("stop_grace_period", seconds(str(grace)))
     for one in pod.get("initContainers") or ():

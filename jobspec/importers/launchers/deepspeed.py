@@ -8,7 +8,7 @@ from dataclasses import replace
 from jobctl.jobspec.importers import values
 from jobctl.jobspec.importers.command import hostfile
 from jobctl.jobspec.importers.common import runs
-from jobctl.jobspec.importers.devices import Seats
+from jobctl.jobspec.importers.devices import NodeDevices
 from jobctl.jobspec.importers.draft import Draft, HostLine
 from jobctl.jobspec.importers.launchers.options import NODES_TAKEN, Parts, Table, option, require_script
 from jobctl.jobspec.importers.notes import LOGS_KEPT, NO_PLACE, NOT_BOUND
@@ -41,7 +41,7 @@ TABLE = Table("deepspeed", (
 # fmt: on
 
 
-def find(words: tuple[str, ...], env: dict[str, str], draft: Draft, line: int | None, read: Read) -> Seats:
+def find(words: tuple[str, ...], env: dict[str, str], draft: Draft, line: int | None, read: Read) -> NodeDevices:
     """Put what DeepSpeed's `words` say into the draft. Raises ImportProblem."""
     given, rest = TABLE.split(words, draft, line)
     require_script(rest, "deepspeed [OPTIONS] train.py", line)
@@ -56,7 +56,7 @@ def find(words: tuple[str, ...], env: dict[str, str], draft: Draft, line: int | 
         draft.set("rendezvous.port", number)
     chosen = _hosts(parts, draft, read)
     draft.name_hosts(chosen or values.host_lines([host] if host else ()))
-    return _seats(parts, draft, chosen)
+    return _devices(parts, draft, chosen)
 
 
 def _hosts(parts: Parts, draft: Draft, read: Read) -> tuple[HostLine, ...]:
@@ -102,12 +102,12 @@ def _numbers(text: str) -> tuple[int, ...] | None:
         return None
 
 
-def _seats(parts: Parts, draft: Draft, hosts: Iterable[HostLine]) -> Seats:
+def _devices(parts: Parts, draft: Draft, hosts: Iterable[HostLine]) -> NodeDevices:
     known = list(hosts)
     local = [ids for name, ids in _places(parts.get("include", str) or "") if values.loopback(name)]
     said = parts.get("nodes", values.positive) or len(known) or len(local)
     nodes = said or 1
-    least, most = parts.get("least", values.whole), parts.get("most", values.whole)
+    least, most = parts.get("least", values.whole_number), parts.get("most", values.whole_number)
     elastic = least and most and least <= most
     taken = not said and not elastic and ("nodes" in parts or "hostfile" in parts)
     draft.set("nodes", (least, most) if elastic else (nodes, nodes), NODES_TAKEN if taken else None)
@@ -115,4 +115,4 @@ def _seats(parts: Parts, draft: Draft, hosts: Iterable[HostLine]) -> Seats:
     count = parts.get("gpus", values.positive) or (next(iter(counts)) if len(counts) == 1 else None)
     if len(counts) > 1 and not parts.word("gpus"):
         draft.check("hosts with different numbers of devices: each node uses all of its host's")
-    return Seats("gpu", None if local and local[0] else count, local[0] if local else None)
+    return NodeDevices("gpu", None if local and local[0] else count, local[0] if local else None)

@@ -8,7 +8,7 @@ from typing import Any
 
 from jobctl.jobspec.importers import values
 from jobctl.jobspec.importers.draft import Draft, ImportProblem
-from jobctl.jobspec.importers.escaping import known, literal, settled
+from jobctl.jobspec.importers.escaping import is_constant, literal, with_defaults
 from jobctl.jobspec.importers.names import UNKNOWN_OPTIONS, are_options
 from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.spec.scalars import parse_size
@@ -222,7 +222,7 @@ def _ulimit(draft: Draft, value: str, directory: str) -> None:
 def _user(draft: Draft, value: str, directory: str) -> None:
     if value in ("$$(id -u)", "$$(id -u):$$(id -g)"):
         draft.set("container.user", "self")
-    elif known(value) and re.fullmatch(r"root|\d+(:\d+)?", value):
+    elif is_constant(value) and re.fullmatch(r"root|\d+(:\d+)?", value):
         draft.set("container.user", "root" if value in ("0", "0:0") else value)
     else:
         draft.drop(f"--user={value}", "the spec knows `self`, `root` and `UID:GID`")
@@ -272,7 +272,7 @@ _OPTIONS: Mapping[str, Callable[[Draft, str, str], None]] = {
 
 def gpus(value: str) -> tuple[int | None, tuple[int, ...] | None]:
     """Return how many GPUs, or which, `--gpus` asks for; (None, None): all. Raises ValueError."""
-    text = settled(value).strip("'\"")
+    text = with_defaults(value).strip("'\"")
     if text == "all":
         return None, None
     if text.isdigit():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jobctl.jobspec.importers import values
 from jobctl.jobspec.importers.common import runs
-from jobctl.jobspec.importers.devices import Seats
+from jobctl.jobspec.importers.devices import NodeDevices
 from jobctl.jobspec.importers.draft import Draft, ImportProblem
 from jobctl.jobspec.importers.launchers.options import Parts, Table, option, require_script
 from jobctl.jobspec.importers.launchers.python import python
@@ -40,7 +40,7 @@ TABLE = Table("msrun", (
 # fmt: on
 
 
-def find(words: tuple[str, ...], env: dict[str, str], draft: Draft, line: int | None) -> Seats:
+def find(words: tuple[str, ...], env: dict[str, str], draft: Draft, line: int | None) -> NodeDevices:
     """Put what msrun's `words` say into the draft. Raises ImportProblem."""
     given, rest = TABLE.split(words, draft, line)
     require_script(rest, "msrun [OPTIONS] train.py", line)
@@ -55,7 +55,7 @@ def find(words: tuple[str, ...], env: dict[str, str], draft: Draft, line: int | 
     return read(parts, draft, workers, local)
 
 
-def find_variables(env: dict[str, str], draft: Draft, local: int | None, total: int | None = None) -> Seats:
+def find_variables(env: dict[str, str], draft: Draft, local: int | None, total: int | None = None) -> NodeDevices:
     """Put what variables alone say into the draft; `local` workers are started on each node (None: all), of `total`."""
     parts = TABLE.apply((), env, draft)
     workers = parts.get("workers", values.positive) or total or local or 1
@@ -69,10 +69,10 @@ def find_variables(env: dict[str, str], draft: Draft, local: int | None, total: 
     return read(parts, draft, workers, local or workers)
 
 
-def read(parts: Parts, draft: Draft, workers: int, local: int) -> Seats:
+def read(parts: Parts, draft: Draft, workers: int, local: int) -> NodeDevices:
     """Put the parts into the draft, and return what they say about devices."""
     draft.set("framework", "mindspore")
-    if parts.get("servers", values.whole):
+    if parts.get("servers", values.whole_number):
         raise ImportProblem("MindSpore has no parameter servers any more", "leave MS_SERVER_NUM out")
     if workers % local:
         draft.check(f"{workers} workers, {local} on a node: jobctl starts as many on each node")
@@ -83,4 +83,4 @@ def read(parts: Parts, draft: Draft, workers: int, local: int) -> Seats:
     if number:
         draft.set("rendezvous.port", number)
     native = parts.get("recovery", values.truth)
-    return Seats(count=local, usual="gpu" if native else "npu", native=bool(native))
+    return NodeDevices(count=local, usual="gpu" if native else "npu", native=bool(native))

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from jobctl.jobspec.importers import values
 from jobctl.jobspec.importers.common import runs
-from jobctl.jobspec.importers.devices import VISIBLE, Seats
+from jobctl.jobspec.importers.devices import VISIBLE, NodeDevices
 from jobctl.jobspec.importers.draft import Draft, HostLine, ImportProblem
 from jobctl.jobspec.importers.escaping import literal
 from jobctl.jobspec.importers.launchers.options import NODES_TAKEN, Option, Parts, Table, option, require_script
@@ -72,7 +72,7 @@ TABLE = Table("paddle.distributed.launch", (
     _told("PADDLE_HETER_TRAINER_IP_PORT_LIST", _HETER),
     # Recovery.
     option("--elastic_server", part="etcd", variable="PADDLE_ELASTIC_SERVER"),
-    option("--max_restart", to="recovery.max_restarts", read=values.whole, variable="PADDLE_MAX_RESTART"),
+    option("--max_restart", to="recovery.max_restarts", read=values.whole_number, variable="PADDLE_MAX_RESTART"),
     option("--elastic_timeout", to="paddle.elastic_timeout", read=values.seconds, variable="PADDLE_ELASTIC_TIMEOUT"),
     option("--elastic_level", why=_RECOVERY, variable="PADDLE_ELASTIC_LEVEL"),
     option("--fault_tolerance_level", "--elastic_fault_tolerance_level", why=_RECOVERY,
@@ -112,7 +112,7 @@ _RUN_CHECK = "paddle.distributed.launch.plugins.test"
 _OLD = ("--elastic_server", "--np", "--worker_num", "--workers", "--heter_worker_num", "--http_port")
 
 
-def find(words: tuple[str, ...], env: dict[str, str], draft: Draft, line: int | None) -> Seats:
+def find(words: tuple[str, ...], env: dict[str, str], draft: Draft, line: int | None) -> NodeDevices:
     """Put what the launcher's `words` and variables say into the draft. Raises ImportProblem."""
     given, rest = TABLE.split(words, draft, line)
     require_script(rest, "paddle.distributed.launch [OPTIONS] train.py", line)
@@ -124,14 +124,14 @@ def find(words: tuple[str, ...], env: dict[str, str], draft: Draft, line: int | 
     # A word of the launcher's, not a program: it trains a small model of its own (launch/plugins, from 2.3 on).
     kind, what = ("module", _RUN_CHECK) if name == "run_check" else (kind, rest[0])
     runs(draft, kind, what, tuple(rest[1:]))
-    seats = read(parts, draft)
+    devices = read(parts, draft)
     old = sorted({one.written.split("=")[0].split()[0] for _, one in given} & set(_OLD))
     if old and draft.get("paddle.launcher") is None and draft.get("mode") != "ps":
         are = "are options" if len(old) > 1 else "is an option"
         draft.check(
             f"{', '.join(old)} {are} of Paddle 2.2 and older: such an image needs `paddle: {{launcher: legacy}}`"
         )
-    return seats
+    return devices
 
 
 _VERSION = re.compile(r"paddle(?:paddle)?(?:-gpu)?:v?(\d+)\.(\d+)")
@@ -153,23 +153,23 @@ def _launcher(parts: Parts, draft: Draft, ps: bool) -> None:
         draft.set("paddle.launcher", "legacy", f"the image has Paddle {'1' if ps else '2.2 or older'}")
 
 
-def find_variables(env: dict[str, str], draft: Draft, others: Sequence[Mapping[str, str | None]] = ()) -> Seats:
+def find_variables(env: dict[str, str], draft: Draft, others: Sequence[Mapping[str, str | None]] = ()) -> NodeDevices:
     """Put what the variables of a process say into the draft; `others` are those of the other ones on its host."""
     visible = _devices_of_all(env, others)
     parts = TABLE.apply((), env, draft)
-    seats = read(parts, draft)
+    devices = read(parts, draft)
     hosts = [host for host, _ in _endpoints(parts, "trainers")]
-    each = seats.count or max((hosts.count(host) for host in hosts), default=0) or len(others) + 1
+    each = devices.count or max((hosts.count(host) for host in hosts), default=0) or len(others) + 1
     if draft.get("mode") == "ps":
         each = _trainers_of_a_host(draft)
-    known = seats.ids or (values.ids(env[visible]) if visible else ())
+    known = devices.ids or (values.ids(env[visible]) if visible else ())
     if each > max(1, len(known)) or (each > 1 and not known):
         # A process is told its own device, not those of the others.
-        kind = seats.kind or (VISIBLE[visible] if visible else None)
+        kind = devices.kind or (VISIBLE[visible] if visible else None)
         for name in VISIBLE:
             env.pop(name, None)
-        return replace(seats, kind=kind, count=each, ids=None)
-    return seats
+        return replace(devices, kind=kind, count=each, ids=None)
+    return devices
 
 
 _SELECTED = ("FLAGS_selected_gpus", "FLAGS_selected_xpus", "FLAGS_selected_npus")
@@ -190,7 +190,7 @@ def _devices_of_all(env: dict[str, str], others: Sequence[Mapping[str, str | Non
     return visible
 
 
-def read(parts: Parts, draft: Draft) -> Seats:
+def read(parts: Parts, draft: Draft) -> NodeDevices:
     """Put the parts into the draft, and return what they say about devices."""
     draft.set("framework", "paddle")
     draft.name = settled_or_empty(parts.word("job_id") or "")
@@ -204,7 +204,7 @@ def read(parts: Parts, draft: Draft) -> Seats:
         _ps(parts, draft, *endpoints)
     elif "gloo" in parts:
         draft.drop(parts.written("gloo"), "gloo is for parameter servers")
-    return _seats(parts, draft, ps)
+    return _devices(parts, draft, ps)
 
 
 def _endpoints(parts: Parts, part: str) -> Endpoints:
@@ -283,7 +283,8 @@ def _ps(parts: Parts, draft: Draft, trainers: Endpoints, servers: Endpoints) -> 
         if listed:
             return len(listed)
         all_of_them: int | None = parts.get(whole, values.positive) if whole else None
-        each: int = parts.get(part, values.whole) or 1  # the launcher counts those of each node, and takes 0 for 1
+        # The launcher counts those of each node, and takes 0 for 1
+        each: int = parts.get(part, values.whole_number) or 1
         return all_of_them or each * int(nodes)
 
     count = total(servers, "server_num", "")
@@ -291,7 +292,7 @@ def _ps(parts: Parts, draft: Draft, trainers: Endpoints, servers: Endpoints) -> 
     if draft.get("paddle.launcher") == "legacy" and count > nodes:
         draft.check(f"programs of Paddle 1 know one port for all {count} servers, so each needs a node: raise `nodes`")
     draft.set("ps.trainers", total(trainers, "trainer_num", "total"))
-    gloo = parts.get("gloo", values.whole)
+    gloo = parts.get("gloo", values.whole_number)
     if gloo:
         draft.set("ps.gloo", gloo)
 
@@ -301,13 +302,13 @@ def _trainers_of_a_host(draft: Draft) -> int:
     return int(-(-draft.get("ps.trainers") // max(1, draft.get("nodes")[1] - serving)))
 
 
-def _seats(parts: Parts, draft: Draft, ps: bool) -> Seats:
+def _devices(parts: Parts, draft: Draft, ps: bool) -> NodeDevices:
     # Trainer i of a host takes its i-th device.
     count = _trainers_of_a_host(draft) if ps else parts.get("nproc", values.positive)
     kinds = {"gpus": "gpu", "xpus": "xpu", "npus": "npu", "devices": None}
     for part, kind in kinds.items():
         if parts.word(part):
             ids = parts.get(part, values.ids)
-            return Seats(kind, None if ids else count, ids)
+            return NodeDevices(kind, None if ids else count, ids)
     kind = "cpu" if parts.get("backend", str.lower) == "gloo" else None
-    return Seats(kind, count, usual="cpu" if ps else "gpu")
+    return NodeDevices(kind, count, usual="cpu" if ps else "gpu")

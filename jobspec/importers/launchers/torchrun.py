@@ -6,7 +6,7 @@ import re
 
 from jobctl.jobspec.importers import values
 from jobctl.jobspec.importers.common import runs
-from jobctl.jobspec.importers.devices import Seats
+from jobctl.jobspec.importers.devices import NodeDevices
 from jobctl.jobspec.importers.draft import Draft
 from jobctl.jobspec.importers.escaping import literal
 from jobctl.jobspec.importers.launchers.options import NODES_TAKEN, Option, Parts, Table, option, require_script
@@ -40,7 +40,7 @@ TABLE = Table("torchrun", (
     _told("--rdzv-conf", part="conf"),
     _told("--master-addr", part="addr"),
     _told("--master-port", part="port"),
-    option("--max-restarts", to="recovery.max_restarts", read=values.whole, variable="PET_MAX_RESTARTS"),
+    option("--max-restarts", to="recovery.max_restarts", read=values.whole_number, variable="PET_MAX_RESTARTS"),
     option("-m", "--module", part="module", value=False),
     option("--no-python", part="no_python", value=False),
     option("--run-path", part="run_path", value=False),
@@ -59,7 +59,9 @@ TABLE = Table("torchrun", (
 # fmt: on
 
 
-def find(words: tuple[str, ...], env: dict[str, str], draft: Draft, line: int | None, *, older: bool = False) -> Seats:
+def find(
+    words: tuple[str, ...], env: dict[str, str], draft: Draft, line: int | None, *, older: bool = False
+) -> NodeDevices:
     """Put what torchrun's `words` and variables say into the draft; `older`: those of `torch.distributed.launch`."""
     given, rest = TABLE.split(words, draft, line)
     require_script(rest, "torchrun [OPTIONS] train.py", line)
@@ -72,7 +74,7 @@ def find(words: tuple[str, ...], env: dict[str, str], draft: Draft, line: int | 
     _nodes(parts, draft)
     _meeting(parts, draft)
     _passed(parts, draft)
-    return _seats(parts, draft)
+    return _devices(parts, draft)
 
 
 def _nodes(parts: Parts, draft: Draft) -> None:
@@ -117,16 +119,16 @@ def _passed(parts: Parts, draft: Draft) -> None:
         draft.set("torch.torchrun", tuple(further))
 
 
-def _seats(parts: Parts, draft: Draft) -> Seats:
+def _devices(parts: Parts, draft: Draft) -> NodeDevices:
     word = parts.get("nproc", str)
     if word in ("gpu", "xpu"):
-        return Seats(word)
+        return NodeDevices(word)
     if word == "cpu":
         draft.check("--nproc-per-node=cpu is a process for each core: write how many, `cpu:16`")
-        return Seats("cpu")
+        return NodeDevices("cpu")
     if word == "auto":
-        return Seats()
+        return NodeDevices()
     if word is not None and not re.fullmatch(r"[1-9]\d{0,4}", word):
         draft.drop(f"--nproc-per-node={word}", "it is not a number")
-        return Seats()
-    return Seats(count=int(word or 1))
+        return NodeDevices()
+    return NodeDevices(count=int(word or 1))

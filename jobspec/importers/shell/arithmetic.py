@@ -25,7 +25,7 @@ _COMPARE: dict[type[ast.cmpop], Callable[[int, int], bool]] = {
 }
 _STEP = re.compile(r"(?:(\+\+|--)\s*([A-Za-z_]\w*)|([A-Za-z_]\w*)\s*(\+\+|--))")
 _ASSIGN = re.compile(r"([A-Za-z_]\w*)\s*([-+*]?)=(?!=)\s*(.+)", re.DOTALL)
-LARGEST = 1 << 62
+MAX_NUMBER = 1 << 62
 
 
 def value(text: str, numbers: Mapping[str, str]) -> int:
@@ -59,7 +59,7 @@ def _sum(node: ast.BinOp, numbers: Mapping[str, str]) -> int:
         result = _BINARY[type(node.op)](_value(node.left, numbers), _value(node.right, numbers))
     except ZeroDivisionError:
         raise ValueError("a division by zero") from None
-    if abs(result) > LARGEST:
+    if abs(result) > MAX_NUMBER:
         raise ValueError("too large")
     return result
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from jobctl.jobspec.importers.draft import ImportProblem
-from jobctl.jobspec.importers.escaping import known, literal, settled, shown
+from jobctl.jobspec.importers.escaping import for_people, is_constant, literal, with_defaults
 from jobctl.jobspec.importers.names import is_secret, looks_secret
 from jobctl.jobspec.importers.notes import not_carried_over, to_check
 from jobctl.jobspec.importers.shell import arithmetic, strings
@@ -304,9 +304,9 @@ class Expander:
         item = (
             self._item(name, place) if not name.isdigit() else (("", *given)[int(name) : int(name) + 1] or (None,))[0]
         )
-        if item is None or not known(item) or is_secret(name, item):
+        if item is None or not is_constant(item) or is_secret(name, item):
             return None
-        told = strings.changed(shown(item), operator, word)
+        told = strings.changed(for_people(item), operator, word)
         return None if told is None else literal(told)
 
     def assigned(self, token: Token, match: re.Match[str]) -> str | list[str]:
@@ -365,7 +365,7 @@ def _has_keys(item: str | list[str]) -> bool:
 def settled_or_empty(word: str) -> str:
     """Return the text of a word, nothing if that is not known."""
     try:
-        return settled(word)
+        return with_defaults(word)
     except ValueError:
         return ""
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from jobctl.jobspec.importers.draft import ImportProblem
-from jobctl.jobspec.importers.escaping import literal, shown
+from jobctl.jobspec.importers.escaping import for_people, literal
 from jobctl.jobspec.importers.shell.expand import Expander, settled_or_empty
 from jobctl.jobspec.importers.shell.lexer import Lexer, Token
 from jobctl.jobspec.importers.shell.syntax import Redirect
@@ -63,7 +63,7 @@ class InputReader(Expander):
     def take(self, names: Sequence[Token], prefix: Mapping[str, str | list[str]], line: str | None) -> None:
         """Set the variables of `read`, whose options are among `names`, to the parts of a line; None: it is not known."""
         between = prefix.get("IFS", " \t\n")
-        between = shown(between) if isinstance(between, str) else ""
+        between = for_people(between) if isinstance(between, str) else ""
         texts = [token.text for token in names]
         wanted = [text for text in texts if re.fullmatch(r"[A-Za-z_]\w*", text)]
         if line is None:
@@ -82,7 +82,7 @@ class InputReader(Expander):
     def lines(self, redirects: Sequence[Redirect]) -> Iterator[str] | None:
         """Return the lines that a loop reads, None if they are not known."""
         stdin = self.stdin(redirects)
-        return None if stdin is None else (line for line in shown(stdin).splitlines() if line.strip())
+        return None if stdin is None else (line for line in for_people(stdin).splitlines() if line.strip())
 
     def input(self, words: list[Token], prefix: Mapping[str, str | list[str]], redirects: tuple[Redirect, ...]) -> None:
         """Set the variables of `read` and `mapfile`."""

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 
 from jobctl.jobspec.importers.draft import ImportProblem
-from jobctl.jobspec.importers.escaping import known, shown
+from jobctl.jobspec.importers.escaping import for_people, is_constant
 from jobctl.jobspec.importers.shell import arithmetic
 from jobctl.jobspec.importers.shell.expand import Read, assignment, is_pattern, settled_or_empty
 from jobctl.jobspec.importers.shell.inputs import InputReader
@@ -167,7 +167,7 @@ class _Reader(InputReader):
                 self.check(f"`{name}` depends on an `{branch.word}`: what it is before that is taken")
             elif before[name] != f"${{{name}:-{item}}}":
                 self.check(f"`{name}` depends on an `{branch.word}`: its first value is taken as the default")
-        elif isinstance(item, str) and known(item) and "}" not in item:
+        elif isinstance(item, str) and is_constant(item) and "}" not in item:
             before[name] = f"${{{name}:-{item}}}"
 
     # Simple commands.
@@ -290,7 +290,7 @@ class _Reader(InputReader):
         self.asked_here = asked  # `cd $(dirname $0)` leaves no path behind
         if self.asked_here and target != ".":
             self.check("the folder changes after `pwd` was asked: paths made of it may be wrong")
-        if not known(target):
+        if not is_constant(target):
             self.check(f"`cd {target}`: the folder is not known here; `code` may have to name it")
         elif target.startswith(("/", "~")) or self.folder == ".":
             self.folder = target or "~"
@@ -346,7 +346,7 @@ class _Reader(InputReader):
 
     def _eval(self, words: list[Token]) -> None:
         text = " ".join(item for token in words for item in self.expand(token))
-        self.run(parse(shown(text), self.line))
+        self.run(parse(for_people(text), self.line))
 
 
 # fmt: off

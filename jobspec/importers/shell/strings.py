@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from jobctl.jobspec.importers.escaping import literal
 
 MOST_ROUNDS = 4096
-LONGEST = 4096  # of the texts in which a pattern is looked for at each place
+MAX_TEXT_CHARS = 4096  # of the texts in which a pattern is looked for at each place
 
 FORM = re.compile(r"(\w+)(\[[^\][@*]+\])?(%%?|##?|//?|:(?=\s?-?\d)|\^\^|,,)(.*)", re.DOTALL)
 
@@ -19,7 +19,7 @@ def changed(text: str, operator: str, word: str) -> str | None:
         return None if word else text.upper() if operator == "^^" else text.lower()
     if operator == ":":
         return _part(text, word)
-    if re.search(r"[$`\"'\\]", word) or len(text) > LONGEST:
+    if re.search(r"[$`\"'\\]", word) or len(text) > MAX_TEXT_CHARS:
         return None
     if operator[0] == "/":
         pattern, _, new = word.partition("/")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from jobctl.jobspec.launcher.order.launch import EtcdSettings, TlsFiles
     from jobctl.jobspec.launcher.system.files import Json
-ASKED = 2.0  # seconds within which a member of etcd has to answer
+ETCD_TIMEOUT = 2.0  # seconds within which a member of etcd has to answer
 STALE_TOKEN = ("auth token", "auth store", "user name is empty")  # in what it answers to a token that it forgot
 
 
@@ -99,9 +99,9 @@ class Etcd:
         host = host.strip("[]")
         made: Any
         if self.tls is None:
-            made = http.client.HTTPConnection(host, int(port), timeout=ASKED)
+            made = http.client.HTTPConnection(host, int(port), timeout=ETCD_TIMEOUT)
         else:
-            made = http.client.HTTPSConnection(host, int(port), timeout=ASKED, context=tls_context(self.tls))
+            made = http.client.HTTPSConnection(host, int(port), timeout=ETCD_TIMEOUT, context=tls_context(self.tls))
         made.name = endpoint
         return made
 
@@ -172,7 +172,7 @@ class Quorum:
         self.since: Optional[float] = None
         self.rounds = 0
 
-    def there(self) -> None:
+    def note_answer(self) -> None:
         """Note that it answers, and which members it has."""
         self.since, self.rounds = None, 0
         if self.left > 0:

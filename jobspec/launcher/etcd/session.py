@@ -103,7 +103,7 @@ class EtcdSession:
         try:
             if not is_cut(self.cut):
                 again = self.round()
-                self.quorum.there()
+                self.quorum.note_answer()
         except EtcdError as error:
             problem = str(error)
             self.pause(self.quorum.paused(now) if error.status is None else None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from jobctl.jobspec.launcher.etcd.client import ASKED
+from jobctl.jobspec.launcher.etcd.client import ETCD_TIMEOUT
 from jobctl.jobspec.launcher.etcd.session_messages import NodeCourse, SessionReport, SessionRequest
 from jobctl.jobspec.launcher.peers.lease import UNSUPERVISED, Ticks, Validity
 from jobctl.jobspec.launcher.records import changed
@@ -172,7 +172,7 @@ class LeaseSession:
         import select
 
         self.ask(SessionRequest(leave=True))
-        until = time.monotonic() + 3 * ASKED  # to end the lease, to say who is left, and to remove what is left
+        until = time.monotonic() + 3 * ETCD_TIMEOUT  # to end the lease, to say who is left, and to remove what is left
         while not self.pipe.closed and time.monotonic() < until:
             select.select([self.pipe.socket], [], [], 0.1)
             self.pipe.receive()

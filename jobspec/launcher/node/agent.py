@@ -53,8 +53,8 @@ GIVEN = -1  # what an idle launcher ends with once a node is given to it, which 
 POLL = 0.1  # seconds between two looks at the control file and the processes
 EXPECTANT = ("waiting", "failed", "fenced")  # states in which it looks oftener: the next generation is as good as there
 IDLE = ("waiting", "stopped")  # states in which nothing runs, and nothing has failed
-BEGUN = 0.5  # seconds after which processes have had the time to begin
-SOON = 20.0  # seconds after which it is not any more
+STARTUP_SECONDS = 0.5  # seconds after which processes have had the time to begin
+EXPECTANT_SECONDS = 20.0  # seconds after which it is not any more
 
 
 class Launcher:
@@ -94,7 +94,7 @@ class Launcher:
         self.signal: Optional[int] = None
         self.pending: Optional[Tuple[Order, Member]] = None  # a generation that begins once there is a lease for it
         self.entered: Optional[Order] = None  # the newest order that this launcher has had a part in, or waits to
-        self.run_: Optional[Run] = None
+        self.current_run: Optional[Run] = None
         self.busy = False  # whether there may be processes
         self.began = 0
         self.loaded = False
@@ -118,10 +118,10 @@ class Launcher:
                 if code not in (GIVEN, EXIT_MOVES):
                     self.recovery.leave()
                 return code
-            if not self.loaded and self.report.state == "running" and boot_time() - self.report.since > BEGUN:
+            if not self.loaded and self.report.state == "running" and boot_time() - self.report.since > STARTUP_SECONDS:
                 load_for_later()
                 self.loaded = True
-            expectant = self.report.state in EXPECTANT and boot_time() - self.report.since < SOON
+            expectant = self.report.state in EXPECTANT and boot_time() - self.report.since < EXPECTANT_SECONDS
             self.pause(POLL / 5 if self.pending is not None or expectant else POLL)
 
     def pause(self, seconds: float) -> bool:
@@ -147,13 +147,13 @@ class Launcher:
         if os.getppid() != self.guard or (self.session is not None and self.session.lost) or self.links.addresses.deaf:
             kill_descendants()
             return 137
-        if (superseded := self.report.superseded(runs=self.run_ is not None)) is not None:
+        if (superseded := self.report.superseded(runs=self.current_run is not None)) is not None:
             note(superseded)
             kill_descendants()
             return 137
         if self.signal is not None:
             return self.stopped_by_signal(self.signal)
-        if self.run_ is not None and not self.lease.held(boot_time()):
+        if self.current_run is not None and not self.lease.held(boot_time()):
             self.fence()
         if self.orders.read():
             self.report.fields.order = self.orders.agreed
@@ -198,16 +198,16 @@ class Launcher:
             return self.finish(order.grace)
         if order.command == "stop" or member is None:
             self.stop(order.grace, member is None)
-        elif self.launch.regroups and self.run_ is not None and order.began == self.report.fields.epoch:
+        elif self.launch.regroups and self.current_run is not None and order.began == self.report.fields.epoch:
             self.adopt(order, member)
         elif self.is_new(order):
-            if self.run_ is not None and self.run_.stands_still() and self.links.level < StackBarrier.HELD:
-                self.run_.write_stacks(self.pause)  # another node called it a hang, and could not tell this one
+            if (run := self.current_run) is not None and run.stands_still() and self.links.level < StackBarrier.HELD:
+                run.write_stacks(self.pause)  # another node called it a hang, and could not tell this one
             self.end_processes(order.grace)
             self.expect(order, member)
-        elif self.report.is_of(order) and self.run_ is None and self.rejoins:
+        elif self.report.is_of(order) and self.current_run is None and self.rejoins:
             self.recovery.join(order, member)
-        elif self.report.is_of(order) and self.run_ is None:
+        elif self.report.is_of(order) and self.current_run is None:
             self.recovery.resume(order, member)
         return None
 
@@ -244,7 +244,7 @@ class Launcher:
 
     def finish(self, grace: float) -> int:
         """End for good, with the code of what ran."""
-        busy = self.run_ is not None or self.pending is not None
+        busy = self.current_run is not None or self.pending is not None
         self.standby.drop()
         self.end_processes(grace, over=True)
         order = self.orders.order
@@ -265,7 +265,7 @@ class Launcher:
 
     def stop(self, grace: float, excluded: bool) -> None:
         """End the processes and stay."""
-        busy, order = self.run_ is not None, self.orders.order
+        busy, order = self.current_run is not None, self.orders.order
         if not self.idle.joins(order) and (excluded or order is None or not order.is_paused):  # the next one follows
             self.standby.drop()
         self.end_processes(grace, over=True)
@@ -293,7 +293,7 @@ class Launcher:
             if self.setup.run():  # else an order has ended it, which the next turn reads
                 if self.program and not os.path.exists(self.program):  # somebody has removed the job's files under it
                     self.program = keep_compiled(self.dir)
-                self.run_ = Run(self, order, member)
+                self.current_run = Run(self, order, member)
                 self.say(state="running")
         except (OSError, Problem) as error:
             problem = problem_of(error)
@@ -305,7 +305,7 @@ class Launcher:
 
         `over`: the generation goes on without this node no more.
         """
-        run, self.run_, self.pending = self.run_, None, None
+        run, self.current_run, self.pending = self.current_run, None, None
         if run is not None:
             run.end(grace, number, self.pause)
             run.look()

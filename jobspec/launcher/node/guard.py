@@ -23,7 +23,7 @@ from jobctl.jobspec.launcher.system.processes import (
     SIGNALS,
     adopt_orphans,
     fork,
-    forward,
+    forward_signal,
     handle_signals,
     kill_descendants,
     wait_for,
@@ -32,7 +32,8 @@ from jobctl.jobspec.launcher.system.processes import (
 if TYPE_CHECKING:
     import argparse
     from typing import Optional
-TAKEN = 10.0  # seconds that another launcher of this node gets to end, as one does whose engine was killed
+# Seconds that another launcher of this node gets to end, as one does whose engine was killed
+OTHER_LAUNCHER_TIMEOUT = 10.0
 
 
 def guard(options: argparse.Namespace) -> int:
@@ -59,7 +60,7 @@ def guard(options: argparse.Namespace) -> int:
         pid = fork(lambda: Launcher(launch, options, deadline, session).run())
     if channel is not None:
         channel.close()
-    handle_signals(lambda received, frame: forward(pid, received))
+    handle_signals(lambda received, frame: forward_signal(pid, received))
     signal.signal(signal.SIGALRM, lambda received, frame: deadline.enforce())
     signal.setitimer(signal.ITIMER_REAL, POLL, POLL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
@@ -72,7 +73,7 @@ def guard(options: argparse.Namespace) -> int:
 
 def wait_for_lock(directory: str) -> Optional[int]:
     """Lock the node's directory; wait for a launcher that is just ending. Return None if another launcher keeps the lock."""
-    deadline = time.monotonic() + TAKEN
+    deadline = time.monotonic() + OTHER_LAUNCHER_TIMEOUT
     while True:
         lock = take_lock(directory)
         if lock is not None or time.monotonic() > deadline:

@@ -34,7 +34,7 @@ class SpareLauncher(Launcher):
 
     def obey(self) -> Optional[int]:
         """Do what the order says, unless another launcher is to."""
-        return super().obey() if self.given() in (None, self.launch.node) else self.end_for_another()
+        return super().obey() if self.given_node() in (None, self.launch.node) else self.end_for_another()
 
     def end_for_another(self) -> int:
         """End what runs: two have moved a node to this host at once, and the other one counts."""
@@ -42,7 +42,7 @@ class SpareLauncher(Launcher):
         self.end_processes(0.0, over=True)
         return GIVEN
 
-    def given(self) -> Optional[int]:
+    def given_node(self) -> Optional[int]:
         """Return the node that the newest order has on this host, None if it has none."""
         order = self.orders.order
         members = order.members if order is not None and order.command != "finish" else []
@@ -68,7 +68,7 @@ class IdleLauncher(SpareLauncher):
             self.standby.drop()
         if order.command == "finish":
             return 0
-        if self.given() is not None:
+        if self.given_node() is not None:
             return GIVEN
         if order.command == "run":
             self.idle.expect(order)
@@ -98,7 +98,7 @@ def run_spare(
             code = launcher.run()
         finally:
             remove_scratch(options.dir)
-        given = launcher.given()
+        given = launcher.given_node()
         if code != GIVEN or given is None:
             return code
         if not take_over(launcher, spare, given):

@@ -16,7 +16,7 @@ from jobctl.jobspec.launcher.records import changed
 from jobctl.jobspec.launcher.run.environment import Environment, Folders
 from jobctl.jobspec.launcher.standby.guard import differing
 from jobctl.jobspec.launcher.standby.messages import Trial
-from jobctl.jobspec.launcher.standby.standby import FIRST
+from jobctl.jobspec.launcher.standby.standby import MAX_FIRST_IMPORT_BYTES
 from jobctl.jobspec.launcher.system.network import resolved
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Expected:
 
     def footprint(self) -> int:
         """Return how much memory the framework's launcher may take, or the first process where there is none, in bytes."""
-        return TRIED if self.launch.start else FIRST
+        return TRIED if self.launch.start else MAX_FIRST_IMPORT_BYTES
 
 
 def any_port() -> int:

@@ -26,7 +26,7 @@ class RunWatcher:
 
     def watch(self) -> Optional[int]:
         """See how the processes are; return an exit code where this launcher is to end."""
-        run = self.launcher.run_
+        run = self.launcher.current_run
         if run is None:
             reap()
             return None
@@ -82,7 +82,7 @@ class RunWatcher:
 
         A node that never wrote a step may be: often rank 0 alone counts.
         """
-        run = self.launcher.run_
+        run = self.launcher.current_run
         if run is None or not run.children or self.launcher.launch.role != "trainer":
             return False
         return run.hang.at is None or time.monotonic() - run.hang.at > limit / 2
@@ -109,7 +109,7 @@ class RunWatcher:
     def succeed(self, run: Run) -> Optional[int]:
         """Report that all processes have ended with 0."""
         launcher = self.launcher
-        launcher.run_ = None
+        launcher.current_run = None
         launcher.standby.drop()
         run.tidy_up()
         kill_descendants(launcher.recovery.teller.pids())

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 WHOLE = 64 * 1024 * 1024  # bytes of an order: one of as many nodes as a spec may say, with long names, has less
 PART = 32 * 1024  # characters of its text in one datagram, which holds 64 KiB: some 1,500 nodes
 HOLDERS = 8  # of the launchers that could hand an order on, so many do: all would send more than a socket takes
-KEPT = 4  # texts whose parts are kept until they are complete
+MAX_PARTIAL_TEXTS = 4  # texts whose parts are kept until they are complete
 
 
 @record
@@ -74,7 +74,7 @@ class OrderParts:
         parts = self.found.pop(part.sum, {})
         self.found[part.sum] = parts
         parts[part.place] = text
-        for old in list(self.found)[:-KEPT]:
+        for old in list(self.found)[:-MAX_PARTIAL_TEXTS]:
             del self.found[old]
         if len(parts) < part.of:
             return None

@@ -88,7 +88,7 @@ class PeerAddresses:
         self.deaf = False  # whether the others can never hear this launcher, as they know one port only
 
     @classmethod
-    def anywhere(cls, me: int, last: Any) -> PeerAddresses:
+    def at_all_addresses(cls, me: int, last: Any) -> PeerAddresses:
         """Listen at all addresses, and at the port `last` if that is free: orders say where launchers are."""
         return cls(me, open_socket(last))
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from jobctl.jobspec.launcher.peers.messages import PeerMessage
     from jobctl.jobspec.launcher.peers.peers import PeerLinks
     from jobctl.jobspec.launcher.run.run import Run
-DONE = 10.0  # seconds in which launchers of servers are told that a trainer is done
+DONE_TIMEOUT = 10.0  # seconds in which launchers of servers are told that a trainer is done
 FAREWELL = 3.0  # seconds in which all others are, where launchers move nodes that they take for lost
 LINGER = 1.5  # seconds for which a launcher that leaves goes on to say how its job has ended, where nobody else does
 
@@ -61,7 +61,7 @@ class DoneNodes:
         links, terms = self.links, run.order.autonomy
         peers = set(links.peers) if terms is not None and terms.spares else set()
         must_hear = run.serving | must_hear
-        until = time.monotonic() + (DONE if run.serving else FAREWELL)
+        until = time.monotonic() + (DONE_TIMEOUT if run.serving else FAREWELL)
         while (left := (must_hear | (peers - self.nodes)) - self.told) and time.monotonic() < until:
             self.say(left)
             if links.launcher.signal is not None or not links.launcher.pause(FIRST_TICKS):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from jobctl.jobspec.launcher.peers.lease import SILENT, TICK
+from jobctl.jobspec.launcher.peers.lease import SILENT_TICKS, TICK
 from jobctl.jobspec.launcher.records import record
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Incarnations:
             self.knowing.add((node, said.name))
         elif said.knows is not None:
             self.forgot = True
-        if not self.met and all(n in self.heard and now - self.heard[n][1] <= SILENT * TICK for n in others):
+        if not self.met and all(n in self.heard and now - self.heard[n][1] <= SILENT_TICKS * TICK for n in others):
             self.met = {n: self.heard[n][0] for n in others}
 
     @property

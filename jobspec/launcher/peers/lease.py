@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
 
 TICK = 1.0  # seconds between two ticks; also the least time after which a launcher reports another one as unheard
-SILENT = 2.5  # ticks after which a launcher counts as not heard
+SILENT_TICKS = 2.5  # ticks after which a launcher counts as not heard
 UNSUPERVISED = 3.0  # seconds without an answer of the supervisor's after which launchers go on by themselves
 FIRST_TICKS = 0.2  # seconds between two ticks while nothing may start before one is answered
 NOBODY = -1  # in the place of a node's number, while a launcher is idle
@@ -248,4 +248,4 @@ class MajorityLease:
 
     def unheard(self, now: float) -> Dict[int, float]:
         """Return the launchers that we have not answered for a while, and for how many seconds."""
-        return {node: now - at for node, at in self.heard.items() if now - at > SILENT * TICK}
+        return {node: now - at for node, at in self.heard.items() if now - at > SILENT_TICKS * TICK}

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.launcher.order.order import Order
-from jobctl.jobspec.launcher.peers.lease import SILENT, TICK
+from jobctl.jobspec.launcher.peers.lease import SILENT_TICKS, TICK
 from jobctl.jobspec.launcher.peers.old_places import OldPlaces
 from jobctl.jobspec.launcher.records import record
 from jobctl.jobspec.launcher.report.progress import Headway
@@ -216,21 +216,21 @@ class PeerOrders:
         found = []
         for spare in terms.spares if terms is not None else ():
             heard = self.spares.get(spare.host)
-            if heard is not None and now - heard.at <= SILENT * TICK and heard.age == age:
+            if heard is not None and now - heard.at <= SILENT_TICKS * TICK and heard.age == age:
                 found.append(spare)
         return found
 
     def is_there(self, node: int) -> bool:
         """Return whether another launcher was heard a moment ago, in the same order."""
         heard = self.heard.get(node)
-        if heard is None or self.order is None or boot_time() - heard.at > SILENT * TICK:
+        if heard is None or self.order is None or boot_time() - heard.at > SILENT_TICKS * TICK:
             return False
         return heard.age == self.age
 
     def is_silent(self, node: int) -> bool:
         """Return whether another launcher was not heard for a while, in whatever order."""
         heard = self.heard.get(node)
-        return heard is None or boot_time() - heard.at > SILENT * TICK
+        return heard is None or boot_time() - heard.at > SILENT_TICKS * TICK
 
     def silence(self, node: int, now: float) -> float:
         """Return for how many seconds a launcher was not heard."""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from jobctl.jobspec.launcher.order.order import Order
     from jobctl.jobspec.launcher.system.files import Json
 NO_LEASE = "none"  # the name of the lease of a launcher that has never asked for one
-LARGEST = 65536  # bytes of a datagram
+MAX_DATAGRAM_BYTES = 65536  # bytes of a datagram
 # What a datagram may lead to that no launcher has sent. Anybody can send anything here: an infinite number of a node
 # overflows, and what is nested deep exhausts the stack, as it is parsed or where a message repeats it.
 FROM_STRANGERS = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
@@ -52,7 +52,7 @@ class PeerLinks:
         self.incarnations = self.orders.incarnations if self.orders is not None else None
         if self.incarnations is None:
             last = (read_json(os.path.join(launcher.dir, "report.json")) or {}).get("port")
-            self.addresses = PeerAddresses.anywhere(launcher.launch.node, last)
+            self.addresses = PeerAddresses.at_all_addresses(launcher.launch.node, last)
         else:
             own, port = self.incarnations.address, int(launcher.launch.peer_port or 0)
             self.addresses = PeerAddresses.by_names(launcher.launch.node, own, port, names)
@@ -136,7 +136,7 @@ class PeerLinks:
         name = self.last = self.lease.tick(now)
         self.addresses.look(self.orders)
         if self.lease.generation is not None and self.majority is not None:
-            run, failed = self.launcher.run_, self.launcher.recovery.failed
+            run, failed = self.launcher.current_run, self.launcher.recovery.failed
             paces = run.paces_of_ranks() if run is not None else None
             begun, told = self.majority.validity.had, self.launcher.recovery.teller.mention()
             tick = self.message(tick=name, begun=begun, paces=paces, failed=failed, told=told)
@@ -169,7 +169,7 @@ class PeerLinks:
         """Read and answer what other launchers have sent."""
         while self.socket is not None:
             try:
-                data, sender = self.socket.recvfrom(LARGEST)
+                data, sender = self.socket.recvfrom(MAX_DATAGRAM_BYTES)
             except OSError:
                 return
             with contextlib.suppress(*FROM_STRANGERS):
@@ -315,7 +315,7 @@ class PeerLinks:
             unheard=self.lease.unheard(now),
             clear=self.orders.places.clear_of(now) if self.orders is not None else None,
             kept=self.orders.places.kept(now) if self.orders is not None else None,
-            paces=self.launcher.run_.paces() if self.launcher.run_ is not None else None,
+            paces=self.launcher.current_run.paces() if self.launcher.current_run is not None else None,
         )
         data = one_line(line.to_json())
         if len(data) > select_pipe_size():

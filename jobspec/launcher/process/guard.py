@@ -22,7 +22,7 @@ from jobctl.jobspec.launcher.system.processes import (
     SIGNALS,
     adopt_orphans,
     die_with_parent,
-    forward,
+    forward_signal,
     kill_descendants,
     prctl,
     reap_all_but,
@@ -52,7 +52,7 @@ def kill_user_processes(processes: Sequence[ProcessRecord]) -> None:
     """SIGKILL the users' processes, so that their guards can still say how they ended."""
     for process in processes:
         if process.pid is not None and process.is_alive():
-            forward(process.pid, signal.SIGKILL)
+            forward_signal(process.pid, signal.SIGKILL)
 
 
 def spawn(

@@ -62,7 +62,8 @@ if TYPE_CHECKING:
 
 SETTLE = 0.5  # seconds before launchers begin anything: the failure that is the cause of others comes first
 LEFT_FOR = 10.0  # seconds more that the node which failed first gets to begin one: it may leave that to a supervisor
-LAST = SETTLE + TICK  # the same before they end the job: by then all others that live have said how they are
+# The same before they end the job: by then all others that live have said how they are
+SETTLE_BEFORE_END = SETTLE + TICK
 
 
 class FailedNode:
@@ -167,7 +168,7 @@ class FailedNode:
         A launcher that says nothing may have been killed, and not be missed yet: then this failure is its consequence.
         A launcher of an earlier version says nothing for ever.
         """
-        if self.waits_for_etcd(now) or now - self.since < (LAST if final else self.delay(order)):
+        if self.waits_for_etcd(now) or now - self.since < (SETTLE_BEFORE_END if final else self.delay(order)):
             return False
         late = now - self.since >= order.lease_limit + LEFT_FOR
         return not final or late or not session.unheard_since(self.since + SETTLE)

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from jobctl.jobspec.launcher.order.autonomy_terms import HotSpare
     from jobctl.jobspec.launcher.order.launch import Launch
     from jobctl.jobspec.launcher.order.order import Order
-AWAY = MARGIN  # seconds for which a node has had no lease: a launcher that is started again takes the next one sooner
+# Seconds for which a node has had no lease: a launcher that is started again takes the next one sooner
+NO_LEASE_SECONDS = MARGIN
 NOBODY_LEFT = 10.0  # seconds more that idle launchers leave to a supervisor, of which they hear nothing
 
 
@@ -54,7 +55,7 @@ class EtcdReplacement(NodeReplacement):
         here = self.launch.host in session.spares if idle else session.has_lease(now)
         if not here or self.supervised(now) or (idle and len(gone) < len(order.nodes)):
             return []
-        return sorted(gone) if all(seconds >= AWAY for seconds in gone.values()) else []
+        return sorted(gone) if all(seconds >= NO_LEASE_SECONDS for seconds in gone.values()) else []
 
     def prevented(self, order: Order, lost: Sequence[int], done: Set[int]) -> Optional[str]:
         """Return why no spare can take the lost nodes now, None if spares can."""

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from jobctl.jobspec.launcher.order.order import Order
     from jobctl.jobspec.launcher.peers.orders import PeerOrders
-AWAITED = 60.0  # seconds beside the grace of its stop in which a command makes its change, or begins to
+CHANGE_TIMEOUT = 60.0  # seconds beside the grace of its stop in which a command makes its change, or begins to
 
 
 class GoingBack:
@@ -33,7 +33,7 @@ class GoingBack:
             return None
         if self.since is None or self.stopped != order.age:
             self.since, self.stopped = now, order.age
-        if now - self.since < order.grace + AWAITED:
+        if now - self.since < order.grace + CHANGE_TIMEOUT:
             return None
         gone = ", ".join(map(str, sorted(orders.gone)))
         if gone:

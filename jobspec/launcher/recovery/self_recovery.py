@@ -94,7 +94,7 @@ class SelfRecovery:
         elif launcher.session is not None and report.state == "waiting" and launcher.session.waits_to_know:
             self.say_waiting(launcher.lease.waits())
         lease = launcher.links.majority
-        if lease is not None and lease.validity.over and launcher.run_ is None:
+        if lease is not None and lease.validity.over and launcher.current_run is None:
             self.ask_again(newest, launcher.orders.member())
         self.remember(newest, launcher.orders.member())
         self.replace_lost()
@@ -161,7 +161,7 @@ class SelfRecovery:
     def name_stragglers(self, now: float) -> None:
         """Write down which nodes make the others wait, where no supervisor does."""
         launcher, orders = self.launcher, self.launcher.peer_orders
-        run, order = launcher.run_, orders.order if orders is not None else None
+        run, order = launcher.current_run, orders.order if orders is not None else None
         if run is None or orders is None or order is None or now < self.judged + TICK or orders.lease.supervised(now):
             return
         self.judged = now

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from jobctl.jobspec.launcher.system.files import Json
 EVENTS = "events.json"  # in the folder of a node
-MOST = 300  # events that are kept: of a few hundred bytes each, with the last lines of a log a few thousand
+MAX_EVENTS = 300  # events that are kept: of a few hundred bytes each, with the last lines of a log a few thousand
 
 
 def key_of(event: Json) -> Optional[str]:
@@ -45,7 +45,7 @@ def key_of(event: Json) -> Optional[str]:
 
 
 class EventLog:
-    """The events of one node, each once, and no more than MOST: the oldest ones go first, and `dropped` counts them.
+    """The events of one node, each once, at most MAX_EVENTS: the oldest ones go first, and `dropped` counts them.
 
     The file is replaced whole. `file` identifies it for those who have read it before.
     """
@@ -73,8 +73,8 @@ class EventLog:
             return False
         self.known |= {(one["began"], key_of(one)) for one in fresh}
         self.events += fresh
-        self.dropped += max(0, len(self.events) - MOST)
-        self.events = self.events[-MOST:]
+        self.dropped += max(0, len(self.events) - MAX_EVENTS)
+        self.events = self.events[-MAX_EVENTS:]
         self.written = write_json(
             self.path, {"version": 1, "file": self.file, "dropped": self.dropped, "events": self.events}
         )

@@ -30,7 +30,7 @@ from jobctl.jobspec.launcher.standby.guard import resident
 from jobctl.jobspec.launcher.standby.messages import GuardStart
 from jobctl.jobspec.launcher.system.files import naming, note
 from jobctl.jobspec.launcher.system.network import answers
-from jobctl.jobspec.launcher.system.processes import boot_time, forward, reap, signal_group
+from jobctl.jobspec.launcher.system.processes import boot_time, forward_signal, reap, signal_group
 
 if TYPE_CHECKING:
     import subprocess
@@ -302,12 +302,12 @@ class Run:
         if not self.launch.apart:
             return False
         for child in living:
-            forward(child, signal.SIGSTOP)
+            forward_signal(child, signal.SIGSTOP)
         self.look()  # one may have begun since
         if self.guards():
             return True
         for child in living:
-            forward(child, signal.SIGCONT)
+            forward_signal(child, signal.SIGCONT)
         return False
 
     def guards(self) -> Set[int]:

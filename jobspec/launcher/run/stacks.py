@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.launcher.order.control import log_of
-from jobctl.jobspec.launcher.system.files import TAIL_CHARACTERS, note, since, size_of
+from jobctl.jobspec.launcher.system.files import TAIL_CHARACTERS, note, read_from, size_of
 from jobctl.jobspec.launcher.system.processes import TGKILL, caught_signals
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class Stacks:
         texts: Dict[int, str] = {}
         while time.monotonic() < deadline:
             ended = self.ended()
-            texts = {local: since(self.logs[local], start) for local, start in before.items()}
+            texts = {local: read_from(self.logs[local], start) for local, start in before.items()}
             if all(local in ended or innermost(text) is not None for local, text in texts.items()):
                 break
             if not self.pause(0.02):

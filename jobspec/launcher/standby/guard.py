@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from typing import Dict, List, Optional, Sequence, Tuple
 PROBED = 60.0  # seconds that an interpreter may take to begin
 PATIENT = 30.0  # seconds in which an import gets what cores others leave
-ANSWERED = 5.0  # seconds in which a rank that waits has to answer
+RANK_ANSWER_TIMEOUT = 5.0  # seconds in which a rank that waits has to answer
 # Variables that differ from one generation to the next, or that a spare does not know before it is a node, whatever the
 # framework: it names its own (`changing`). No framework's C++ reads them while it is imported; whether Python code does is
 # seen (Preloaded.stale).
@@ -129,7 +129,7 @@ class ParkedRank:
         if probe.returncode != REACHED:
             raise CannotWait("%s does not run sitecustomize first" % self.argv[0])
 
-    def warm(self) -> None:
+    def await_imports(self) -> None:
         """Return when it has imported everything. Raises CannotWait."""
         if not select.select([self.channel], [], [], PATIENT)[0]:
             with contextlib.suppress(OSError):  # cores that are never idle would have it import for ever
@@ -166,10 +166,10 @@ class ParkedRank:
 
     def hand_over(self, environ: Dict[str, str], cold: str) -> Optional[str]:
         """Tell it what to run with; say why it does not."""
-        self.channel.settimeout(ANSWERED)
+        self.channel.settimeout(RANK_ANSWER_TIMEOUT)
         try:
             self.channel.sendall(json.dumps(RankStart(environ, cold).to_json()).encode() + b"\n")
-            ready, _, _ = select.select([self.channel], [], [], ANSWERED)
+            ready, _, _ = select.select([self.channel], [], [], RANK_ANSWER_TIMEOUT)
             lost = StandbyNews(cold="a rank that waits does not answer")
             said = hear_news(self.channel.fileno()) if ready else lost
         except OSError as error:
@@ -205,7 +205,7 @@ def parked_guard(task: GuardPreparation, environ: Dict[str, str]) -> int:
     environ.pop("JOBCTL_PROCESS", None)
     try:
         rank = ParkedRank(task, environ)
-        rank.warm()
+        rank.await_imports()
     except CannotWait as problem:
         tell(channel.fileno(), StandbyNews(off=str(problem)))
         abandon()

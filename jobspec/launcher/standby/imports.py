@@ -213,7 +213,7 @@ class Preloaded:
                 found.append((path, stat.st_mtime_ns, stat.st_ino))
         return found
 
-    def stale(self, environ: Dict[str, str]) -> Optional[str]:
+    def changed_variable(self, environ: Dict[str, str]) -> Optional[str]:
         """Return a variable that an import has read, and that `environ` has another value of; None if there is none."""
         read = {name for batch in self.batches for name in batch.read}
         return min((name for name in read if environ.get(name) != self.given.get(name)), default=None)
@@ -248,7 +248,7 @@ class Preloaded:
         tops = self.given_with(batch, top)
         own = [o for o, (b, _) in self.hidden.items() if b is batch and o.partition(".")[0] in tops]
         given = {o: self.hidden[o][1] for o in own if o.partition(".")[0] == top or o in batch.brought}
-        why = self.difference(batch, top) or self.elsewhere(batch, tops)
+        why = self.difference(batch, top) or self.moved_package(batch, tops)
         if not why:
             what = self.change_by_script(batch, name, given)
             why = "the script changes %s before it imports %s" % (what, top) if what else None
@@ -283,7 +283,7 @@ class Preloaded:
             return {top}
         return {top} | {name.partition(".")[0] for name in batch.brought & set(self.hidden)}
 
-    def elsewhere(self, batch: Batch, tops: Set[str]) -> Optional[str]:
+    def moved_package(self, batch: Batch, tops: Set[str]) -> Optional[str]:
         """Say which of these packages would be imported from another place now, None if none would."""
         moved = sorted(top for top in tops if not self.is_where_it_was(batch, top))
         return "the script has %s imported from another place" % moved[0] if moved else None

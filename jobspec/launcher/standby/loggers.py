@@ -12,7 +12,7 @@ from jobctl.jobspec.launcher.standby.effects import logs
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, Optional, Set, Tuple
-FEW = 2  # loggers: that these are disabled does not say whether all were, or just these
+MIN_LOGGERS = 2  # loggers: that these are disabled does not say whether all were, or just these
 
 
 def named_loggers() -> Dict[str, Any]:
@@ -47,7 +47,7 @@ class Loggers:
 
     def all_disabled(self) -> bool:
         """Say whether something has disabled all that there are."""
-        return len(self.own) > FEW and self.disabled() == self.own
+        return len(self.own) > MIN_LOGGERS and self.disabled() == self.own
 
     def conflict(self) -> Optional[str]:
         """Return what the script has changed that decides how they are made, None if there is nothing."""

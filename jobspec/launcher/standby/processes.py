@@ -19,7 +19,7 @@ from jobctl.jobspec.launcher.process.guard import ABANDONED, fork_guard
 from jobctl.jobspec.launcher.standby.guard import parked_guard, write_hook
 from jobctl.jobspec.launcher.standby.messages import GuardPreparation, GuardStart, StandbyNews
 from jobctl.jobspec.launcher.system.pipe import MessagePipe
-from jobctl.jobspec.launcher.system.processes import forward, start_ticks
+from jobctl.jobspec.launcher.system.processes import forward_signal, start_ticks
 
 if TYPE_CHECKING:
     from typing import Dict, List, Optional, Union
@@ -76,7 +76,7 @@ class ParkedProcess:
     def end(self) -> None:
         """End it, with all that is below it."""
         if start_ticks(self.pid) == self.ticks:  # else it was reaped, and the number may be another's
-            forward(self.pid, ABANDONED)
+            forward_signal(self.pid, ABANDONED)
         self.pipe.socket.close()
 
 

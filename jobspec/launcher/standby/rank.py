@@ -78,7 +78,7 @@ def park() -> bool:
         unclean(task.fd)
         if preloaded.signature() != before:
             raise NotClean("what is installed has changed")
-        stale = preloaded.stale(start.environ)
+        stale = preloaded.changed_variable(start.environ)
         if stale is not None:
             raise NotClean("the variable %s, which an import has read, has changed" % stale)
         if score is not None:

@@ -27,7 +27,7 @@ from jobctl.jobspec.launcher.standby.processes import ParkedProcesses, send
 from jobctl.jobspec.launcher.system.bytecode import program_for
 from jobctl.jobspec.launcher.system.files import files_in, note
 from jobctl.jobspec.launcher.system.pipe import MessagePipe
-from jobctl.jobspec.launcher.system.processes import forward, start_ticks
+from jobctl.jobspec.launcher.system.processes import forward_signal, start_ticks
 
 if TYPE_CHECKING:
     from typing import Callable, Iterator, List, Optional, Sequence, Tuple, Union
@@ -37,13 +37,14 @@ if TYPE_CHECKING:
     from jobctl.jobspec.launcher.standby.processes import Trained
 
     ParkedNode = Union["Parked", ParkedProcesses]
-LONGEST = 600.0  # seconds that all imports of a node may take
+IMPORTS_TIMEOUT = 600.0  # seconds that all imports of a node may take
 MISSED = 3  # times that a standby may not come to be, or end by itself
-AGAIN = 10.0  # seconds after which it is begun again then
+STANDBY_RETRY_AFTER = 10.0  # seconds after which it is begun again then
 ROOM = 1.5  # times what the framework's launcher takes is what a rank may take: it has imported more
-FIRST = 1 << 30  # bytes that the first import takes at most, where nothing tells yet; frameworks take 0.15 to 0.4 GB
-LEAST = 0.05  # of all memory: with less left a standby ends
-AFTER = "it is begun after the first step"
+# Bytes that the first import takes at most, where nothing tells yet; frameworks take 0.15 to 0.4 GB
+MAX_FIRST_IMPORT_BYTES = 1 << 30
+MIN_FREE_MEMORY_SHARE = 0.05  # of all memory: with less left a standby ends
+AFTER_FIRST_STEP = "it is begun after the first step"
 UNSUITABLE = "there is none for `command`"
 
 
@@ -100,7 +101,7 @@ class Parked:
     def end(self) -> None:
         """Kill it: what is below it ends with it."""
         if start_ticks(self.pid) == self.ticks:  # else it was reaped, and the number may be another's
-            forward(self.pid, signal.SIGKILL)
+            forward_signal(self.pid, signal.SIGKILL)
         self.pipe.socket.close()
 
     def hand_over(self, argv: Sequence[str], environment: Environment, log: str) -> bool:
@@ -142,7 +143,7 @@ class Standby:
         self.parked: Optional[ParkedNode] = None
         self.begun = self.not_before = 0.0
         self.missed = 0  # since one was used: a job may run for months
-        self.waits = AFTER
+        self.waits = AFTER_FIRST_STEP
         self.workdir = launch.workdir
         self.folder: Optional[Tuple[int, int]] = None  # what that was when what waits was begun
         self.used = False  # whether a generation was started before
@@ -184,8 +185,8 @@ class Standby:
         if parked.ended:
             self.drop()
             self.miss(now, "it has ended by itself")
-        elif parked.imports and now - self.begun > LONGEST:
-            self.give_up("its imports take longer than %d s" % LONGEST)
+        elif parked.imports and now - self.begun > IMPORTS_TIMEOUT:
+            self.give_up("its imports take longer than %d s" % IMPORTS_TIMEOUT)
         elif self.is_short():
             self.give_up("memory is short")
 
@@ -204,19 +205,19 @@ class Standby:
     def miss(self, now: float, why: str) -> None:
         """Try again later, but not for ever."""
         self.missed += 1
-        self.not_before = now + AGAIN
+        self.not_before = now + STANDBY_RETRY_AFTER
         if self.missed >= MISSED:
             self.give_up("%s, %d times" % (why, self.missed))
 
     def is_short(self) -> bool:
         """Say whether the job needs the memory more."""
         free, whole = self.memory()
-        return free < whole * LEAST
+        return free < whole * MIN_FREE_MEMORY_SHARE
 
     def begin_for(self, run: Trained, now: float) -> None:
         """Begin one for what follows `run`, unless something speaks against it."""
         taken = run.footprint()
-        needs = taken * (1 + ROOM * run.launch.nproc) if run.launch.start else min(taken, FIRST)
+        needs = taken * (1 + ROOM * run.launch.nproc) if run.launch.start else min(taken, MAX_FIRST_IMPORT_BYTES)
         why = refused(run.folders.records) or self.too_much(needs)
         if why:
             self.give_up(why)
@@ -227,7 +228,7 @@ class Standby:
     def too_much(self, needs: float) -> Optional[str]:
         """Say why it cannot take so much memory, None if it can."""
         free, whole = self.memory()
-        if free - needs >= whole * 2 * LEAST:
+        if free - needs >= whole * 2 * MIN_FREE_MEMORY_SHARE:
             return None
         return "it takes about %d MB of memory, and %d MB are free" % (needs / 1e6, free / 1e6)
 
@@ -255,7 +256,7 @@ class Standby:
         parked, self.parked = self.parked, None
         assert not isinstance(parked, ParkedProcesses)
         self.cold_because = self.unfit(parked, environment)
-        self.used, self.waits, self.folder = True, AFTER, None
+        self.used, self.waits, self.folder = True, AFTER_FIRST_STEP, None
         if parked is not None and self.cold_because is None:
             if parked.hand_over(argv, environment, log):
                 self.missed = 0
@@ -288,7 +289,7 @@ class Standby:
         why, process = self.unusable(), None
         if isinstance(self.parked, ParkedProcesses):
             process = self.parked.take(local)
-            self.not_before = self.clock() + AGAIN  # the others go on where one alone begins again
+            self.not_before = self.clock() + STANDBY_RETRY_AFTER  # the others go on where one alone begins again
         if why is None and (process is None or not process.waits()):
             why = "standby was not ready"
         if process is not None and why is None:
@@ -302,7 +303,7 @@ class Standby:
 
     def begin_anew(self) -> None:
         """Take note that all processes of a generation have been started: what still waits is not for the next one."""
-        self.used, self.waits, self.not_before, self.folder = True, AFTER, 0.0, None
+        self.used, self.waits, self.not_before, self.folder = True, AFTER_FIRST_STEP, 0.0, None
         self.drop()
 
 

@@ -174,7 +174,7 @@ def is_removed(folder: str) -> bool:
         return False
 
 
-def since(path: str, start: int) -> str:
+def read_from(path: str, start: int) -> str:
     """Return what was written into a file from byte `start` on."""
     try:
         with open(path, "rb") as file:

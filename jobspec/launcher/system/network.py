@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence
 
     from jobctl.jobspec.launcher.order.order import Order
-ANSWER = 0.2  # seconds that a server gets to answer at its port
+PORT_TIMEOUT = 0.2  # seconds that a server gets to answer at its port
 DATAGRAM = 4096  # bytes; also what a pipe takes whole
 AT_FIRST = 0.5  # seconds for which a launcher waits for names: where a name server answers, they take a few thousandths
 LOOKED = 0.01  # seconds between two looks whether the first of a job listens, or whether names are known
@@ -186,7 +186,7 @@ def answers(endpoint: str) -> bool:
 def connects(address: str, port: str) -> bool:
     """Say whether somebody listens there. A name server may keep it for half a minute."""
     try:
-        socket.create_connection((address, int(port)), ANSWER).close()
+        socket.create_connection((address, int(port)), PORT_TIMEOUT).close()
     except (OSError, ValueError):
         return False
     return True

@@ -182,7 +182,7 @@ def fork(work: Callable[[], int], *close: socket.socket) -> int:
         os._exit(code)
 
 
-def forward(pid: int, number: int) -> None:
+def forward_signal(pid: int, number: int) -> None:
     """Send a signal on to a child that may be gone."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, number)

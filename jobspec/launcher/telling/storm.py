@@ -13,22 +13,23 @@ if TYPE_CHECKING:
     from typing import Dict, List, Sequence, Tuple
 
 MINUTE, MOST_A_MINUTE, MOST_FOR_PROGRAMS = 60.0, 10, 60  # messages that people get in that time, and programs
-AT_ONCE = frozenset({"failed", "succeeded", "waiting"})  # these wait for no minute: each comes once, and ends something
+# These wait for no minute: each comes once, and ends something
+URGENT_EVENTS = frozenset({"failed", "succeeded", "waiting"})
 
 
 def allowed(messages: Sequence[Notification], room: int) -> Tuple[List[Notification], bool]:
     """Return what may be sent now, where there is room for so many, in its order; and whether the rest has to wait."""
-    calm, room = [one.id for one in messages if one.event not in AT_ONCE], max(0, room)
+    calm, room = [one.id for one in messages if one.event not in URGENT_EVENTS], max(0, room)
     now = set(calm[:room])
-    return [one for one in messages if one.event in AT_ONCE or one.id in now], len(calm) > room
+    return [one for one in messages if one.event in URGENT_EVENTS or one.id in now], len(calm) > room
 
 
 def summed_up(messages: Sequence[Notification]) -> List[Notification]:
     """Return messages that have waited for their minute, with one summary in the place of all that may wait."""
-    calm = [one for one in messages if one.event not in AT_ONCE]
+    calm = [one for one in messages if one.event not in URGENT_EVENTS]
     if len(calm) < 2:
         return list(messages)
-    return [*(one for one in messages if one.event in AT_ONCE), _summary(calm)]
+    return [*(one for one in messages if one.event in URGENT_EVENTS), _summary(calm)]
 
 
 def _summary(several: Sequence[Notification]) -> Notification:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from jobctl.jobspec.launcher.peers.lease import SILENT, TICK
+from jobctl.jobspec.launcher.peers.lease import SILENT_TICKS, TICK
 from jobctl.jobspec.launcher.records import record
 from jobctl.jobspec.launcher.report.event_log import key_of
 from jobctl.jobspec.launcher.telling.news import News
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 TELLS = 2  # launchers that tell: the first one, and another one what that has not told after …
 TAKES_OVER = 30.0  # seconds
 LASTING = 60.0  # seconds for which launchers have waited before people are told so: a host may be back in a moment
-HEARD = SILENT * TICK  # seconds after which a launcher counts as not heard
+HEARD_SECONDS = SILENT_TICKS * TICK  # seconds after which a launcher counts as not heard
 # Of these, supervisors have the same.
 FIRST_RETRY, LONGEST_RETRY = 1.0, 300.0  # seconds before what was not taken is tried again, at first and at last
 MENTIONED = 8  # messages that launchers have told, which one tick mentions
@@ -182,7 +182,7 @@ class Telling:
 
     def before(self, now: float) -> List[bool]:
         """Return of each launcher that is there, and comes before this one, whether its node has failed."""
-        return [broken for node, (at, broken) in self.heard.items() if node < self.node and now - at <= HEARD]
+        return [broken for node, (at, broken) in self.heard.items() if node < self.node and now - at <= HEARD_SECONDS]
 
     def room(self, webhook: Webhook, now: float, wall: float) -> int:
         """Return how many more messages a webhook may get now from all launchers together.

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-PATIENCE = 60.0  # seconds for which `exec` waits until a node that begins has something to enter
+START_TIMEOUT = 60.0  # seconds for which `exec` waits until a node that begins has something to enter
 
 
 def exec_in_node(handle: Handle, node: str | None, argv: Sequence[str], reporter: Reporter) -> int:
@@ -38,7 +38,7 @@ def entered(handle: Handle, where: int | str, enter: Callable[[], T], reporter: 
     """Return what `enter` returns, as soon as something runs there: `up` returns a moment before processes do."""
     from jobctl.jobspec.deploy.model.errors import NothingToEnter
 
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + START_TIMEOUT
     with reporter.waiting() as waiting:
         while True:
             try:

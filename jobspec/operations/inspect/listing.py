@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from jobctl.jobspec.operations.resolve.job import Reached
 
 T = TypeVar("T")
-AT_ONCE = 8  # jobs that are looked at side by side: sshd refuses some of more than 10 logins that begin at once
+MAX_LOOKS = 8  # jobs that are looked at side by side: sshd refuses some of more than 10 logins that begin at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class KnownJobs:
     def __init__(self, *, live: bool = False) -> None:
         self._live = live
         self._handles: dict[str, tuple[object, Handle]] = {}
-        self._slots = threading.BoundedSemaphore(AT_ONCE)
+        self._slots = threading.BoundedSemaphore(MAX_LOOKS)
 
     def directories(self) -> list[JobDir]:
         """Return the directories of the jobs that are up, in order of their names."""
@@ -79,7 +79,7 @@ class KnownJobs:
             wait(looks)  # each job is looked at once at a time
 
     def begin(self, look: Callable[[], T]) -> Future[T]:
-        """Begin a look beside others, as soon as fewer than AT_ONCE go on. A command that ends does not wait for it."""
+        """Begin a look beside others, once fewer than MAX_LOOKS go on. A command that ends does not wait for it."""
         begun: Future[T] = Future()
 
         def work() -> None:
@@ -101,7 +101,7 @@ class KnownJobs:
 
         job = KnownJob(directory.name)
         try:
-            about = directory.about()
+            about = directory.job_record()
             if about is None:
                 return job
             job = replace(job, about=about)

@@ -66,7 +66,7 @@ def recipients_of(job: str | None, reporter: Reporter) -> Recipients:
         directory = job_of_name(job)
         teller = teller_of(directory)
         _, channels = teller.channels()
-        if channels or directory.about() is not None:
+        if channels or directory.job_record() is not None:
             return Recipients(job, "up", channels, teller.outbox())
     if job is None and not Path(DEFAULT_SPEC).exists():
         return Recipients(None, "config", channels_in_config(os.environ, reporter))

@@ -42,7 +42,7 @@ def gather_story(directory: JobDir, reached: Reached) -> Gathered:
     from jobctl.jobspec.operations.targets.choose import target_of
     from jobctl.jobspec.operations.targets.table import known_handle
 
-    if directory.about() is None and reached.hosts is None:
+    if directory.job_record() is None and reached.hosts is None:
         return Gathered()
     target = target_of(directory, reached)
     refuse_unsupported(target, "report")
@@ -54,7 +54,7 @@ def gather_story(directory: JobDir, reached: Reached) -> Gathered:
                 runs = phase(handle.observe())[0] not in SETTLED
         handle.events().gather()
         silent = handle.failures
-        return Gathered(silent, bool(silent) and set(silent) >= set(handle.where()), runs)
+        return Gathered(silent, bool(silent) and set(silent) >= set(handle.places()), runs)
     finally:
         handle.close()
 

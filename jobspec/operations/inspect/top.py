@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from jobctl.jobspec.deploy.model.usage import NodeUsage
 
 INTERVAL = 2.0  # seconds between two looks: the tools of drivers take up to half a second
-FIRST = 1.0  # seconds between the first look, which knows no rates, and the second
+FIRST_INTERVAL = 1.0  # seconds between the first look, which knows no rates, and the second
 WINDOW = 10.0  # seconds over which a rate of steps is taken
 
 
@@ -115,7 +115,7 @@ class LoadWatch:
         if not once:
             yield load
         while not load.over:
-            pause(FIRST if once else max(INTERVAL, self._handle.interval))
+            pause(FIRST_INTERVAL if once else max(INTERVAL, self._handle.interval))
             load = self.look()
             if once:
                 break

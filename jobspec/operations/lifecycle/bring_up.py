@@ -10,8 +10,8 @@ from jobctl.jobspec.operations.errors import HostsFailed, Refused, failures_json
 from jobctl.jobspec.operations.lifecycle.applying import cut_off, locked, step_teller
 from jobctl.jobspec.operations.lifecycle.base import Applied, UpOptions
 from jobctl.jobspec.operations.lifecycle.records import (
-    about,
     asked,
+    record_of,
     refuse_missing_data,
     secret_names,
     secrets_of,
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from jobctl.jobspec.operations.resolve.job import Compiled
     from jobctl.jobspec.plan.types import Plan
 
-PATIENCE = 1.0  # seconds for which hosts are asked to stay until launchers have begun
-ENGINES = 20.0  # seconds within which an engine that is restarted has to be back
+STAY_SECONDS = 1.0  # seconds for which hosts are asked to stay until launchers have begun
+ENGINE_RESTART_TIMEOUT = 20.0  # seconds within which an engine that is restarted has to be back
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,15 +75,15 @@ class HostsChange:
 
 def observe_patiently(deployer: Deployer, reporter: Reporter) -> Observed:
     """Look at what runs; engines of a running job that do not answer get a moment to come back first."""
-    from jobctl.jobspec.deploy.model.errors import AWAY
+    from jobctl.jobspec.deploy.model.errors import ENGINE_AWAY_CODES
 
     observed = deployer.observe()
-    away = {host for host, error in deployer.failures.items() if getattr(error, "code", "") in AWAY}
+    away = {host for host, error in deployer.failures.items() if getattr(error, "code", "") in ENGINE_AWAY_CODES}
     away &= set(observed.control.placement.values())
     if not away:
         return observed
-    reporter.say(f"waits for the engine of {', '.join(sorted(away))}, for {ENGINES:g} s at most")
-    return deployer.observe() if away - set(deployer.engines(away, ENGINES)) else observed
+    reporter.say(f"waits for the engine of {', '.join(sorted(away))}, for {ENGINE_RESTART_TIMEOUT:g} s at most")
+    return deployer.observe() if away - set(deployer.engines(away, ENGINE_RESTART_TIMEOUT)) else observed
 
 
 def refuse_ended(name: str, observed: Observed) -> None:
@@ -114,7 +114,7 @@ class BringUp:
 
     def change(self, observed: Observed) -> HostsChange:
         """Return what there is to do, from what was observed."""
-        from jobctl.jobspec.deploy.apply.executor import wanted
+        from jobctl.jobspec.deploy.apply.executor import wanted_state
         from jobctl.jobspec.deploy.apply.reconcile import reconcile
 
         self._follow(observed)
@@ -124,7 +124,7 @@ class BringUp:
         every = frozenset(node.index for node in plan.nodes) if options.recreate else frozenset()
         spares = self.deployer.spares(plan)
         how = {"supervise": options.supervise, "spares": spares, "changed": self.changed}
-        want = wanted(self.deployer, plan, anew=anew, replace=every, **how)
+        want = wanted_state(self.deployer, plan, anew=anew, replace=every, **how)
         return HostsChange(observed, want, reconcile(want, observed))
 
     def _follow(self, observed: Observed) -> None:
@@ -279,7 +279,7 @@ class BringUp:
         before = job.plan()
         withdrawn = not steps and job.is_changing()  # its files are on the hosts, and have to be replaced
         keep = job.propose if steps and runs(observed) else job.remember
-        keep(about(self.compiled, plan, deployer.inventory), plan, source_of(self.compiled, plan, start.secrets))
+        keep(record_of(self.compiled, plan, deployer.inventory), plan, source_of(self.compiled, plan, start.secrets))
         if not steps and not withdrawn:
             self._leave_webhooks(before)
             job.agree(generation)
@@ -320,7 +320,7 @@ class BringUp:
             done = self._execute(change, fresh, failed)
             if done.generation is None and not runs(change.observed):
                 done, plan = self._execute_on_spares(done, fresh, start), self.plan
-            for error in deployer.cold.values():
+            for error in deployer.spare_launcher_failures.values():
                 self.reporter.warn(f"spare {error.message}; it stays cold")
             if not done.held:
                 deployer.job.agree(change.observed.control.generation)
@@ -394,5 +394,5 @@ class BringUp:
         from jobctl.jobspec.deploy.apply.clock import SystemClock
         from jobctl.jobspec.deploy.apply.executor import Execution, execute
 
-        how = Execution(None, fresh, failed, PATIENCE, ENGINES, self._begin)
+        how = Execution(None, fresh, failed, STAY_SECONDS, ENGINE_RESTART_TIMEOUT, self._begin)
         return execute(self.deployer, change.transition, SystemClock(), self._note, how)

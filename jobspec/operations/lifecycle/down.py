@@ -51,8 +51,8 @@ def take_down(handle: Handle, request: JobRequest, reporter: Reporter) -> TakenD
     grace, since = grace_of(handle, request.grace), handle.job.stamp()
     observed = _observed(handle, request)
     if not _anything(handle, observed) and _is_gone(handle, request, reporter):
-        return TakenDown(handle.where(), anything=False)
-    if set(handle.where()) <= _given_up(handle.failures, request.lost)[0].keys():
+        return TakenDown(handle.places(), anything=False)
+    if set(handle.places()) <= _given_up(handle.failures, request.lost)[0].keys():
         return _give_up(handle, request, observed, reporter)
     with locked(handle, "down", request.break_lock, since):
         with reporter.waiting(aloud=True) as waiting:
@@ -85,9 +85,9 @@ def _give_up(handle: Handle, request: JobRequest, observed: Observed, reporter: 
 def _taken_down(handle: Handle, request: JobRequest, logs: Path | None, failed: Failures) -> TakenDown:
     """Return what came of `down`: where something is left, also beyond the hosts of `handle`, and where it was given up."""
     elsewhere = _elsewhere(handle)
-    _, failed = _given_up(failed, handle.job.unmet())  # nothing of the job can be there
+    _, failed = _given_up(failed, handle.job.unreached_hosts())  # nothing of the job can be there
     lost, failed = _given_up({**failed, **elsewhere}, request.lost)
-    return TakenDown((*handle.where(), *elsewhere), logs=logs, failed=failed, lost=lost)
+    return TakenDown((*handle.places(), *elsewhere), logs=logs, failed=failed, lost=lost)
 
 
 def _note(handle: Handle, observed: Observed, done: TakenDown, reporter: Reporter, check: Callable[[], None]) -> None:
@@ -95,7 +95,7 @@ def _note(handle: Handle, observed: Observed, done: TakenDown, reporter: Reporte
     from jobctl.jobspec.deploy.store import events
 
     # Of a cluster the objects that are left may have failed, which are no place where the job may be.
-    elsewhere = sorted(done.failed.keys() & set(done.hosts) - set(handle.where()))
+    elsewhere = sorted(done.failed.keys() & set(done.hosts) - set(handle.places()))
     if not done.failed:
         handle.job.forget()
     told = {"failed": sorted(done.failed), "elsewhere": elsewhere, "lost": sorted(done.lost)}
@@ -129,7 +129,7 @@ def _given_up(failed: Failures, lost: Iterable[str]) -> tuple[Failures, Failures
 def _anything(handle: Handle, observed: Observed) -> bool:
     """Say whether anything of the job is anywhere, as far as hosts answer."""
     seen = observed.nodes or observed.strays or observed.control.generation or observed.supervised
-    there = seen or observed.unreachable or handle.job.about() is not None or handle.has_files()
+    there = seen or observed.unreachable or handle.job.job_record() is not None or handle.has_files()
     return bool(there or _elsewhere(handle))
 
 
@@ -142,7 +142,7 @@ def _elsewhere(handle: Handle) -> dict[str, DeployError]:
     from jobctl.jobspec.deploy.model.errors import UnlistedHost
     from jobctl.jobspec.deploy.store.past import left_elsewhere
 
-    job, there = handle.job, handle.where()
+    job, there = handle.job, handle.places()
     told = {host: error for host, error in handle.failures.items() if host not in there}
     hints = dict.fromkeys(left_elsewhere(job), "`--hosts hosts.txt` names all hosts of the job")
     hints |= dict.fromkeys(_homes(job), f"`jobctl down {job.name}` without `--hosts` goes there")
@@ -157,7 +157,7 @@ def _homes(job: JobDir) -> list[str]:
     A plan alone says nothing: an `up` or a `down` was killed between two files.
     """
     plan, inventory = job.plan(), job.inventory()
-    if job.about() is None or plan is None or traits_of(plan.target).chooses_nodes:
+    if job.job_record() is None or plan is None or traits_of(plan.target).chooses_nodes:
         return []
     spares = [host.name for host in inventory.hosts if host.spare] if inventory is not None else []
     services = [service.host.name for service in plan.services]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from jobctl.jobspec.deploy.apply.deployer import Breakable, FaultTarget
     from jobctl.jobspec.deploy.model.observed import Observed
 
-LOOK = 0.05  # seconds between two looks, at least
+MIN_POLL_INTERVAL = 0.05  # seconds between two looks, at least
 REPORTED = 0.3  # seconds until a step that was made is reported
 BEGINS = 20.0  # seconds in which a node that runs has started its processes
 TOLD = 10.0  # seconds in which the supervisor writes down what it has done
@@ -101,9 +101,9 @@ def plan_drill(deployer: Breakable, victim: FaultTarget, node: str | None) -> Fa
     host = next(member.host for member in observed.members if member.node == number)
     deadline = time.monotonic() + BEGINS
     while victim == "process" and not _has_process(observed, number) and time.monotonic() < deadline:
-        pause(LOOK)
+        pause(MIN_POLL_INTERVAL)
         observed = _fit(deployer)
-    if victim == "host" and deployer.where() == (host,):
+    if victim == "host" and deployer.places() == (host,):
         raise Refused("the job has only one host, and goes on where it is", "nobody can know that it is lost")
     return Fault(victim, number, host, observed)
 
@@ -183,7 +183,7 @@ def _told(deployer: Breakable, offset: int, *, begins: bool) -> list[dict[str, A
         kinds = {event["event"] for event in told}
         if not begins or "failure" not in kinds or "generation" in kinds or time.monotonic() >= deadline:
             return told
-        pause(LOOK)
+        pause(MIN_POLL_INTERVAL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,7 +272,7 @@ def _looks(deployer: Breakable, deadline: float) -> Iterator[Observed]:
         if now in SETTLED and now != "succeeded":
             raise DrillFailed(observed, f"job `{name}` {now}: {reason}", "it did not survive the drill")
         yield observed
-        pause(max(LOOK, deployer.interval / 4))
+        pause(max(MIN_POLL_INTERVAL, deployer.interval / 4))
 
 
 def _step(observed: Observed) -> int | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NoReturn
 from jobctl.jobspec.operations.errors import HostsFailed, PartlyDone, Refused, UnsupportedOnTarget, failures_json
 from jobctl.jobspec.operations.lifecycle.applying import cut_off, ended_already, grace_of, locked, ordering, step_teller
 from jobctl.jobspec.operations.lifecycle.base import Applied, JobRequest, Restarted, ScaleRequest, Stopped, UpOptions
-from jobctl.jobspec.operations.lifecycle.records import about, secret_names, secrets_of, source_of, tell_up
+from jobctl.jobspec.operations.lifecycle.records import record_of, secret_names, secrets_of, source_of, tell_up
 from jobctl.jobspec.operations.lifecycle.sent_files import hashes_of, settings_of_earlier
 from jobctl.jobspec.operations.lifecycle.telling import leave_none, leave_teller, tell_now
 from jobctl.jobspec.operations.resolve.channels import channels_of, withheld_variables
@@ -137,7 +137,7 @@ class SlurmJob:
         """Ask Slurm whether it takes the job. Raises HostsFailed if it does not."""
         from jobctl.jobspec.deploy.model.unfit import failures_of
 
-        findings = self.handle.preflight(plan, self.handle.where())
+        findings = self.handle.preflight(plan, self.handle.places())
         reporter.findings([finding for finding in findings if finding.verdict == "warning"])
         unfit = failures_of(findings)
         if unfit:
@@ -165,7 +165,7 @@ class SlurmJob:
         allocation.job.create()
         keep_channels(allocation.job, plan.run_id, channels)
         source = source_of(compiled, plan, secrets)
-        allocation.job.remember(about(compiled, plan, allocation.inventory), plan, source)
+        allocation.job.remember(record_of(compiled, plan, allocation.inventory), plan, source)
         if change.steps:
             end_supervisor(allocation.job)  # which would take what is replaced for ended
             tell_up(allocation, plan, fresh=options.fresh)
@@ -217,9 +217,9 @@ class SlurmJob:
         """Wait until Slurm has let go of a job that has ended: it would take the next one for that. Raises HostError."""
         from jobctl.jobspec.deploy.apply.clock import pause
         from jobctl.jobspec.deploy.model.errors import HostError
-        from jobctl.jobspec.deploy.slurm.allocation import GONE
+        from jobctl.jobspec.deploy.slurm.allocation import CANCEL_TIMEOUT
 
-        allocation, deadline = self.handle, time.monotonic() + GONE
+        allocation, deadline = self.handle, time.monotonic() + CANCEL_TIMEOUT
         while (look := allocation.look_anew()).result is not None and (entry := look.entry) is not None and entry.runs:
             if time.monotonic() > deadline:
                 message = (

@@ -16,7 +16,7 @@ from jobctl.jobspec.operations.errors import (
 )
 from jobctl.jobspec.operations.lifecycle.applying import ended_already, grace_of, locked, step_teller
 from jobctl.jobspec.operations.lifecycle.base import Applied, JobRequest, Restarted, ScaleRequest, Stopped, UpOptions
-from jobctl.jobspec.operations.lifecycle.records import about, secrets_of, source_of, tell_up
+from jobctl.jobspec.operations.lifecycle.records import record_of, secrets_of, source_of, tell_up
 from jobctl.jobspec.operations.resolve.ownership import refuse_others, refuse_owner, warn_of_another_spec
 from jobctl.jobspec.operations.resolve.planning import owner
 from jobctl.jobspec.operations.unsupported import refuse_unsupported, unsupported
@@ -164,11 +164,11 @@ class ClusterJob:
     def _refuse_move(self) -> None:
         """Raise Refused if the job is up in another place: it would then be there twice."""
         cluster, api = self.handle, self.handle.api
-        known = (cluster.job.about() or {}).get("cluster")
+        known = (cluster.job.job_record() or {}).get("cluster")
         if known and (known["context"], known["namespace"]) != (api.context, api.namespace):
             name, there = cluster.job.name, f"{known['context']}/{known['namespace']}"
             raise Refused(
-                f"job `{name}` is up in {there}, and would be brought up in {cluster.where()[0]} too",
+                f"job `{name}` is up in {there}, and would be brought up in {cluster.places()[0]} too",
                 f"`jobctl down {name}` first",
             )
 
@@ -184,7 +184,7 @@ class ClusterJob:
         others = sorted(cluster.owners(change) - {owner()})
         if others and not take_over:
             raise NotYours(
-                f"job `{plan.job}` in {cluster.where()[0]} belongs to {', '.join(others)}, and is left alone",
+                f"job `{plan.job}` in {cluster.places()[0]} belongs to {', '.join(others)}, and is left alone",
                 "give yours another `name`, or `--take-over` if it is yours nevertheless",
             )
         return change
@@ -193,7 +193,7 @@ class ClusterJob:
         """Check the cluster. Raises HostsFailed if it is not fit for the job."""
         from jobctl.jobspec.deploy.model.unfit import failures_of
 
-        findings = self.handle.preflight(plan, self.handle.where())
+        findings = self.handle.preflight(plan, self.handle.places())
         reporter.findings([f for f in findings if f.verdict in ("warning", "error")])
         unfit = failures_of(findings)
         if unfit:
@@ -212,7 +212,9 @@ class ClusterJob:
         warn_of_another_spec(cluster, compiled, reporter)
         cluster.check_here()
         cluster.job.create()
-        cluster.job.remember(about(compiled, plan, None, dump_cluster(cluster)), plan, source_of(compiled, plan, {}))
+        cluster.job.remember(
+            record_of(compiled, plan, None, dump_cluster(cluster)), plan, source_of(compiled, plan, {})
+        )
         if change.steps:
             tell_up(cluster, plan)
             self._carry_out(change, secrets, reporter, "up", take_over=options.take_over)

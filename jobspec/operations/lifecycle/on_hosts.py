@@ -11,8 +11,8 @@ from jobctl.jobspec.operations.errors import PartlyDone, Refused
 from jobctl.jobspec.operations.lifecycle.applying import cut_off, ended_already, grace_of, locked, step_teller
 from jobctl.jobspec.operations.lifecycle.base import Applied, JobRequest, Restarted, ScaleRequest, Stopped, UpOptions
 from jobctl.jobspec.operations.lifecycle.bring_up import (
-    ENGINES,
-    PATIENCE,
+    ENGINE_RESTART_TIMEOUT,
+    STAY_SECONDS,
     BringUp,
     HostsChange,
     observe_patiently,
@@ -153,7 +153,7 @@ class HostsJob:
 
     def _restart(self, plan: Plan, again: frozenset[int], request: JobRequest, reporter: Reporter) -> Done:
         from jobctl.jobspec.deploy.apply.clock import SystemClock
-        from jobctl.jobspec.deploy.apply.executor import Execution, Transition, execute, runs, wanted
+        from jobctl.jobspec.deploy.apply.executor import Execution, Transition, execute, runs, wanted_state
         from jobctl.jobspec.deploy.apply.reconcile import reconcile
         from jobctl.jobspec.deploy.model.errors import DeployError
         from jobctl.jobspec.supervise.replan import places_of
@@ -165,14 +165,14 @@ class HostsJob:
         plan = self._where_nodes_are(plan, observed)
         pending = deployer.job.pending()
         joining = {} if pending is None else places_of(pending, plan)
-        want = wanted(deployer, plan, anew="`jobctl restart`", replace=again, joining=joining)
+        want = wanted_state(deployer, plan, anew="`jobctl restart`", replace=again, joining=joining)
         steps, begun = reconcile(want, observed), Event()
         try:
             note = step_teller(deployer, reporter, "restart")
             # Where a change waits, its files are on the hosts already: what runs is started again from its own.
             starts = {step.host for step in steps if step.kind in ("start", "replace") and step.node is not None}
             failed = deployer.provision(plan, starts) if deployer.job.is_changing() and starts else {}
-            how = Execution(failed=failed, patience=PATIENCE, engines=ENGINES, adopt=begun.set)
+            how = Execution(failed=failed, patience=STAY_SECONDS, engines=ENGINE_RESTART_TIMEOUT, adopt=begun.set)
             done = execute(deployer, Transition(want, observed, steps), SystemClock(), note, how)
         except DeployError as error:
             raise cut_off(error, begun=begun.is_set(), ran=runs(observed)) from error
@@ -195,4 +195,4 @@ def _unseen_to_stop(name: str, error: DeployError) -> PartlyDone:
 
 def _compiled_now(directory: JobDir, job: str | None, where: Where) -> Compiled:
     """Return the job from its spec file, where jobctl cannot read what it was started with any more."""
-    return compiled_of(check(job, (directory.about() or {}).get("set"), as_started(job, where)))
+    return compiled_of(check(job, (directory.job_record() or {}).get("set"), as_started(job, where)))

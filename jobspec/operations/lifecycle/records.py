@@ -64,7 +64,7 @@ def tell_refused(job: JobDir, failed: Failures) -> None:
         events.record(job.events, time.time(), "host-failed", error.message, host=host)
 
 
-def about(
+def record_of(
     compiled: Compiled, plan: Plan, reach: Inventory | None, cluster: dict[str, Any] | None = None
 ) -> dict[str, Any]:
     """Return what is kept of how a job was started, for commands that name only the job."""
@@ -87,9 +87,9 @@ def about(
 
 def asked(options: UpOptions, fresh: Fresh | None, last: Generation | None) -> dict[str, Any]:
     """Return what is kept of what `up` was asked besides, beside the generation that ran then."""
-    from jobctl.jobspec.deploy.apply.asked import Asked, kept
+    from jobctl.jobspec.deploy.apply.asked import Asked, request_record
 
-    return kept(Asked(fresh, options.recreate), last)
+    return request_record(Asked(fresh, options.recreate), last)
 
 
 def source_of(compiled: Compiled, plan: Plan, secrets: Mapping[str, str]) -> dict[str, Any]:

@@ -24,7 +24,7 @@ def scale_job(
     """Give the job `count` nodes; everything else is as it was started, except the hosts if `reached` names a file."""
     name = name_of(job)
     directory = job_of_name(name)
-    about = directory.about()
+    about = directory.job_record()
     if about is None:
         raise Refused(f"job `{name}` is not up", "`jobctl up` starts it")
     refuse_unsupported(about.get("target"), "scale")

@@ -70,9 +70,9 @@ def tell_now(job: JobDir, reporter: Reporter) -> None:
     from jobctl.jobspec.deploy.store.lock import read_holder
 
     if job.channels.exists() and not read_holder(job.supervisor_lock):
-        from jobctl.jobspec.notify.teller import BRIEF
+        from jobctl.jobspec.notify.teller import COMMAND_LINGER
 
-        left = _send(job, BRIEF)
+        left = _send(job, COMMAND_LINGER)
         if left:
             reporter.warn(f"{left} could not be delivered so far; `jobctl events` says why")
 
@@ -83,10 +83,10 @@ def tell_last(job: JobDir, reporter: Reporter) -> None:
 
     if not job.channels.exists():
         return
-    from jobctl.jobspec.notify.teller import BRIEF
+    from jobctl.jobspec.notify.teller import COMMAND_LINGER
 
     end_holder(job.outbox_lock)  # the supervisor of a job that has ended may still try
-    left = _send(job, BRIEF)
+    left = _send(job, COMMAND_LINGER)
     if left:
         reporter.warn(f"{left} could not be delivered, and will not be; `jobctl events` says why")
 

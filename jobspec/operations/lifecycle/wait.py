@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from jobctl.jobspec.operations.reporter import Reporter
 
 INTERVAL = 0.1  # seconds between two looks at a job that is waited for
-BRIEF = 0.05  # seconds between two looks at one that is about to run
-ALONE = 10.0  # seconds beyond `host_timeout` within which launchers have decided what to do about a failure
+FAST_POLL_INTERVAL = 0.05  # seconds between two looks at one that is about to run
+AUTONOMY_MARGIN = 10.0  # seconds beyond `host_timeout` within which launchers have decided what to do about a failure
 UNHEARD = 60.0  # seconds for which hosts of a job that was just started may be silent
 LONG = 10.0  # seconds of waiting for the same after which that is said
-LEAST = 5.0  # seconds that the first look gets, however short the wait: without one nothing is known
+MIN_LOOK_TIMEOUT = 5.0  # seconds that the first look gets, however short the wait: without one nothing is known
 
 
 def wait_until_ended(
@@ -35,7 +35,9 @@ def wait_until_ended(
     if seconds is not None:
         look_on(handle)
     while True:
-        state = _look(handle, None if seconds is None else began + max(seconds, LEAST if last is None else 0.0))
+        state = _look(
+            handle, None if seconds is None else began + max(seconds, MIN_LOOK_TIMEOUT if last is None else 0.0)
+        )
         if state is None:
             return last or _unseen(handle)
         if state.over or (seconds is not None and time.monotonic() >= began + seconds):
@@ -81,7 +83,7 @@ def _unseen(handle: Handle) -> JobState:
     from jobctl.jobspec.deploy.model.control import NOTHING
     from jobctl.jobspec.deploy.model.observed import Observed
 
-    reason = f"no answer from {', '.join(handle.where())} yet"
+    reason = f"no answer from {', '.join(handle.places())} yet"
     nothing = Observed(NOTHING, (), supervised=None, verdict=("unknown", reason))
     return JobState(handle.job.name, "unknown", reason, over=False, observed=nothing, unreachable={})
 
@@ -110,7 +112,7 @@ def wait_until_up(handle: Handle, reporter: Reporter, without: Collection[str] =
                 since = float("inf")
                 reporter.say(f"{now} for a while: {reason}")
             waiting.show(f"{now}: {reason or ''}", _counts(observed))
-            pause(BRIEF)
+            pause(FAST_POLL_INTERVAL)
 
 
 def _patience(observed: Observed, without: Collection[str]) -> float:
@@ -120,7 +122,7 @@ def _patience(observed: Observed, without: Collection[str]) -> float:
     now, _ = phase(observed)
     generation = observed.control.generation
     if now == "degraded" and generation is not None and decides_alone(observed):
-        return generation.host_timeout + ALONE
+        return generation.host_timeout + AUTONOMY_MARGIN
     silent = any(not node.reachable and node.host not in without for node in observed.members)
     return UNHEARD if now == "unknown" or (now == "degraded" and silent) else 0.0
 

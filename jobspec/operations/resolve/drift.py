@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from jobctl.jobspec.spec.hosts import Host
     from jobctl.jobspec.spec.model import Spec
 
-ASKED = 20  # keys of which each is asked for what it makes necessary; of more the first
-SHOWN = 3  # keys that are named where the spec says something else than the last `up` used
+MAX_EXPLAINED_KEYS = 20  # keys of which each is asked for what it makes necessary; of more the first
+MAX_NAMED_KEYS = 3  # keys that are named where the spec says something else than the last `up` used
 SECRETS = "secrets."
 
 
@@ -60,7 +60,7 @@ def changed_keys(
     found = differences(old, new)
     effects = _Effects(compiled, plan, deployer) if found else None
     keys = [
-        changed(path, old, new, **(effects.of(path, old, new) if effects and number < ASKED else {}))
+        changed(path, old, new, **(effects.of(path, old, new) if effects and number < MAX_EXPLAINED_KEYS else {}))
         for number, path in enumerate(found)
     ]
     keys += [*changed_folder(compiled, plan, deployer), *changed_image(plan, deployer)]
@@ -136,7 +136,7 @@ def compiled_as_started(name: str, where: Where) -> Compiled | None:
     Where that names none they are those of the job's own hosts file. Raises Refused if it is gone.
     """
     directory = job_of_name(name)
-    spec, about, source = spec_started_with(directory), directory.about(), directory.source()
+    spec, about, source = spec_started_with(directory), directory.job_record(), directory.source()
     if spec is None or about is None or source is None:
         return None
     where = as_started(name, where)
@@ -171,7 +171,7 @@ def _with_data(spec: Spec, hosts: tuple[Host, ...]) -> tuple[Host, ...]:
 
 def say_drift(directory: JobDir, reporter: Reporter) -> None:
     """Tell that the spec, or the environment that it is filled in from, says something else than the last `up` used."""
-    spec, about = spec_started_with(directory), directory.about()
+    spec, about = spec_started_with(directory), directory.job_record()
     if spec is None or about is None:
         return
     loaded = load(about["spec"], about.get("set"))[1] if Path(about["spec"]).is_file() else None
@@ -180,8 +180,10 @@ def say_drift(directory: JobDir, reporter: Reporter) -> None:
         return
     found = [str(one) for one in differing(spec, loaded.spec)]
     if found:
-        more = f"; and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
-        reporter.say(f"the spec or the environment says something else by now: {'; '.join(found[:SHOWN])}{more}")
+        more = f"; and {len(found) - MAX_NAMED_KEYS} more" if len(found) > MAX_NAMED_KEYS else ""
+        reporter.say(
+            f"the spec or the environment says something else by now: {'; '.join(found[:MAX_NAMED_KEYS])}{more}"
+        )
         reporter.say("the values of the last `up` are used; `jobctl up` takes the new ones")
 
 

@@ -73,7 +73,7 @@ def spec_path(job: str | None) -> Path:
         return Path("/dev/stdin")
     if is_spec_file(job):
         return Path(job)
-    spec = (job_of_name(job).about() or {}).get("spec")
+    spec = (job_of_name(job).job_record() or {}).get("spec")
     if spec is None and os.path.isdir(job):
         return Path(job)  # the loader says what is wrong with it
     checked_name(job)
@@ -141,7 +141,7 @@ def as_started(job: str | None, where: Where, *, needs_hosts: bool = True) -> Wh
     if not may_take_hosts(where.target) or (where.hosts is not None and where.target is not None):
         return where
     name = job if job is not None and not is_spec_file(job) else _name_in(spec_path(job))
-    about = (job_of_name(name).about() or {}) if name else {}
+    about = (job_of_name(name).job_record() or {}) if name else {}
     if not about:
         return with_defaults(job, where)
     if about.get("target"):
@@ -167,7 +167,7 @@ def with_defaults(job: str | None, where: Where) -> Where:
     if default.value is None:
         return where
     name = job if job is not None and not is_spec_file(job) else _name_in(spec_path(job))
-    if name and job_of_name(name).about() is not None:
+    if name and job_of_name(name).job_record() is not None:
         return where
     return replace(where, hosts=default.value, hosts_from=default.place)
 
@@ -241,12 +241,12 @@ def _where_data_is(
 ) -> tuple[tuple[Host, ...], list[Diagnostic]]:
     """Return the chosen hosts that get all data of a job, and what is wrong with those that it names."""
     from jobctl.jobspec.spec.checks.data import check_data_hosts, hosts_with_data
-    from jobctl.jobspec.spec.reading.partial import told
+    from jobctl.jobspec.spec.reading.partial import findings_of
 
     spec = loaded.draft
     if spec is None or not every:
         return chosen, []
-    found = told(lambda: check_data_hosts(spec, loaded.source, every, chosen))
+    found = findings_of(lambda: check_data_hosts(spec, loaded.source, every, chosen))
     if found or loaded.spec is None:
         return chosen, found
     with_data = {host.name for host in hosts_with_data(loaded.spec, every)}

@@ -46,7 +46,7 @@ def name_of(job: str | None, reached: Reached = AS_STARTED) -> str:
         about = (_said_of(started, path), _named_instead(started)) if started else ("", None)
         raise NamelessSpec(loaded.diagnostics, loaded.source, *about)
     elsewhere = reached.hosts is not None or names_cluster(reached)
-    if started and loaded.name not in started and not elsewhere and job_of_name(loaded.name).about() is None:
+    if started and loaded.name not in started and not elsewhere and job_of_name(loaded.name).job_record() is None:
         message = f"no job `{loaded.name}` is known here; {_said_of(started, path)}"
         raise Refused(message, _named_instead(started))
     return loaded.name
@@ -57,7 +57,7 @@ def _started_from(path: Path) -> tuple[str, ...]:
     from jobctl.jobspec.deploy.store.jobdir import readable_jobs, state_dir
 
     here = os.path.realpath(path)
-    jobs = ((job.name, (job.about() or {}).get("spec")) for job in readable_jobs(state_dir(os.environ)))
+    jobs = ((job.name, (job.job_record() or {}).get("spec")) for job in readable_jobs(state_dir(os.environ)))
     return tuple(name for name, spec in jobs if spec is not None and os.path.realpath(spec) == here)
 
 

@@ -51,7 +51,7 @@ def refuse_move(compiled: Compiled) -> None:
     """
     name = compiled.spec.name
     directory = job_of_name(name)
-    before = (directory.about() or {}).get("target")
+    before = (directory.job_record() or {}).get("target")
     if before is None or traits_of(before).place == traits_of(compiled.target).place:
         return
     # What has ended on this machine leaves nothing behind that anyone would have to find again.
@@ -123,7 +123,7 @@ def warn_of_another_spec(deployer: Handle, compiled: Compiled, reporter: Reporte
 
 def _spec_of(directory: JobDir) -> Path | None:
     """Return the spec file that a job was last brought up from."""
-    spec = (directory.about() or {}).get("spec")
+    spec = (directory.job_record() or {}).get("spec")
     return Path(spec) if spec else None
 
 
@@ -249,7 +249,7 @@ def _was_renamed(compiled: Compiled, plan: Plan, other: JobDir) -> bool:
     """
     from jobctl.jobspec.spec.load import literal_name
 
-    about, theirs = other.about() or {}, other.plan()
+    about, theirs = other.job_record() or {}, other.plan()
     before = _spec_of(other)
     if before is None or os.path.realpath(before) != os.path.realpath(compiled.path):
         return False

@@ -102,7 +102,7 @@ def inventory_for(compiled: Compiled, reached: Reached) -> Inventory | None:
     if not traits_of(compiled.target).takes_hosts:
         return None
     job = job_of_name(compiled.spec.name)
-    known, unmet = job.inventory(), job.unmet()
+    known, unmet = job.inventory(), job.unreached_hosts()
     options = ssh_options(reached.ssh_config, reached.accept_new, known)
     reach = Inventory(compiled.hosts, options, others=compiled.others)
     return reach.with_hosts(tuple(host for host in known.hosts if host.name not in unmet)) if known else reach

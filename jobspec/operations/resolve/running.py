@@ -33,7 +33,7 @@ def find_running(job: str | None, reached: Reached = AS_STARTED) -> tuple[PlaceK
     directory = directory_of_running(job, reached)
     target = target_of(directory, reached)
     anywhere = reached.hosts is None and not names_cluster(reached)
-    if anywhere and directory.about() is None and (job is None or is_spec_file(job)):
+    if anywhere and directory.job_record() is None and (job is None or is_spec_file(job)):
         found = found_in_spec(Path(job or DEFAULT_SPEC), directory, reached)
         if found is not None:
             return found
@@ -62,7 +62,7 @@ def directory_of_running(job: str | None, reached: Reached = AS_STARTED) -> JobD
     directory = job_of_name(name)
     named = job is not None and not is_spec_file(job)
     anywhere = reached.hosts is None and not names_cluster(reached)
-    if named and anywhere and directory.about() is None and not directory.is_known():
+    if named and anywhere and directory.job_record() is None and not directory.is_known():
         raise UnknownJob(
             f"no job `{name}` is known here",
             f"it may run on hosts that jobctl cannot know here: `--hosts hosts.txt` names them; {KNOWN}",

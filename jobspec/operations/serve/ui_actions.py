@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 Verb = Literal["restart", "stop", "drill"]
 VERBS: tuple[str, ...] = get_args(Verb)
 VICTIMS = ("process", "container", "host")
-KEPT = 10  # actions of one job that the page shows
-SAID = 100  # lines that are kept of what one action says
+MAX_ACTIONS = 10  # actions of one job that the page shows
+MAX_ACTION_LINES = 100  # lines that are kept of what one action says
 DRILL = 600.0  # seconds after which a drill is given up, as `jobctl drill` does
 
 
@@ -58,7 +58,7 @@ class PageAction:
     begun: float
     state: str = "running"
     text: str = ""
-    said: deque[str] = field(default_factory=lambda: deque(maxlen=SAID))
+    said: deque[str] = field(default_factory=lambda: deque(maxlen=MAX_ACTION_LINES))
 
     def to_json(self) -> dict[str, Any]:
         """Return what the page shows."""
@@ -105,7 +105,7 @@ class PageActions:
             self._refuse_busy(wish.directory)
             self._count += 1
             action = PageAction(self._count, wish, self._clock())
-            self._of.setdefault(wish.directory.name, deque(maxlen=KEPT)).append(action)
+            self._of.setdefault(wish.directory.name, deque(maxlen=MAX_ACTIONS)).append(action)
             thread = threading.Thread(target=self._do, args=(action,), daemon=True, name=f"{wish.verb}-{action.number}")
             self._threads[action.number] = thread
         thread.start()
@@ -172,7 +172,7 @@ def _running(wish: Wish) -> Iterator[JobOnTarget]:
     """Open the job with connections of its own, so that the page's looks go on meanwhile. Raises Refused if it is down."""
     from jobctl.jobspec.operations.lifecycle.open import running_job
 
-    if wish.directory.about() is None:
+    if wish.directory.job_record() is None:
         name = wish.directory.name
         raise Refused(f"job `{name}` is down", f"`jobctl up {name}` starts it")
     job = running_job(wish.directory.name)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from jobctl.jobspec.deploy.store.jobdir import JobDir
     from jobctl.jobspec.operations.inspect.logs import Choice
 
-PATIENCE = 2.0  # seconds that the list of jobs waits for jobs whose hosts are slow
+SLOW_JOBS_TIMEOUT = 2.0  # seconds that the list of jobs waits for jobs whose hosts are slow
 DOWN_EVERY = 5.0  # seconds for which jobs that are down are not looked for again, at least
 
 
@@ -50,7 +50,7 @@ class UiData:
                     self._looks[name] = self._known.begin(view.row)
             looks = [self._looks[view.directory.name] for view in views]
             self._forget({directory.name for directory in directories})
-        wait(looks, PATIENCE)
+        wait(looks, SLOW_JOBS_TIMEOUT)
         up = [{**(view.last_row or unseen(view.directory.name)), "down": False} for view in views]
         return {"jobs": [*up, *self._that_are_down(frozenset(directory.name for directory in directories))]}
 

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from jobctl.jobspec.deploy.model.log_lines import Line, Reader
     from jobctl.jobspec.operations.inspect.logs import Choice
 
-KEPT, BYTES = 20_000, 8 << 20  # lines that are kept, and bytes of them
-SHOWN = 1000  # lines that a page gets at once
-LONGEST = 4096  # bytes of a line
+MAX_LOG_LINES, MAX_LOG_BYTES = 20_000, 8 << 20  # lines that are kept, and bytes of them
+MAX_PAGE_LINES = 1000  # lines that a page gets at once
+MAX_LINE_BYTES = 4096  # bytes of a line
 TAIL = 500  # lines of each process at most with which a window begins
 WINDOWS = 4  # filters whose lines are kept at the same time
 SEARCH = 0.5  # seconds that one request searches
@@ -38,14 +38,14 @@ class LogWindow:
             self._last += 1
             self._lines.append((self._last, line))
             self._bytes += len(line.text)
-            while len(self._lines) > KEPT or (self._bytes > BYTES and len(self._lines) > 1):
+            while len(self._lines) > MAX_LOG_LINES or (self._bytes > MAX_LOG_BYTES and len(self._lines) > 1):
                 self._bytes -= len(self._lines.popleft()[1].text)
 
     def after(self, number: int) -> dict[str, Any]:
         """Return the last lines after line `number`, and the number of the last line that there is."""
         found = deque[dict[str, Any]]()
         for at, line in reversed(self._lines):
-            if at <= number or len(found) == SHOWN:
+            if at <= number or len(found) == MAX_PAGE_LINES:
                 break
             found.appendleft(_shown(line))
         return {"lines": list(found), "last": self._last, "problems": _problems(self._reader), "searched": None}
@@ -57,7 +57,7 @@ class LogSearch:
     def __init__(self, reader: Reader, text: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._reader, self._wanted, self._clock = reader, text.encode(), clock
         self._going: Iterator[Line] | None = None
-        self._found: deque[tuple[int, dict[str, Any]]] = deque(maxlen=SHOWN)
+        self._found: deque[tuple[int, dict[str, Any]]] = deque(maxlen=MAX_PAGE_LINES)
         self._last = 0
         self._searched: float | None = None
 
@@ -91,9 +91,9 @@ def _problems(reader: Reader) -> list[str]:
 
 def _shown(line: Line) -> dict[str, Any]:
     data = line_json(line)
-    if len(line.text) > LONGEST:
-        start = line.text[:LONGEST].decode(errors="replace")
-        data["line"] = f"{start}… ({len(line.text) - LONGEST} more bytes)"
+    if len(line.text) > MAX_LINE_BYTES:
+        start = line.text[:MAX_LINE_BYTES].decode(errors="replace")
+        data["line"] = f"{start}… ({len(line.text) - MAX_LINE_BYTES} more bytes)"
     return data
 
 

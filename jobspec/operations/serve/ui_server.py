@@ -31,7 +31,7 @@ _POLICY = (
     " base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 _REPORT_POLICY = "sandbox; default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'self'"
-LARGEST = 4096  # bytes of what a page may send
+MAX_REQUEST_BYTES = 4096  # bytes of what a page may send
 TICKETS, TICKET_LIFE = 100, 30.0  # tickets that are known at a time, and seconds for which one counts
 
 
@@ -141,7 +141,7 @@ class _Handler(QuietHandler):
         length = number_in(self.headers.get("Content-Length", "0"))
         if not self._is_ours():
             return
-        if length is None or length > LARGEST:
+        if length is None or length > MAX_REQUEST_BYTES:
             self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "a page sends less than that")
             return
         text = self.rfile.read(length).decode(errors="replace")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from jobctl.jobspec.operations.errors import OperationError
 from jobctl.jobspec.operations.inspect.as_json import iso, past_json, state_json
 from jobctl.jobspec.operations.inspect.refreshed import FRESH, Refreshed
-from jobctl.jobspec.operations.serve.ui_logs import KEPT, TAIL, LogWindows
+from jobctl.jobspec.operations.serve.ui_logs import MAX_LOG_LINES, TAIL, LogWindows
 
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.apply.deployer import Handle
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from jobctl.jobspec.report.incidents import Incident
     from jobctl.jobspec.report.report import Story
 
-SHOWN = 5.0  # seconds after a request for all of a job in which a page is taken to show it
+VIEWED_SECONDS = 5.0  # seconds after a request for all of a job in which a page is taken to show it
 IDLE = 120.0  # seconds after the last request for all of a job after which its logs are kept no longer
-PATIENCE, WAIT = 2.0, 0.5  # seconds for which a page waits for hosts, and for a story
+HOSTS_TIMEOUT, STORY_TIMEOUT = 2.0, 0.5  # seconds for which a page waits for hosts, and for a story
 SHARE = 10  # a story is told again after so many times as long as telling it took
 EVENTS, FAILURES, POINTS = 200, 100, 120  # how many of them the page gets, the last ones
 TAIL_BYTES = 64 << 10  # of the record of steps, which has many more of them than that
@@ -66,7 +66,7 @@ class JobView:
     def _kept_row(self) -> dict[str, Any] | None:
         """Return the row as it was last seen, if it is fresh, or a page that shows the whole job looks anyway."""
         now = time.monotonic()
-        if self._row is not None and (0 <= now - self._row[0] < FRESH or 0 <= now - self._asked < SHOWN):
+        if self._row is not None and (0 <= now - self._row[0] < FRESH or 0 <= now - self._asked < VIEWED_SECONDS):
             return self._row[1]
         return None
 
@@ -91,8 +91,8 @@ class JobView:
         `age` says how many seconds ago it was seen. Raises OperationError or DeployError if it cannot be seen.
         """
         self._asked = time.monotonic()
-        is_up = self.directory.about() is not None
-        state, age = (self._up if is_up else self._down).get(PATIENCE)
+        is_up = self.directory.job_record() is not None
+        state, age = (self._up if is_up else self._down).get(HOSTS_TIMEOUT)
         if state is None:
             state = {**unseen(self.directory.name), **_NOTHING, "down": not is_up, "points": self._points()}
         story = self._told.story()
@@ -142,7 +142,7 @@ class JobView:
 
     def logs(self, choice: Choice, text: str, since: str) -> dict[str, Any]:
         """Return the lines that a page lacks; none while hosts do not answer. Raises OperationError or DeployError."""
-        if not self._lock.acquire(timeout=PATIENCE):
+        if not self._lock.acquire(timeout=HOSTS_TIMEOUT):
             return {
                 "lines": [],
                 "problems": ["the job's hosts have not answered yet"],
@@ -164,7 +164,7 @@ class JobView:
         from jobctl.jobspec.operations.inspect.logs import open_logs
 
         one = choice.rank is not None or self._processes == 1
-        count = TAIL if one else max(20, min(TAIL, KEPT // self._processes))
+        count = TAIL if one else max(20, min(TAIL, MAX_LOG_LINES // self._processes))
         assert self._handle is not None
         return open_logs(self._handle, replace(choice, tail=count))
 
@@ -248,7 +248,7 @@ class _Telling:
 
     def story(self) -> dict[str, Any]:
         """Return the story as it was told last, with its version."""
-        told, _ = self._told.get(WAIT)
+        told, _ = self._told.get(STORY_TIMEOUT)
         version, story = told or (0, story_json(None))
         return {**story, "version": f"{self._directory.name}:{id(self)}:{version}"}
 
@@ -282,7 +282,7 @@ def story_json(story: Story | None) -> dict[str, Any]:
 
 
 def _failure(one: Incident) -> dict[str, Any]:
-    from jobctl.jobspec.report.html import who
+    from jobctl.jobspec.report.html import process_names
     from jobctl.jobspec.report.layout import cut
 
     return {
@@ -294,5 +294,5 @@ def _failure(one: Incident) -> dict[str, Any]:
         "outcome": one.outcome,
         "log": one.log,
         "tail": list(map(cut, one.tail)),
-        "stacks": [{"who": who(stack), "frames": list(map(cut, stack.frames))} for stack in one.stacks],
+        "stacks": [{"who": process_names(stack), "frames": list(map(cut, stack.frames))} for stack in one.stacks],
     }

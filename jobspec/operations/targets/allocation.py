@@ -59,7 +59,7 @@ class InAllocation:
         """Return the plan of a compiled job, and the job in Slurm."""
         plan = plan_of(compiled)
         directory = job_of_name(plan.job)
-        was_here = (directory.about() or {}).get("target") == plan.target
+        was_here = (directory.job_record() or {}).get("target") == plan.target
         options = ssh_options(reached.ssh_config, reached.accept_new, directory.inventory() if was_here else None)
         login = plan.slurm.login if plan.slurm else None
         return plan, _allocation(directory, plan, Inventory((_login_host(login),), options))
@@ -71,7 +71,7 @@ class InAllocation:
                 "`check --target slurm` looks at a job", "name its spec: `jobctl check job.yaml --target slurm`"
             )
         plan, allocation = self.planned(request.compiled, request.reached)
-        where = allocation.where()
+        where = allocation.places()
         return allocation.preflight(plan, where, deep=request.deep), where
 
     def run(self, request: RunRequest, reporter: Reporter) -> int:
@@ -84,7 +84,7 @@ class InAllocation:
         index = node_number(plan, request.node or "0", range(len(plan.nodes)))
         try:
             hidden = withheld_variables(request.compiled.spec, os.environ)
-            return allocation.look_around(index, secrets_of(request.compiled), hidden, request.argv)
+            return allocation.run_oneoff(index, secrets_of(request.compiled), hidden, request.argv)
         except AllUnreachable as nothing:
             error = nothing.failures[allocation.login.name]
             raise HostsFailed(error.message, error.hint) from nothing

@@ -58,4 +58,4 @@ def target_of(directory: JobDir, reached: Reached) -> TargetName:
     """Return the target on which a job is looked for: that of the options, otherwise the one it was started on."""
     if names_cluster(reached):
         return WITH_CONTEXT
-    return cast(TargetName, (directory.about() or {}).get("target") or WITH_NEITHER)
+    return cast(TargetName, (directory.job_record() or {}).get("target") or WITH_NEITHER)

@@ -54,7 +54,7 @@ class InCluster:
             cluster = cluster_of(job_of_name("check"), reached.context, reached.namespace)
         else:
             plan, cluster = self.planned(compiled, reached)
-        where = cluster.where()
+        where = cluster.places()
         return cluster.preflight(plan, where, deep=request.deep), where
 
     def run(self, request: RunRequest, reporter: Reporter) -> int:
@@ -66,7 +66,7 @@ def cluster_of(directory: JobDir, context: str | None, namespace: str | None, pl
     """Return a job in its cluster: as the options say, otherwise as it was started. Raises Refused if no cluster is known."""
     from jobctl.jobspec.deploy.kubernetes.cluster import Cluster, ClusterAccess, load_cluster
 
-    known = (directory.about() or {}).get("cluster")
+    known = (directory.job_record() or {}).get("cluster")
     reach = load_cluster(known) if known else ClusterAccess()
     elsewhere = context not in (None, reach.context)
     api = _connected(context or reach.context, namespace or (None if elsewhere else reach.namespace))

@@ -49,7 +49,7 @@ class OnHosts:
     def check(self, request: CheckRequest) -> tuple[Sequence[Finding], tuple[str, ...]]:
         """Return whether hosts are fit, and their names."""
         deployer, plan = _checked(request)
-        hosts = deployer.where()
+        hosts = deployer.places()
         return deployer.preflight(plan, hosts, deep=request.deep, fitness=request.fitness), hosts
 
     def run(self, request: RunRequest, reporter: Reporter) -> int:
@@ -71,7 +71,7 @@ class OnHosts:
         have_built(deployer, plan, reporter)
         inputs = RuntimeInputs(environ_of_job(compiled, os.environ), secrets_of(compiled))
         try:
-            return deployer.look_around(plan, node, inputs, request.argv)
+            return deployer.run_oneoff(plan, node, inputs, request.argv)
         except CannotRun as error:
             raise CommandNotRun(error.message, error.code, error.hint) from error
 

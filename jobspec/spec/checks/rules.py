@@ -20,7 +20,7 @@ from jobctl.jobspec.spec.frameworks import FRAMEWORKS, KINDS, Traits, listed
 from jobctl.jobspec.spec.hosts import is_ipv6
 from jobctl.jobspec.spec.model import Spec
 from jobctl.jobspec.spec.reading.env_files import missing_env_file
-from jobctl.jobspec.spec.reading.partial import told
+from jobctl.jobspec.spec.reading.partial import findings_of
 from jobctl.jobspec.spec.reading.source import Source
 
 
@@ -270,15 +270,15 @@ def check_spec(spec: Spec, source: Source, directory: Path) -> list[Diagnostic]:
     found = [*apply(RULES, spec, source)]
     here = (_blocks, _endpoints, _passwords, _reserved, _secrets, _outputs)
     for check in (*here, check_mounts, check_torchrun_options, check_words):
-        found += told(partial(check, spec, source))
+        found += findings_of(partial(check, spec, source))
     for files in (_files, _notify_files):
-        found += told(partial(files, spec, source, directory))
+        found += findings_of(partial(files, spec, source, directory))
     return found
 
 
 def apply(rules: Sequence[CheckRule], spec: Spec, source: Source) -> list[Diagnostic]:
     """Return what `spec` breaks of a table of rules."""
-    return [diagnostic for rule in rules for diagnostic in told(partial(_apply, rule, spec, source))]
+    return [diagnostic for rule in rules for diagnostic in findings_of(partial(_apply, rule, spec, source))]
 
 
 def _apply(rule: CheckRule, spec: Spec, source: Source) -> list[Diagnostic]:

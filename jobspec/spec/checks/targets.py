@@ -28,7 +28,7 @@ from jobctl.jobspec.spec.diagnostics import Diagnostic
 from jobctl.jobspec.spec.hosts import Host
 from jobctl.jobspec.spec.load import Loaded
 from jobctl.jobspec.spec.model import Spec
-from jobctl.jobspec.spec.reading.partial import told
+from jobctl.jobspec.spec.reading.partial import findings_of
 from jobctl.jobspec.spec.reading.source import Source
 from jobctl.jobspec.spec.targets import TARGETS, PlaceKind, TargetName
 
@@ -43,7 +43,7 @@ def check_target(
     spec, source = loaded.draft, loaded.source
     if spec is None:
         return []
-    data = told(lambda: check_data(spec, source, loaded.directory, target))
+    data = findings_of(lambda: check_data(spec, source, loaded.directory, target))
     where = _Where(target, loaded.directory, hosts, hosts_path)
     return data + CHECKS[TARGETS[target].place](spec, source, where)
 
@@ -84,10 +84,10 @@ def _in_containers(spec: Spec, source: Source, where: _Where) -> list[Diagnostic
 
 
 def _in_cluster(spec: Spec, source: Source, where: _Where) -> list[Diagnostic]:
-    gloo = told(lambda: _gloo(spec, source) if operator_of(spec) == "none" else ())  # an operator sees to it
+    gloo = findings_of(lambda: _gloo(spec, source) if operator_of(spec) == "none" else ())  # an operator sees to it
     found = _in_containers(spec, source, where) + apply(KUBERNETES, spec, source)
     found += _all(lambda: _claims(spec, source), lambda: check_told(spec, source), lambda: _native(spec, source))
-    return found + gloo + told(lambda: _fitness(spec, source, where.target))
+    return found + gloo + findings_of(lambda: _fitness(spec, source, where.target))
 
 
 def _on_hosts(spec: Spec, source: Source, where: _Where) -> list[Diagnostic]:
@@ -117,7 +117,7 @@ def _with_hosts(spec: Spec, source: Source, hosts: Sequence[Host]) -> list[Diagn
 
 
 def _all(*rules: Callable[[], Iterable[Diagnostic]]) -> list[Diagnostic]:
-    return [diagnostic for rule in rules for diagnostic in told(rule)]
+    return [diagnostic for rule in rules for diagnostic in findings_of(rule)]
 
 
 def _in_allocation(spec: Spec, source: Source, where: _Where) -> list[Diagnostic]:

@@ -13,8 +13,7 @@ from pydantic import BaseModel
 
 from jobctl.jobspec.spec.diagnostics import Diagnostic
 from jobctl.jobspec.spec.model import Spec
-
-Where = tuple[str | int, ...]
+from jobctl.jobspec.spec.reading.source import KeyPath
 
 
 class Lost(Exception):
@@ -26,7 +25,7 @@ class _View:
 
     __slots__ = ("_at", "_lost", "_part")
 
-    def __init__(self, part: BaseModel, lost: frozenset[Where], at: Where) -> None:
+    def __init__(self, part: BaseModel, lost: frozenset[KeyPath], at: KeyPath) -> None:
         self._part, self._lost, self._at = part, lost, at
 
     def __getattr__(self, name: str) -> Any:
@@ -40,13 +39,13 @@ class _View:
         return _View(value, self._lost, at)
 
 
-def draft(spec: Spec, lost: Iterable[Where]) -> Spec:
+def draft(spec: Spec, lost: Iterable[KeyPath]) -> Spec:
     """Return `spec` as it may be looked at by rules: values at the paths in `lost` are not the user's."""
     paths = frozenset(lost)
     return cast(Spec, _View(spec, paths, ())) if paths else spec
 
 
-def told(rule: Callable[[], Iterable[Diagnostic]]) -> list[Diagnostic]:
+def findings_of(rule: Callable[[], Iterable[Diagnostic]]) -> list[Diagnostic]:
     """Return what `rule` finds, as far as it can tell."""
     found: list[Diagnostic] = []
     with suppress(Lost):

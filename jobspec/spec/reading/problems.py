@@ -9,9 +9,7 @@ from jobctl.jobspec.spec.diagnostics import Diagnostic, Span, closest, nearest
 from jobctl.jobspec.spec.frameworks import FRAMEWORKS, listed
 from jobctl.jobspec.spec.model import Spec
 from jobctl.jobspec.spec.reading.secret_places import is_shown, may_hold_secret
-from jobctl.jobspec.spec.reading.source import Source
-
-Where = tuple[str | int, ...]
+from jobctl.jobspec.spec.reading.source import KeyPath, Source
 
 _HETER = "there are no heterogeneous workers: only the legacy launcher of old Paddle starts them"
 # What stands in for keys without which there is no Spec, so that rules that do not look at them can be checked.
@@ -21,8 +19,8 @@ _ROUNDS = 8  # a value that was wrong may have hidden others below it
 
 
 def validate(
-    source: Source, data: dict[str, Any], lost: Iterable[Where]
-) -> tuple[Spec | None, list[Diagnostic], set[Where]]:
+    source: Source, data: dict[str, Any], lost: Iterable[KeyPath]
+) -> tuple[Spec | None, list[Diagnostic], set[KeyPath]]:
     """Return the Spec that `data` says, what is wrong with it, and the paths of values that were lost.
 
     Wrong values are taken out of `data` and their paths join `lost`; None if that leaves nothing to validate.
@@ -53,14 +51,14 @@ def validate(
     return None, found, gone
 
 
-def _meant(where: Where) -> str | None:
+def _meant(where: KeyPath) -> str | None:
     """Return the key that an unknown one may have been meant to be: that one is not also reported as missing."""
     from jobctl.jobspec.spec.reference import keys_at
 
     return nearest(str(where[-1]), keys_at(where[:-1]))
 
 
-def _mend(data: dict[str, Any], where: Where, kind: str, gone: set[Where]) -> None:
+def _mend(data: dict[str, Any], where: KeyPath, kind: str, gone: set[KeyPath]) -> None:
     if kind == "extra_forbidden":
         _delete(data, where)
     elif kind == "missing" and len(where) > 1:
@@ -69,7 +67,7 @@ def _mend(data: dict[str, Any], where: Where, kind: str, gone: set[Where]) -> No
         _take_out(data, where, gone)
 
 
-def _take_out(data: dict[str, Any], where: Where, gone: set[Where]) -> None:
+def _take_out(data: dict[str, Any], where: KeyPath, gone: set[KeyPath]) -> None:
     """Take the value at `where` out of `data`; the whole list if it is in one, so that other items keep their numbers."""
     keys = where[: next((n for n, part in enumerate(where) if isinstance(part, int)), len(where))]
     while keys and keys[0] not in _STAND_IN and not _delete(data, keys):
@@ -79,7 +77,7 @@ def _take_out(data: dict[str, Any], where: Where, gone: set[Where]) -> None:
     gone.update((where, keys))
 
 
-def _delete(data: Any, where: Where) -> bool:
+def _delete(data: Any, where: KeyPath) -> bool:
     for part in where[:-1]:
         data = data.get(part) if isinstance(data, dict) else _item(data, part)
     if isinstance(data, dict) and where[-1] in data:
@@ -92,7 +90,7 @@ def _item(data: Any, part: str | int) -> Any:
     return data[part] if isinstance(data, list) and isinstance(part, int) and part < len(data) else None
 
 
-def _written(source: Source, where: Where) -> Where:
+def _written(source: Source, where: KeyPath) -> KeyPath:
     """Return the path as the user wrote it: secrets may be a mapping, and keys of mappings are marked by pydantic."""
     if len(where) > 1 and where[0] == "secrets" and isinstance(where[1], int):
         names = source.keys(("secrets",))
@@ -112,7 +110,7 @@ _TYPES = {
 }
 
 
-def describe(source: Source, where: Where, error: Any) -> Diagnostic:
+def describe(source: Source, where: KeyPath, error: Any) -> Diagnostic:
     """Return what pydantic says of the value at `where`, in our codes and words."""
     kind, context = error["type"], error.get("ctx") or {}
     if kind == "missing":
@@ -157,7 +155,7 @@ def _list_hint(value: object) -> str:
     return "begin each item with `- `" if isinstance(value, dict) else "write each word as an item: `[a, b]`"
 
 
-def _name(where: Where) -> str:
+def _name(where: KeyPath) -> str:
     """Return a path as users write it: `recovery.rules[0].do`."""
     text = ""
     for part in where:
@@ -165,7 +163,7 @@ def _name(where: Where) -> str:
     return text or "spec"
 
 
-def _missing(source: Source, where: Where) -> Diagnostic:
+def _missing(source: Source, where: KeyPath) -> Diagnostic:
     above = where[:-1]
     message = f"the key `{where[-1]}` is missing" + (f" in `{_name(above)}`" if above else "")
     first, *rest = FRAMEWORKS
@@ -175,7 +173,7 @@ def _missing(source: Source, where: Where) -> Diagnostic:
     return Diagnostic("error", "missing-key", message, source.key_span(above), hint)
 
 
-def _key_hint(where: Where) -> str | None:
+def _key_hint(where: KeyPath) -> str | None:
     from jobctl.jobspec.spec.reading.foreign_keys import HINTS
     from jobctl.jobspec.spec.reference import keys_at
 
@@ -194,7 +192,7 @@ def _key_hint(where: Where) -> str | None:
     return f"known keys here: {', '.join(known)}" if known and len(known) <= 12 else None
 
 
-def _literal(where: Where, span: Span, error: Any) -> Diagnostic:
+def _literal(where: KeyPath, span: Span, error: Any) -> Diagnostic:
     from jobctl.jobspec.spec.scalars import kind_of
 
     words = error["ctx"]["expected"].replace("'", "`")

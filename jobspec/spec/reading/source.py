@@ -23,6 +23,7 @@ from jobctl.jobspec.spec.diagnostics import Diagnostic, Span
 MAX_BYTES = 1 << 20
 PIPE_WAIT = 5.0  # seconds
 _LINE_BREAK = re.compile("\r\n|[\r\n\x85\u2028\u2029]")  # as YAML 1.1 parsers (libyaml) count lines
+KeyPath = tuple[str | int, ...]  # of a value in the spec
 _NULL = ("", "~", "null", "Null", "NULL")
 
 

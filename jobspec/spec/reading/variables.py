@@ -8,18 +8,16 @@ from typing import Any
 from jobctl.jobspec.spec.diagnostics import Diagnostic, Severity, Span
 from jobctl.jobspec.spec.reading.interpolate import BadInterpolation, interpolate
 from jobctl.jobspec.spec.reading.secret_places import is_shown, may_hold_secret
-from jobctl.jobspec.spec.reading.source import Source, YamlNode
-
-Where = tuple[str | int, ...]
+from jobctl.jobspec.spec.reading.source import KeyPath, Source, YamlNode
 
 
-def fill_in(source: Source, environ: Mapping[str, str]) -> tuple[list[Diagnostic], list[Where]]:
+def fill_in(source: Source, environ: Mapping[str, str]) -> tuple[list[Diagnostic], list[KeyPath]]:
     """Replace references in all values of the tree, those of keys with `x-` excepted.
 
     Returns what is wrong, and where values stay unknown.
     """
     found: list[Diagnostic] = []
-    lost: list[Where] = []
+    lost: list[KeyPath] = []
     filled: dict[int, bool] = {}
     for where, node in scalars(source.root):
         if "$" not in node.text and id(node) not in filled:
@@ -58,9 +56,9 @@ def _dollar(severity: Severity, code: str, span: Span) -> Diagnostic:
     return Diagnostic(severity, code, message, span, "write the name of a secret here, and not the secret itself")
 
 
-def scalars(root: YamlNode | None) -> Iterator[tuple[Where, YamlNode]]:
+def scalars(root: YamlNode | None) -> Iterator[tuple[KeyPath, YamlNode]]:
     """Yield all values of a tree with their places, those of keys with `x-` excepted."""
-    look: list[tuple[Where, YamlNode]] = [((), root)] if root else []
+    look: list[tuple[KeyPath, YamlNode]] = [((), root)] if root else []
     while look:
         where, node = look.pop()
         if node.kind == "scalar":
@@ -87,7 +85,7 @@ _NO_ARG = "so the build does not get it"
 
 
 def _passed(
-    values: dict[str, Any], at: Where, effect: str, source: Source, environ: Mapping[str, str]
+    values: dict[str, Any], at: KeyPath, effect: str, source: Source, environ: Mapping[str, str]
 ) -> Iterator[Diagnostic]:
     for name in [name for name, value in values.items() if value is None and not name.startswith("x-")]:
         if name in environ:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from jobctl.jobspec.deploy.check.fitness import network_probe, probe
-from jobctl.jobspec.deploy.check.fitness.framework_sum import FrameworkSum, ranks_of, told
+from jobctl.jobspec.deploy.check.fitness.framework_sum import FrameworkSum, framework_message, ranks_of
 from jobctl.jobspec.deploy.check.fitness.session import ProbeSession, probe_source
 from jobctl.jobspec.deploy.check.fitness.sums import PATTERN, Group, blamed, factor, is_sum
 from jobctl.jobspec.deploy.model.finding import Finding
@@ -171,10 +171,13 @@ def test_hosts_that_cannot_add_up_accuse_nobody(plain: Any) -> None:
     with adding_up("plain", "abc", b=("found = [", "raise SystemExit('no gloo here')\nfound = [")) as sums:
         assert list(sums.findings()) == []
     right = Finding("a", "collective", "ok", "its part of a sum over 3 hosts is right")
-    assert told(right, sums) == f"{right.message}; the framework's own collectives were not tried: b: no gloo here"
+    assert (
+        framework_message(right, sums)
+        == f"{right.message}; the framework's own collectives were not tried: b: no gloo here"
+    )
     with adding_up("plain", "ab") as sums:
         assert list(sums.findings()) == []
-    assert told(right, sums) == f"{right.message}, by plain too"
+    assert framework_message(right, sums) == f"{right.message}, by plain too"
 
 
 @pytest.mark.parametrize(

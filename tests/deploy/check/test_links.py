@@ -10,14 +10,14 @@ from jobctl.jobspec.deploy.check.fitness.links import (
     LinkSpeed,
     LinkTransfer,
     Pair,
-    apart,
     by_host,
     deciding,
+    disjoint_groups,
     doubtful,
+    is_steady,
     lossy,
     measure_links,
     slow_pairs,
-    steady,
     unsure,
 )
 from jobctl.jobspec.deploy.check.fitness.sums import digest, wrong_sums
@@ -108,7 +108,7 @@ def test_slow_pairs_are_measured_again_apart_from_each_other() -> None:
     found = {("a", "b"): slow, ("c", "d"): fast, ("a", "c"): lost, ("d", "b"): slow}
     assert doubtful(found) == [("a", "b"), ("a", "c"), ("d", "b")]
     assert doubtful({("a", "b"): LinkSpeed(1e3, 0.003, 1e3)}) == [("a", "b")]  # which may have been lucky
-    assert apart(doubtful(found)) == [[("a", "b")], [("a", "c"), ("d", "b")]]
+    assert disjoint_groups(doubtful(found)) == [[("a", "b")], [("a", "c"), ("d", "b")]]
 
 
 def test_a_link_that_was_disturbed_once_is_measured_again_for_it_would_hide_a_slow_one() -> None:
@@ -139,10 +139,10 @@ def test_only_the_best_pair_of_a_suspect_is_measured_again() -> None:
 
 def test_what_was_measured_three_times_with_one_result_is_not_measured_again() -> None:
     slow, again = LinkTransfer(500.0, 0.0), LinkTransfer(480.0, 0.0)
-    assert [steady([slow, again]), steady([slow, again, slow])] == [False, True]
-    assert not steady([slow, again, LinkTransfer(300.0, 0.0)])
-    assert not steady([slow, again, LinkTransfer(500.0, 0.01)])
-    assert steady([LinkTransfer(500.0, 0.01)] * 3)
+    assert [is_steady([slow, again]), is_steady([slow, again, slow])] == [False, True]
+    assert not is_steady([slow, again, LinkTransfer(300.0, 0.0)])
+    assert not is_steady([slow, again, LinkTransfer(500.0, 0.01)])
+    assert is_steady([LinkTransfer(500.0, 0.01)] * 3)
 
 
 def test_of_a_slow_pair_only_the_direction_that_looks_slow_is_measured_again() -> None:

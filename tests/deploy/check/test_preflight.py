@@ -17,7 +17,7 @@ from jobctl.jobspec.deploy.host import facts
 from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.images import images
 from jobctl.jobspec.deploy.model.errors import HostError
-from jobctl.jobspec.deploy.transport.fanout import AT_ONCE
+from jobctl.jobspec.deploy.transport.fanout import MAX_PARALLEL
 from jobctl.jobspec.deploy.transport.local import LocalTransport
 from jobctl.jobspec.spec.hosts import parse_hosts
 
@@ -92,7 +92,7 @@ def test_one_host_that_reaches_the_registry_is_enough(monkeypatch: pytest.Monkey
 
 def test_hosts_that_wait_for_each_other_all_begin_however_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each container stays until all others have called it: the last host must not wait for the first one to end."""
-    count = AT_ONCE + 2
+    count = MAX_PARALLEL + 2
     there = threading.Barrier(count)
     for step in ("_meet", "_engine", "_image", "_in_use"):
         monkeypatch.setattr(Preflight, step, lambda self, seat: None)

@@ -67,9 +67,9 @@ class Chatty:
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (answers, engine, ssh, work_reader):
-        monkeypatch.setattr(module, "ANSWER", MOST)
+        monkeypatch.setattr(module, "MAX_ANSWER_BYTES", MOST)
     for module in (lock, watch):
-        monkeypatch.setattr(module, "LINE", MOST)
+        monkeypatch.setattr(module, "MAX_LINE_BYTES", MOST)
 
 
 def told(error: pytest.ExceptionInfo[HostError]) -> tuple[str, str]:

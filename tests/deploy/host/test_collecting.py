@@ -63,7 +63,7 @@ class Login(LocalTransport):
 @pytest.fixture
 def host_job(tmp_path: Path) -> HostJob:
     made = HostJob(Host("h1"), Login("h1"), "job", "ssh")
-    made.found(str(tmp_path / "work"), str(tmp_path / "work"))
+    made.use_directories(str(tmp_path / "work"), str(tmp_path / "work"))
     write(tmp_path / "work", LOG)
     return made
 

@@ -25,7 +25,7 @@ def test_nothing_is_needed_that_the_python_of_debian_12_lacks(tmp_path: Path, mo
         (work / "outputs" / name).chmod(mode)
         os.utime(work / "outputs" / name, (1000, 1000))
     host_job = HostJob(Host("h1"), LocalTransport("h1"), "job", "ssh")
-    host_job.found(str(work), str(work))
+    host_job.use_directories(str(work), str(work))
     assert collect(host_job, into) == 3
     found = [(into / "outputs" / "h1" / name).stat() for name in "abc"]
     assert [one.st_mode & 0o7777 for one in found] == [0o755, 0o644, 0o700]

@@ -53,7 +53,7 @@ MEMLOCK, NICE = "JOBCTL_MEMLOCK=65536", "JOBCTL_NICE=20"
 
 def host_job(engine: Engine, target: Any, monkeypatch: pytest.MonkeyPatch) -> tuple[HostJob, list[object]]:
     made, ended = HostJob(Host("h1"), engine, "job", target), []  # type: ignore[arg-type,var-annotated]
-    made.found("/w/h1/job", "/w/h1/job")
+    made.use_directories("/w/h1/job", "/w/h1/job")
     monkeypatch.setattr(made, "end", lambda name, grace: ended.append(name))
     return made, ended
 
@@ -116,7 +116,7 @@ def test_it_is_told_where_somebody_has_removed_the_files_that_start_a_container(
     made = HostJob(Host("h1"), LocalTransport(), "job", target)
 
     def refused(work: Path) -> HostError:
-        made.found(str(work), str(work))
+        made.use_directories(str(work), str(work))
         with pytest.raises(HostError) as caught:
             made.start(1)
         return caught.value
@@ -144,7 +144,7 @@ def test_sudo_is_for_docker_alone(tmp_path: Path, target: Any, monkeypatch: pyte
     (work / "node-1" / "report.json").write_text("{}\n")
     monkeypatch.setenv("PATH", f"{sudo.parent}:/usr/bin:/bin")
     made = HostJob(Host("h1", docker="sudo"), LocalTransport(), "job", target)
-    made.found(str(work), str(work))
+    made.use_directories(str(work), str(work))
     made.start(1)
     made.starter.run_script(shell_template("look.sh.j2").render(**LOOK).encode())
     files = f"-f {work}/compose.yaml --env-file {work}/compose.env"

@@ -66,7 +66,7 @@ class Job:
 
     def run(self, *secrets: str) -> int:
         plan = self.plan(*secrets)
-        return self.hosts.look_around(plan, plan.nodes[0], RuntimeInputs({}, OURS), ["ls"])
+        return self.hosts.run_oneoff(plan, plan.nodes[0], RuntimeInputs({}, OURS), ["ls"])
 
     def comes_up(self) -> None:
         """Have another command bring the job up, with secrets of its own and the webhooks of `notify`."""
@@ -268,6 +268,6 @@ def test_the_code_that_a_job_has_is_copied_on_the_host(job: Job, monkeypatch: py
 def test_a_command_has_the_variables_of_a_process_that_no_generation_changes(job: Job) -> None:
     """A script that reads JOBCTL_CHECKPOINT_DIR ended at once on hosts, and ran on this machine."""
     plan = replace(job.plan(), checkpoint=Checkpoint("/ckpt", shared=True, keep=2))
-    job.hosts.look_around(plan, plan.nodes[0], RuntimeInputs({}, OURS), ["ls"])
+    job.hosts.run_oneoff(plan, plan.nodes[0], RuntimeInputs({}, OURS), ["ls"])
     given = re.findall(r"--env (JOBCTL_\w+=\S+)", " ".join(job.argv))
     assert given == ["JOBCTL_CHECKPOINT_DIR=/ckpt", f"JOBCTL_JOB={plan.job}", "JOBCTL_NODE=0"]

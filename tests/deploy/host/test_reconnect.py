@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from jobctl.jobspec.deploy.host import reconnect
-from jobctl.jobspec.deploy.host.reconnect import LONGEST, RetryPause, RetryPauses
+from jobctl.jobspec.deploy.host.reconnect import MAX_RETRY_PAUSE, RetryPause, RetryPauses
 
 CUT = 300.0  # seconds for which nobody is heard
 
@@ -45,12 +45,12 @@ def test_a_host_that_is_silent_alone_is_tried_ever_more_rarely(monkeypatch: pyte
     every = RetryPauses()
     alone, _other = every.one(), every.one()
     alone.fail()
-    assert [alone.next() for _ in range(6)] == [0.5, 1.0, 2.0, 4.0, LONGEST, LONGEST]
+    assert [alone.next() for _ in range(6)] == [0.5, 1.0, 2.0, 4.0, MAX_RETRY_PAUSE, MAX_RETRY_PAUSE]
     alone.hear()
     assert alone.next() == 0.5
 
 
-@pytest.mark.parametrize(("count", "seconds"), [(1, 1.0), (3, 1.0), (9, 3.0), (64, LONGEST)])
+@pytest.mark.parametrize(("count", "seconds"), [(1, 1.0), (3, 1.0), (9, 3.0), (64, MAX_RETRY_PAUSE)])
 def test_where_nobody_is_heard_hosts_are_tried_more_often(
     monkeypatch: pytest.MonkeyPatch, count: int, seconds: float
 ) -> None:
@@ -63,8 +63,8 @@ def test_where_nobody_is_heard_hosts_are_tried_more_often(
 
 
 def test_who_waits_to_try_a_host_does_so_when_another_is_heard_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reconnect, "FIRST", 3600.0)
-    monkeypatch.setattr(reconnect, "LONGEST", 3600.0)
+    monkeypatch.setattr(reconnect, "FIRST_RETRY_PAUSE", 3600.0)
+    monkeypatch.setattr(reconnect, "MAX_RETRY_PAUSE", 3600.0)
     every = RetryPauses()
     one, other, steady = every.one(), every.one(), every.one()
     for host in (one, other):

@@ -82,7 +82,7 @@ def test_a_container_makes_readable_what_the_next_version_keeps(
     container = replace(plan.nodes[0].container, image="team/train:1")
     plan = replace(plan, nodes=(replace(plan.nodes[0], container=container), *plan.nodes[1:]))
     host_job = HostJob(Host("h1"), Login("h1"), "job", "ssh")
-    host_job.found(str(tmp_path), str(tmp_path))
+    host_job.use_directories(str(tmp_path), str(tmp_path))
     shutil.rmtree(top / "v2")
     transfer = Transfer(plan, pack_code(plan), (), ImageSources([host_job]))
     if able:
@@ -149,7 +149,7 @@ def test_a_container_makes_readable_what_the_version_that_begins_goes_on_with(
     (top.parent / ".results").write_bytes(b"./a/model.pt\0")
     (top / "v1" / name).chmod(0)
     host_job = HostJob(Host("h1"), Login("h1"), "job", "ssh", tell=told.append)
-    host_job.found(str(top.parent), str(top.parent))
+    host_job.use_directories(str(top.parent), str(top.parent))
     container = TWO.nodes[0].container
     host_job.renew_results("v2", container)
     assert (top / "v2" / "a" / "model.pt").read_text() == ("v1" if able else "v2")

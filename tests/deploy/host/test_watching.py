@@ -176,7 +176,7 @@ def test_a_host_that_could_not_be_read_is_read_again(
     followed: Following, host_job: HostJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What has changed may be that a container died: nothing of it is heard after that, which would have the host read."""
-    monkeypatch.setattr(watch, "AGAIN", float("inf"))
+    monkeypatch.setattr(watch, "REREAD_INTERVAL", float("inf"))
     promptly(lambda: not followed.seen()[1])
     observe, failed = host_job.observe, 0
 
@@ -345,7 +345,10 @@ def test_a_host_that_the_job_was_taken_from_is_not_silent(host_job: HostJob, mon
     late = 60.0
     seen, _ = made.seen()
     made.close()
-    assert ({host: one.there for host, one in seen.items()}, detector.silent("h0") is None) == ({"h0": False}, False)
+    assert ({host: one.there for host, one in seen.items()}, detector.seconds_overdue("h0") is None) == (
+        {"h0": False},
+        False,
+    )
 
 
 def test_who_stops_following_waits_until_the_host_has_let_go(

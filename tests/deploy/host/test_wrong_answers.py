@@ -75,7 +75,7 @@ class Says:
 
 def job(out: bytes) -> HostJob:
     made = HostJob(Host("h1"), cast("Any", Says(out)), "job", "ssh")
-    made.found("/w/h1/job", "/w/h1/job")
+    made.use_directories("/w/h1/job", "/w/h1/job")
     return made
 
 
@@ -120,7 +120,7 @@ def test_what_comes_before_a_file_has_an_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """All of it would be in this machine's memory."""
-    monkeypatch.setattr(collecting, "LINE", 1 << 20)
+    monkeypatch.setattr(collecting, "MAX_LINE_BYTES", 1 << 20)
     change(host_job, lambda _, mark: header("x", b"77777777777", b"x") + bytes(3 << 20))
     assert refused(host_job, tmp_path / "into").message.endswith("what it says of one file has no end")
 

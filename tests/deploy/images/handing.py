@@ -78,8 +78,8 @@ class Gated:
             return made
 
         monkeypatch.setattr(LocalTransport, "start", kept)
-        quicker = joined(*HAND_ON).replace("BEAT = 1.0", "BEAT = 0.2")
-        quicker = quicker.replace("AHEAD = 16 <<", "AHEAD = 2 <<")
+        quicker = joined(*HAND_ON).replace("FRAME_HEARTBEAT_INTERVAL = 1.0", "FRAME_HEARTBEAT_INTERVAL = 0.2")
+        quicker = quicker.replace("MAX_WAITING_BYTES = 16 <<", "MAX_WAITING_BYTES = 2 <<")
         monkeypatch.setattr(handing_on, "joined", lambda *names: quicker)
 
     def signal(self, played: Played, name: str, number: int) -> None:

@@ -166,7 +166,7 @@ def test_the_last_host_gets_its_first_bytes_before_the_source_has_the_first_mega
     played: Played, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each host adds the time of a piece: fifteen of a megabyte would make a change of 50 MB a third slower."""
-    monkeypatch.setattr(handing_on, "STUCK", PROMPT)
+    monkeypatch.setattr(handing_on, "TRANSFER_TIMEOUT", PROMPT)
     gated = Gated(played, monkeypatch, at=600_000)
 
     def tell(text: str) -> None:
@@ -265,8 +265,8 @@ def test_one_that_ends_or_hangs_in_the_middle_is_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     played = Played(tmp_path, ["h2", "h3", "h4"], 24_000_000)  # more than kernels keep for one that hangs
-    monkeypatch.setattr(handing_on, "SILENT", 20.0)
-    monkeypatch.setattr(handing_on, "STUCK", 30.0)
+    monkeypatch.setattr(handing_on, "SILENCE_TIMEOUT", 20.0)
+    monkeypatch.setattr(handing_on, "TRANSFER_TIMEOUT", 30.0)
     gated = Gated(played, monkeypatch)
     gated.signal(played, "h3", number)
     try:

@@ -13,7 +13,7 @@ from jobctl.jobspec.deploy.host.handing_on import HandingOn
 from jobctl.jobspec.deploy.images import images
 from jobctl.jobspec.deploy.images import spread as image_spread
 from jobctl.jobspec.deploy.images.copy import HERE
-from jobctl.jobspec.deploy.images.spread import ImageSpread, Pull, together
+from jobctl.jobspec.deploy.images.spread import ImageSpread, Pull, sent_at_once
 from jobctl.jobspec.deploy.model.control import Image
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.transport.local import LocalTransport
@@ -164,8 +164,8 @@ def test_an_image_that_is_saved_whole_goes_to_all_at_once(monkeypatch: pytest.Mo
 
 
 def test_hosts_that_lack_little_more_do_not_wait() -> None:
-    assert together({"h1": 50, "h2": 100_000_050, "h3": 100_000_101}) == ["h1", "h2"]
-    assert together({"h1": 10**9, "h2": 2 * 10**9}) == ["h1", "h2"]
+    assert sent_at_once({"h1": 50, "h2": 100_000_050, "h3": 100_000_101}) == ["h1", "h2"]
+    assert sent_at_once({"h1": 10**9, "h2": 2 * 10**9}) == ["h1", "h2"]
 
 
 def test_this_machine_gives_it_to_several(monkeypatch: pytest.MonkeyPatch) -> None:

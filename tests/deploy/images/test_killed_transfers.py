@@ -34,7 +34,7 @@ class Killed:
         self.folder, self.chance = folder, chance
         self.played = Played(folder, list(HOSTS), SIZE)
         self.played.keep = "image"
-        slow = joined(*HAND_ON).replace("BEAT = 1.0", "BEAT = 0.2")
+        slow = joined(*HAND_ON).replace("FRAME_HEARTBEAT_INTERVAL = 1.0", "FRAME_HEARTBEAT_INTERVAL = 0.2")
         begin = f"\nNOTES = {str(folder)!r}\n"
         note = 'open(NOTES + "/got-" + order["keep"][0].split("/")[-2], "ab").write(b"%d\\n" % len(frame.body))'
         counted = "            self.got += len(frame.body)\n"

@@ -33,7 +33,7 @@ class Line:
             for link in self.chain.links:
                 there = self.places[link.host] + self.rate(link.source, link.host)
                 self.places[link.host] = min(self.places[link.source], there)
-            slow = self.pace.slow(look * pace.LOOK, self.chain.links, self.places)
+            slow = self.pace.slow(look * pace.CHECK_INTERVAL, self.chain.links, self.places)
             if slow is not None:
                 self.moved.append(slow)
                 self.chain.move_last(slow)
@@ -67,9 +67,9 @@ def test_a_slow_first_host_is_found_by_a_trial() -> None:
 def test_other_hosts_do_not_wait_for_a_slow_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     played = Played(tmp_path, ["h2", "h3", "h4"], 40_000_000)
     played.keep = "image"
-    for name, value in {"LOOK": 0.3, "LAG": 2 * MB, "FIRST": MB}.items():
+    for name, value in {"CHECK_INTERVAL": 0.3, "LAG": 2 * MB, "MIN_BYTES": MB}.items():
         monkeypatch.setattr(pace, name, value)
-    quicker = joined(*HAND_ON).replace("BEAT = 1.0", "BEAT = 0.2")
+    quicker = joined(*HAND_ON).replace("FRAME_HEARTBEAT_INTERVAL = 1.0", "FRAME_HEARTBEAT_INTERVAL = 0.2")
 
     # The slow one makes the last of its way once another one is there, or after a minute: whatever else is slow here.
     slow = f"{str(tmp_path / 'h3')!r} in self.order.get('load', ())"

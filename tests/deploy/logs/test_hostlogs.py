@@ -28,7 +28,7 @@ class Silent(LocalTransport):
 
 def host_job(folder: Path, name: str) -> HostJob:
     made = HostJob(Host(name, dir=str(folder)), LocalTransport(name), "job", "ssh")
-    made.found(str(folder / name), str(folder / name))
+    made.use_directories(str(folder / name), str(folder / name))
     return made
 
 
@@ -66,9 +66,9 @@ def test_parts_of_files_are_read_and_one_that_is_gone_disturbs_no_other(tmp_path
 def test_a_host_that_falls_silent_hides_no_other_and_is_not_asked_at_once(tmp_path: Path) -> None:
     write(tmp_path / "h0", str(LOG), "text\n")
     silent = HostJob(Host("h1"), Silent("h1"), "job", "ssh")
-    silent.found("/w", "/w")
+    silent.use_directories("/w", "/w")
     logs = HostLogs([host_job(tmp_path, "h0"), silent])
-    assert hostlogs.AGAIN > 0
+    assert hostlogs.RETRY_AFTER > 0
     assert [key.host for key in logs.files()] == ["h0"]
     assert list(logs.problems) == ["h1"]
     assert [key.host for key in logs.files()] == ["h0"]

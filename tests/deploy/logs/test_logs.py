@@ -14,7 +14,7 @@ import pytest
 
 from jobctl.jobspec.deploy.logs import reader as reading
 from jobctl.jobspec.deploy.logs.files import Folder, Want
-from jobctl.jobspec.deploy.logs.reader import LONGEST, Logs
+from jobctl.jobspec.deploy.logs.reader import MAX_LINE_BYTES, Logs
 from jobctl.jobspec.deploy.model.log_lines import Line, LineSelection
 
 BEGAN = 1_000_000.0
@@ -182,8 +182,8 @@ def test_a_line_without_end_takes_bounded_memory(job: Job) -> None:
     job.write("workerlog.0", (0.0, b"x" * (10 << 20)))
     parts = [line.text for line in logs.lines()]
     (tail,) = logs.tails.values()
-    assert max(map(len, parts)) == LONGEST
-    assert len(tail.rest) <= LONGEST
+    assert max(map(len, parts)) == MAX_LINE_BYTES
+    assert len(tail.rest) <= MAX_LINE_BYTES
     assert sum(map(len, parts)) + len(tail.rest) == 10 << 20
 
 
@@ -231,8 +231,8 @@ def test_a_file_that_is_removed_meanwhile_is_left_out(job: Job) -> None:
 
 def test_what_is_ahead_of_others_is_read_when_its_turn_comes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A log of an hour later is not taken into memory while an earlier one is printed."""
-    monkeypatch.setattr(reading, "AT_ONCE", 1 << 10)
-    monkeypatch.setattr(reading, "LONGEST", 1 << 10)
+    monkeypatch.setattr(reading, "MAX_READ_BYTES", 1 << 10)
+    monkeypatch.setattr(reading, "MAX_LINE_BYTES", 1 << 10)
     job = Job(tmp_path)
     (job.records / "1.json").write_text(json.dumps({"rank": 4}))
     for name, begun in (("workerlog.0", 0.0), ("workerlog.1", 3600.0)):
@@ -247,7 +247,7 @@ def test_what_is_ahead_of_others_is_read_when_its_turn_comes(tmp_path: Path, mon
 
 def test_a_clock_that_was_set_back_hides_and_repeats_no_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that was started again alone goes on with the log, and with an index whose times are earlier then."""
-    for limit in ("AT_ONCE", "LONGEST"):
+    for limit in ("MAX_READ_BYTES", "MAX_LINE_BYTES"):
         monkeypatch.setattr(reading, limit, 64)
     job = Job(tmp_path)
     (job.records / "1.json").write_text(json.dumps({"rank": 4}))

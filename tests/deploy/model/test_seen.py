@@ -94,7 +94,7 @@ def test_a_host_that_was_silent_is_asked_again_once_nobody_follows_it(tmp_path: 
     tells = {"a": on(container(0)), "b": on(container(1))}
     together: Any = SimpleNamespace(
         keeps_run=False,
-        on=lambda asked, look: Outcome({one: tells[one.host.name] for one in asked}, {}),
+        on_each=lambda asked, look: Outcome({one: tells[one.host.name] for one in asked}, {}),
         following=lambda *of: SimpleNamespace(start=lambda: None, close=lambda: None, feed=lambda heard: heard),
     )
     inventory, places = Inventory((Host("a"), Host("b"))), [Place("a"), Place("b")]

@@ -251,7 +251,7 @@ def test_what_is_no_json_object(text: str, tmp_path: Path) -> None:
     (tmp_path / "job.json").write_text(text)
     assert read_holder(tmp_path / "lock") == {}
     with pytest.raises(DeployError, match="no JSON object"):  # the job may be up
-        JobDir(tmp_path).about()
+        JobDir(tmp_path).job_record()
 
 
 def test_numbers_that_are_none() -> None:
@@ -293,7 +293,7 @@ def test_what_another_version_has_kept_of_a_job(tmp_path_factory: pytest.TempPat
     (root / "job.json").write_text(json.dumps(kept))
     said = "cannot read "
     try:
-        JobDir(root).about()
+        JobDir(root).job_record()
         JobDir(root).inventory()
     except DeployError as error:
         said = error.message
@@ -325,7 +325,7 @@ def host_job(out: bytes, *, found: bool = True) -> HostJob:
     (host,) = parse_hosts("h0\n", "hosts.txt").hosts
     made = HostJob(host, Saying(out), "job", "ssh")
     if found:
-        made.found("/w/h0/job", "/w/h0/job")
+        made.use_directories("/w/h0/job", "/w/h0/job")
     return made
 
 

@@ -61,7 +61,7 @@ class Hosts:
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, names: Sequence[str] = HOSTS) -> None:
         monkeypatch.setattr(data_spread, "LocalTransport", type("Local", (), {}))
         monkeypatch.setattr(data_spread, "MUCH", 1_000_000)
-        quick = joined(*HAND_ON).replace("BEAT = 1.0", "BEAT = 0.01")
+        quick = joined(*HAND_ON).replace("FRAME_HEARTBEAT_INTERVAL = 1.0", "FRAME_HEARTBEAT_INTERVAL = 0.01")
         self.program = f"{quick}# {folder}\n"
         monkeypatch.setattr(handing_on, "joined", lambda *modules: self.program)
         self.folder, self.told = folder, list[str]()

@@ -237,7 +237,7 @@ def test_a_host_that_dies_in_the_middle_is_left_out_and_gets_the_rest_later(
 
 def test_a_host_that_hangs_is_an_error_of_that_host(hosts: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
     hosts.write(a=3_000_000, b=30_000_000)
-    monkeypatch.setattr(handing_on, "SILENT", PATIENCE)
+    monkeypatch.setattr(handing_on, "SILENCE_TIMEOUT", PATIENCE)
     stopped: list[Any] = []
     step = HandingOn._step
 

@@ -37,7 +37,9 @@ class Killed:
         who = 'mine = [one[len(NOTES) + 1 :].split("/")[0] for one in order.get("load", ()) if one.startswith(NOTES)]\n'
         who += '        open(NOTES + "/pid-" + (mine or ["source"])[0], "wb").write(b"%d\\n" % os.getpid())'
         program = self.hosts.program.replace(got, f"{got}            {note}\n            time.sleep(0.01)\n")
-        program = program.replace(start, f"{start}        {who}\n").replace("AHEAD = 16 <<", "AHEAD = 2 <<")
+        program = program.replace(start, f"{start}        {who}\n").replace(
+            "MAX_WAITING_BYTES = 16 <<", "MAX_WAITING_BYTES = 2 <<"
+        )
         assert (self.hosts.program.count(got), self.hosts.program.count(start)) == (1, 1)
         self.hosts.program = program.replace("\nSTALL", f"\nNOTES = {str(folder)!r}\nSTALL", 1)
 

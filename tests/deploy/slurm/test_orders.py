@@ -18,7 +18,7 @@ import pytest
 
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.inventory import Inventory
-from jobctl.jobspec.deploy.slurm.allocation import HEARD, SlurmAllocation
+from jobctl.jobspec.deploy.slurm.allocation import ORDER_TIMEOUT, SlurmAllocation
 from jobctl.jobspec.deploy.slurm.login import LoginNode
 from jobctl.jobspec.deploy.slurm.queue import QueueEntry, SlurmLook
 from jobctl.jobspec.deploy.store.jobdir import JobDir
@@ -84,9 +84,9 @@ def test_an_order_is_followed_though_the_login_node_was_silent_for_a_moment(
 def test_an_order_that_begins_no_generation_is_an_error(
     state: str, notes: bool, tmp_path: Path, clock: list[float]
 ) -> None:
-    with pytest.raises(HostError, match=f"has not begun the next generation within {HEARD:g} s") as caught:
+    with pytest.raises(HostError, match=f"has not begun the next generation within {ORDER_TIMEOUT:g} s") as caught:
         OrderedAllocation(tmp_path, state, notes=notes).order("7", "restart", fresh=True)
-    assert (caught.value.code, clock[0] >= 1000.0 + HEARD) == ("slurm-order", True)
+    assert (caught.value.code, clock[0] >= 1000.0 + ORDER_TIMEOUT) == ("slurm-order", True)
 
 
 @pytest.fixture

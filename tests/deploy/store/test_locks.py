@@ -198,7 +198,7 @@ def test_one_of_several_who_wait_gets_a_lock_that_expires(tmp_path: Path, holder
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shells have as long as it takes to let go."""
-    monkeypatch.setattr(hostlock, "FREED", PATIENCE)
+    monkeypatch.setattr(hostlock, "FREE_TIMEOUT", PATIENCE)
 
 
 class Gone(LocalTransport):
@@ -355,7 +355,7 @@ def test_a_lock_that_is_taken_says_since_when() -> None:
 def test_a_lock_names_its_user_where_no_variable_does(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
         monkeypatch.delenv(name, raising=False)
-    assert lock.who("up")["user"] == pwd.getpwuid(os.getuid()).pw_name
+    assert lock.describe_holder("up")["user"] == pwd.getpwuid(os.getuid()).pw_name
 
 
 @pytest.mark.parametrize("theirs", ["link", "folder", None])

@@ -65,7 +65,7 @@ def test_a_command_that_lost_its_lock_while_it_waited_ends_nothing_more(
             break_lock(directory.lock)
 
         fleet: Any = SimpleNamespace(job=directory, plan=None, host_jobs={}, check_here=held.check)
-        fleet.on = fleet.failures = lambda *of: ended.append("erased")
+        fleet.on_each = fleet.failures = lambda *of: ended.append("erased")
         monkeypatch.setattr(ending, "wait_for_launchers", wait)
         monkeypatch.setattr(
             "jobctl.jobspec.deploy.targets.local.deployer.processes.kill_marked", lambda work: ended.append("killed")

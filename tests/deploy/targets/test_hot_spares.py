@@ -180,7 +180,7 @@ def test_the_files_of_a_spare_are_read(tmp_path: Path) -> None:
     for name in ("run", "spare", "node-0", "node-1"):
         (tmp_path / name).mkdir()
     made = HostJob(Host("s", spare=True), LocalTransport(), "job", "ssh")
-    made.found(str(tmp_path), str(tmp_path))
+    made.use_directories(str(tmp_path), str(tmp_path))
     seen = made.observe((BOX,))
     assert (seen.spare, seen.directories, seen.containers) == ({}, frozenset(), (BOX,))
     (tmp_path / "spare" / "report.json").write_text(json.dumps({**WAITS, "node": 1}))

@@ -112,14 +112,14 @@ class Watched(Hosts):
         for name in names:
             self.transports[name].silent = True
         patience = PATIENCE if set(names) <= set(self.failures) else quiet
-        for name in ("QUIET", *(["FIRST"] if set(names) == set(self.transports) else [])):
+        for name in ("SILENCE_TIMEOUT", *(["FIRST_ANSWER_TIMEOUT"] if set(names) == set(self.transports) else [])):
             self.monkeypatch.setattr(live_fanout, name, patience)
 
 
 @pytest.fixture
 def hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watched]:
     """Hosts that are waited for as long as it takes, until one goes silent."""
-    for name, seconds in {"FIRST": PATIENCE, "QUIET": PATIENCE, "STALE": QUICK}.items():
+    for name, seconds in {"FIRST_ANSWER_TIMEOUT": PATIENCE, "SILENCE_TIMEOUT": PATIENCE, "STALE": QUICK}.items():
         monkeypatch.setattr(live_fanout, name, seconds)
     over = threading.Event()
     yield Watched(tmp_path, over, monkeypatch)
@@ -205,7 +205,7 @@ def test_metrics_that_are_served(hosts: Watched, tmp_path: Path, monkeypatch: py
 def test_who_looks_once_waits_for_slow_hosts(hosts: Watched, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A login takes longer than who looks on would wait: metrics that are printed, and `top --once`, have figures."""
     monkeypatch.setenv("JOBCTL_STATE_DIR", str(tmp_path))
-    for name in ("FIRST", "QUIET"):
+    for name in ("FIRST_ANSWER_TIMEOUT", "SILENCE_TIMEOUT"):
         monkeypatch.setattr(live_fanout, name, 0.0)
     monkeypatch.setattr(top, "pause", lambda seconds: None)
     (hosts.job.root / "job.json").write_text(json.dumps({"target": "ssh", "spec": None}))
@@ -272,7 +272,7 @@ def test_events_that_are_known_here_do_not_wait_for_hosts(
         return observe()
 
     monkeypatch.setattr(hosts.fleet, "observe", late)
-    monkeypatch.setattr(events_view, "AT_ONCE", 0.0)
+    monkeypatch.setattr(events_view, "GATHER_TIMEOUT", 0.0)
     show_events(hosts, EventChoice(), Format.text, follow=False)
     told = capsys.readouterr()
     assert (len(printed), told.out) == (1, "")
@@ -298,23 +298,23 @@ def test_a_host_that_is_silent_is_not_waited_for_again_until_it_answers(monkeypa
         return host.upper()
 
     live = LiveFanOut(str)
-    monkeypatch.setattr(live_fanout, "FIRST", PATIENCE)
-    monkeypatch.setattr(live_fanout, "QUIET", 0.1)
-    first = live.on(["a", "b"], ask)
+    monkeypatch.setattr(live_fanout, "FIRST_ANSWER_TIMEOUT", PATIENCE)
+    monkeypatch.setattr(live_fanout, "SILENCE_TIMEOUT", 0.1)
+    first = live.on_each(["a", "b"], ask)
     assert first.done == {"a": "A"}
     assert first.failed["b"].message.startswith("b: it does not answer; unreachable since ")
-    monkeypatch.setattr(live_fanout, "QUIET", PROMPT)
+    monkeypatch.setattr(live_fanout, "SILENCE_TIMEOUT", PROMPT)
     begun = time.monotonic()
-    assert live.on(["a", "b"], ask).done == {"a": "A"}
+    assert live.on_each(["a", "b"], ask).done == {"a": "A"}
     assert time.monotonic() - begun < PROMPT / 2
     assert asked.count("b") == 1  # not twice at a time
     over.set()
-    while "b" not in live.on(["a", "b"], ask).done:
+    while "b" not in live.on_each(["a", "b"], ask).done:
         pass
 
 
 def test_what_fails_is_told_with_the_time_since_when(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("FIRST", "QUIET"):
+    for name in ("FIRST_ANSWER_TIMEOUT", "SILENCE_TIMEOUT"):
         monkeypatch.setattr(live_fanout, name, PATIENCE)
     answers = [
         HostError("a", "no-route", "no route to its address", "hint"),
@@ -325,6 +325,6 @@ def test_what_fails_is_told_with_the_time_since_when(monkeypatch: pytest.MonkeyP
         raise answers.pop(0)
 
     live = LiveFanOut(str)
-    first, second = (live.on(["a"], ask).failed["a"] for _ in range(2))
+    first, second = (live.on_each(["a"], ask).failed["a"] for _ in range(2))
     assert first.message.startswith("a: no route to its address; unreachable since ")
     assert (first.hint, second.message) == ("hint", "a: no engine")

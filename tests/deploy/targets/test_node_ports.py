@@ -159,7 +159,7 @@ def test_a_connection_to_a_host_that_is_gone_waits_until_its_node_has_moved(
     hosts: Hosts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A dead host may also not say so: the connection leads to the new one at once."""
-    monkeypatch.setattr(node_ports, "PATIENCE", PROMPT)
+    monkeypatch.setattr(node_ports, "HOST_TIMEOUT", PROMPT)
     give(hosts.host_jobs["h0"], generation(1, "h0", "h1"))
     gone, hangs, asked = threading.Event(), threading.Event(), threading.Semaphore(0)
     gone.set()
@@ -192,7 +192,7 @@ def test_a_connection_to_a_host_that_is_gone_waits_until_its_node_has_moved(
 
 @pytest.mark.usefixtures("quick")
 def test_a_connection_waits_for_a_host_that_is_gone_only_so_long(hosts: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(node_ports, "PATIENCE", 0.1)
+    monkeypatch.setattr(node_ports, "HOST_TIMEOUT", 0.1)
     give(hosts.host_jobs["h0"], generation(1, "h0", "h1"))
     gone = threading.Event()
     gone.set()

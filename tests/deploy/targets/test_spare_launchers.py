@@ -115,7 +115,7 @@ def test_a_spares_launcher_is_started_and_found(hosts: Hosts, before: tuple[Seen
     engine = look(hosts, *before)
     with hosts.lock("up"):
         assert dict(hosts.apply([START])) == {}
-    assert (engine.done, hosts.cold) == (["start spare, report not there"], {})
+    assert (engine.done, hosts.spare_launcher_failures) == (["start spare, report not there"], {})
     assert hosts.idle_spares({"s0": HASH}, {"h0", "h1"}) == (HotSpare("s0", "10.0.0.9", 4000),)
     assert hosts.idle_spares({"s0": HASH}, {"h0", "s0"}) == hosts.idle_spares({"s0": ArtefactId("other")}, {"h0"}) == ()
     assert hosts.free_hosts(hosts.fleet.merge(hosts.fleet.seen, {}))[0] == "s0"
@@ -137,11 +137,11 @@ def test_a_spare_that_does_not_start_is_no_failure(hosts: Hosts) -> None:
     with hosts.lock("up"):
         assert dict(hosts.apply([START])) == {}
     words = "s0: the container of the spare ended with code 127 before its launcher began: python3: not found"
-    assert [str(error) for error in hosts.cold.values()] == [words]
+    assert [str(error) for error in hosts.spare_launcher_failures.values()] == [words]
     assert engine.done[1:] == ["kill box"]
     with hosts.lock("up"):
         hosts.apply([])
-    assert hosts.cold == {}
+    assert hosts.spare_launcher_failures == {}
 
 
 def test_a_spare_that_is_replaced_begins_again_from_nothing(hosts: Hosts) -> None:

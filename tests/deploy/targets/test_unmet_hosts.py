@@ -44,7 +44,7 @@ def hosts(tmp_path: Path, server: Loopback) -> HostFleet:
 
 def test_a_host_of_a_new_job_that_was_never_reached_is_noted(hosts: HostFleet) -> None:
     hosts.note_unmet()
-    assert hosts.job.unmet() == {"typo", "off"}
+    assert hosts.job.unreached_hosts() == {"typo", "off"}
 
 
 def test_a_host_that_the_job_had_before_is_not(hosts: HostFleet) -> None:
@@ -52,14 +52,14 @@ def test_a_host_that_the_job_had_before_is_not(hosts: HostFleet) -> None:
     before = dump_inventory(Inventory((Host("typo"),)))
     hosts.job.remember({"target": "ssh", "reach": before}, TWO, {})
     hosts.note_unmet()
-    assert hosts.job.unmet() == {"off"}
+    assert hosts.job.unreached_hosts() == {"off"}
 
 
 def test_no_host_is_where_another_state_directory_has_brought_the_job_up(hosts: HostFleet) -> None:
     """A container may come back there with its host, and nobody would know of it."""
     hosts.seen = {"localhost": HostState((), Control(), {}, there=True)}
     hosts.note_unmet()
-    assert hosts.job.unmet() == frozenset()
+    assert hosts.job.unreached_hosts() == frozenset()
 
 
 def test_a_host_that_the_newest_generation_names_is_not(hosts: HostFleet) -> None:
@@ -69,16 +69,16 @@ def test_a_host_that_the_newest_generation_names_is_not(hosts: HostFleet) -> Non
     moved = replace(CONTROL.generation, members=members)  # type: ignore[type-var]
     hosts.seen = {"localhost": HostState((), replace(CONTROL, generation=moved), {}, there=True)}
     hosts.note_unmet()
-    assert hosts.job.unmet() == {"typo"}
+    assert hosts.job.unreached_hosts() == {"typo"}
 
 
 def test_a_host_that_is_reached_later_is_noted_no_more(hosts: HostFleet) -> None:
     hosts.job.note_unmet(["h1", "typo"])
     hosts.host_jobs["h1"].transport.run(["true"])  # as a supervisor does
     hosts.close()
-    assert hosts.job.unmet() == {"typo"}
+    assert hosts.job.unreached_hosts() == {"typo"}
     hosts.job.forget()
-    assert hosts.job.unmet() == frozenset()
+    assert hosts.job.unreached_hosts() == frozenset()
 
 
 def test_such_a_host_is_forgotten_with_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -110,7 +110,7 @@ def test_samples(sessions: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     tool.write_text('#!/bin/sh\necho "0, A GPU, 50, 1, 2, 3.5, 40, 0, 0"\necho "what it complains of" >&2\n')
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    for name in ("FIRST", "QUIET"):
+    for name in ("FIRST_ANSWER_TIMEOUT", "SILENCE_TIMEOUT"):
         monkeypatch.setattr(live_fanout, name, PATIENCE)
     samplers, transport = HostSamplers(live=True), Counting(sessions)
     for _ in range(3):

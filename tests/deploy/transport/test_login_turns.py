@@ -11,7 +11,7 @@ import pytest
 
 from jobctl.jobspec.deploy.model.inventory import SshOptions
 from jobctl.jobspec.deploy.transport import connecting, login_turns
-from jobctl.jobspec.deploy.transport.login_turns import AT_ONCE, turn
+from jobctl.jobspec.deploy.transport.login_turns import MAX_LOGINS, turn
 from jobctl.jobspec.spec.hosts import Host
 
 
@@ -21,9 +21,9 @@ def is_free(host: str, port: int = 22) -> bool:
 
 
 def test_no_more_logins_than_an_sshd_takes_are_made_at_once() -> None:
-    assert AT_ONCE < 10  # sshd's MaxStartups
+    assert MAX_LOGINS < 10  # sshd's MaxStartups
     with ExitStack() as logins:
-        assert all(logins.enter_context(turn("bastion", 22, 0.0)) for _ in range(AT_ONCE))
+        assert all(logins.enter_context(turn("bastion", 22, 0.0)) for _ in range(MAX_LOGINS))
         assert (is_free("bastion"), is_free("bastion", 2222), is_free("other")) == (False, True, True)
     assert is_free("bastion")
 
@@ -49,7 +49,7 @@ def test_who_connects_through_a_jump_host_takes_a_turn_there_until_it_is_let_in(
     transport = SimpleNamespace(open_channel=lambda *to, timeout: seen.append(is_free("edge")))
     jump = SimpleNamespace(host="edge", port=22, transport=transport, open=lambda: seen.append(is_free("edge")))
     with ExitStack() as logins:
-        for _ in range(AT_ONCE - 1):
+        for _ in range(MAX_LOGINS - 1):
             logins.enter_context(turn("edge", 22, 0.0))
         connecting._through(SimpleNamespace(host="h1", port=22, gateway=jump, connect_timeout=10))
     assert seen == [False, True]
@@ -75,7 +75,7 @@ def test_so_do_those_whose_proxy_command_logs_in_there(
 
     monkeypatch.setattr(connecting, "_prepared", lambda host, options: connection(host.name, look))
     with ExitStack() as logins:
-        for number in range(AT_ONCE - 1):
+        for number in range(MAX_LOGINS - 1):
             logins.enter_context(connecting._turn(connection(f"h{number}", list)))
         connecting.connect(Host("h50"), SshOptions())
     assert seen == [not waits]

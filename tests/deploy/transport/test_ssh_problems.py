@@ -135,7 +135,7 @@ def test_connections_that_are_not_used_do_not_keep_a_core_busy(monkeypatch: pyte
         hop.transport = SimpleNamespace(sock=SimpleNamespace(settimeout=pauses.append, shutdown=lambda how: None))
     monkeypatch.setattr(connecting, "_prepared", lambda host, options: hops[1])
     assert connecting.connect(Host("h2"), SshOptions()) is hops[1]
-    assert pauses == [connecting.QUIET] * 2
+    assert pauses == [connecting.CLOSE_CHECK_INTERVAL] * 2
 
 
 def test_closing_does_not_wait_for_the_next_look_at_a_connection() -> None:

@@ -199,14 +199,14 @@ class Leaving(ProcessSession):
 
     looks = 0
 
-    def gone(self) -> str | None:  # type: ignore[override]
+    def why_gone(self) -> str | None:  # type: ignore[override]
         self.looks += 1
         return "the container of node 1 on gpu01 has ended" if self.looks > 1 else None
 
 
 def test_a_connection_ends_once_its_node_has_gone(job: JobDir, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a dead host its connection says nothing, and a client's own questions are answered on this machine."""
-    monkeypatch.setattr(server_module, "LOOK", 0.05)
+    monkeypatch.setattr(server_module, "NODE_CHECK_INTERVAL", 0.05)
     ours, theirs = socket.socketpair()
     problems: list[DeployError] = []
 

@@ -93,7 +93,7 @@ def test_a_host_that_is_gone_ends_the_command(host: Ssh, monkeypatch: pytest.Mon
     """A terminal takes no Ctrl-C meanwhile."""
     stdin, _ = os.pipe()
     feed(monkeypatch, stdin)
-    monkeypatch.setattr(terminal, "QUIET", 0.0)
+    monkeypatch.setattr(terminal, "SILENCE_TIMEOUT", 0.0)
     asked: list[Any] = []
 
     def ping(self: Ssh, channel: Any) -> None:

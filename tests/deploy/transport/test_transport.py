@@ -27,7 +27,7 @@ from tests.tools.waiting import PROMPT
 
 def host_job(folder: Path) -> HostJob:
     made = HostJob(Host("h1", dir=str(folder)), LocalTransport("h1"), "job", "ssh")
-    made.found(str(folder / "h1" / "job"), str(folder / "h1" / "job"))
+    made.use_directories(str(folder / "h1" / "job"), str(folder / "h1" / "job"))
     return made
 
 

@@ -15,9 +15,9 @@ from jobctl.jobspec.launcher.order.order import Order
 from jobctl.jobspec.launcher.peers import done_nodes, peers
 from jobctl.jobspec.launcher.peers import orders as peer_orders
 from jobctl.jobspec.launcher.peers.incarnations import Incarnation, Incarnations
-from jobctl.jobspec.launcher.peers.lease import FIRST_TICKS, SILENT, TICK
+from jobctl.jobspec.launcher.peers.lease import FIRST_TICKS, SILENT_TICKS, TICK
 from jobctl.jobspec.launcher.recovery import autonomy
-from jobctl.jobspec.launcher.recovery.autonomy import LAST, SETTLE, Autonomy, FailedNode
+from jobctl.jobspec.launcher.recovery.autonomy import SETTLE, SETTLE_BEFORE_END, Autonomy, FailedNode
 from jobctl.jobspec.launcher.recovery.control_file import ControlFile
 from jobctl.jobspec.launcher.recovery.self_recovery import SelfRecovery
 from jobctl.jobspec.launcher.report.progress import Headway
@@ -99,7 +99,7 @@ def test_a_launcher_that_is_replaced_before_all_are_there_is_met_in_this_order(t
 def test_a_launcher_meets_nobody_who_was_silent_before_the_last_one_came(tmp_path: Path, clock: Clock) -> None:
     job = Launchers(tmp_path, clock, nodes=3)
     job.say(0, 1, 0)
-    clock.at += SILENT * TICK + 0.1
+    clock.at += SILENT_TICKS * TICK + 0.1
     job.say(2, 0)
     assert job.known(0).met == {}
     job.talk()
@@ -112,7 +112,7 @@ def test_once_it_has_met_all_a_launcher_meets_no_other_one_in_that_order(job: La
     job.say(0, 1, 0)  # now node 1 may begin as soon as it hears that, and node 0 may not yet
     assert (set(job.known(0).met), job.awaited(0)) == ({1}, LATE % 1)
     job.start_again(1, order())
-    job.clock.at += SILENT * TICK + 0.1
+    job.clock.at += SILENT_TICKS * TICK + 0.1
     job.talk()
     assert [job.awaited(node) for node in (0, 1)] == [LATE % 1, LATE % 0]
     assert job.known(1).forgot
@@ -187,7 +187,7 @@ def test_a_launcher_is_found_where_its_name_leads_by_now(job: Launchers) -> None
     job.names.write_text(json.dumps({**names, "node-1": ["127.0.0.3", moved]}))
     job.all[0].addresses.names.written = job.all[0].addresses.names.read()
     job.say(0)  # hears what the launcher before it has said
-    job.clock.at += SILENT * TICK + 0.1
+    job.clock.at += SILENT_TICKS * TICK + 0.1
     job.say(0)
     assert job.all[0].peers[1] == ("127.0.0.3", moved)
 
@@ -255,7 +255,7 @@ def test_a_launcher_does_not_leave_beside_one_that_is_cut_off_for_a_while(job: L
     job.begin()
     job.all[1].done.say({0})
     job.talk()
-    job.clock.at += SILENT * TICK + 0.1
+    job.clock.at += SILENT_TICKS * TICK + 0.1
     assert not job.all[0].done.are_all(order())
     job.talk()
     assert job.all[0].done.are_all(order())
@@ -307,7 +307,7 @@ def test_what_a_killed_pod_causes_twice_is_no_bug(job: Launchers) -> None:
     job.begin()
     node = FailedAgain(job)
     job.all[1].addresses.close()
-    for wait in (0.0, SETTLE, LAST - SETTLE):
+    for wait in (0.0, SETTLE, SETTLE_BEFORE_END - SETTLE):
         job.clock.at += wait
         job.say(0)
         assert node.goes_on() is None
@@ -334,7 +334,7 @@ def test_a_bug_ends_the_job_once_all_other_launchers_were_heard(job: Launchers) 
         job.clock.at += wait
         job.talk()
         assert node.goes_on() is None
-    job.clock.at += LAST - SETTLE
+    job.clock.at += SETTLE_BEFORE_END - SETTLE
     job.talk()
     made = node.goes_on()
     assert made is not None
@@ -347,7 +347,7 @@ def test_nobody_calls_it_a_bug_beside_a_node_that_has_failed_first(job: Launcher
     job.begin()
     node = FailedAgain(job)
     job.all[1].launcher.recovery.failed = ("signal", 19.9)
-    for wait in (0.0, SETTLE, LAST - SETTLE):
+    for wait in (0.0, SETTLE, SETTLE_BEFORE_END - SETTLE):
         job.clock.at += wait
         job.talk()
         assert node.goes_on() is None

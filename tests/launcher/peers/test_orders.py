@@ -9,10 +9,10 @@ import pytest
 
 from jobctl.jobspec.launcher.order.whole_order import packed, unpacked
 from jobctl.jobspec.launcher.peers import orders as peer_orders
-from jobctl.jobspec.launcher.peers.lease import SILENT, UNSUPERVISED, MajorityLease
+from jobctl.jobspec.launcher.peers.lease import SILENT_TICKS, UNSUPERVISED, MajorityLease
 from jobctl.jobspec.launcher.peers.orders import PeerOrders
 from jobctl.jobspec.launcher.records import changed
-from jobctl.jobspec.launcher.recovery.autonomy import LAST, LEFT_FOR, SETTLE, given_up
+from jobctl.jobspec.launcher.recovery.autonomy import LEFT_FOR, SETTLE, SETTLE_BEFORE_END, given_up
 from jobctl.jobspec.launcher.recovery.control_file import ControlFile
 from jobctl.jobspec.launcher.recovery.going_back import successor
 from tests.launcher.orders import order
@@ -100,7 +100,7 @@ def test_it_is_left_to_a_supervisor_that_answers(job: Job) -> None:
 
 
 def test_a_silent_node_is_waited_for(job: Job) -> None:
-    job.pass_time(SILENT + 1, 0, 1)
+    job.pass_time(SILENT_TICKS + 1, 0, 1)
     assert job.fail(1) == "waits for node 2, which is not heard"
     job.talk(0, 1, 2)
     assert job.fail(1) is None
@@ -206,7 +206,7 @@ def test_a_node_that_is_not_heard_has_failed_after_all_others(job: Job) -> None:
     job.nodes[0].failed = lambda: ("exit", 104.0)
     job.talk(0, 1, 2)
     job.nodes[1].failed = lambda: ("exit", 105.0)
-    job.pass_time(SILENT + 1, 1, 2)
+    job.pass_time(SILENT_TICKS + 1, 1, 2)
     assert job.fail(1) == "waits for node 0, which is not heard"
 
 
@@ -285,7 +285,7 @@ def test_nobody_ends_the_job_beside_a_launcher_that_is_dead_and_not_missed_yet(j
     one.since = job.now
     job.now += SETTLE
     job.talk(1, 2)
-    job.now += LAST - SETTLE
+    job.now += SETTLE_BEFORE_END - SETTLE
     job.talk(1, 2)
     assert (mine.missing, one.is_due(now, mine, True, job.now), one.is_due(now, mine, False, job.now)) == (
         None,

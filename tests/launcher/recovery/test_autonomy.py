@@ -16,7 +16,7 @@ from jobctl.jobspec.launcher.etcd.session_messages import NodeCourse, SessionRep
 from jobctl.jobspec.launcher.order.order import Order
 from jobctl.jobspec.launcher.peers.lease import UNSUPERVISED
 from jobctl.jobspec.launcher.recovery import autonomy
-from jobctl.jobspec.launcher.recovery.autonomy import LAST, SETTLE
+from jobctl.jobspec.launcher.recovery.autonomy import SETTLE, SETTLE_BEFORE_END
 from jobctl.jobspec.launcher.report.progress import Headway
 from jobctl.jobspec.launcher.restart_policy import FIRST_DELAY, LONGEST_DELAY
 from jobctl.jobspec.launcher.system.processes import EXIT_MOVES, EXIT_TAKEN
@@ -119,7 +119,7 @@ def decided(
     now[0] += SETTLE
     mine.go_on(given)
     assert not [end for end, _ in keeper.proposed if end.why] or supervised is None  # nor has everybody been heard
-    now[0] += LAST - SETTLE
+    now[0] += SETTLE_BEFORE_END - SETTLE
     mine.go_on(given)
     mine.go_on(given)
     return keeper
@@ -171,7 +171,7 @@ def test_launchers_of_a_cluster_end_no_job_before_all_are_heard(monkeypatch: pyt
     mine.failed.since = now[0]
     keeper.unheard_since = lambda at: [0]  # type: ignore[method-assign]
     given = order(failed().failure.to_json())
-    now[0] += LAST
+    now[0] += SETTLE_BEFORE_END
     mine.go_on(given)
     assert keeper.proposed == []
     keeper.unheard_since = lambda at: []  # type: ignore[method-assign]

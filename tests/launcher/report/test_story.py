@@ -159,7 +159,7 @@ def happened(number: int) -> dict[str, Any]:
 
 
 def test_the_oldest_go_first_and_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(event_log, "MOST", 3)
+    monkeypatch.setattr(event_log, "MAX_EVENTS", 3)
     log = EventLog(str(tmp_path))
     log.add([happened(1), happened(2)])
     log.add([happened(2), happened(3), happened(4), happened(5)])

@@ -31,7 +31,7 @@ class Place:
         self.argv = [self.python, "-u", str(path)]
         task = GuardPreparation(str(self.hook), imports or [["framework"]], [*self.argv], -1)
         rank = ParkedRank(task, dict(self.environ))
-        rank.warm()
+        rank.await_imports()
         return rank
 
     def run(self, rank: ParkedRank, **changes: str) -> tuple[str, int]:

@@ -15,7 +15,7 @@ from jobctl.jobspec.launcher.standby import standby as module
 from jobctl.jobspec.launcher.standby.launcher import Adopting
 from jobctl.jobspec.launcher.standby.messages import GuardStart, StandbyNews
 from jobctl.jobspec.launcher.standby.processes import ParkedProcesses
-from jobctl.jobspec.launcher.standby.standby import AGAIN, LONGEST, MISSED, UNSUITABLE, Standby
+from jobctl.jobspec.launcher.standby.standby import IMPORTS_TIMEOUT, MISSED, STANDBY_RETRY_AFTER, UNSUITABLE, Standby
 from tests.tools.launches import launch_of
 
 from .stage import MB, READY, WARMING, Stage
@@ -106,7 +106,7 @@ def test_one_that_ends_by_itself_is_begun_again_after_a_pause_and_not_for_ever(s
         stage.ready().ended = True
         stage.look()
         count = len(stage.begun)
-        stage.look(AGAIN - 0.1)
+        stage.look(STANDBY_RETRY_AFTER - 0.1)
         assert len(stage.begun) == count
         stage.look(0.1)
         assert len(stage.begun) == count + 1
@@ -119,7 +119,7 @@ def test_what_ended_by_itself_before_one_was_used_does_not_count(stage: Stage) -
     for _ in range(MISSED - 1):
         stage.ready().ended = True
         stage.look()
-        stage.look(AGAIN)
+        stage.look(STANDBY_RETRY_AFTER)
     stage.look(says=StandbyNews(ready=True))
     assert stage.take() is stage.begun[-1]
     stage.ready().ended = True
@@ -128,7 +128,7 @@ def test_what_ended_by_itself_before_one_was_used_does_not_count(stage: Stage) -
 
 def test_imports_that_take_too_long_are_given_up(stage: Stage) -> None:
     stage.look()
-    assert stage.look(LONGEST) == WARMING
+    assert stage.look(IMPORTS_TIMEOUT) == WARMING
     assert stage.look(1).reason == "its imports take longer than 600 s"
 
 
@@ -175,7 +175,7 @@ def test_a_generation_that_is_just_ending_is_not_the_last_chance(stage: Stage) -
 
     stage.run.footprint = footprint
     assert stage.look().state == "warming"
-    stage.look(AGAIN)
+    stage.look(STANDBY_RETRY_AFTER)
     assert len(stage.begun) == 1
 
 
@@ -290,9 +290,9 @@ def test_a_process_that_begins_again_alone_takes_one_that_waits(itself: Itself) 
     itself.imported(0)
     itself.imported(1)
     waiting: Any = itself.begun[0]
-    assert itself.look(2 * LONGEST) == READY
+    assert itself.look(2 * IMPORTS_TIMEOUT) == READY
     assert itself.standby.take_process(1, GuardStart({}, "launch.log")) == (7, None)
-    assert itself.look(AGAIN - 1) == WARMING  # the process may be loading
+    assert itself.look(STANDBY_RETRY_AFTER - 1) == WARMING  # the process may be loading
     assert list(waiting.processes) == [0]
     assert itself.look(1) == WARMING
     assert list(waiting.processes) == [0, 1]
@@ -305,7 +305,7 @@ def test_a_process_that_went_on_cold_alone_keeps_its_job_cold(itself: Itself, tm
     itself.imported(1)
     itself.standby.take_process(1, GuardStart({}, "launch.log"))
     (tmp_path / "1.cold").write_text("the script changes LEVEL")
-    assert itself.look(AGAIN) == StandbyState("off", "the script changes LEVEL")
+    assert itself.look(STANDBY_RETRY_AFTER) == StandbyState("off", "the script changes LEVEL")
 
 
 def test_one_that_was_ready_is_used_although_another_was_not(itself: Itself) -> None:

@@ -76,7 +76,7 @@ import os, socket, sys
 from types import SimpleNamespace
 from jobctl.jobspec.launcher.standby import guard as standby_guard
 apart, child = socket.socketpair(), SimpleNamespace(pid=os.getpid())
-standby_guard.ParkedRank = lambda task, environ: SimpleNamespace(channel=apart[0], child=child, warm=lambda: None)
+standby_guard.ParkedRank = lambda task, environ: SimpleNamespace(channel=apart[0], child=child, await_imports=lambda: None)
 standby_guard.ProcessTask = SimpleNamespace(from_json=lambda data: None)
 standby_guard.meet = lambda place, seconds: print(place, seconds)
 standby_guard.process_guard = lambda task, environ, rank: 0

@@ -15,7 +15,7 @@ from jobctl.jobspec.launcher.order.whole_order import packed, unpacked
 from jobctl.jobspec.launcher.peers.lease import FIRST_TICKS, TICK
 from jobctl.jobspec.launcher.peers.messages import PeerMessage
 from jobctl.jobspec.launcher.peers.orders import PeerOrders
-from jobctl.jobspec.launcher.recovery.autonomy import LAST, SETTLE, FailedNode
+from jobctl.jobspec.launcher.recovery.autonomy import SETTLE, SETTLE_BEFORE_END, FailedNode
 from jobctl.jobspec.launcher.recovery.going_back import GoingBack
 from jobctl.jobspec.launcher.recovery.replacement import Replacement
 from jobctl.jobspec.launcher.report.progress import Headway
@@ -299,7 +299,7 @@ class AloneLauncher(Launcher):
             return
         final = self.since.final(order)
         if final is not None:
-            if now - self.since.since >= LAST:
+            if now - self.since.since >= SETTLE_BEFORE_END:
                 self.orders.propose(self.since.give_up(order, final), order.id)
             return
         if (

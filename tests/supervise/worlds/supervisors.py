@@ -19,7 +19,7 @@ from jobctl.jobspec.plan.recovery import Failure
 from jobctl.jobspec.supervise.decide import decide
 from jobctl.jobspec.supervise.decisions import Change, Decision, GiveUp, Grow, Leave, Repair, Restart, Succeed, World
 from jobctl.jobspec.supervise.host_loss import left_to_launchers
-from jobctl.jobspec.supervise.loop import BEHIND
+from jobctl.jobspec.supervise.loop import CONFIRM_TIMEOUT
 from jobctl.jobspec.supervise.timers import UNFIT, Joining, Waited
 from tests.tools.failures import dead_launcher
 
@@ -138,7 +138,7 @@ class Supervisor:
     def tries(self, name: str) -> bool:
         """Say whether a host can be reached now."""
         link, host = self.links[name], self.sim.hosts[name]
-        return link.whole and link.open and host.acts and self.detector.silent(name) is None
+        return link.whole and link.open and host.acts and self.detector.seconds_overdue(name) is None
 
     def look(self) -> None:
         self.reached = {name: self.tries(name) for name in self.sim.hosts}
@@ -194,7 +194,7 @@ class Supervisor:
             self.behind = None
             return False
         self.behind = self.sim.now if self.behind is None else self.behind
-        if self.sim.now - self.behind > BEHIND:
+        if self.sim.now - self.behind > CONFIRM_TIMEOUT:
             self.detector.begin_anew()
         return True
 

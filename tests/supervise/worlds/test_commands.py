@@ -9,7 +9,7 @@ import random
 
 import pytest
 
-from jobctl.jobspec.launcher.recovery.going_back import AWAITED
+from jobctl.jobspec.launcher.recovery.going_back import CHANGE_TIMEOUT
 
 from .alone import AloneBugs, AloneSim
 from .clock import made
@@ -186,14 +186,14 @@ def test_launchers_go_on_where_a_change_was_cut_off(hosts: int) -> None:
     """Its command has stopped the job, on some hosts at least, and replaced nothing yet; nobody watches."""
     sim = made(AloneSim, 3, 0, 1, watched=False)
     assert Command(sim, "s0", killed_after=hosts).begin_change()
-    sim.run(AWAITED - 1.0)
+    sim.run(CHANGE_TIMEOUT - 1.0)
     assert not sim.any_trains()
     sim.run(8.0)
     generation = sim.newest().generation
     assert generation is not None
     assert (sim.all_train(), generation.number, generation.pause) == (True, 2, 1)
     assert Command(sim, "s1").begin_change()
-    sim.run(AWAITED + 8.0)
+    sim.run(CHANGE_TIMEOUT + 8.0)
     generation = sim.newest().generation
     assert (sim.all_train(), generation and generation.number, generation and generation.pause) == (True, 3, 2)
 
@@ -202,14 +202,14 @@ def test_launchers_wait_where_a_change_has_replaced_one_of_them() -> None:
     """They would go on with two different specs. The next command counts, whatever they have waited for."""
     sim = made(AloneSim, 3, 0, 1, watched=False)
     assert Command(sim, "s0").begin_change(replaces=1)
-    sim.run(2 * AWAITED)
+    sim.run(2 * CHANGE_TIMEOUT)
     assert not sim.any_trains()
     assert Command(sim, "s1").up()
     sim.run(10.0)
     assert (sim.all_train(), sim.newest().generation and sim.newest().generation.number) == (True, 2)
 
 
-@pytest.mark.parametrize("before", [0.0, AWAITED + 10.0])
+@pytest.mark.parametrize("before", [0.0, CHANGE_TIMEOUT + 10.0])
 def test_a_stop_is_a_stop_also_after_a_change_that_was_cut_off(before: float) -> None:
     """It may come from a machine that knows neither of the change nor of what launchers have begun after it."""
     sim = made(AloneSim, 3, 0, 1, watched=False)
@@ -217,7 +217,7 @@ def test_a_stop_is_a_stop_also_after_a_change_that_was_cut_off(before: float) ->
     assert Command(sim, "s0").begin_change()
     sim.run(before)
     assert unaware.stop()
-    sim.run(2 * AWAITED)
+    sim.run(2 * CHANGE_TIMEOUT)
     assert not sim.any_trains()
 
 
@@ -235,7 +235,7 @@ def test_a_change_that_is_cut_off_ends_no_node_that_launchers_have_moved() -> No
 def test_launchers_that_wait_for_ever_after_a_change_are_found() -> None:
     sim = made(AloneSim, 3, 0, 1, watched=False, bugs=AloneBugs(waits_for_ever=True))
     assert Command(sim, "s0").begin_change()
-    sim.heal(AWAITED + 30.0)
+    sim.heal(CHANGE_TIMEOUT + 30.0)
     assert not sim.any_trains()
 
 
@@ -246,7 +246,8 @@ def end(sim: Sim) -> str | None:
         sim.heal(LATEST)  # what `up` has ordered since may be on its way
     generation = sim.newest().generation
     if generation is not None and generation.is_paused and isinstance(sim, AloneSim) and not sim.watched:
-        sim.heal(2 * sim.timeout + AWAITED + 30.0)  # then they have gone on, or a launcher is another one than before
+        # Then they have gone on, or a launcher is another one than before
+        sim.heal(2 * sim.timeout + CHANGE_TIMEOUT + 30.0)
         generation = sim.newest().generation
         assert generation is not None
         if generation.is_paused and not Command(sim, "s0").up():

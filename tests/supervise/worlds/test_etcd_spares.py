@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from jobctl.jobspec.launcher.etcd.session_lease import TERMINATED
-from jobctl.jobspec.launcher.recovery.etcd_replacement import AWAY, NOBODY_LEFT
+from jobctl.jobspec.launcher.recovery.etcd_replacement import NO_LEASE_SECONDS, NOBODY_LEFT
 
 from .clock import made
 from .etcd_spares import HotEtcdBugs, HotEtcdHost, HotEtcdSim
@@ -61,7 +61,7 @@ def test_a_lost_node_trains_on_a_hot_spare_with_nobody_watching(nodes: int, lost
     sim.hosts[f"h{lost}"].power_off()
     sim.run(sim.timeout + TERMINATED - 1.0)
     assert not sim.all_train()
-    sim.run(AWAY + more + 5.0)
+    sim.run(NO_LEASE_SECONDS + more + 5.0)
     assert (sim.all_train(), sim.newest().placement[lost]) == (True, f"h{nodes}")
     sim.hosts[f"h{lost}"].on = True
     sim.run(2 * sim.timeout)

@@ -29,13 +29,13 @@ def findings_of(judgements: Sequence[Judgement]) -> Iterator[Finding]:
     for (host, check), group in groups.items():
         worst = min(group, key=lambda one: (WORST[one.verdict], one.share))
         bad = worst.verdict != "ok"
-        text = told(worst, counts[worst.metric.name])
+        text = sentence(worst, counts[worst.metric.name])
         code, hint = (worst.metric.code, HINTS[worst.metric.code]) if bad else (None, None)
         numbers = (significant(worst.value), significant(worst.reference), worst.metric.unit)
         yield Finding(host, check, worst.verdict, text, code, hint, *numbers)
 
 
-def told(one: Judgement, count: int) -> str:
+def sentence(one: Judgement, count: int) -> str:
     """Return a sentence about a value; `count` values were compared."""
     name = f"{one.metric.name}{f' {one.place[1]}' if one.place[1] else ''}"
     value = f"{name}: {significant(one.value):g} {one.metric.unit}"
@@ -58,6 +58,6 @@ def significant(value: float | None) -> float | None:
     return None if value is None else float(f"{value:.3g}")
 
 
-def wrong(host: str, check: str, what: str) -> Finding:
+def wrong_result(host: str, check: str, what: str) -> Finding:
     """Return the finding for a host that computes, copies or stores something wrong."""
     return Finding(host, check, "error", what, "wrong-result", WRONG)

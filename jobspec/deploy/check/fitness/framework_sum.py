@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 
-from jobctl.jobspec.deploy.check.fitness.findings import wrong
+from jobctl.jobspec.deploy.check.fitness.findings import wrong_result
 from jobctl.jobspec.deploy.check.fitness.session import ProbeSession
 from jobctl.jobspec.deploy.check.fitness.sums import PATTERN, Group, Wrong, blamed, factor, is_sum
 from jobctl.jobspec.deploy.check.survey import CheckedHost
@@ -16,9 +16,9 @@ from jobctl.jobspec.frameworks.programs import text_of
 from jobctl.jobspec.plan.types import Node
 from jobctl.jobspec.records import dataclass
 
-MEET = 120.0  # seconds in which all ranks have to come
-ALL = 300.0  # seconds for all of it: where hosts are busy, a framework is imported for long
-ANSWER = 60.0  # seconds beside that
+RENDEZVOUS_TIMEOUT = 120.0  # seconds in which all ranks have to come
+SUM_TIMEOUT = 300.0  # seconds for all of it: where hosts are busy, a framework is imported for long
+ANSWER_TIMEOUT = 60.0  # seconds beside that
 
 
 @dataclass
@@ -40,10 +40,10 @@ class FrameworkSum:
         guilty = blamed(hosts, self.add_up) if len(hosts) > 2 else list(hosts)
         those = f"with {', '.join(hosts)}" if len(hosts) == 2 else "with each host that it was tried with"
         for host in guilty:
-            yield wrong(host, "collective", f"a sum by {self.backend} is wrong {those}")
+            yield wrong_result(host, "collective", f"a sum by {self.backend} is wrong {those}")
         if not guilty:  # it was wrong once, and is right in pairs
             text = f"a sum over all hosts by {self.backend} was wrong, and in pairs of hosts it is right"
-            yield from (wrong(host, "collective", text) for host in bad)
+            yield from (wrong_result(host, "collective", text) for host in bad)
 
     def add_up(self, groups: Sequence[Group]) -> Wrong:
         """Have groups of hosts add up, side by side; groups that could not are left out."""
@@ -54,7 +54,7 @@ class FrameworkSum:
     def _group(self, group: Group) -> list[str] | None:
         """Return the hosts of a group whose ranks have a wrong sum, None if it could not add up. Raises HostError."""
         address = self._address(group[0])
-        port = self.sessions[group[0]].ask("port", ANSWER, address=address)["port"]
+        port = self.sessions[group[0]].ask("port", ANSWER_TIMEOUT, address=address)["port"]
         counts = [ranks_of(_node(self.seats[host])) for host in group]
         firsts = [sum(counts[:number]) for number in range(len(counts))]
         total = sum(counts)
@@ -67,14 +67,16 @@ class FrameworkSum:
                 "own": self._address(host),
                 "port": port,
                 "count": total,
-                "seconds": MEET,
+                "seconds": RENDEZVOUS_TIMEOUT,
                 "pattern": PATTERN,
             }
             ranks = range(counts[group.index(host)])
             inputs = [{**common, "local": n, "rank": first + n, "factor": factor(first + n)} for n in ranks]
             where = {"interface": node.launch.interface, "address": self._address(host)}
-            how = {"interface_env": node.launch.interface_env, "inputs": inputs, "seconds": ALL}
-            said = self.sessions[host].ask("ranks", ALL + ANSWER, program=text_of(self.program), **where, **how)
+            how = {"interface_env": node.launch.interface_env, "inputs": inputs, "seconds": SUM_TIMEOUT}
+            said = self.sessions[host].ask(
+                "ranks", SUM_TIMEOUT + ANSWER_TIMEOUT, program=text_of(self.program), **where, **how
+            )
             return list(objects(said.get("ranks")))
 
         done = fan_out(group, run, len(group))
@@ -101,7 +103,7 @@ def ranks_of(node: Node) -> int:
     return 1 if devices.kind == "cpu" else max(1, len(devices.ids or ()) or node.launch.nproc)
 
 
-def told(finding: Finding, of: FrameworkSum) -> str:
+def framework_message(finding: Finding, of: FrameworkSum) -> str:
     """Return the message of a host whose part of the plain sum is right, with what came of the framework's."""
     if of.backend and not of.failed:
         return f"{finding.message}, by {of.backend} too"

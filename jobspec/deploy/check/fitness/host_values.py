@@ -16,8 +16,9 @@ from jobctl.jobspec.frameworks.programs import text_of
 from jobctl.jobspec.records import dataclass
 
 DIGEST = hashlib.pbkdf2_hmac(*ROUNDS_DIGEST).hex()
-ANSWER = 120.0  # seconds in which a probe measures one thing on a busy host
-LEAST = 4 << 20  # bytes that are written in a turn, which are some also where the clock runs and the host does not
+MEASURE_TIMEOUT = 120.0  # seconds in which a probe measures one thing on a busy host
+# Bytes that are written in a turn, which are some also where the clock runs and the host does not
+MIN_WRITTEN_BYTES = 4 << 20
 IMPORT = 600.0  # and in which a framework is imported and compiles its kernels
 
 
@@ -64,14 +65,14 @@ def measure_host(session: ProbeSession, task: MeasureTask) -> HostValues:
 
 
 def _compute(session: ProbeSession, task: MeasureTask, found: HostValues) -> None:
-    said = session.ask("compute", ANSWER, seconds=task.effort.compute)
+    said = session.ask("compute", MEASURE_TIMEOUT, seconds=task.effort.compute)
     if said.get("digest") != DIGEST:
         found.wrong.append(("compute", "its processor computed a wrong hash"))
     found.samples["all cores"] = _sample(session, said)
 
 
 def _memory(session: ProbeSession, task: MeasureTask, found: HostValues) -> None:
-    said = session.ask("memory", ANSWER, seconds=task.effort.memory)
+    said = session.ask("memory", MEASURE_TIMEOUT, seconds=task.effort.memory)
     found.samples["memory of the host"] = _sample(session, said)
 
 
@@ -86,8 +87,8 @@ def _storage(session: ProbeSession, task: MeasureTask, found: HostValues) -> Non
     if task.directory is None:
         return
     where = {"directory": task.directory, "name": f"{task.token}-{session.host}"}
-    how = {"bytes": task.effort.bytes, "least": LEAST if task.shared else 0, "seconds": task.effort.storage}
-    said = session.ask("storage", ANSWER, **where, **how)
+    how = {"bytes": task.effort.bytes, "least": MIN_WRITTEN_BYTES if task.shared else 0, "seconds": task.effort.storage}
+    said = session.ask("storage", MEASURE_TIMEOUT, **where, **how)
     if said["wrong"]:
         found.wrong.append(("storage", f"what was written into {task.directory} reads differently"))
     found.values["writing"] = {"": storage_speed(said, "write", shared=task.shared)}

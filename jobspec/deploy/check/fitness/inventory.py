@@ -10,7 +10,7 @@ from jobctl.jobspec.deploy.check.fitness.device_tools import device_states, driv
 from jobctl.jobspec.deploy.model.finding import Finding
 from jobctl.jobspec.deploy.model.untrusted import Json, as_text
 
-ALIKE = 0.05  # by which numbers may differ: kernels reserve memory as they like
+NUMBER_TOLERANCE = 0.05  # by which numbers may differ: kernels reserve memory as they like
 HINT = "the slowest host sets the pace: make them alike, leave it out (`--exclude`), or make it a `spare`"
 ERRORS = "reset or replace the device, unless that was done since; or leave the host out (`--exclude`). `dmesg` there says when"
 BROKEN = "do not train on it: leave it out (`--exclude`, or `devices=` in the hosts file), reset or replace the device"
@@ -75,7 +75,7 @@ def _usual(values: list[float | str]) -> float | str:
 
 def _differs(value: float | str, usual: float | str) -> bool:
     if isinstance(value, float) and isinstance(usual, float):
-        return abs(value - usual) > ALIKE * abs(usual)
+        return abs(value - usual) > NUMBER_TOLERANCE * abs(usual)
     return value != usual
 
 

@@ -17,7 +17,7 @@ LINK_TOLERANCE = 0.30  # below the fastest pair, from which on both hosts of a p
 DOUBT = LINK_TOLERANCE / 2
 LOSS = 0.004  # of segments that have to be sent again: a healthy network loses far less
 ROUNDS = 6  # of pairs, at most; each proves at least as many hosts again, but for those that are bad
-SURE, ALIKE = 3, 0.10  # measurements that differ by no more than this part of them: it is not chance
+SURE, SAMPLE_TOLERANCE = 3, 0.10  # measurements that differ by no more than this part of them: it is not chance
 LOSSES = 4.0  # times the median of all hosts, beside that
 
 Pair: TypeAlias = tuple[str, str]
@@ -142,17 +142,17 @@ def deciding(found: Measured, pairs: Sequence[Pair]) -> list[Pair]:
     return [pair for pair in pairs if proven.issuperset(pair) or any(best[h] == pair for h in pair if h not in proven)]
 
 
-def steady(way: Sequence[LinkTransfer]) -> bool:
+def is_steady(way: Sequence[LinkTransfer]) -> bool:
     """Say whether one direction has been measured so often, with the same result, that it was not disturbed."""
     speeds = [one.speed for one in way]
     return (
         len(way) >= SURE
-        and min(speeds) > max(speeds) * (1 - ALIKE)
+        and min(speeds) > max(speeds) * (1 - SAMPLE_TOLERANCE)
         and len({one.lost > LOSS for one in way[-SURE:]}) == 1
     )
 
 
-def both(pair: Pair) -> tuple[Pair, Pair]:
+def directions(pair: Pair) -> tuple[Pair, Pair]:
     """Return the two directions of a pair, by sender and receiver."""
     return pair, (pair[1], pair[0])
 
@@ -162,16 +162,16 @@ def unsure(tries: Mapping[Pair, Sequence[LinkTransfer]], pair: Pair, fastest: fl
 
     The worse direction decides, so a pair is bad then, whatever the other one is.
     """
-    ways = {way: tries.get(way, ()) for way in both(pair)}
+    ways = {way: tries.get(way, ()) for way in directions(pair)}
     if any(_is_bad(way, fastest) for way in ways.values()):
         return []
-    return [one for one, way in ways.items() if _may_be_bad(way, fastest) and not steady(way)]
+    return [one for one, way in ways.items() if _may_be_bad(way, fastest) and not is_steady(way)]
 
 
 def _is_bad(way: Sequence[LinkTransfer], fastest: float) -> bool:
     """Say whether a direction was slow, or lost much, in each of so many measurements that it was not chance."""
     slow = bool(way) and max(one.speed for one in way) < fastest * (1 - LINK_TOLERANCE)
-    return (slow and steady(way)) or (len(way) >= SURE and all(one.lost > LOSS for one in way))
+    return (slow and is_steady(way)) or (len(way) >= SURE and all(one.lost > LOSS for one in way))
 
 
 def _may_be_bad(way: Sequence[LinkTransfer], fastest: float) -> bool:
@@ -180,7 +180,7 @@ def _may_be_bad(way: Sequence[LinkTransfer], fastest: float) -> bool:
     return max(one.speed for one in way) < fastest * (1 - DOUBT) or median(one.lost for one in way) > LOSS / 2
 
 
-def apart(pairs: Sequence[Pair]) -> list[list[Pair]]:
+def disjoint_groups(pairs: Sequence[Pair]) -> list[list[Pair]]:
     """Return pairs in groups, in each of which no host is twice: a group is measured side by side."""
     groups: list[list[Pair]] = []
     for pair in pairs:

@@ -12,9 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from jobctl.jobspec.deploy.check.fitness.effort import EFFORTS
-from jobctl.jobspec.deploy.check.fitness.findings import findings_of, wrong
-from jobctl.jobspec.deploy.check.fitness.framework_sum import FrameworkSum, told
-from jobctl.jobspec.deploy.check.fitness.host_values import ANSWER, HostValues, MeasureTask, measure_host
+from jobctl.jobspec.deploy.check.fitness.findings import findings_of, wrong_result
+from jobctl.jobspec.deploy.check.fitness.framework_sum import FrameworkSum, framework_message
+from jobctl.jobspec.deploy.check.fitness.host_values import MEASURE_TIMEOUT, HostValues, MeasureTask, measure_host
 from jobctl.jobspec.deploy.check.fitness.inventory import compare
 from jobctl.jobspec.deploy.check.fitness.network import HostNetwork, link_findings, sum_findings
 from jobctl.jobspec.deploy.check.fitness.rounds import Doubts, measure_in_rounds
@@ -175,7 +175,7 @@ class FitnessCheck:
         where = (
             {"interface": seat.nodes[0].launch.interface, "address": seat.nodes[0].host.address} if seat.nodes else {}
         )
-        said = self.sessions[host].ask("inventory", ANSWER, kind=_kind(seat), **where)
+        said = self.sessions[host].ask("inventory", MEASURE_TIMEOUT, kind=_kind(seat), **where)
         log = seat.host_job.transport.run(SCRIPTS.argv("driver_errors")).out  # no container sees it
         return {**said, "log": log.decode("utf-8", "replace")}
 
@@ -248,7 +248,7 @@ class FitnessCheck:
             self._note(finding)
         for finding in sum_findings(said):
             if own is not None and finding.verdict == "ok":
-                finding = replace(finding, message=told(finding, own))
+                finding = replace(finding, message=framework_message(finding, own))
             self._note(finding)
 
     def _framework_sum(self, sessions: Mapping[str, ProbeSession]) -> FrameworkSum | None:
@@ -263,7 +263,7 @@ class FitnessCheck:
 
     def _take(self, host: str, measured: HostValues) -> None:
         for check, text in measured.wrong:
-            self._note(wrong(host, check, text))
+            self._note(wrong_result(host, check, text))
         for check, error in measured.failed:
             self._failed(host, check, error)
         for check, text in measured.skipped:

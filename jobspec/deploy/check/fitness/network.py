@@ -13,10 +13,10 @@ from jobctl.jobspec.deploy.check.fitness.links import (
     LinkTransfer,
     Measured,
     Pair,
-    apart,
-    both,
     by_host,
     deciding,
+    directions,
+    disjoint_groups,
     doubtful,
     lossy,
     measure_links,
@@ -34,8 +34,9 @@ from jobctl.jobspec.deploy.transport.fanout import fan_out
 CALL = 90.0  # seconds in which a probe measures a link on a busy host
 STREAMS = 4  # connections at once: one does not fill a fast link
 BLOCK, SHARED_BLOCK = 1 << 18, 1 << 16  # bytes that are sent at once; the kernel is asked after each of them
-LEAST = 1 << 20  # bytes, of which one in a hundred packets is some: a transfer takes longer until they have come
-AT_ONCE = 512  # pairs
+# Bytes, of which one in a hundred packets is some: a transfer takes longer until they have come
+MIN_TRANSFER_BYTES = 1 << 20
+MAX_PARALLEL = 512  # pairs
 ONE_SIDED = 0.5  # of the faster direction's speed
 
 
@@ -60,7 +61,7 @@ class HostNetwork:
 
     def measure(self) -> dict[str, LinkSpeed]:
         """Measure the links of all hosts that can be reached at their addresses; return the best of each."""
-        listening = fan_out(self.sessions, self._listen, AT_ONCE)
+        listening = fan_out(self.sessions, self._listen, MAX_PARALLEL)
         self.failed.update(listening.failed)
         self.sessions = {host: self.sessions[host] for host in listening.done}
         self.pairs = measure_links(list(self.sessions), self._round)
@@ -70,7 +71,7 @@ class HostNetwork:
             ways = {pair: found for pair in doubted if (found := unsure(self.tries, pair, fastest))}
             if not ways:
                 break
-            for pairs in apart(list(ways)):
+            for pairs in disjoint_groups(list(ways)):
                 self.pairs.update(self._round(pairs, ways))
         self.failed.update(self._cut_off())
         return by_host(self.pairs)
@@ -105,15 +106,15 @@ class HostNetwork:
             turns.setdefault(crowded[0] if crowded else pair, []).append(pair)
 
         def measure(group: tuple[Pair, ...]) -> None:
-            for sender, receiver in (way for pair in group for way in (ways[pair] if ways else both(pair))):
+            for sender, receiver in (way for pair in group for way in (ways[pair] if ways else directions(pair))):
                 self._direction(sender, receiver)
 
-        fan_out(map(tuple, turns.values()), measure, AT_ONCE)
+        fan_out(map(tuple, turns.values()), measure, MAX_PARALLEL)
         return {pair: found for pair in pairs if (found := self._best(pair)) is not None}
 
     def _best(self, pair: Pair) -> LinkSpeed | None:
         """Return the best that a pair has reached in each direction; None if it could not be measured, in `failed` is why."""
-        ways = [self.tries.get(way) for way in both(pair)]
+        ways = [self.tries.get(way) for way in directions(pair)]
         if not ways[0] or not ways[1]:
             return None
         return LinkSpeed.of(ways[0], ways[1])
@@ -125,7 +126,7 @@ class HostNetwork:
         shared = any(self.machine[host] in self.crowded for host in (sender, receiver))
         streams, block = (1, SHARED_BLOCK) if shared else (STREAMS, BLOCK)
         seconds = (self.effort.turn if shared else self.effort).link
-        how = {"word": self.word, "streams": streams, "seconds": seconds, "least": LEAST}
+        how = {"word": self.word, "streams": streams, "seconds": seconds, "least": MIN_TRANSFER_BYTES}
         try:
             port = self.sessions[receiver].ask("listen", CALL, address=self.addresses[receiver])["port"]
             with ThreadPoolExecutor(1, thread_name_prefix="receives") as pool:
@@ -150,7 +151,7 @@ class HostNetwork:
         Raises DeployError: that of a host whose probe has ended, if there is one. Without it all the others fail, too.
         """
         hosts = list(self.able)
-        listening = fan_out(hosts, self._listen, AT_ONCE)
+        listening = fan_out(hosts, self._listen, MAX_PARALLEL)
         self._raise(listening.failed)
         onward = {host: hosts[(number + 1) % len(hosts)] for number, host in enumerate(hosts)}
 

@@ -19,10 +19,10 @@ from typing import Any, Callable, Dict, List, NamedTuple
 Json = Dict[str, Any]
 PORTS = (20000, 29999)  # that have to be open between hosts of jobs
 BLOCK = 1 << 18  # bytes that are received at once
-CONNECT = 20.0  # seconds in which the other host has to come
+CONNECT_TIMEOUT = 20.0  # seconds in which the other host has to come
 TCP_INFO = 11  # of Linux
-FEW = 4  # rates, with fewer of which a transfer says little of a link
-PATIENCE = 4  # times its seconds that a transfer may take until enough has come
+MIN_RATES = 4  # rates, with fewer of which a transfer says little of a link
+MAX_TIME_FACTOR = 4  # times its seconds that a transfer may take until enough has come
 LISTENERS: Dict[str, socket.socket] = {}
 FACTOR, WORDS = 2654435761, 1024  # of the vectors that hosts add up: FACTOR * (k + 1) * (host + 1), for k < WORDS
 MODULO = (1 << 64) - 1
@@ -48,7 +48,7 @@ def listen(task: Json) -> Json:
             problem = error
             continue
         listener.listen(16)
-        listener.settimeout(CONNECT)
+        listener.settimeout(CONNECT_TIMEOUT)
         LISTENERS["here"] = listener
         return {"port": port}
     raise problem
@@ -86,7 +86,7 @@ def accept(word: str) -> socket.socket:
     """Return the next connection whose first bytes are `word`: others may call, too."""
     while True:
         link, _ = LISTENERS["here"].accept()
-        link.settimeout(CONNECT)
+        link.settimeout(CONNECT_TIMEOUT)
         with contextlib.suppress(OSError):
             if exactly(link, len(word)) == word.encode():
                 return link
@@ -106,7 +106,7 @@ def exactly(link: socket.socket, count: int) -> bytes:
 
 def connect(task: Json) -> socket.socket:
     """Connect to the other host, and say the word that it waits for."""
-    link = socket.create_connection((task["to"], task["port"]), CONNECT)
+    link = socket.create_connection((task["to"], task["port"]), CONNECT_TIMEOUT)
     link.sendall(task["word"].encode())
     return link
 
@@ -139,9 +139,9 @@ def receive(task: Json) -> Json:
 
     def take(number: int) -> None:
         link, space, still, worked = links[number], bytearray(BLOCK), waited(), time.thread_time()
-        link.settimeout(PATIENCE * task["seconds"] + CONNECT)
+        link.settimeout(MAX_TIME_FACTOR * task["seconds"] + CONNECT_TIMEOUT)
         while (spent := time.monotonic() - begin) < task["seconds"] or (
-            sum(counts) < task["least"] and spent < PATIENCE * task["seconds"]
+            sum(counts) < task["least"] and spent < MAX_TIME_FACTOR * task["seconds"]
         ):
             got = link.recv_into(space)
             if not got:
@@ -167,9 +167,9 @@ def send(task: Json) -> Json:
 
     def give(number: int) -> None:
         link, still, worked = links[number], waited(), time.thread_time()
-        link.settimeout(CONNECT)
+        link.settimeout(CONNECT_TIMEOUT)
         with contextlib.suppress(ConnectionError):  # the other host has had enough
-            while time.monotonic() - begin < PATIENCE * task["seconds"] + CONNECT:
+            while time.monotonic() - begin < MAX_TIME_FACTOR * task["seconds"] + CONNECT_TIMEOUT:
                 link.sendall(block)
                 told[number].append(of_tcp(link))
         waits[number], works[number] = waited() - still, time.thread_time() - worked
@@ -213,7 +213,7 @@ def usual_rate(told: List[TcpState]) -> int:
     link takes a little. The kernel keeps that rate until there is another one, or a higher one.
     """
     known = sorted(one.rate for one in told if one.rate and not one.idle)
-    return known[(len(known) - 1) // 2] if len(known) >= FEW else 0
+    return known[(len(known) - 1) // 2] if len(known) >= MIN_RATES else 0
 
 
 # Adding up over all hosts.

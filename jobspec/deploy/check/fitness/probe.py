@@ -220,7 +220,7 @@ def work(make: Callable[[], Callable[[], float]], begin: float, seconds: float) 
     }
 
 
-def together(count: int, task: Callable[[float], Json]) -> List[Json]:
+def in_parallel(count: int, task: Callable[[float], Json]) -> List[Json]:
     """Do a task in so many processes at the same time; return what each of them returned."""
     begin = time.monotonic() + 0.02 + 0.002 * count
     children = []
@@ -244,7 +244,7 @@ def together(count: int, task: Callable[[float], Json]) -> List[Json]:
 
 def sample(make: Callable[[], Callable[[], float]], count: int, seconds: float) -> Json:
     """Return what so many processes did together in a window of time."""
-    parts = together(count, lambda begin: work(make, begin, seconds))
+    parts = in_parallel(count, lambda begin: work(make, begin, seconds))
     if len(parts) < count:
         raise RuntimeError("%d of %d processes ended early" % (count - len(parts), count))
     return {

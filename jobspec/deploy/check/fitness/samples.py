@@ -19,8 +19,9 @@ from jobctl.jobspec.deploy.model.untrusted import Json
 from jobctl.jobspec.records import dataclass
 
 ROUNDS_DIGEST = ("sha256", b"jobctl", b"fitness", 5000)  # what the probe computes in `compute`
-SURE, ALIKE = 3, 0.05  # samples of a host that differ by no more than this part of them: it is not chance
-MOST = 5  # times that a disk may look faster for the wait for a core, which is less than what is certain (rounds.py)
+SURE, SAMPLE_TOLERANCE = 3, 0.05  # samples of a host that differ by no more than this part of them: it is not chance
+# Times that a disk may look faster for the wait for a core, which is less than what is certain (rounds.py)
+MAX_DISK_FACTOR = 5
 # Below what is usual on a machine, down to which a host's core counts as fast as any other.
 NOISE: Mapping[str, float] = {"all cores": 0.25, "memory of the host": 1.0}
 
@@ -58,7 +59,7 @@ class Sample:
     @property
     def ran(self) -> bool:
         """Whether the host ran on all cores all the time, which none with less than nine tenths of them does."""
-        return self.cpu > self.wall * self.workers * (1 - ALIKE)
+        return self.cpu > self.wall * self.workers * (1 - SAMPLE_TOLERANCE)
 
 
 @dataclass
@@ -90,7 +91,7 @@ class SharedCores:
         """
         seen = self.seen.get(host, ())
         shares = [sample.share for sample in seen][-SURE:]
-        alike = len(shares) == SURE and min(shares) > max(shares) * (1 - ALIKE)
+        alike = len(shares) == SURE and min(shares) > max(shares) * (1 - SAMPLE_TOLERANCE)
         if not alike and not any(sample.ran for sample in seen):
             return False
         own = self._by_core()
@@ -143,7 +144,7 @@ def storage_speed(said: Json, what: str, *, shared: bool) -> float:
     """
     took = float(said[f"{what}_seconds"])
     if shared:
-        took = max(took / MOST, took - float(said[f"{what}_waited"]))
+        took = max(took / MAX_DISK_FACTOR, took - float(said[f"{what}_waited"]))
     return float(said["bytes"]) / 1e6 / max(took, 1e-6)
 
 

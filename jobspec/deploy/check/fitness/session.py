@@ -13,8 +13,8 @@ from jobctl.jobspec.deploy.model.untrusted import Json, parse_object
 from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.render.shell import Look, look_script
 
-ENDING = 20.0  # seconds within which a container is removed
-LONGEST = 1 << 20  # bytes of an answer
+END_TIMEOUT = 20.0  # seconds within which a container is removed
+MAX_ANSWER_BYTES = 1 << 20  # bytes of an answer
 
 
 def probe_source() -> str:
@@ -80,7 +80,7 @@ class ProbeSession:
     def _line(self) -> bytes:
         while b"\n" not in self._left:
             data = self.channel.recv(65536)
-            if not data or len(self._left) > LONGEST:
+            if not data or len(self._left) > MAX_ANSWER_BYTES:
                 raise EOFError(self._left.decode("utf-8", "replace").strip())
             self._left += data
         line, _, self._left = self._left.partition(b"\n")
@@ -89,7 +89,7 @@ class ProbeSession:
     def close(self) -> None:
         """Let it end, since its input ends; return when its container is removed."""
         with contextlib.suppress(OSError, EOFError):
-            self.channel.settimeout(ENDING)
+            self.channel.settimeout(END_TIMEOUT)
             self.channel.shutdown(1)  # of its input only: when `docker run` closes its output, the container is gone
             while not self.broken and self.channel.recv(65536):
                 pass

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import TypeAlias
 
-from jobctl.jobspec.deploy.check.fitness.links import Pair, apart, pairings
+from jobctl.jobspec.deploy.check.fitness.links import Pair, disjoint_groups, pairings
 from jobctl.jobspec.deploy.model.untrusted import Json
 
 FACTOR, WORDS, MODULO = 2654435761, 1024, (1 << 64) - 1  # as in network_probe.py
@@ -76,5 +76,5 @@ def blamed(hosts: Sequence[str], add_up: Callable[[Sequence[Group]], Wrong]) -> 
     if not proven:
         return suspects
     again: list[Pair] = [(proven[number % len(proven)], host) for number, host in enumerate(suspects)]
-    found = {pair: bad for pairs in apart(again) for pair, bad in add_up(pairs).items()}
+    found = {pair: bad for pairs in disjoint_groups(again) for pair, bad in add_up(pairs).items()}
     return [host for proof, host in again if found.get((proof, host)) != []]

@@ -17,9 +17,9 @@ from typing import IO, NamedTuple
 from jobctl.jobspec.deploy.host.scripts.kept import KeptArchive
 
 PIECE = 1 << 18  # bytes of a frame, which a host hands on once it has all of it: each host adds the time of one
-AHEAD = 16 << 20  # bytes that wait for the slowest of those that take them
-KEPT = 96 << 20  # bytes that are kept for a host whose source has gone
-BEAT = 1.0  # seconds after which a side that has nothing to send says so
+MAX_WAITING_BYTES = 16 << 20  # bytes that wait for the slowest of those that take them
+MAX_KEPT_BYTES = 96 << 20  # bytes that are kept for a host whose source has gone
+FRAME_HEARTBEAT_INTERVAL = 1.0  # seconds after which a side that has nothing to send says so
 
 
 class Frame(NamedTuple):
@@ -89,7 +89,12 @@ class Window:
     """
 
     def __init__(
-        self, *, waits: bool = False, ahead: int = AHEAD, kept: int = KEPT, store: KeptArchive | None = None
+        self,
+        *,
+        waits: bool = False,
+        ahead: int = MAX_WAITING_BYTES,
+        kept: int = MAX_KEPT_BYTES,
+        store: KeptArchive | None = None,
     ) -> None:
         self._waits, self._ahead, self._kept, self._store = waits, ahead, kept if store is None else ahead, store
         self._stored: list[Frame] = []  # those in the file, without their content
@@ -222,7 +227,7 @@ def feed(window: Window, key: bytes, at: int, send: Callable[[Frame], None], hav
         return
     try:
         while True:
-            frame = window.next(taker, BEAT)
+            frame = window.next(taker, FRAME_HEARTBEAT_INTERVAL)
             if frame is None:
                 send(sealed(key, "K", window.end))
                 continue

@@ -31,7 +31,7 @@ from collections.abc import Callable, Iterator
 from typing import IO, Any, NoReturn
 
 from jobctl.jobspec.deploy.host.scripts.frames import (
-    BEAT,
+    FRAME_HEARTBEAT_INTERVAL,
     PIECE,
     Frame,
     Unmarked,
@@ -51,7 +51,7 @@ HANGS = 30.0  # seconds in which an engine takes nothing, after which others do 
 HANGS_ALONE = 300.0  # the same, where others do not wait: an engine may unpack much without a word
 LOCKED = 10.0  # seconds in which a program of an earlier transfer, which was cut off, lets go of the file
 MANY = 1 << 22  # pieces of an archive
-ALONE = 120.0  # seconds without an order or a byte after which it ends
+ORPHAN_TIMEOUT = 120.0  # seconds without an order or a byte after which it ends
 SPEAKS = 3  # beats after which it says again how far it is, if that is nothing new
 
 
@@ -109,9 +109,9 @@ class Relay:
             *([] if work == self._read else [self._follow]),
         ):
             threading.Thread(target=task, daemon=True).start()
-        while not self._ends.wait(BEAT):
+        while not self._ends.wait(FRAME_HEARTBEAT_INTERVAL):
             self._speak()
-            if time.monotonic() - self.heard > ALONE:
+            if time.monotonic() - self.heard > ORPHAN_TIMEOUT:
                 self.end()
             if not self.window.is_stuck(self._loads):
                 self._took = time.monotonic()
@@ -132,7 +132,7 @@ class Relay:
         told = time.monotonic()
         for digest in self.kept.digests(PIECE) if self.kept is not None else ():
             self.have.append(digest)
-            if time.monotonic() - told > BEAT:
+            if time.monotonic() - told > FRAME_HEARTBEAT_INTERVAL:
                 told = time.monotonic()
                 self.tell(looked=len(self.have))
 
@@ -182,7 +182,7 @@ class Relay:
         try:
             child.stdin.write(bytes.fromhex(self.order.get("before", "")))
             while True:
-                frame = self.window.next(taker, BEAT)
+                frame = self.window.next(taker, FRAME_HEARTBEAT_INTERVAL)
                 gone = frame is not None and frame.kind == "X"
                 if gone:
                     self._kill()
@@ -278,7 +278,7 @@ class Relay:
         with contextlib.suppress(OSError):
             while turn == self._turn and not self.window.over:
                 link.sendall(b".")
-                time.sleep(BEAT)
+                time.sleep(FRAME_HEARTBEAT_INTERVAL)
 
     def _greet(self, link: socket.socket, stream: IO[bytes]) -> None:
         nonce = stream.readline(200).decode("ascii", "replace").strip()

@@ -11,7 +11,7 @@ from jobctl.jobspec.deploy.host.scripts.frames import PIECE
 
 BLOBS = "blobs/sha256/"
 LISTING = "manifest.json"  # names the files of all layers; every engine writes it
-LONGEST = 1 << 24  # bytes of such a file that are read
+MAX_LISTING_BYTES = 1 << 24  # bytes of such a file that are read
 
 
 def without_layers(saved: Iterable[bytes], left_out: frozenset[str]) -> Iterator[bytes]:
@@ -32,7 +32,7 @@ def without_layers(saved: Iterable[bytes], left_out: frozenset[str]) -> Iterator
             content = archive.extractfile(member) if member.isreg() else None
             while content and (piece := content.read(PIECE)):
                 yield piece
-                if member.name == LISTING and member.size <= LONGEST:
+                if member.name == LISTING and member.size <= MAX_LISTING_BYTES:
                     listing += piece
             if content:
                 yield bytes(-member.size % tarfile.BLOCKSIZE)

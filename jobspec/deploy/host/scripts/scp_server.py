@@ -13,7 +13,7 @@ import sys
 from typing import IO
 
 CHUNK = 1 << 16
-LONGEST = 1 << 16  # bytes of a line
+MAX_LINE_BYTES = 1 << 16  # bytes of a line
 
 
 class Over(Exception):
@@ -35,7 +35,7 @@ class Wire:
         self.writes.write(data)
         self.writes.flush()
 
-    def well(self) -> None:
+    def confirm(self) -> None:
         """Say that all is well."""
         self.send(b"\0")
 
@@ -45,7 +45,7 @@ class Wire:
 
     def line(self) -> bytes:
         """Return the next message, nothing at the end."""
-        line = self.reads.readline(LONGEST)
+        line = self.reads.readline(MAX_LINE_BYTES)
         if line and not line.endswith(b"\n"):
             raise Over
         return line[:-1]
@@ -117,7 +117,7 @@ class GivenFiles:
         if problem:
             self.wire.tell(problem)
         else:
-            self.wire.well()
+            self.wire.confirm()
         self.wire.is_well()
 
     def folder(self, path: str, seen: os.stat_result) -> None:
@@ -144,12 +144,12 @@ class TakenFiles:
 
     def take(self, target: str, inside: bool) -> None:
         """Take what comes into a folder or as a file, up to the end of an announced folder if it is `inside` of one."""
-        self.wire.well()
+        self.wire.confirm()
         while True:
             line = self.wire.line()
             kind = line[:1]
             if kind == b"E" and inside:
-                self.wire.well()
+                self.wire.confirm()
                 return
             if not line:
                 return
@@ -157,7 +157,7 @@ class TakenFiles:
                 if kind == b"T":
                     modified, _, accessed, _ = map(int, line[1:].split())
                     self.times = accessed, modified
-                    self.wire.well()
+                    self.wire.confirm()
                 elif kind in (b"C", b"D"):
                     self.announced(line, target)
                 elif kind == b"\1":
@@ -206,7 +206,7 @@ class TakenFiles:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, bits | stat.S_IWUSR)
         trouble = None
         with open(handle, "wb", buffering=0) as file:
-            self.wire.well()
+            self.wire.confirm()
             while size:
                 data = self.wire.reads.read(min(size, CHUNK))
                 if not data:
@@ -222,7 +222,7 @@ class TakenFiles:
         if trouble is not None:
             raise trouble
         self.finish(path, bits, times, new=new)
-        self.wire.well()
+        self.wire.confirm()
 
 
 def main() -> int:

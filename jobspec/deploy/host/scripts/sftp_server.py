@@ -31,7 +31,7 @@ EXTENSIONS = (
     (b"fsync@openssh.com", b"1"),
     (b"expand-path@openssh.com", b"1"),
 )
-LONGEST = 1 << 18  # bytes of a message; clients send 32 KiB at once
+MAX_MESSAGE_BYTES = 1 << 18  # bytes of a message; clients send 32 KiB at once
 HALF_A_YEAR = 15552000  # seconds
 NAMES = 100  # entries of a folder in one answer
 
@@ -131,7 +131,7 @@ class Server:
             if len(head) < 4:
                 return
             size = int.from_bytes(head, "big")
-            if not 0 < size <= LONGEST:
+            if not 0 < size <= MAX_MESSAGE_BYTES:
                 raise Broken
             data = self.reads.read(size)
             if len(data) < size:
@@ -191,7 +191,7 @@ class Server:
 
     def read(self, message: Message) -> Answer:
         file, place, size = self.handle(message), message.long(), message.number()
-        data = os.pread(file, min(size, LONGEST - 1024), place)
+        data = os.pread(file, min(size, MAX_MESSAGE_BYTES - 1024), place)
         return (DATA, text(data)) if data else status(EOF, "")
 
     def write(self, message: Message) -> None:

@@ -65,9 +65,9 @@ class Local(FleetDeployer[LocalJob]):
         inventory = Inventory((self._here.host,))
         fleet = Fleet(job, inventory, [self._here], OneMachine(), plan or job.plan())
         super().__init__(job, fleet, LauncherProcesses())
-        self.cold: Failures = {}  # this machine has no spares
+        self.spare_launcher_failures: Failures = {}  # this machine has no spares
 
-    def where(self) -> tuple[str, ...]:
+    def places(self) -> tuple[str, ...]:
         """This machine."""
         return (HOST,)
 
@@ -264,7 +264,7 @@ class Local(FleetDeployer[LocalJob]):
         else:
             os.kill(self._first_process(node), signal.SIGKILL)
 
-    def look_around(self, plan: Plan, node: Node, start: RuntimeInputs, argv: Sequence[str]) -> int:
+    def run_oneoff(self, plan: Plan, node: Node, start: RuntimeInputs, argv: Sequence[str]) -> int:
         """Run a command with the environment and in the directory that the processes of `node` would have."""
         return run_in_foreground(argv, process_environ(plan, node, start), node.launch.workdir)
 

@@ -14,7 +14,7 @@ from jobctl.jobspec.deploy.model.tick_reader import TickReader
 from jobctl.jobspec.deploy.targets.job_on_host import JobOnHost
 from jobctl.jobspec.deploy.transport.descriptors import wait_for
 
-LOOK = 0.2  # seconds between two looks at the process table: a launcher that is killed says nothing
+PROCESS_POLL_INTERVAL = 0.2  # seconds between two looks at the process table: a launcher that is killed says nothing
 
 
 class LocalFollowing:
@@ -59,7 +59,7 @@ class LocalFollowing:
         rest = b""
         while not self._over.is_set():
             self.detector.hear_host(self.host)
-            if not wait_for(self._pipe, LOOK):
+            if not wait_for(self._pipe, PROCESS_POLL_INTERVAL):
                 continue
             *lines, rest = (rest + os.read(self._pipe, 65536)).split(b"\n")
             for line in lines:
@@ -85,7 +85,7 @@ class LocalFeed:
 
     def wait(self, seconds: float) -> None:
         """Return when something changed, or after `seconds`; a while at most."""
-        self._following.woken.wait(min(seconds, LOOK))
+        self._following.woken.wait(min(seconds, PROCESS_POLL_INTERVAL))
         self._following.woken.clear()
 
     def refresh(self) -> None:

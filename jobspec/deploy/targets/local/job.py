@@ -153,7 +153,7 @@ class LauncherProcesses:
         if not seen.started(node):
             host_job.launchers.check(node)
 
-    def silent(self, host_job: LocalJob, node: int) -> DeployError:
+    def silence_error(self, host_job: LocalJob, node: int) -> DeployError:
         """Return the error for a launcher that says nothing."""
         return DeployError(f"the launcher of node {node} says nothing", host_job.launchers.last_words(node))
 
@@ -166,7 +166,7 @@ class OneMachine:
 
     keeps_run = False
 
-    def on(self, hosts: Iterable[H], task: Callable[[H], T]) -> Outcome[H, T]:
+    def on_each(self, hosts: Iterable[H], task: Callable[[H], T]) -> Outcome[H, T]:
         """Do `task`. Only that the processes are on another machine is the host's failure: it does not answer then."""
         asked = list(hosts)
         try:

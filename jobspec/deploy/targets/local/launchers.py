@@ -16,7 +16,7 @@ from jobctl.jobspec.deploy.model.report_reader import launching
 from jobctl.jobspec.deploy.model.untrusted import Json, number_in
 from jobctl.jobspec.deploy.store import processes
 from jobctl.jobspec.deploy.store.files import read_json, write_json
-from jobctl.jobspec.deploy.targets.ending import ENDING
+from jobctl.jobspec.deploy.targets.ending import LAUNCHER_END_MARGIN
 from jobctl.jobspec.deploy.targets.local.environ import recorded_environ
 from jobctl.jobspec.deploy.targets.local.processes import folder_of, last_words, script_of, spawn
 from jobctl.jobspec.launcher.recovery.control_file import read_order
@@ -91,7 +91,7 @@ class LocalLaunchers:
         """End the launcher of a node and all its processes: SIGTERM, `grace` seconds, SIGKILL."""
         launcher = launcher_in(self.report(node) or {})
         if launcher is not None:
-            processes.end(launcher, processes.start_ticks(launcher), grace + ENDING)
+            processes.end(launcher, processes.start_ticks(launcher), grace + LAUNCHER_END_MARGIN)
         processes.kill_marked(self.work, node)
 
     def terminate(self) -> None:

@@ -33,5 +33,5 @@ class ProcessSession:
         except PortClosed:
             return open_port(HOST, LOOPBACK, port)
 
-    def gone(self) -> None:
+    def why_gone(self) -> None:
         """Never: what is here are a directory and an environment."""
