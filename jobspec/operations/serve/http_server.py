@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import threading
+import time
 from abc import abstractmethod
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socket import AF_INET6, SO_REUSEADDR, SOL_SOCKET
@@ -12,6 +14,7 @@ from jobctl.jobspec.operations.errors import Refused
 
 LOOPBACK = "127.0.0.1"
 SLOW = 20.0  # seconds after which a client that says nothing is left
+CLOSE_TIMEOUT = 2.0  # seconds for which answers that are being made are awaited at the end
 
 
 def parse_address(text: str) -> tuple[str, int]:
@@ -26,9 +29,8 @@ def parse_address(text: str) -> tuple[str, int]:
 class PlainServer(ThreadingHTTPServer):
     """Serves HTTP with a thread for each connection."""
 
-    daemon_threads = True
-
     def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        self._at_work: list[threading.Thread] = []
         self.address_family = AF_INET6 if ":" in address[0] else self.address_family
         try:
             super().__init__(address, handler)
@@ -43,6 +45,19 @@ class PlainServer(ThreadingHTTPServer):
         host, port = self.server_address[:2]
         name = str(host)
         return f"http://{f'[{name}]' if ':' in name else name}:{port}"
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer in a thread that does not keep the process alive."""
+        thread = threading.Thread(target=self.process_request_thread, args=(request, client_address), daemon=True)
+        self._at_work = [*(one for one in self._at_work if one.is_alive()), thread]
+        thread.start()
+
+    def server_close(self) -> None:
+        """Serve no longer. Answers that are being made get a moment: Python may crash as it ends beside such threads."""
+        super().server_close()
+        end = time.monotonic() + CLOSE_TIMEOUT
+        for thread in self._at_work:
+            thread.join(max(0.0, end - time.monotonic()))
 
     def server_bind(self) -> None:
         """Bind, without asking DNS for this machine's name as the base class does: that may take long."""
