@@ -35,7 +35,7 @@ from jobctl.jobspec.deploy.transport.answers import MAX_LINE_BYTES, bound
 
 MEET = 4.0  # seconds that the first look waits for hosts; those that take longer come later
 KEEP = 5.0  # seconds after which a host is told that we are there, if there was nothing to answer
-TICK_TIMEOUT = 12.0  # seconds without a tick after which a connection is given up, and made anew
+TICK_TIMEOUT = 12.0  # seconds without a tick after which a connection is given up, and made again
 READERS = 8  # hosts that are read at the same time
 STILL = 2.0  # seconds for which a look counts that has found no launcher, while it matters
 RELEASE = 1.0  # seconds that hosts have to release the lock of a supervisor that ends

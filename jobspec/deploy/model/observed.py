@@ -246,7 +246,7 @@ def is_behind(node: ObservedNode, generation: Generation) -> bool:
 def _unreached(observed: Observed) -> str | None:
     """Say which hosts do not have the newest generation yet, None if all have it that answer, and can start their nodes."""
     generation = observed.control.generation
-    stuck = {node.host for node in observed.members if not node.alive and node.reason}  # it is of no use to them
+    stuck = {node.host for node in observed.members if not node.alive and node.reason}  # no order is of use there
     outdated = [host for host in observed.outdated if host not in stuck]
     if generation is None or not outdated:
         return None

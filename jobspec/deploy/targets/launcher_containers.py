@@ -48,10 +48,9 @@ class LauncherContainers:
     def tell_not_prepared(self, failed: Failures) -> None:
         """Write down why nodes cannot be started again where they are: files of the job are missing there."""
         placement = control_of(self._fleet.seen, self._fleet.known).placement
-        for host, error in failed.items():
-            for node in [node for node, home in placement.items() if home == host]:
-                if isinstance(error, NotPrepared):
-                    self._tell(self._fleet.host_jobs[host], node, error)
+        for node, host in placement.items():
+            if isinstance(error := failed.get(host), NotPrepared):
+                self._tell(self._fleet.host_jobs[host], node, error)
 
     def _tell(self, host_job: HostJob, node: int, error: HostError) -> None:
         """Write down where `status` finds it why a node cannot be started, unless its host has just gone, or is full."""

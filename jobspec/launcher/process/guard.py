@@ -173,7 +173,7 @@ def process_guard(task: ProcessTask, environ: Dict[str, str], waiting: Optional[
 def leave_nothing_behind() -> None:
     """End all below this process with it, whatever becomes of its parent; it itself ends with what it guards."""
     adopt_orphans()
-    # Not SIGKILL: whoever kills the launchers above must not make orphans of what this process has adopted.
+    # Not SIGKILL: a kill of the launchers above must not make orphans of what this process has adopted.
     signal.signal(ABANDONED, lambda number, frame: abandon())
     prctl(PR_SET_PDEATHSIG, ABANDONED)
     # The framework's launcher signals the whole process group, so the process gets these without our help.

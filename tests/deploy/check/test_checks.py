@@ -180,7 +180,7 @@ def meeting(
         "patience": patience,
     }
     text = Path(probe.__file__).read_text()
-    # Whoever is called may not get a core at once
+    # What is called may not get a core at once
     slow = text.replace("\nANSWER_TIMEOUT = 2.0", f"\nANSWER_TIMEOUT = {PROMPT}")
     assert slow != text
     return subprocess.Popen([sys.executable, "-c", slow, json.dumps(task)], stdout=subprocess.PIPE, text=True)

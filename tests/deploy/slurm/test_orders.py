@@ -195,7 +195,7 @@ def test_a_batch_script_of_an_earlier_version_is_no_change() -> None:
 def test_what_belongs_to_somebody_else_is_left_alone_and_another_directory_of_the_spec_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As a `.jobctl` that a colleague has made for all: whoever owns it could put other programs in the place of ours."""
+    """As a `.jobctl` that a colleague has made for all: its owner could put other programs in the place of ours."""
     work = tmp_path / ".jobctl" / "tiny"
     (tmp_path / "bin").mkdir()
     stat = f"#!/bin/sh\ncase $* in '-c %u -- '*/.jobctl) echo 4711 ;; *) exec {shutil.which('stat')} \"$@\" ;; esac\n"
