@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from jobctl import console
-from jobctl.jobspec.deploy.model.errors import DeployError, HostError, UnlistedHost, may_be_gone
+from jobctl.jobspec.deploy.model.errors import NotCollected, UnlistedHost, may_be_gone
 from jobctl.jobspec.operations.errors import OperationError
 from jobctl.options import Format
 from jobctl.views.failure import error_json
@@ -80,13 +80,8 @@ def _code(done: TakenDown | OperationError) -> int:
         return done.exit_code
     if not done.failed:
         return DONE
-    ended = any(_is_ended(error) for error in done.failed.values())
+    ended = any(isinstance(error, NotCollected) for error in done.failed.values())
     return NOWHERE if set(done.failed) >= set(done.hosts) and not ended else PARTLY
-
-
-def _is_ended(error: DeployError) -> bool:
-    """Say whether `down` has ended the job on a host, where it could not fetch all that is to be kept."""
-    return isinstance(error, HostError) and error.code == "not-collected"
 
 
 def _json(name: str, done: TakenDown | OperationError) -> dict[str, Any]:
@@ -99,5 +94,5 @@ def _json(name: str, done: TakenDown | OperationError) -> dict[str, Any]:
 
 def _host_json(host: str, failed: Failures) -> dict[str, Any]:
     error = failed.get(host)
-    reachable = error is None or _is_ended(error)
+    reachable = error is None or isinstance(error, NotCollected)
     return {"host": host, "reachable": reachable, "error": error.message if error is not None else None}

@@ -19,7 +19,6 @@ from jobctl.jobspec.operations.errors import (
     Invalid,
     InvalidSpec,
     OperationError,
-    code_of,
     failures_json,
 )
 
@@ -129,9 +128,8 @@ def _as_failed(problem: Exception) -> OperationError | None:
     if isinstance(problem, OperationError):
         return problem
     if isinstance(problem, DeployError):
-        failures: Mapping[str, DeployError] = getattr(problem, "failures", {})
-        details = {"failed_hosts": failures_json(failures)} if failures else {}
-        return HostsFailed(problem.message, problem.hint, details=details, kind=code_of(problem), failures=failures)
+        details = {"failed_hosts": failures_json(problem.failures)} if problem.failures else {}
+        return HostsFailed(problem.message, problem.hint, details=details, kind=problem.code, failures=problem.failures)
     if isinstance(problem, OSError):
         what, remedy = file_error(problem)
         return Failed(what, 2, remedy, kind="disk-full" if problem.errno in NO_ROOM else "file")
@@ -179,6 +177,7 @@ def error_json(failed: OperationError) -> dict[str, Any]:
     kind, words = _KINDS.get(failed.exit_code, ("failed", "it failed"))
     own = _WORDS.get(failed.kind or kind)  # the first words may be about another part
     first = (failed.message, failed.hint) if failed.message else (not own and said.error) or (own or words, None)
-    code = failed.kind or code_of(failed.__cause__) or kind
+    cause = failed.__cause__
+    code = failed.kind or (cause.code if isinstance(cause, DeployError) else None) or kind
     told = {"code": code, "message": first[0], "hint": first[1], "exit_code": failed.exit_code}
     return {"error": told, **failed.details}

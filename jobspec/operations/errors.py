@@ -135,15 +135,9 @@ class NamelessSpec(InvalidSpec):
     """A spec that the name of its job cannot be read from."""
 
 
-def code_of(problem: BaseException | None) -> str | None:
-    """Return the code that tells a host's error from others, None where it has none."""
-    code = getattr(problem, "code", None)
-    return code if isinstance(code, str) else None
-
-
 def failure_json(host: str, error: DeployError) -> dict[str, Any]:
     """Return why a host did not do its part, as plain data."""
-    return {"host": host, "code": code_of(error) or "failed", "message": error.message, "hint": error.hint}
+    return {"host": host, "code": error.code or "failed", "message": error.message, "hint": error.hint}
 
 
 def failures_json(failures: Mapping[str, DeployError]) -> list[dict[str, Any]]:

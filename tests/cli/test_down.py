@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.deploy.model.errors import HostError
+from jobctl.jobspec.deploy.model.errors import HostError, NotCollected
 from jobctl.jobspec.deploy.store import lock
 from jobctl.jobspec.operations.lifecycle.down import TakenDown
 from jobctl.options import Format
@@ -59,13 +59,18 @@ def test_down_of_several_jobs_is_one_json_document(locked: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "code", "reachable"), [("not-collected", 4, True), ("no-route", 3, False), ("key-refused", 3, False)]
+    ("error", "code", "reachable"),
+    [
+        (NotCollected("h0", "cannot"), 4, True),
+        (HostError("h0", "no-route", "cannot"), 3, False),
+        (HostError("h0", "key-refused", "cannot"), 3, False),
+    ],
 )
 def test_a_job_that_was_ended_on_all_hosts_is_not_called_unchanged(
-    error: str, code: int, reachable: bool, capsys: pytest.CaptureFixture[str]
+    error: HostError, code: int, reachable: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Some logs could not be read, so its files stay."""
-    done = TakenDown(("h0",), failed={"h0": HostError("h0", error, "cannot")})
+    done = TakenDown(("h0",), failed={"h0": error})
     assert finish_down("small", done, Format.json) == code
     assert json.loads(capsys.readouterr().out)["hosts"] == [
         {"host": "h0", "reachable": reachable, "error": "h0: cannot"}

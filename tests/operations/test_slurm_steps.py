@@ -17,14 +17,16 @@ from jobctl.jobspec.deploy.model.control import NOTHING
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.observed import Observed, Phase
 from jobctl.jobspec.deploy.slurm import allocation
+from jobctl.jobspec.deploy.slurm import steps as slurm_steps
 from jobctl.jobspec.deploy.slurm.queue import QueueEntry, SlurmLook
+from jobctl.jobspec.deploy.slurm.sent_files import hashes_of
+from jobctl.jobspec.deploy.slurm.steps import Submitted
 from jobctl.jobspec.deploy.targets import background
 from jobctl.jobspec.notify import channels as kept_channels
 from jobctl.jobspec.operations.errors import HostsFailed, PartlyDone
 from jobctl.jobspec.operations.lifecycle import in_allocation
 from jobctl.jobspec.operations.lifecycle.base import UpOptions
 from jobctl.jobspec.operations.lifecycle.in_allocation import SlurmJob
-from jobctl.jobspec.operations.lifecycle.sent_files import hashes_of
 from jobctl.jobspec.plan.types import Plan
 from tests.render.plans import SLURM, planned
 
@@ -33,10 +35,9 @@ SENT = hashes_of(PLAN)
 FRESH = "`--fresh`: a new run"
 
 
-def steps(phase: str, options: UpOptions, *, begins_runs: bool = True, **sent: Any) -> list[str]:
-    handle: Any = SimpleNamespace(plan=PLAN, sent=lambda: {**SENT, **sent}, begins_runs=lambda: begins_runs)
-    observed = Observed(NOTHING, (), None, verdict=(phase, None))  # type: ignore[arg-type]
-    return [str(step) for step in SlurmJob(handle)._steps(observed, (), options)]
+def steps(phase: Phase, *, fresh: bool = False, begins_runs: bool = True, **sent: Any) -> list[str]:
+    now = Submitted(phase, "1", {**SENT, **sent}, begins_runs)
+    return [str(step) for step in slurm_steps.steps(PLAN, now, (), fresh=fresh, recreate=False)]
 
 
 def test_up_with_a_new_version_does_not_submit_a_job_again_because_its_coordinator_counts_no_time() -> None:
@@ -44,11 +45,10 @@ def test_up_with_a_new_version_does_not_submit_a_job_again_because_its_coordinat
     plan = replace(PLAN, recovery=replace(PLAN.recovery, max_duration=60.0))
     before, changed = hashes_of(PLAN), (Changed("recovery.max_duration", None, "60s"),)
     assert before["slurm.json"] != hashes_of(plan)["slurm.json"]
-    handle: Any = SimpleNamespace(plan=plan, sent=lambda: before, begins_runs=lambda: True)
-    observed = Observed(NOTHING, (), None, verdict=("running", None))
+    now = Submitted("running", "1", before)
     for other in ((), (Changed("env.A", "1", "2"),)):
-        assert SlurmJob(handle)._steps(observed, other, UpOptions()) == ()
-    (step,) = SlurmJob(handle)._steps(observed, changed, UpOptions())
+        assert slurm_steps.steps(plan, now, other, fresh=False, recreate=False) == ()
+    (step,) = slurm_steps.steps(plan, now, changed, fresh=False, recreate=False)
     assert (step.kind, step.target) == ("replace", "allocation")
 
 
@@ -71,6 +71,9 @@ class PlayedJob(SlurmJob):
 
     def sent(self) -> dict[str, Any]:
         return self.kept
+
+    def begins_runs(self) -> bool:
+        return True
 
     def write(self, path: str, content: bytes) -> None:
         assert path == "run/sent.json"
@@ -143,7 +146,7 @@ def test_a_change_of_a_job_that_has_succeeded_is_submitted_after_an_up_that_was_
 
 
 def test_of_a_job_that_has_succeeded_what_a_cut_off_up_has_sent_is_replaced() -> None:
-    assert steps("succeeded", UpOptions(), due=True) == [
+    assert steps("succeeded", due=True) == [
         "create allocation: an `up` was cut off before a generation began with what it sent"
     ]
 
@@ -177,26 +180,26 @@ def test_a_job_that_slurm_does_not_let_go_of_is_not_submitted(monkeypatch: pytes
         ("succeeded", [f"create allocation: {FRESH}"]),
     ],
 )
-def test_a_fresh_run_takes_the_allocation_that_runs(phase: str, wanted: list[str]) -> None:
-    assert steps(phase, UpOptions(fresh=True)) == wanted
+def test_a_fresh_run_takes_the_allocation_that_runs(phase: Phase, wanted: list[str]) -> None:
+    assert steps(phase, fresh=True) == wanted
 
 
 def test_a_fresh_run_needs_another_allocation_where_its_coordinator_cannot_begin_one() -> None:
     """That of an earlier version, or of a change that only Slurm can make."""
-    assert steps("running", UpOptions(fresh=True), begins_runs=False) == [f"replace allocation: {FRESH}"]
-    assert steps("running", UpOptions(fresh=True), **{"job.sbatch": "?"}) == [f"replace allocation: {FRESH}"]
+    assert steps("running", fresh=True, begins_runs=False) == [f"replace allocation: {FRESH}"]
+    assert steps("running", fresh=True, **{"job.sbatch": "?"}) == [f"replace allocation: {FRESH}"]
 
 
 def test_a_fresh_run_brings_changed_files() -> None:
-    assert steps("running", UpOptions(fresh=True), **{"launch.json": "?"}) == [
+    assert steps("running", fresh=True, **{"launch.json": "?"}) == [
         "change files: launch.json differs",
         f"generation 1: {FRESH}",
     ]
 
 
 @pytest.mark.parametrize("phase", ["running", "pending", "succeeded"])
-def test_without_a_change_there_is_nothing_to_do(phase: str) -> None:
-    assert steps(phase, UpOptions()) == []
+def test_without_a_change_there_is_nothing_to_do(phase: Phase) -> None:
+    assert steps(phase) == []
 
 
 def test_an_order_that_is_not_followed_in_time_is_no_job_that_was_not_changed() -> None:

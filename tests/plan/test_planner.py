@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.operations.lifecycle.sent_files import stable
+from jobctl.jobspec.deploy.slurm.sent_files import stable
 from jobctl.jobspec.plan.generation import (
     FIRST_PORT,
     PORTS,

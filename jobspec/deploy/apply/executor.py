@@ -164,7 +164,7 @@ def runs(observed: Observed) -> bool:
 def _apply(deployer: Deployer, steps: Sequence[Step], engines: float) -> Failures:
     """Apply steps; those of a host whose engine went away meanwhile are applied once more when it is back."""
     failures = dict(deployer.apply(steps))
-    away = {host for host, error in failures.items() if getattr(error, "code", "") in ENGINE_AWAY_CODES}
+    away = {host for host, error in failures.items() if error.code in ENGINE_AWAY_CODES}
     if not away or engines <= 0.0:
         return failures
     back = away - set(deployer.engines(away, engines))

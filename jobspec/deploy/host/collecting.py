@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from jobctl.jobspec.deploy.host.container_starter import STARTING
 from jobctl.jobspec.deploy.host.scripts import SCRIPTS
 from jobctl.jobspec.deploy.model.container import Interpreter, SeenContainer
-from jobctl.jobspec.deploy.model.errors import HostError
+from jobctl.jobspec.deploy.model.errors import HostError, NotCollected
 from jobctl.jobspec.deploy.model.untrusted import number_in
 from jobctl.jobspec.deploy.store.files import told_of
 from jobctl.jobspec.deploy.transport.answers import MAX_LINE_BYTES, NO_ARCHIVE
@@ -86,16 +86,16 @@ def _unread(host_job: HostJob, words: Sequence[str]) -> HostError:
     if any("Permission denied" in line for line in words):
         hint = f"`sudo chmod -R a+rX {work}` there makes them readable; `container.user: self` avoids that"
     cause = f"cannot read all logs and outputs in {work}: {words[0]}{more}"
-    return HostError(host_job.host.name, "not-collected", cause, hint)
+    return NotCollected(host_job.host.name, cause, hint)
 
 
 def _not_written(host: str, error: Exception) -> HostError:
     """Return the error of a host whose files cannot be written here: it sends what is no archive, or the disk is full."""
     if not isinstance(error, OSError):
-        return HostError(host, "not-collected", f"what it sent as logs and outputs cannot be unpacked: {error}")
+        return NotCollected(host, f"what it sent as logs and outputs cannot be unpacked: {error}")
     hint = _HINTS.get(error.errno or 0)
     cause = f"its logs and outputs cannot be written here: {error.filename}: {error.strerror}"
-    return HostError(host, "not-collected", cause, hint)
+    return NotCollected(host, cause, hint)
 
 
 _HINTS = {

@@ -96,7 +96,7 @@ class PodSession:
             message = f"the connection to pod {self.pod} broke before `{argv[0]}` ended"
             raise Cut(self.api.name, message, "it may still run there") from error
         except CannotRun as error:
-            raise CannotRun(f"{self.api.name}: pod {self.pod}: {error.message}", error.code) from error
+            raise CannotRun(f"{self.api.name}: pod {self.pod}: {error.message}", error.exit_code) from error
         except DeployError as error:
             raise DeployError(f"{self.api.name}: pod {self.pod}: {error.message}") from error
 

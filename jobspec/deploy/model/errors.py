@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 # Codes of a host that does not answer, whether it never did or was lost: a HostError of such a code may be gone in a moment.
 UNHEARD = frozenset({"no-route", "unreachable", "connection-refused", "lost", "silent"})
 # Codes of an engine that does not answer, and may be back in a moment
@@ -9,7 +12,14 @@ ENGINE_AWAY_CODES = ("docker-down", "engine-failed")
 
 
 class DeployError(Exception):
-    """A step that could not be carried out: the message says what and where, `hint` the remedy."""
+    """A step that could not be carried out: the message says what and where, `hint` the remedy.
+
+    `code` is stable, for tools and for docs/check.md; it is None for an error that has none of its own. `failures` says of
+    single hosts why they did not do their part.
+    """
+
+    code: str | None = None
+    failures: Mapping[str, DeployError] = MappingProxyType({})
 
     def __init__(self, message: str, hint: str | None = None) -> None:
         super().__init__(message)
@@ -18,12 +28,12 @@ class DeployError(Exception):
 
 def may_be_gone(error: DeployError) -> bool:
     """Say whether there was no host that answered, or not even its name any more."""
-    return getattr(error, "code", None) in (*UNHEARD, "unknown-name")
+    return error.code in (*UNHEARD, "unknown-name")
 
 
 def is_unanswered(error: DeployError) -> bool:
     """Say whether a host, or its engine, only did not answer: it may in a moment."""
-    return getattr(error, "code", None) in (*UNHEARD, *ENGINE_AWAY_CODES)
+    return error.code in (*UNHEARD, *ENGINE_AWAY_CODES)
 
 
 class DeployWarning(UserWarning):
@@ -39,15 +49,17 @@ class PortClosed(DeployError):
 
 
 class CannotRun(DeployError):
-    """A command that a user gave cannot be run: `code` is 127 if there is none, 126 if it may not, as shells say."""
+    """A command that a user gave cannot be run: `exit_code` is 127 if there is none, 126 if it may not, as shells say."""
 
-    def __init__(self, message: str, code: int) -> None:
+    def __init__(self, message: str, exit_code: int) -> None:
         super().__init__(message)
-        self.code = code
+        self.exit_code = exit_code
 
 
 class HostError(DeployError):
-    """Something that one host cannot do. `code` is stable, for tools and for docs/check.md."""
+    """Something that one host cannot do."""
+
+    code: str
 
     def __init__(self, host: str, code: str, message: str, hint: str | None = None) -> None:
         super().__init__(f"{host}: {message}", hint)
@@ -59,6 +71,13 @@ class NotPrepared(HostError):
 
     def __init__(self, host: str, message: str) -> None:
         super().__init__(host, "not-prepared", message, "`jobctl up` sends what is missing")
+
+
+class NotCollected(HostError):
+    """A host keeps logs or outputs that could not be fetched. Where `down` raises it, the job has ended there."""
+
+    def __init__(self, host: str, message: str, hint: str | None = None) -> None:
+        super().__init__(host, "not-collected", message, hint)
 
 
 class OnAnotherMachine(HostError):

@@ -38,7 +38,7 @@ class Relayed:
             errors.join()
             code = command.wait()
         except DeployError as error:
-            code = error.code if isinstance(error, CannotRun) else NOT_STARTED
+            code = error.exit_code if isinstance(error, CannotRun) else NOT_STARTED
             with contextlib.suppress(OSError, EOFError):
                 self._channel.sendall_stderr(f"jobctl: {error.message}\n".encode())
         finally:

@@ -281,7 +281,7 @@ class Fleet(Generic[J]):
         """Return why hosts failed, by their names."""
         failures = failures_of(outcome)
         if self._held is not None:  # this command waits no more for a host that is gone now
-            gone = {host: error for host, error in failures.items() if getattr(error, "code", "") in UNHEARD}
+            gone = {host: error for host, error in failures.items() if error.code in UNHEARD}
             self._held.failed |= gone
         return failures
 

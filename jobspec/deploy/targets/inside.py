@@ -167,8 +167,7 @@ def _not_running(fleet: HostFleet, node: int | str, observed: Observed) -> Deplo
     for host, error in fleet.down.items():
         if host in homes or not homes:  # where it is not known who has it, anybody may
             cause, may = getattr(error, "cause", error.message), "is" if homes else "may be"
-            code = getattr(error, "code", "unreachable")
-            return HostError(host, code, f"{what} {may} there: {cause}", error.hint)
+            return HostError(host, error.code or "unreachable", f"{what} {may} there: {cause}", error.hint)
     if not homes and observed.control.generation is None:
         return NothingToEnter(f"{what} is on no host: the job does not run", "`jobctl up` starts it")
     if not homes:

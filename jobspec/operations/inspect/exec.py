@@ -29,7 +29,7 @@ def exec_in_node(handle: Handle, node: str | None, argv: Sequence[str], reporter
     except HostError:
         raise
     except CannotRun as error:
-        raise CommandNotRun(error.message, error.code, error.hint) from error
+        raise CommandNotRun(error.message, error.exit_code, error.hint) from error
     except DeployError as error:
         raise Refused(error.message, error.hint) from error
 

@@ -14,15 +14,17 @@ from jobctl.jobspec.operations.errors import (
     OperationError,
     PartlyDone,
     Refused,
+    failures_json,
 )
 from jobctl.jobspec.operations.lifecycle.base import Stopped
 
 if TYPE_CHECKING:
-    from jobctl.jobspec.deploy.apply.deployer import Handle
+    from jobctl.jobspec.deploy.apply.deployer import Failures, Handle
     from jobctl.jobspec.deploy.apply.reconcile import Step
     from jobctl.jobspec.deploy.model.errors import DeployError
     from jobctl.jobspec.deploy.model.observed import Observed
     from jobctl.jobspec.operations.reporter import Reporter
+    from jobctl.jobspec.plan.types import Plan
 
 
 R = TypeVar("R")
@@ -70,11 +72,10 @@ def cut_off(error: DeployError, *, begun: bool, ran: bool = True) -> OperationEr
     """
     from jobctl.jobspec.deploy.store.lock import LockLost
 
-    failures = getattr(error, "failures", {})
     if not (begun and (ran or isinstance(error, LockLost))):
-        return HostsFailed(error.message, error.hint, failures=failures)
+        return HostsFailed(error.message, error.hint, failures=error.failures)
     hint = error.hint or "`jobctl up` again does what is missing"
-    return PartlyDone(f"{error.message}; the change has begun, and was not completed", hint, failures=failures)
+    return PartlyDone(f"{error.message}; the change has begun, and was not completed", hint, failures=error.failures)
 
 
 @contextmanager
@@ -86,6 +87,24 @@ def completing() -> Iterator[None]:
         yield
     except LockLost as lost:
         raise cut_off(lost, begun=lost.begun) from lost
+
+
+def refuse_unfit(handle: Handle, plan: Plan, reporter: Reporter, refusal: str) -> None:
+    """Ask the place of a job whether it is fit for it. Raises HostsFailed, with what `refusal` says, if it is not."""
+    from jobctl.jobspec.deploy.model.unfit import failures_of
+
+    findings = handle.preflight(plan, handle.places())
+    reporter.findings([finding for finding in findings if finding.verdict == "warning"])
+    unfit = failures_of(findings)
+    if unfit:
+        raise not_fit(plan, unfit, f"{refusal}: nothing was changed")
+
+
+def not_fit(plan: Plan, unfit: Failures, message: str, remedy: str = "") -> HostsFailed:
+    """Return the error of an `up` of which no host, or too few of them, are fit; `remedy` goes before that of not checking."""
+    hint = f"{remedy}`--skip-check` goes on all the same"
+    details = {"job": plan.job, "failed_hosts": failures_json(unfit)}
+    return HostsFailed(message, hint, details=details, failures=unfit)
 
 
 @contextmanager

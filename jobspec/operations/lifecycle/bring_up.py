@@ -6,8 +6,8 @@ import os
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.deploy.store.webhooks import tells
-from jobctl.jobspec.operations.errors import HostsFailed, Refused, failures_json
-from jobctl.jobspec.operations.lifecycle.applying import cut_off, locked, step_teller
+from jobctl.jobspec.operations.errors import Refused
+from jobctl.jobspec.operations.lifecycle.applying import cut_off, locked, not_fit, step_teller
 from jobctl.jobspec.operations.lifecycle.base import Applied, UpOptions
 from jobctl.jobspec.operations.lifecycle.records import (
     asked,
@@ -78,7 +78,7 @@ def observe_patiently(deployer: Deployer, reporter: Reporter) -> Observed:
     from jobctl.jobspec.deploy.model.errors import ENGINE_AWAY_CODES
 
     observed = deployer.observe()
-    away = {host for host, error in deployer.failures.items() if getattr(error, "code", "") in ENGINE_AWAY_CODES}
+    away = {host for host, error in deployer.failures.items() if error.code in ENGINE_AWAY_CODES}
     away &= set(observed.control.placement.values())
     if not away:
         return observed
@@ -214,12 +214,7 @@ class BringUp:
         left = failures_of(findings)
         self.reporter.findings([f for f in findings if f.verdict == "warning"])
         if set(left) >= {node.host.name for node in plan.nodes}:
-            raise HostsFailed(
-                f"no host is fit for job `{plan.job}`: nothing was changed",
-                "`--skip-check` goes on all the same",
-                details={"job": plan.job, "failed_hosts": failures_json(left)},
-                failures=left,
-            )
+            raise not_fit(plan, left, f"no host is fit for job `{plan.job}`: nothing was changed")
         unfit = measured_unfit(findings)
         self.unfit = {**self.unfit, **unfit}
         return left if not unfit or has_enough(plan, left) else self._on_spares(left)
@@ -233,12 +228,8 @@ class BringUp:
         moved = plan_on_spares(self.compiled, plan, left, {*self.unfit, *self.deployer.failures})
         if moved is None:
             fit = sum(1 for node in plan.nodes if node.host.name not in left)
-            raise HostsFailed(
-                f"job `{plan.job}` needs {plan.min_nodes} nodes, and hosts for {fit} are fit: nothing was changed",
-                "add hosts or a `spare`, give a range of `nodes`, or `fitness: off`; `--skip-check` goes on all the same",
-                details={"job": plan.job, "failed_hosts": failures_json(left)},
-                failures=left,
-            )
+            message = f"job `{plan.job}` needs {plan.min_nodes} nodes, and hosts for {fit} are fit: nothing was changed"
+            raise not_fit(plan, left, message, "add hosts or a `spare`, give a range of `nodes`, or `fitness: off`; ")
         self._plan_on_spares(moved, left)
         return self._checked(self.change(self.deployer.observe()))
 

@@ -7,11 +7,19 @@ import os
 import time
 from typing import TYPE_CHECKING, NoReturn
 
-from jobctl.jobspec.operations.errors import HostsFailed, PartlyDone, Refused, UnsupportedOnTarget, failures_json
-from jobctl.jobspec.operations.lifecycle.applying import cut_off, ended_already, grace_of, locked, ordering, step_teller
+from jobctl.jobspec.deploy.slurm.sent_files import hashes_of
+from jobctl.jobspec.operations.errors import HostsFailed, PartlyDone, Refused, UnsupportedOnTarget
+from jobctl.jobspec.operations.lifecycle.applying import (
+    cut_off,
+    ended_already,
+    grace_of,
+    locked,
+    ordering,
+    refuse_unfit,
+    step_teller,
+)
 from jobctl.jobspec.operations.lifecycle.base import Applied, JobRequest, Restarted, ScaleRequest, Stopped, UpOptions
 from jobctl.jobspec.operations.lifecycle.records import record_of, secret_names, secrets_of, source_of, tell_up
-from jobctl.jobspec.operations.lifecycle.sent_files import hashes_of, settings_of_earlier
 from jobctl.jobspec.operations.lifecycle.telling import leave_none, leave_teller, tell_now
 from jobctl.jobspec.operations.resolve.channels import channels_of, withheld_variables
 from jobctl.jobspec.operations.resolve.drift import differing, spec_started_with
@@ -33,8 +41,6 @@ if TYPE_CHECKING:
     from jobctl.jobspec.plan.types import Plan
 
 TARGET = "slurm"
-DUE = "due"  # in `run/sent.json`: an `up` has begun to send files, and no generation has begun with them yet
-OF_ALLOCATION = ("job.sbatch", "slurm.json")  # what Slurm, or the coordinator, has read when the allocation began
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,34 +94,10 @@ class SlurmJob:
         return AllocationChange(self._steps(observed, changed, options), now, changed)
 
     def _steps(self, observed: Observed, changed: tuple[Changed, ...], options: UpOptions) -> tuple[Step, ...]:
-        from jobctl.jobspec.deploy.apply.reconcile import Step
-        from jobctl.jobspec.deploy.model.observed import phase
+        from jobctl.jobspec.deploy.slurm.steps import steps, submitted_of
 
-        now = phase(observed)[0]
-        sent, want = self.handle.sent(), hashes_of(self._plan())
-        told = any(one.key.startswith("recovery") for one in changed)
-        # A new version of jobctl alone changes no job: earlier ones wrote no `max_duration` there.
-        if not told and sent.get("slurm.json") == settings_of_earlier(self._plan()):
-            want.pop("slurm.json")
-        other = [path for path, digest in want.items() if sent.get(path) != digest]
-        due = bool(sent.get(DUE))
-        cut_off = "an `up` was cut off before a generation began with what it sent"
-        words = "; ".join(map(str, changed)) or (f"{', '.join(other)} differs" if other else cut_off)
-        there = now not in ("stopped", "failed", "succeeded")
-        anew = "`--fresh`: a new run" if options.fresh else None
-        if options.recreate and there:
-            return (Step("replace", "allocation", anew or "`--recreate`"),)
-        if not there:
-            if now == "succeeded" and not other and not due and anew is None:
-                return ()
-            cause = {"failed": "it has failed", "stopped": "nothing of it is in Slurm"}.get(now, words)
-            return (Step("create", "allocation", anew or cause),)
-        if not other and not due and anew is None:
-            return ()
-        if now == "pending" or set(other) & set(OF_ALLOCATION) or (anew and not self.handle.begins_runs()):
-            return (Step("replace", "allocation", anew or words),)
-        change = (Step("change", "files", words),) if other or due else ()
-        return (*change, Step("generation", _next(observed), anew or words))
+        now = submitted_of(observed, self.handle.sent(), begins_runs=self.handle.begins_runs())
+        return steps(self._plan(), now, changed, fresh=options.fresh, recreate=options.recreate)
 
     def up(self, compiled: Compiled, options: UpOptions, reporter: Reporter) -> Applied:
         """Submit the job, or change it to what its plan says."""
@@ -123,7 +105,7 @@ class SlurmJob:
         change = self.change(compiled, options)
         refuse_others(self.handle, compiled, plan, reporter, fresh=options.fresh, take_over=options.take_over)
         if options.check and any(step.kind in ("create", "replace") for step in change.steps):
-            self._refuse_unfit(plan, reporter)
+            refuse_unfit(self.handle, plan, reporter, f"Slurm does not take job `{plan.job}`")
         with locked(self.handle, "up", options.break_lock):
             applied = self._apply(compiled, options, reporter)
             if not options.supervise:
@@ -132,21 +114,6 @@ class SlurmJob:
                 leave_teller(self.handle.job)
         tell_now(self.handle.job, reporter)
         return applied
-
-    def _refuse_unfit(self, plan: Plan, reporter: Reporter) -> None:
-        """Ask Slurm whether it takes the job. Raises HostsFailed if it does not."""
-        from jobctl.jobspec.deploy.model.unfit import failures_of
-
-        findings = self.handle.preflight(plan, self.handle.places())
-        reporter.findings([finding for finding in findings if finding.verdict == "warning"])
-        unfit = failures_of(findings)
-        if unfit:
-            raise HostsFailed(
-                f"Slurm does not take job `{plan.job}`: nothing was changed",
-                "`--skip-check` submits it all the same",
-                details={"job": plan.job, "failed_hosts": failures_json(unfit)},
-                failures=unfit,
-            )
 
     def _apply(self, compiled: Compiled, options: UpOptions, reporter: Reporter) -> Applied:
         from jobctl.jobspec.deploy.model.errors import DeployError
@@ -183,6 +150,8 @@ class SlurmJob:
         return Applied(plan, change.steps, {}, True, changed=change.changed)
 
     def _do(self, step: Step, secrets: Mapping[str, str], *, fresh: bool) -> None:
+        from jobctl.jobspec.deploy.slurm.steps import DUE
+
         allocation, plan = self.handle, self._plan()
         if step.kind == "replace":
             allocation.cancel(plan.stop_grace)
@@ -268,6 +237,7 @@ class SlurmJob:
     def scale(self, request: ScaleRequest, reporter: Reporter) -> Applied:
         """Have an elastic job go on with `count` nodes on the machines that it has. Raises Refused for what it cannot."""
         from jobctl.jobspec.deploy.apply.reconcile import Step
+        from jobctl.jobspec.deploy.slurm.steps import next_generation
 
         allocation, plan, count = self.handle, self._plan(), request.count
         with locked(allocation, "scale", request.options.break_lock):
@@ -276,7 +246,7 @@ class SlurmJob:
             _refuse_size(plan, observed, count)
             if len(observed.members) == count:
                 return Applied(plan, (), {}, True)
-            step = Step("generation", _next(observed), f"`jobctl scale {count}`")
+            step = Step("generation", next_generation(observed), f"`jobctl scale {count}`")
             step_teller(allocation, reporter, "scale")(step)
             with reporter.waiting() as waiting:
                 allocation.tell = waiting.show
@@ -316,6 +286,7 @@ class SlurmJob:
         """
         from jobctl.jobspec.deploy.apply.reconcile import Step
         from jobctl.jobspec.deploy.model.observed import SETTLED, phase
+        from jobctl.jobspec.deploy.slurm.steps import next_generation
 
         allocation, plan = self.handle, self._plan()
         with locked(allocation, "restart", request.break_lock):
@@ -327,7 +298,7 @@ class SlurmJob:
             if now == "pending":
                 raise Refused(f"job `{allocation.job.name}` waits in Slurm's queue: there is nothing to restart")
             over = now in SETTLED
-            step = Step("create", "allocation", why) if over else Step("generation", _next(observed), why)
+            step = Step("create", "allocation", why) if over else Step("generation", next_generation(observed), why)
             allocation.events().gather()
             step_teller(allocation, reporter, "restart")(step)
             if over:
@@ -364,12 +335,6 @@ def _refuse_size(plan: Plan, observed: Observed, count: int) -> None:
     if count > there:
         hint = "`jobctl stop`, then `jobctl up` asks Slurm for as many as there are"
         raise Refused(f"the allocation of job `{plan.job}` has machines for {there} nodes", hint)
-
-
-def _next(observed: Observed) -> str:
-    """Return the number of the generation that follows."""
-    generation = observed.control.generation
-    return str(generation.number + 1 if generation else 1)
 
 
 def _changed_keys(compiled: Compiled, allocation: SlurmAllocation) -> tuple[Changed, ...]:

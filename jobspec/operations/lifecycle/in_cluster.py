@@ -6,15 +6,8 @@ import os
 import time
 from typing import TYPE_CHECKING, NoReturn
 
-from jobctl.jobspec.operations.errors import (
-    HostsFailed,
-    NotYours,
-    PartlyDone,
-    Refused,
-    UnsupportedOnTarget,
-    failures_json,
-)
-from jobctl.jobspec.operations.lifecycle.applying import ended_already, grace_of, locked, step_teller
+from jobctl.jobspec.operations.errors import HostsFailed, NotYours, PartlyDone, Refused, UnsupportedOnTarget
+from jobctl.jobspec.operations.lifecycle.applying import ended_already, grace_of, locked, refuse_unfit, step_teller
 from jobctl.jobspec.operations.lifecycle.base import Applied, JobRequest, Restarted, ScaleRequest, Stopped, UpOptions
 from jobctl.jobspec.operations.lifecycle.records import record_of, secrets_of, source_of, tell_up
 from jobctl.jobspec.operations.resolve.ownership import refuse_others, refuse_owner, warn_of_another_spec
@@ -86,7 +79,7 @@ class ClusterJob:
         change = self._up_change(compiled, options)
         refuse_others(cluster, compiled, plan, reporter, fresh=False, take_over=options.take_over)
         if options.check and any(step.kind in ("create", "replace") for step in change.steps):
-            self._refuse_unfit(plan, reporter)
+            refuse_unfit(cluster, plan, reporter, f"the cluster is not fit for job `{plan.job}`")
         with locked(cluster, "up", options.break_lock):
             return self._apply(compiled, plan, options, reporter)
 
@@ -188,20 +181,6 @@ class ClusterJob:
                 "give yours another `name`, or `--take-over` if it is yours nevertheless",
             )
         return change
-
-    def _refuse_unfit(self, plan: Plan, reporter: Reporter) -> None:
-        """Check the cluster. Raises HostsFailed if it is not fit for the job."""
-        from jobctl.jobspec.deploy.model.unfit import failures_of
-
-        findings = self.handle.preflight(plan, self.handle.places())
-        reporter.findings([f for f in findings if f.verdict in ("warning", "error")])
-        unfit = failures_of(findings)
-        if unfit:
-            raise HostsFailed(
-                f"the cluster is not fit for job `{plan.job}`: nothing was changed",
-                "`--skip-check` goes on all the same",
-                details={"job": plan.job, "failed_hosts": failures_json(unfit)},
-            )
 
     def _apply(self, compiled: Compiled, plan: Plan, options: UpOptions, reporter: Reporter) -> Applied:
         from jobctl.jobspec.deploy.kubernetes.cluster import dump_cluster

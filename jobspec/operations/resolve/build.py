@@ -74,6 +74,5 @@ def have_built(deployer: Deployer, plan: Plan, reporter: Reporter) -> None:
     try:
         deployer.build(plan, reporter.say)
     except DeployError as error:
-        kind = getattr(error, "code", None)
         between = "\n" if "\n" in error.message else "; "
-        raise HostsFailed(f"{error.message}{between}nothing was changed", error.hint, kind=kind) from error
+        raise HostsFailed(f"{error.message}{between}nothing was changed", error.hint, kind=error.code) from error

@@ -73,7 +73,7 @@ class OnHosts:
         try:
             return deployer.run_oneoff(plan, node, inputs, request.argv)
         except CannotRun as error:
-            raise CommandNotRun(error.message, error.code, error.hint) from error
+            raise CommandNotRun(error.message, error.exit_code, error.hint) from error
 
 
 def _checked(request: CheckRequest) -> tuple[Deployer, Plan | None]:

@@ -21,8 +21,8 @@ from jobctl.jobspec.deploy.model.inventory import Inventory
 from jobctl.jobspec.deploy.slurm.allocation import ORDER_TIMEOUT, SlurmAllocation
 from jobctl.jobspec.deploy.slurm.login import LoginNode
 from jobctl.jobspec.deploy.slurm.queue import QueueEntry, SlurmLook
+from jobctl.jobspec.deploy.slurm.sent_files import hashes_of
 from jobctl.jobspec.deploy.store.jobdir import JobDir
-from jobctl.jobspec.operations.lifecycle.sent_files import hashes_of
 from jobctl.jobspec.plan.generation import first_generation
 from jobctl.jobspec.render.slurm import slurm_files
 from jobctl.jobspec.spec.hosts import Host

@@ -397,4 +397,4 @@ def test_a_command_that_is_not_there() -> None:
     session = ProcessSession(os.environ, None, "127.0.0.2")
     with pytest.raises(CannotRun) as missing:
         session.start(["/no/such/program"], {}, None)
-    assert (missing.value.code, missing.value.message) == (127, "/no/such/program: No such file or directory")
+    assert (missing.value.exit_code, missing.value.message) == (127, "/no/such/program: No such file or directory")
