@@ -33,15 +33,19 @@ class Containers:
         return tuple(sorted(seen, key=lambda seen: (seen.node, seen.id)))
 
     def stop(self, containers: Sequence[SeenContainer], grace: float) -> None:
-        """Stop those that run, side by side: SIGTERM, `grace` seconds, SIGKILL. One that is gone is fine.
+        """Stop those that run, side by side: SIGTERM, `grace` seconds, SIGKILL. One that has ended, or is gone, is fine.
 
         Nothing in a paused one hears SIGTERM; it is removed as it is.
         """
-        from docker.errors import NotFound
+        from docker.errors import APIError, NotFound
 
         def stop(seen: SeenContainer) -> None:
             with self.engine.asked() as client, suppress(NotFound):
-                client.stop(seen.id, timeout=math.ceil(grace))
+                try:
+                    client.stop(seen.id, timeout=math.ceil(grace))
+                except APIError as error:
+                    if "is not running" not in str(error):  # it has ended in that moment
+                        raise
 
         for error in fan_out([seen for seen in containers if seen.running and not seen.paused], stop).failed.values():
             raise error
