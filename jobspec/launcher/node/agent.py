@@ -314,8 +314,8 @@ class Launcher:
                 run.tidy_up()  # else others may go on without this node, with what lies in the folder that all share
             fields = self.report.fields
             fields.processes, fields.progress, fields.progress_at = run.processes, run.hang.progress, run.progress_at
-        self.be_here()
-        kill_descendants([*self.standby.pids(), *self.recovery.teller.pids()])
+        # What holds the memory of devices takes seconds to end: the guard would take this launcher for one that hangs.
+        kill_descendants([*self.standby.pids(), *self.recovery.teller.pids()], self.be_here)
         self.rest()
 
     def be_here(self) -> None:

@@ -16,7 +16,7 @@ from jobctl.jobspec.launcher.order.control import log_of
 from jobctl.jobspec.launcher.process.log_files import LogFile, LogForwarder, drain
 from jobctl.jobspec.launcher.process.record import ProcessRecord, read_record
 from jobctl.jobspec.launcher.system.files import note, write_json
-from jobctl.jobspec.launcher.system.memory import oom_kills, oom_line
+from jobctl.jobspec.launcher.system.memory import OomWatch, oom_line
 from jobctl.jobspec.launcher.system.processes import (
     PR_SET_PDEATHSIG,
     SIGNALS,
@@ -203,11 +203,11 @@ def run_process(
             code = 126 if error.errno == errno.EACCES else 127
             record.ended(code, why, passes=may_pass(error))
             return code
-    before = oom_kills()
+    memory = OomWatch()
     record.began(child.pid, waiting is not None and why is None, why)
-    code = pump(reading, child, log)
+    code = pump(reading, child, log, memory.look)
     # Only the kernel knows why it has killed a process, or a helper of it: nobody would find that in the log otherwise.
-    if code not in (0, 128 + signal.SIGTERM) and (oom_kills() or 0) > (before or 0):
+    if code not in (0, 128 + signal.SIGTERM) and memory.is_recent():
         log.write(os.fsencode(oom_line()) + b"\n")
     record.ended(code)
     return code
@@ -237,8 +237,12 @@ def as_user_process() -> None:
     die_with_parent()
 
 
-def pump(reading: int, child: "subprocess.Popen[bytes]", log: "LogFile") -> int:
+def pump(
+    reading: int, child: "subprocess.Popen[bytes]", log: "LogFile", look: "Callable[[], None]" = lambda: None
+) -> int:
     """Copy the child's output into its log until the child has ended and its output is drained.
+
+    `look` is called at least once a second meanwhile.
 
     A background process of the child may hold the pipe open for ever, and fill it as fast as it is read: the guard does
     not wait for it.
@@ -256,6 +260,7 @@ def pump(reading: int, child: "subprocess.Popen[bytes]", log: "LogFile") -> int:
             drain(reading, log)
             return code if code >= 0 else 128 - code
         poller.poll(1000)
+        look()
         drain(woken, None)
         reap_all_but(child.pid)
         with contextlib.suppress(BlockingIOError):

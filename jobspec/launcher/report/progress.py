@@ -11,7 +11,9 @@ from jobctl.jobspec.launcher.system.files import files_in, read_progress
 if TYPE_CHECKING:
     from typing import Dict, List, Optional, Sequence, Tuple
 STEADY = 20  # steps that a process has told of, after which its own time counts
-HANG_LEAST, HANG_FACTOR, HANG_SAMPLES = 30.0, 5.0, 20  # `hang_timeout: auto`
+# `hang_timeout: auto`. The least is for the first evaluation, or checkpoint, which steps do not announce.
+HANG_LEAST, HANG_SAMPLES = 300.0, 20
+HANG_FACTOR, PAUSE_FACTOR = 5.0, 2.0  # of the 99th percentile, and of the longest
 
 
 @record
@@ -68,7 +70,8 @@ class Hang:
         self.timeout = timeout
         self.progress: Optional[int] = None
         self.at: Optional[float] = None  # by a clock that nobody sets
-        self.steps: List[float] = []  # seconds per step, as seen
+        # Seconds for which the counter has stood still, as seen: a script may write only each hundredth step.
+        self.pauses: List[float] = []
         self.steps_of: Dict[int, int] = {}  # by local rank
         self.paces: Dict[int, Pace] = {}  # by local rank
         self.told = float("inf")  # the limit by which another node has called this generation hung
@@ -85,18 +88,18 @@ class Hang:
         if newest is None or newest == self.progress:
             return False
         if self.progress is not None and self.at is not None and newest > self.progress:
-            self.steps = [*self.steps[-999:], (now - self.at) / (newest - self.progress)]
+            self.pauses = [*self.pauses[-999:], now - self.at]
         self.progress, self.at = newest, now
         return True
 
     def limit(self) -> float:
         """Return how many seconds without progress are too many; infinite while that cannot be said."""
-        if self.timeout is None or (self.timeout == 0 and len(self.steps) < HANG_SAMPLES):
+        if self.timeout is None or (self.timeout == 0 and len(self.pauses) < HANG_SAMPLES):
             return float("inf")
         if self.timeout > 0:
             return self.timeout
-        slow = sorted(self.steps)[int(len(self.steps) * 0.99)]
-        return max(HANG_LEAST, HANG_FACTOR * slow)
+        ordered = sorted(self.pauses)
+        return max(HANG_LEAST, HANG_FACTOR * ordered[int(len(ordered) * 0.99)], PAUSE_FACTOR * ordered[-1])
 
     def hangs(self, now: float) -> bool:
         """Return whether the processes hang; before the first step nobody can tell."""

@@ -147,6 +147,7 @@ class Standby:
         self.workdir = launch.workdir
         self.folder: Optional[Tuple[int, int]] = None  # what that was when what waits was begun
         self.used = False  # whether a generation was started before
+        self.short = False  # whether it is off for want of memory, which the next generation may have
         self.cold_because: Optional[str] = None  # why the last start was a cold one
 
     def state(self) -> StandbyState:
@@ -188,17 +189,14 @@ class Standby:
         elif parked.imports and now - self.begun > IMPORTS_TIMEOUT:
             self.give_up("its imports take longer than %d s" % IMPORTS_TIMEOUT)
         elif self.is_short():
-            self.give_up("memory is short")
+            self.do_without("memory is short")
 
     def go_on(self, run: Trained, may_begin: bool, now: float) -> None:
         """Begin what is missing of it, one process after another, as long as there is memory and none went on cold."""
         needs = self.parked.price() if self.parked is not None and may_begin else None
         if self.parked is None or needs is None:
             return
-        why = refused(run.folders.records) or self.too_much(needs)
-        if why:
-            self.give_up(why)
-        else:
+        if self.may_take(run, needs):
             self.begun = now
             self.parked.go_on()
 
@@ -218,12 +216,18 @@ class Standby:
         """Begin one for what follows `run`, unless something speaks against it."""
         taken = run.footprint()
         needs = taken * (1 + ROOM * run.launch.nproc) if run.launch.start else min(taken, MAX_FIRST_IMPORT_BYTES)
-        why = refused(run.folders.records) or self.too_much(needs)
-        if why:
-            self.give_up(why)
-        else:
+        if self.may_take(run, needs):
             self.folder = identity(self.workdir)
             self.parked, self.begun = self.begin(run), now
+
+    def may_take(self, run: Trained, needs: float) -> bool:
+        """Say whether one may take so much memory; have none any more if not."""
+        why, short = refused(run.folders.records), self.too_much(needs)
+        if why is not None:
+            self.give_up(why)
+        elif short is not None:
+            self.do_without(short)
+        return self.off is None
 
     def too_much(self, needs: float) -> Optional[str]:
         """Say why it cannot take so much memory, None if it can."""
@@ -245,6 +249,16 @@ class Standby:
         self.drop()
         self.off = why
 
+    def do_without(self, why: str) -> None:
+        """Have none in this generation."""
+        self.give_up(why)
+        self.short = True
+
+    def forget_shortage(self) -> None:
+        """Try again in the generation that begins, if there was no memory in the last one."""
+        if self.short:
+            self.off, self.short = None, False
+
     def drop(self) -> None:
         """End it."""
         if self.parked is not None:
@@ -257,6 +271,7 @@ class Standby:
         assert not isinstance(parked, ParkedProcesses)
         self.cold_because = self.unfit(parked, environment)
         self.used, self.waits, self.folder = True, AFTER_FIRST_STEP, None
+        self.forget_shortage()
         if parked is not None and self.cold_because is None:
             if parked.hand_over(argv, environment, log):
                 self.missed = 0
@@ -304,6 +319,7 @@ class Standby:
     def begin_anew(self) -> None:
         """Take note that all processes of a generation have been started: what still waits is not for the next one."""
         self.used, self.waits, self.not_before, self.folder = True, AFTER_FIRST_STEP, 0.0, None
+        self.forget_shortage()
         self.drop()
 
 

@@ -19,6 +19,9 @@ LONGEST_TAIL = 4096  # characters of one of these lines, its last ones
 TAIL_ALONE, TAIL_CHARACTERS = 5, 300  # what of that goes into etcd, whose requests may not be large, or on a full disk
 
 
+UNWRITTEN: Dict[str, Optional[int]] = {}  # by path: why it could not be written, which was said
+
+
 def write_json(path: str, value: Json) -> bool:
     """Replace `path` whole; say whether that went. A full disk must not end a training run, so failures are only noted."""
     folder = os.path.dirname(path)
@@ -32,6 +35,7 @@ def write_json(path: str, value: Json) -> bool:
             file.write(text)
         os.chmod(name, 0o644)
         os.replace(name, path)
+        UNWRITTEN.pop(path, None)
         return True
     except OSError as error:
         if name:
@@ -39,7 +43,9 @@ def write_json(path: str, value: Json) -> bool:
                 os.unlink(name)
         if error.errno in (errno.ENOSPC, errno.EDQUOT) and overwrite(path, text):
             return True
-        note("cannot write %s: %s" % (path, error))
+        if UNWRITTEN.get(path, 0) != error.errno:  # a report is written several times a second
+            UNWRITTEN[path] = error.errno
+            note("cannot write %s: %s" % (path, error))
         return False
 
 

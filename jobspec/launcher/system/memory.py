@@ -7,10 +7,11 @@ any OOM killer ends: that of the group's limit, and that of the host.
 from __future__ import annotations
 
 import os
+import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from typing import Iterator, Optional, Sequence, Tuple
+    from typing import Callable, Iterator, Optional, Sequence, Tuple
 OOM_MARK = "out of memory: the kernel's OOM killer"  # how the line begins, after the name of jobctl
 NO_LIMIT = 1 << 60  # bytes: version 1 names at least as many where there is no limit
 
@@ -23,6 +24,38 @@ def oom_kills(proc: str = "/proc/self/cgroup", mounted: str = "/sys/fs/cgroup") 
             if name == "oom_kill" and count.strip().isdigit():
                 return int(count)
     return None
+
+
+class OomWatch:
+    """Whether the kernel has killed a process of this control group a moment ago.
+
+    What it has killed earlier, such as a standby or a helper that the script survived, is no cause of what ends now.
+    """
+
+    AT_MOST_OFTEN = 1.0  # seconds between two looks
+    RECENT = 10.0  # seconds that a script may take to fail because a helper of it was killed
+
+    def __init__(
+        self, count: Callable[[], Optional[int]] = oom_kills, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._count, self._clock = count, clock
+        self._known, self._looked = count() or 0, clock()
+        self._rose: Optional[float] = None  # when the count was last seen to be higher than before
+
+    def look(self) -> None:
+        """Look at the count, if that is a while ago."""
+        if self._clock() - self._looked >= self.AT_MOST_OFTEN:
+            self._read()
+
+    def is_recent(self) -> bool:
+        """Look once more; say whether the count has risen just now."""
+        self._read()
+        return self._rose is not None and self._clock() - self._rose <= self.RECENT
+
+    def _read(self) -> None:
+        found, self._looked = self._count() or 0, self._clock()
+        if found > self._known:
+            self._known, self._rose = found, self._looked
 
 
 def oom_line(proc: str = "/proc/self/cgroup", mounted: str = "/sys/fs/cgroup") -> str:

@@ -116,14 +116,15 @@ def descendants(root: int, but: Sequence[int] = ()) -> Dict[int, int]:
     return {pid: ticks for pid, ticks in found.items() if (proc_stat(pid) or ("Z", 0, 0))[0] not in "ZX"}
 
 
-def kill_descendants(but: Sequence[int] = ()) -> None:
+def kill_descendants(but: Sequence[int] = (), goes_on: Callable[[], None] = lambda: None) -> None:
     """SIGKILL everything below this process until nothing is left, and reap it; not what is below `but`, nor that.
 
     A process may fork while it is being killed, so this looks again until it finds none; one in uninterruptible
-    sleep is given up after 10 s, its disk hangs.
+    sleep is given up after 10 s, its disk hangs. `goes_on` is called at each look.
     """
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline:
+        goes_on()
         below = descendants(os.getpid(), but)
         for pid, ticks in below.items():
             if start_ticks(pid) == ticks:  # else it is reaped, and the number may be another's by now

@@ -7,6 +7,8 @@ import json
 import os
 import signal
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,11 +16,15 @@ from typing import Any
 import pytest
 
 from jobctl.jobspec.deploy.model.report_reader import launching
+from jobctl.jobspec.launcher.node import agent
+from jobctl.jobspec.launcher.node.agent import Launcher
 from jobctl.jobspec.launcher.process.guard import Recorder
 from jobctl.jobspec.launcher.process.record import ProcessRecord
 from jobctl.jobspec.launcher.report.node_report import DECLARED_DEAD
 from jobctl.jobspec.launcher.report.progress import Hang
 from jobctl.jobspec.launcher.run.run import Run
+from jobctl.jobspec.launcher.system import deadline as deadlines
+from jobctl.jobspec.launcher.system.deadline import Deadline
 from jobctl.jobspec.launcher.system.processes import proc_stat
 from tests.launcher.conftest import PATIENCE, kill_together
 from tests.tools.launches import launch_of
@@ -229,6 +235,29 @@ def test_a_process_that_ends_as_its_launcher_looks_has_ended_as_its_guard_says(
     found = [Run.process(run, 0) for _ in range(2)]
     assert found[0].state in (("exited",), ("running",))[seen]
     assert (found[1].state, found[1].exit_code, found[1].signal) == ("exited", 0, None)
+
+
+def test_the_guard_leaves_a_launcher_alone_that_waits_for_what_it_has_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What holds the memory of devices takes seconds to end, and the lease of a fenced node is over."""
+    clock, deadline, killed = [100.0], Deadline(), list[float]()
+    for module in (agent, deadlines):
+        monkeypatch.setattr(module, "boot_time", lambda: clock[0])
+    monkeypatch.setattr(deadlines, "kill_descendants", lambda: killed.append(clock[0]))
+
+    def slowly(but: list[int], goes_on: Callable[[], None]) -> None:
+        for _ in range(40):
+            clock[0] += 0.25
+            goes_on()
+            deadline.enforce()
+
+    monkeypatch.setattr(agent, "kill_descendants", slowly)
+    idle = SimpleNamespace(pids=list)
+    launcher: Any = SimpleNamespace(current_run=None, standby=idle, recovery=SimpleNamespace(teller=idle))
+    launcher.busy, launcher.deadline, launcher.lease = True, deadline, SimpleNamespace(end=lambda: 99.0)
+    launcher.be_here, launcher.rest = partial(Launcher.be_here, launcher), partial(Launcher.rest, launcher)
+    deadline.put(99.8)
+    Launcher.end_processes(launcher, 0.0)
+    assert killed == []
 
 
 def replace_launcher(node: Any, report: dict[str, Any]) -> None:

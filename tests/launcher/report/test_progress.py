@@ -7,6 +7,7 @@ import shutil
 import signal
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -163,16 +164,36 @@ def test_what_is_no_step_is_no_progress(tmp_path: Path, text: str) -> None:
     assert hang.progress is None
 
 
+def counted(hang: Hang, folder: Path, pauses: Sequence[float], steps: int = 1) -> float:
+    """Have a rank write its counter after each of the pauses, so many steps further; return the time of the last one."""
+    now = 100.0
+    for number, pause in enumerate(pauses):
+        now += pause
+        (folder / "0").write_text(str(number * steps))
+        assert hang.look(str(folder), now)
+    return now
+
+
 def test_the_limit_follows_the_slow_steps(tmp_path: Path) -> None:
     hang = Hang(0)
-    now = 100.0
-    for step in range(30):
-        (tmp_path / "0").write_text(str(step))
-        now += 20.0
-        assert hang.look(str(tmp_path), now)
-    assert hang.limit() == 100.0
-    assert not hang.hangs(now + 100.0)
-    assert hang.hangs(now + 100.1)
+    now = counted(hang, tmp_path, [120.0] * 30)
+    assert hang.limit() == 600.0
+    assert not hang.hangs(now + 600.0)
+    assert hang.hangs(now + 600.1)
+
+
+def test_a_script_that_writes_only_each_hundredth_step_does_not_hang(tmp_path: Path) -> None:
+    hang = Hang(0)
+    now = counted(hang, tmp_path, [100.0] * 30, steps=100)
+    assert not hang.hangs(now + 400.0)
+
+
+def test_a_pause_that_was_seen_once_may_come_again(tmp_path: Path) -> None:
+    """An evaluation is no hang: one of three hundred steps here, which no percentile shows."""
+    hang = Hang(0)
+    now = counted(hang, tmp_path, [1.0] * 150 + [250.0] + [1.0] * 150)
+    assert hang.limit() == 500.0
+    assert not hang.hangs(now + 450.0)
 
 
 def test_automatic_needs_samples_and_has_a_least(tmp_path: Path) -> None:
@@ -184,7 +205,7 @@ def test_automatic_needs_samples_and_has_a_least(tmp_path: Path) -> None:
     for step in range(10, 40):
         (tmp_path / "0").write_text(str(step))
         hang.look(str(tmp_path), 100.0 + step * 0.01)
-    assert hang.limit() == 30.0
+    assert hang.limit() == 300.0
 
 
 HUNG = """\

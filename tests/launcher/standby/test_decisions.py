@@ -148,6 +148,16 @@ def test_it_ends_when_the_job_needs_the_memory(stage: Stage) -> None:
     assert fake.over
 
 
+def test_the_next_generation_has_one_again_if_there_is_memory(stage: Stage) -> None:
+    stage.ready()
+    whole, stage.free = stage.free, 0
+    assert stage.look() == StandbyState("off", "memory is short")
+    assert stage.take() is None
+    assert stage.standby.cold_because == "standby is off: memory is short"
+    stage.free = whole
+    assert stage.look() == WARMING
+
+
 def test_a_script_that_went_on_cold_keeps_its_job_cold(stage: Stage, tmp_path: Path) -> None:
     (tmp_path / "0.json").write_text("{}")
     (tmp_path / "1.cold").write_text("the script changes LEVEL")

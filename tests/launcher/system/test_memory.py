@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from jobctl.jobspec.deploy.model.observed import failure_words
-from jobctl.jobspec.launcher.system.memory import oom_kills, oom_line, tells_of_oom
+from jobctl.jobspec.launcher.system.memory import OomWatch, oom_kills, oom_line, tells_of_oom
 from jobctl.jobspec.plan.recovery import Failure
 from tests.tools.waiting import promptly
 
@@ -57,6 +57,26 @@ def test_the_control_group_says_how_many_were_killed(
 
 def test_without_control_groups_nothing_is_said_of_memory(tmp_path: Path) -> None:
     assert oom_kills(str(tmp_path / "none"), str(tmp_path)) is None
+
+
+@pytest.mark.parametrize(("before", "told"), [(10.0, True), (10.1, False)])
+def test_a_process_that_was_killed_long_ago_is_no_cause_of_an_end(before: float, told: bool) -> None:
+    """A script survives that a standby, or a helper, is killed, and may fail days later for another reason."""
+    now, count = [0.0], [3]
+    watch = OomWatch(lambda: count[0], lambda: now[0])
+    now[0], count[0] = 1.0, 4
+    watch.look()
+    now[0] += before
+    assert watch.is_recent() is told
+
+
+def test_a_process_that_is_killed_just_now_is_seen_at_the_end() -> None:
+    now, count = [0.0], [3]
+    watch = OomWatch(lambda: count[0], lambda: now[0])
+    assert not watch.is_recent()
+    count[0] = 4
+    watch.look()  # which is too early
+    assert watch.is_recent()
 
 
 def test_without_a_limit_none_is_named(tmp_path: Path) -> None:
