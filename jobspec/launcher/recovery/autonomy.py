@@ -179,16 +179,21 @@ class FailedNode:
 
     def successor(self, order: Order, terms: AutonomyTerms) -> Order:
         """Return the generation after `order`, of the same members."""
-        number, last = order.number + 1, order.rendezvous
-        port = free_port(last.address, last.port + 1, *terms.ports)
-        name = "%s-%d-%s" % (order.job, number, os.urandom(4).hex())
         return changed(
             order,
-            number=number,
+            number=order.number + 1,
             grace=0.0,  # a process whose peer is gone hangs in its collective: it gets no time to end
-            rendezvous=Rendezvous(last.address, port, name),
+            rendezvous=next_rendezvous(order, order.rendezvous.address),
             autonomy=terms.with_failure(self.failure),
         )
+
+
+def next_rendezvous(order: Order, address: str) -> Rendezvous:
+    """Return where the members of the generation after `order` meet, and its id; `address` is that of their first one."""
+    terms = order.autonomy
+    assert terms is not None
+    port = free_port(address, order.rendezvous.port + 1, *terms.ports)
+    return Rendezvous(address, port, "%s-%d-%s" % (order.job, order.number + 1, os.urandom(4).hex()))
 
 
 def given_up(order: Order, failure: NodeFailure, why: str) -> Order:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
-from jobctl.jobspec.launcher.order.order import Rendezvous
 from jobctl.jobspec.launcher.records import changed
-from jobctl.jobspec.launcher.system.network import free_port
+from jobctl.jobspec.launcher.recovery.autonomy import next_rendezvous
 
 if TYPE_CHECKING:
     from typing import Any, Optional, Tuple
@@ -47,8 +45,5 @@ class GoingBack:
 
 def successor(order: Order) -> Order:
     """Return the generation after a stop for a change: of the same members, at the same places."""
-    terms, number, last = order.autonomy, order.number + 1, order.rendezvous
-    assert terms is not None
-    port = free_port(last.address, last.port + 1, *terms.ports)
-    name = "%s-%d-%s" % (order.job, number, os.urandom(4).hex())
-    return changed(order, number=number, command="run", grace=0.0, rendezvous=Rendezvous(last.address, port, name))
+    at = next_rendezvous(order, order.rendezvous.address)
+    return changed(order, number=order.number + 1, command="run", grace=0.0, rendezvous=at)

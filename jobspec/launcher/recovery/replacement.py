@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import time
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.launcher.failure import NodeFailure
 from jobctl.jobspec.launcher.order.autonomy_terms import LastMove
-from jobctl.jobspec.launcher.order.order import Moves, OldPlace, Rendezvous
+from jobctl.jobspec.launcher.order.order import Moves, OldPlace
 from jobctl.jobspec.launcher.peers.old_places import MARGIN
 from jobctl.jobspec.launcher.records import changed
-from jobctl.jobspec.launcher.recovery.autonomy import given_up
-from jobctl.jobspec.launcher.system.network import free_port
+from jobctl.jobspec.launcher.recovery.autonomy import given_up, next_rendezvous
 
 if TYPE_CHECKING:
     from typing import List, Mapping, Optional, Sequence, Set
@@ -149,19 +147,17 @@ def moved_to(order: Order, homes: Mapping[int, HotSpare], headway: Headway) -> O
     assert terms is not None
     members = [_at(m, homes.get(m.node)) for m in order.members]
     first = min(members, key=lambda member: member.rank)
-    number = order.number + 1
-    name = "%s-%d-%s" % (order.job, number, os.urandom(4).hex())
-    port = free_port(first.address, order.rendezvous.port + 1, *terms.ports)
+    number, at = order.number + 1, next_rendezvous(order, first.address)
     return changed(
         order,
         number=number,
         grace=0.0,
         members=members,
-        rendezvous=Rendezvous(first.address, port, name),
+        rendezvous=at,
         autonomy=changed(
             terms.with_failure(failure(order, homes, headway)),
             spares=[spare for spare in terms.spares if spare not in homes.values()],
-            moved=LastMove(number, name, 1 + (terms.moved.times if terms.moved is not None else 0), {}),
+            moved=LastMove(number, at.id, 1 + (terms.moved.times if terms.moved is not None else 0), {}),
         ),
     )
 

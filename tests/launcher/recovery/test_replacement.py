@@ -15,7 +15,7 @@ from jobctl.jobspec.launcher.peers.messages import PeerMessage
 from jobctl.jobspec.launcher.peers.old_places import CONFIRMED, MARGIN
 from jobctl.jobspec.launcher.peers.orders import PeerOrders
 from jobctl.jobspec.launcher.records import with_rest
-from jobctl.jobspec.launcher.recovery import replacement
+from jobctl.jobspec.launcher.recovery import autonomy
 from jobctl.jobspec.launcher.recovery.replacement import TURN, Replacement
 from jobctl.jobspec.launcher.report.progress import Headway
 
@@ -55,7 +55,7 @@ class Survivor:
         self.now = 100.0
         for module in (peer_orders, old_places):
             monkeypatch.setattr(module, "boot_time", lambda: self.now, raising=False)
-        monkeypatch.setattr(replacement, "free_port", lambda address, first, *ports: first)
+        monkeypatch.setattr(autonomy, "free_port", lambda address, first, *ports: first)
         self.lease = MajorityLease()
         self.orders = PeerOrders(self.lease, lambda text: None)
         self.replacement = Replacement(self.orders)
