@@ -31,13 +31,21 @@ class Report:
 
     A launcher that its engine has started again keeps how the generation ended, if it had. A deployer that starts one
     says so first, and wants the node to begin again.
+
+    A power cut may leave a file empty that was replaced in the last half minute, as on XFS, and a report is replaced with
+    each step. So its last change of state is in another file, too, which is on the disk by then: a launcher that knew
+    of no order would begin one that all others have left.
     """
 
     def __init__(self, launch: Launch, folder: str, guard: int, port: Optional[int], standby: StandbyState) -> None:
         self.path, self.dead = os.path.join(folder, "report.json"), os.path.join(folder, DECLARED_DEAD)
+        self.last_state = os.path.join(folder, "last-state.json")
         self.since = boot_time()  # when the state last changed
         self.unwritten: Optional[float] = None  # when it could not be written last, None where it could
-        last = read_json(self.path) or {}
+        last = read_json(self.path)
+        if last is None:
+            last = read_json(self.last_state) if os.path.lexists(self.path) else None
+        last = last or {}
         self.fields = NodeReport(
             node=launch.node,
             role=launch.role,
@@ -143,6 +151,8 @@ class Report:
         written = write_json(self.path, self.fields.to_json())
         if not written and failure is not None:
             written = write_json(self.path, changed(self.fields, failure=failure.abridged()).to_json())
+        if "state" in changes:
+            write_json(self.last_state, self.fields.to_json())
         self.unwritten = None if written else boot_time()
         return self.summary() != before or (late and written)
 

@@ -15,7 +15,7 @@ from jobctl.jobspec.launcher.report.progress import Headway
 from jobctl.jobspec.launcher.report.report import Report
 from tests.tools.launches import launch_of
 
-ORDER: Any = SimpleNamespace(began=2.0, number=5)
+ORDER: Any = SimpleNamespace(began=2.0, number=5, base=None)
 NEXT: Any = SimpleNamespace(began=2.0, number=6)
 AGES = ((2.0, 4), (2.0, 5), (1.0, 9), (2.0, 6), (3.0, 1))
 
@@ -45,6 +45,25 @@ def test_which_orders_no_earlier_launcher_has_begun(tmp_path: Path, base: str | 
     report.write(epoch=2.0, generation=5)
     orders: list[Any] = [SimpleNamespace(began=began, number=number, base=base) for began, number in AGES]
     assert [report.has_not_begun(order) for order in orders] == new
+
+
+@pytest.mark.parametrize(
+    ("left", "known"),
+    [(b"", True), (b'{"generation": 5, "ep', True), (b"\0", True), (None, False)],
+    ids=["empty", "cut off", "zeros", "removed"],
+)
+def test_a_report_that_a_power_cut_has_emptied_is_not_one_of_a_new_node(
+    tmp_path: Path, left: bytes | None, known: bool
+) -> None:
+    """A node whose report a deployer has removed is new."""
+    first = report_in(tmp_path, os.getpid())
+    first.write(epoch=2.0, generation=5, state="running")
+    first.write(progress=45)
+    (tmp_path / "report.json").unlink()
+    if left is not None:
+        (tmp_path / "report.json").write_bytes(left)
+    again = report_in(tmp_path, os.getppid())
+    assert (again.has_not_begun(ORDER), again.is_of(ORDER)) == (not known, known)
 
 
 def test_a_launcher_knows_how_far_the_one_before_it_was_in_the_same_generation(tmp_path: Path) -> None:
@@ -79,7 +98,8 @@ def test_a_launcher_whose_folder_was_removed_ends_once_nothing_runs(tmp_path: Pa
     report = report_in(Path(f"/proc/self/fd/{handle}"), os.getpid())
     report.write(state="running")
     assert report.superseded(runs=False) is None
-    (folder / "report.json").unlink()
+    for file in folder.iterdir():
+        file.unlink()
     folder.chmod(0o500)
     report.unwritten = 1.0
     assert report.superseded(runs=False) is None  # a disk that is full, for example
