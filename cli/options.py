@@ -41,6 +41,11 @@ def target_name(chosen: Target | None) -> TargetName | None:
     return chosen.value if chosen else None
 
 
+def _opened(path: Path | None) -> Path | None:
+    """Return the file that an option names: `-` is the standard input."""
+    return Path("/dev/stdin") if path is not None and str(path) == "-" else path
+
+
 Job = Annotated[
     Optional[str],  # noqa: UP045  (typer reads the annotation at run time)
     typer.Argument(
@@ -60,7 +65,14 @@ Jobs = Annotated[
     ),
 ]
 Hosts = Annotated[
-    Optional[Path], typer.Option("--hosts", metavar="FILE", help="The hosts file.", show_default=False)  # noqa: UP045
+    Optional[Path],  # noqa: UP045
+    typer.Option(
+        "--hosts",
+        metavar="FILE",
+        help="The hosts file; `-`: standard input.",
+        show_default=False,
+        callback=_opened,
+    ),
 ]
 On = Annotated[
     Optional[list[str]],  # noqa: UP045

@@ -44,6 +44,22 @@ def test_a_hyphen_is_the_standard_input() -> None:
     assert spec_path("-") == Path("/dev/stdin")
 
 
+@pytest.mark.parametrize("named", ["-", "/dev/stdin"])
+def test_hosts_come_from_the_standard_input(named: str, jobctl: Any) -> None:
+    reader, writer = os.pipe()
+    os.write(writer, b"here are hosts\n")
+    os.close(writer)
+    own = os.dup(0)
+    os.dup2(reader, 0)
+    try:
+        ran = jobctl("validate", "--hosts", named)
+    finally:
+        os.dup2(own, 0)
+        os.close(own)
+        os.close(reader)
+    assert " --> /dev/stdin:1:6" in ran.out
+
+
 def test_the_name_of_a_job_that_came_through_a_pipe_does_not_wait_for_another(jobctl: Any, tmp_path: Path) -> None:
     (tmp_path / "state" / "jobs" / "small").mkdir(parents=True)
     about = {"job": "small", "target": "local", "spec": "/dev/stdin"}
