@@ -20,8 +20,9 @@ _NAMES = {
     "--requeue": ("REQUEUE", "NO_REQUEUE"),
     "--no-requeue": ("REQUEUE", "NO_REQUEUE"),
 }
-# With these there would be another job, another log of it, or no answer before the job has ended.
-_NEVER = frozenset(("SBATCH_ARRAY_INX", "SBATCH_ERROR", "SBATCH_WAIT"))
+# With these there would be another job, another log of it, no answer before the job has ended, or a job in another cluster,
+# where only `sbatch` would look for it.
+_NEVER = frozenset(("SBATCH_ARRAY_INX", "SBATCH_CLUSTERS", "SBATCH_ERROR", "SBATCH_WAIT"))
 
 
 def of_another_job(environ: Mapping[str, str]) -> set[str]:

@@ -37,7 +37,14 @@ def test_what_the_batch_script_says_no_variable_says_otherwise() -> None:
     assert before_the_script(PLANS["slurm-full"]) >= {
         *("SBATCH_PARTITION", "SBATCH_ACCOUNT", "SBATCH_QOS", "SBATCH_TIMELIMIT", "SBATCH_CONSTRAINT", "SBATCH_GRES"),
         *("SBATCH_MEM_PER_NODE", "SBATCH_MEM_PER_CPU", "SBATCH_SIGNAL", "SBATCH_OUTPUT", "SBATCH_JOB_NAME"),
-        *("SBATCH_ARRAY_INX", "SBATCH_WAIT", "SBATCH_REQUEUE", "SBATCH_NO_REQUEUE", "SBATCH_OPEN_MODE"),
+        *(
+            "SBATCH_ARRAY_INX",
+            "SBATCH_WAIT",
+            "SBATCH_CLUSTERS",
+            "SBATCH_REQUEUE",
+            "SBATCH_NO_REQUEUE",
+            "SBATCH_OPEN_MODE",
+        ),
     }
     assert "SBATCH_ACCOUNT" not in before_the_script(PLANS["slurm"])  # which names none: the user's is taken
 
