@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from jobctl.jobspec.allocation.messages import TOKEN, say
 from jobctl.jobspec.allocation.nodelist import expand
+from jobctl.jobspec.allocation.slurm_environ import command_environ, next_job_environ, step_environ
 
 if TYPE_CHECKING:
     from typing import Callable, List, Optional, Tuple
@@ -30,6 +31,21 @@ UNANSWERED = (
 )
 # The same if its controller has refused a request, or there is no such command: no job goes on because of it.
 REFUSED = ("presently disabled", "Access/permission denied", "[Errno")
+# States of a job that has ended, as scripts on the login node know them (`jobctl_over`).
+ENDED = (
+    *(
+        "COMPLETED",
+        "CANCELLED",
+        "FAILED",
+        "TIMEOUT",
+        "NODE_FAIL",
+        "PREEMPTED",
+        "OUT_OF_MEMORY",
+        "BOOT_FAIL",
+        "DEADLINE",
+    ),
+    *("REVOKED", "LAUNCH_FAILED"),
+)
 # States of a job that waits for its allocation.
 IN_QUEUE = ("PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD")
 
@@ -71,7 +87,7 @@ class Scheduler:
             *(self.settings["runner_python"], os.path.join(self.work, "allocation.py"), "node"),
             *("--work", self.work, "--port", str(port)),
         ]
-        return subprocess.Popen(argv, stdin=subprocess.DEVNULL, env={**os.environ, TOKEN: token})
+        return subprocess.Popen(argv, stdin=subprocess.DEVNULL, env={**step_environ(os.environ), TOKEN: token})
 
     def machines(self) -> List[str]:
         """Return the machines that the allocation has now, none if Slurm does not say."""
@@ -85,7 +101,10 @@ class Scheduler:
         """
         if self.asking is None:
             try:
-                self.asking = subprocess.Popen(self.listing(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+                environ = command_environ(os.environ)
+                self.asking = subprocess.Popen(
+                    self.listing(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=environ
+                )
             except OSError as error:
                 say("squeue: %s" % error)
                 return []
@@ -139,12 +158,9 @@ class Scheduler:
         if how in ("auto", "chain"):
             following = self.following()
             if following is None:
-                # The job that is submitted has an allocation of its own, of which this one's variables know nothing.
-                kept = [name for name in os.environ if not name.startswith("SLURM_") or name == "SLURM_CONF"]
-                environ = {name: os.environ[name] for name in kept}
                 batch = os.path.join(self.work, "job.sbatch")
                 argv = ["sbatch", "--parsable", "--dependency=afterany:%s" % self.job_id, batch]
-                said, words = self.request(argv, environ)
+                said, words = self.request(argv, next_job_environ(os.environ))
                 following = None if words else job_in(said)
             if following is not None:
                 return self.done(following)
@@ -178,7 +194,7 @@ class Scheduler:
                 continue
             if number == self.job_id and state == "COMPLETING":
                 raise SlurmSilent("Slurm ends job %s, and has not said whether it goes on" % number)
-            if state in IN_QUEUE or (number != self.job_id and state != "COMPLETING"):
+            if state in IN_QUEUE or (number != self.job_id and state not in ("COMPLETING", *ENDED)):
                 return number
         return None
 
@@ -205,7 +221,7 @@ class Scheduler:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                env=environ,
+                env=command_environ(os.environ) if environ is None else environ,
                 timeout=COMMAND_TIMEOUT,
                 # To requeue a job, Slurm tells all its processes to end, before this one has heard that it went well.
                 preexec_fn=lambda: signal.signal(signal.SIGTERM, signal.SIG_IGN),

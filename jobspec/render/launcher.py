@@ -35,7 +35,7 @@ ORDER = tuple(f"{folder}{name}" for folder, names in _LAUNCHER for name in names
 # The program inside an allocation of Slurm, with what it takes from the launcher.
 _TAKEN = ("system/files", "system/processes", "order/control", "system/network")
 _ALLOCATION = """
-messages nodelist record generation scheduler succession container launching node_runner image look places refusals size
+messages nodelist record generation slurm_environ scheduler succession container launching node_runner image look places refusals size
 orders interrupted coordinator main
 """
 ALLOCATION = (*(("launcher", name) for name in _TAKEN), *(("allocation", name) for name in _ALLOCATION.split()))

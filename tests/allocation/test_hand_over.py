@@ -15,7 +15,7 @@ from jobctl.jobspec.allocation import scheduler as module
 from jobctl.jobspec.allocation.coordinator import Coordinator
 from jobctl.jobspec.allocation.generation import Generations
 from jobctl.jobspec.allocation.record import Record
-from jobctl.jobspec.allocation.scheduler import Scheduler, SlurmSilent
+from jobctl.jobspec.allocation.scheduler import ENDED, Scheduler, SlurmSilent
 from jobctl.jobspec.allocation.succession import Succession
 
 AWAY = "sbatch: error: Batch job submission failed: Unable to contact slurm controller (connect failure)"
@@ -172,6 +172,15 @@ def test_a_refusal_says_nothing_of_a_request_before_it() -> None:
     with pytest.raises(SlurmSilent, match="No such file"):
         slurm.go_on_later(lambda: next(ends))
     assert slurm.asked == ["squeue", "scontrol"] * 2 + ["squeue"]
+
+
+@pytest.mark.parametrize("state", ENDED)
+def test_an_allocation_that_has_ended_goes_on_after_no_other(state: str) -> None:
+    """Slurm may list it for minutes: the job would be lost."""
+    slurm = PlayedSlurm("chain")
+    slurm.queue["6"] = state
+    assert slurm.go_on_later()[0] not in (None, "6")
+    assert "sbatch" in slurm.asked
 
 
 def test_a_job_that_slurm_ends_already_is_not_submitted() -> None:

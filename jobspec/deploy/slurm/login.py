@@ -51,6 +51,10 @@ class LoginNode:
         """The login node's name."""
         return self.transport.host
 
+    def command(self, *argv: str) -> Result:
+        """Run a command of Slurm's, whatever its user has set for it."""
+        return self.transport.run(SCRIPTS.argv("command", *argv))
+
     def look(self, *, ask: bool) -> SlurmLook:
         """Read the job's files, and with `ask` what Slurm says of it."""
         argv = SCRIPTS.argv("look", self.work, self.job, "all" if ask else "files")
@@ -103,7 +107,7 @@ class LoginNode:
 
     def _scancel(self, *words: str) -> None:
         self._guard()
-        result = self.transport.run(["scancel", *words])
+        result = self.command("scancel", *words)
         if result.code != 0 and not has_ended(result):
             raise slurm_error(self.name, f"cancel job {words[-1]}", result)
 

@@ -36,7 +36,7 @@ def preflight(login: LoginNode, plan: Plan | None) -> list[Finding]:
 
 def _checks(login: LoginNode, plan: Plan | None) -> Iterator[Finding]:
     yield _commands(login)
-    partitions = login.transport.run(["scontrol", "--oneliner", "show", "partition"])
+    partitions = login.command("scontrol", "--oneliner", "show", "partition")
     yield _controller(login, partitions)
     if plan is not None:
         yield _directory(login)
@@ -73,8 +73,8 @@ def _partition(login: LoginNode, plan: Plan, shown: Result) -> Iterator[Finding]
     """Yield what the job's partition cannot give it, nothing where Slurm does not say. `shown` are all partitions."""
     partition = chosen_partition(shown.out.decode("utf-8", "replace"), options_of(plan).partition)
     if partition is not None:
-        argv = ["sinfo", "--noheader", "--Node", f"--partition={partition.name}", "--format=%N|%T|%E"]
-        nodes = login.transport.run(argv)
+        argv = ("sinfo", "--noheader", "--Node", f"--partition={partition.name}", "--format=%N|%T|%E")
+        nodes = login.command(*argv)
         said = nodes.out.decode("utf-8", "replace") if nodes.code == 0 else ""
         yield from partition_findings(login.name, plan, partition, said)
 

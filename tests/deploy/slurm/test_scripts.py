@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from jobctl.jobspec.allocation.scheduler import ENDED
+from jobctl.jobspec.allocation.slurm_environ import USERS_OWN
 from jobctl.jobspec.deploy.slurm.queue import read_look
 from jobctl.jobspec.deploy.slurm.scripts import SCRIPTS
 
@@ -229,6 +231,80 @@ def test_what_a_killed_command_has_left_goes_unless_it_may_run_or_wait(tmp_path:
     assert not (tools / "ended").exists()
     assert looked("all", f"{ends}; {killed}") == {".look-tiny.dddd", "tiny"}
     assert (tools / "ended").read_text() == "8\n"  # its `srun` was killed, and nobody else would end it
+
+
+USERS = {
+    **dict.fromkeys(
+        ("SQUEUE_STATES", "SQUEUE_PARTITION", "SCANCEL_INTERACTIVE", "SCONTROL_ALL", "SACCT_FEDERATION"), "x"
+    ),
+    "NOTE": "two lines\nSQUEUE_SORT=i",
+}
+
+
+@pytest.mark.parametrize(
+    ("argv", "commands"),
+    [
+        (("look", "{work}", "tiny", "all"), {"squeue", "scontrol", "sacct", "scancel"}),
+        (("submit", "{work}", "tiny", "mark"), {"squeue", "scontrol", "sbatch"}),
+        (("place", "7"), {"squeue", "scontrol"}),
+        (("order", "{work}", "7"), {"scancel"}),
+        (("command", "scancel", "7"), {"scancel"}),
+    ],
+    ids=lambda given: given[0] if isinstance(given, tuple) else "",
+)
+def test_what_a_user_sets_for_slurms_commands_changes_nothing(
+    argv: tuple[str, ...], commands: set[str], tmp_path: Path
+) -> None:
+    """With SQUEUE_STATES a job that has ended is in the list; with SCANCEL_INTERACTIVE a command asks whether it shall."""
+    work, tools, seen = tmp_path / ".jobctl" / "tiny", tmp_path / "bin", tmp_path / "seen"
+    for folder in (work / "run", work.parent / ".look-tiny.aaaa", tools, seen):
+        folder.mkdir(parents=True)
+    os.utime(work.parent / ".look-tiny.aaaa", (0.0, 0.0))
+    (work / "run" / "job_id").write_text("7\n")
+    runs = f"echo 'JobId=6 JobName=other JobState=RUNNING Comment=jobctl {work.parent}/.look-tiny.aaaa'"
+    for name in ("squeue", "scontrol", "sacct", "scancel", "sbatch"):
+        said = {
+            "scontrol": f"{runs}; echo PrivateData=none",
+            "sbatch": "echo 8",
+            "squeue": 'case "$*" in *--jobs*) echo gpu ;; esac',
+        }
+        (tools / name).write_text(f"#!/bin/sh\nenv >> {seen}/{name}\n{said.get(name, '')}\n")
+        (tools / name).chmod(0o755)
+    environ = {**os.environ, **USERS, "PATH": f"{tools}:{os.environ['PATH']}"}
+    words = [word.format(work=work) for word in argv]
+    subprocess.run(SCRIPTS.argv(*words), env=environ, input=b"", capture_output=True, check=True)
+    found = {path.name: path.read_text().splitlines() for path in seen.iterdir()}
+    assert set(found) == commands
+    for name, lines in found.items():
+        given = {line.partition("=")[0] for line in lines} & {*USERS, "SLURM_TIME_FORMAT"}
+        assert given == (set(USERS) if name == "sbatch" else {"NOTE", "SLURM_TIME_FORMAT"}), name
+
+
+def test_a_job_that_has_ended_is_not_there_though_slurm_lists_it(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    listed = {"squeue": "printf '6|CANCELLED|mark\\n7|TIMEOUT|mark\\n9|RUNNING|other\\n'", "sbatch": "echo 8"}
+    assert submitted(tmp_path, listed) == "submitted 8\n"
+    listed["squeue"] += "; echo '10|COMPLETING|mark'"
+    assert submitted(tmp_path, listed) == "there 10\n"
+
+
+def submitted(work: Path, commands: dict[str, str]) -> str:
+    """Submit a job whose comment is `mark` by such commands; return what the script says."""
+    for name, script in commands.items():
+        (work / name).write_text(f"#!/bin/sh\n{script}\n")
+        (work / name).chmod(0o755)
+    environ = {**os.environ, "PATH": f"{work}:{os.environ['PATH']}"}
+    argv = SCRIPTS.argv("submit", str(work), "tiny", "mark")
+    return subprocess.run(argv, env=environ, input="", capture_output=True, text=True, check=True).stdout
+
+
+def test_login_node_and_allocation_know_the_same_variables_and_states() -> None:
+    text = SCRIPTS.text("plain")
+    names = re.search(r"\(\(([A-Z|]+)\)_", text.replace("^((", "(("))
+    over = re.search(r"jobctl_over='([A-Z_|]+)'", text)
+    assert names and over
+    assert {f"{name}_" for name in names[1].split("|")} == set(USERS_OWN)
+    assert set(over[1].split("|")) == set(ENDED)
 
 
 WAITING = {

@@ -2,10 +2,11 @@
 # Prints what Slurm and the job's own files say of a job. $1: the job's directory, $2: its name, $3: `all`, or `files` to leave
 # Slurm alone. A line `== WORD` begins each part, a line `== CODE` ends it with the exit code of what was asked; the last part
 # is a tar. Texts only: the JSON of Slurm's commands differs from version to version.
+. ./plain.sh
 work=$1 name=$2
 part() {
   echo "== $1"; shift
-  SLURM_TIME_FORMAT=%s "$@" 2>&1 </dev/null
+  plain "$@" 2>&1 </dev/null
   code=$?
   printf '\n== %s\n' "$code"
   return "$code"
@@ -38,13 +39,12 @@ fi
 # `scontrol` never prints nothing, unless it does not tell the truth.
 sweep() {
   left=$(find "${work%/*}" -maxdepth 1 -type d -name '.look-*' -user "$(id -u)" -mmin +60)
-  [ -n "$left" ] && queue=$(scontrol show job --oneliner) && [ -n "$queue" ] || return
-  over='COMPLETED|CANCELLED|FAILED|TIMEOUT|NODE_FAIL|PREEMPTED|OUT_OF_MEMORY|BOOT_FAIL|DEADLINE'
-  queue=$(printf '%s\n' "$queue" | grep -vE " JobState=($over) ")
+  [ -n "$left" ] && queue=$(plain scontrol show job --oneliner) && [ -n "$queue" ] || return
+  queue=$(printf '%s\n' "$queue" | grep -vE " JobState=($jobctl_over) ")
   printf '%s\n' "$left" | while IFS= read -r look; do
     has=$(printf '%s\n' "$queue" | grep -F -- "Comment=jobctl $look")
     runs=$(printf '%s\n' "$has" | sed -n 's/^JobId=\([0-9]*\) .* JobState=RUNNING .*/\1/p')
-    if [ -n "$runs" ]; then scancel "$runs"; elif [ -n "$has" ]; then continue; fi
+    if [ -n "$runs" ]; then plain scancel "$runs"; elif [ -n "$has" ]; then continue; fi
     rm -rf -- "$look"
   done
 }

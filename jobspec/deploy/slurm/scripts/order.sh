@@ -1,8 +1,9 @@
 #!/bin/sh
 # Replaces the order in the job's directory $1 by what stands on stdin, and has the batch script of job $2 read it.
 # Prints nothing. Without a signal there is no order: nobody follows one later that has failed.
+. ./plain.sh
 set -eu; umask 022
 cd -- "$1"
 cat > run/order.new
 mv -f -- run/order.new run/order.json
-scancel --batch --signal=USR2 "$2" || { code=$?; rm -f run/order.json; exit "$code"; }
+plain scancel --batch --signal=USR2 "$2" || { code=$?; rm -f run/order.json; exit "$code"; }

@@ -4,6 +4,7 @@
 # Slurm does not get. What comes on stdin, if anything does, becomes `run/sent.json` of a new job. A second call waits for
 # the lock. It ends with 75 if Slurm does not say whether it has the job.
 # Its own variables have names of their own: Slurm gets the environment, and the user's may have any.
+. ./plain.sh
 set -u
 jobctl_work=$1 jobctl_name=$2 jobctl_mark=$3; shift 3
 jobctl_sent=$(cat)
@@ -11,16 +12,16 @@ cd -- "$jobctl_work" || exit
 exec 9>>run/submit.lock
 # Shared storage may have no locks at all, and says so by another code: the queue alone has to tell then.
 flock -w 60 9 2>/dev/null || [ $? != 1 ] || { echo "another submission has not ended" >&2; exit 75; }
-jobctl_found=$(squeue --noheader --user "$(id -un)" --name "$jobctl_name" --format '%i|%k') || exit 75
+jobctl_found=$(plain squeue --noheader --user "$(id -un)" --name "$jobctl_name" --format '%i|%T|%k') || exit 75
 jobctl_id=$(
-  printf '%s\n' "$jobctl_found" |
-    while IFS='|' read -r one comment; do [ "$comment" != "$jobctl_mark" ] || echo "$one"; done
+  printf '%s\n' "$jobctl_found" | grep -vE "^[^|]*\|($jobctl_over)\|" |
+    while IFS='|' read -r one _ comment; do [ "$comment" != "$jobctl_mark" ] || echo "$one"; done
 )
 jobctl_id=$(printf '%s\n' "$jobctl_id" | head -n 1)
 if [ -z "$jobctl_id" ] && [ -s run/job_id ]; then
   # An empty queue alone is no proof.
   jobctl_known=$(cat run/job_id)
-  if jobctl_said=$(scontrol show job --oneliner "$jobctl_known" 2>&1); then
+  if jobctl_said=$(plain scontrol show job --oneliner "$jobctl_known" 2>&1); then
     # Another job may have its number by now.
     case "$jobctl_said " in *" JobName=$jobctl_name "*|*" Comment=$jobctl_mark "*) ;; *) jobctl_said= ;; esac
     case $jobctl_said in

@@ -1,0 +1,4 @@
+#!/bin/sh
+# Prints what a command of Slurm's does, `$@`.
+. ./plain.sh
+plain "$@"
