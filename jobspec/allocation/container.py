@@ -104,15 +104,19 @@ class FirstProcess:
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.own, self.look, self.workdir = options.own, options.look, options.workdir or None
+        self.given = options.environ
         self.environ = {**os.environ, **(read_json(os.path.join(self.own, "environ.json")) or {})}
-        self.environ.update(dict(one.split("=", 1) for one in options.env))
-        if options.secrets:
-            self.environ.update(read_json(options.secrets) or {})
+        self.secrets: Json = (read_json(options.secrets) or {}) if options.secrets else {}
         self.child: Optional[subprocess.Popen[bytes]] = None
         self.early: List[int] = []
 
     def run(self, argv: List[str]) -> int:
         """Run `argv`; return its exit code."""
+        variables = read_json(self.given) if self.given else {}
+        if variables is None:
+            sys.stderr.write("cannot read %s as user %d\n" % (self.given, os.getuid()))
+            return 126
+        self.environ = {**self.environ, **variables, **self.secrets}
         pipe = os.open(os.path.join(self.own, "alive"), os.O_RDONLY | os.O_NONBLOCK)
         adopt_orphans()
         for number in SIGNALS:

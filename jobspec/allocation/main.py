@@ -32,7 +32,7 @@ def main() -> NoReturn:
     )
     parser.add_argument("--pid", type=int, default=0, help="whose environment and folder a command gets (`enter`)")
     parser.add_argument("--own", default="", help="what is this machine's own in that directory (`inside`)")
-    parser.add_argument("--env", action="append", default=[], help="a variable of the command (`inside`)")
+    parser.add_argument("--environ", default="", help="a file with variables of the command (`inside`)")
     parser.add_argument("--secrets", default="", help="a file with further variables of the command (`inside`)")
     parser.add_argument("--workdir", default="", help="the folder of the command (`inside`)")
     parser.add_argument("--look", action="store_true", help="a person sits at the terminal (`inside`)")

@@ -41,6 +41,9 @@ __all__ = [
 ]
 
 
+_OWNERS = 0o700  # of what has the values of `env`: it starts containers, and none of them reads it
+
+
 @dataclass(frozen=True, slots=True)
 class Artefact:
     """One file to send: `path` is relative, with `/`; `mode` holds permission bits.
@@ -123,12 +126,12 @@ def _allocation(plan: Plan, generation: Generation) -> Iterator[Artefact]:
 
 def _scripts(plan: Plan, script: Callable[[Plan, Node], bytes]) -> Iterator[Artefact]:
     for node in (*plan.nodes, *plan.spares):
-        yield Artefact(f"{folder(node.host.name)}/{node_directory(node.index)}.sh", script(plan, node), 0o755)
+        yield Artefact(f"{folder(node.host.name)}/{node_directory(node.index)}.sh", script(plan, node), _OWNERS)
 
 
 def _service_scripts(plan: Plan, script: Callable[[Plan, Service], bytes]) -> Iterator[Artefact]:
     for service in plan.services:
-        yield Artefact(f"{folder(service.host.name)}/{service.name}.sh", script(plan, service), 0o755)
+        yield Artefact(f"{folder(service.host.name)}/{service.name}.sh", script(plan, service), _OWNERS)
 
 
 def _compose_files(plan: Plan, generation: Generation) -> Iterator[Artefact]:
@@ -139,7 +142,7 @@ def _compose_files(plan: Plan, generation: Generation) -> Iterator[Artefact]:
         services.setdefault(service.host.name, []).append(service)
     for host in dict.fromkeys([*nodes, *services]):
         content = compose_file(plan, nodes.get(host, ()), services.get(host, ()))
-        yield Artefact(f"{folder(host)}/compose.yaml", content, 0o644)
+        yield Artefact(f"{folder(host)}/compose.yaml", content, _OWNERS & 0o666)
 
 
 def _local_id(plan: Plan, one: Node | Service) -> ArtefactId:

@@ -17,7 +17,7 @@ from jobctl.jobspec.render.errors import RenderError
 from jobctl.jobspec.render.launcher import allocation, launcher
 from jobctl.jobspec.render.payload import handed_over, launch_json
 from jobctl.jobspec.render.quote import Rendered
-from jobctl.jobspec.render.slurm_container import container_script, image_settings
+from jobctl.jobspec.render.slurm_container import container_script, environ_file, image_settings
 from jobctl.jobspec.spec.durations import EARLIEST_SIGNAL, for_slurm
 
 BATCH, PROGRAM = "job.sbatch", "allocation.py"
@@ -39,9 +39,9 @@ class SlurmFile:
 def slurm_files(plan: Plan, generation: Generation) -> Iterator[SlurmFile]:
     """Yield what `up` sends. Raises RenderError for what a batch script cannot say."""
     yield SlurmFile(BATCH, _batch(plan), 0o755)
-    yield SlurmFile("start.sh", start_script(plan), 0o755)
+    yield from starting_files(plan)
     yield SlurmFile("slurm.json", settings_file(plan), 0o644)
-    yield SlurmFile("launch.json", _launches(plan), 0o644)
+    yield SlurmFile("launch.json", _launches(plan), 0o600)
     yield SlurmFile("control.json", _control(plan, generation), 0o644)
     yield SlurmFile("launcher.py", launcher(), 0o755, shown=False)
     yield SlurmFile(PROGRAM, allocation(), 0o755, shown=False)
@@ -149,7 +149,14 @@ def _quoted(value: str) -> str:
 # What runs on the nodes.
 
 
-def start_script(plan: Plan, *, look: bool = False) -> bytes:
+def starting_files(plan: Plan, *, look: bool = False) -> Iterator[SlurmFile]:
+    """Yield what starts a launcher, or with `look` a command: only the user reads it, as it has the values of `env`."""
+    yield SlurmFile("start.sh", _start_script(plan, look=look), 0o700)
+    if options_of(plan).container != "none":
+        yield SlurmFile("environ.json", environ_file(plan), 0o600)
+
+
+def _start_script(plan: Plan, *, look: bool) -> bytes:
     """Return the script that becomes the launcher of a node, or with `look` a command that has what processes there have."""
     given, node = options_of(plan), plan.nodes[0]
     if given.container != "none":

@@ -5,6 +5,7 @@ Inside it, the job's directory has the path that it has on the nodes.
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Iterator
@@ -38,7 +39,6 @@ def container_script(plan: Plan, *, look: bool = False) -> bytes:
         source=_source(engine, node.container.image),
         name=f"jobctl-{plan.job}",
         options=list(options),
-        environment=container.variables(node.container),
         python=node.container.python,
         secrets=bool(node.launch.secrets),
         user=container.user(node.container) or "self",
@@ -47,6 +47,12 @@ def container_script(plan: Plan, *, look: bool = False) -> bytes:
         workdir=node.launch.workdir,
     )
     return text.encode(errors="surrogateescape")
+
+
+def environ_file(plan: Plan) -> bytes:
+    """Return the variables that containers get: in their command lines everybody on the machine would read them."""
+    pairs = (one.partition("=") for one in container.variables(plan.nodes[0].container))
+    return json.dumps({name: value for name, _, value in pairs}, indent=2).encode() + b"\n"
 
 
 def image_settings(plan: Plan) -> dict[str, Any]:

@@ -9,7 +9,15 @@ from dataclasses import replace
 from jobctl.jobspec.plan.known_environ import known_environ, with_variables
 from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.render.launcher import allocation
-from jobctl.jobspec.render.slurm import PROGRAM, SlurmFile, batch_options, mark, options_of, settings_file, start_script
+from jobctl.jobspec.render.slurm import (
+    PROGRAM,
+    SlurmFile,
+    batch_options,
+    mark,
+    options_of,
+    settings_file,
+    starting_files,
+)
 
 # Of what the job asks for: what one machine of it has.
 _OF_MACHINE = frozenset(
@@ -37,7 +45,7 @@ def look_plan(plan: Plan, identity: str) -> Plan:
 def look_files(plan: Plan) -> Iterator[SlurmFile]:
     """Yield what is sent for a command. Raises RenderError for what an engine cannot say."""
     settings = {**json.loads(settings_file(plan)), "scrub": list(plan.nodes[0].launch.scrub)}
-    yield SlurmFile("start.sh", start_script(plan, look=True), 0o755)
+    yield from starting_files(plan, look=True)
     yield SlurmFile("slurm.json", json.dumps(settings, indent=2, sort_keys=True).encode() + b"\n", 0o644)
     yield SlurmFile(PROGRAM, allocation(), 0o755, shown=False)
 

@@ -32,12 +32,15 @@ class Inside:
         (directory / "allocation.py").write_bytes(allocation())
         self.directory = directory
         self.started: list[subprocess.Popen[bytes]] = []
-        self.hold = ContainerHold(str(directory), str(directory))
+        (directory / "environ.json").write_text('{"MINE": "a=b"}')
+        (directory / "own").mkdir()
+        self.hold = ContainerHold(str(directory), str(directory / "own"))
 
     def start(self) -> subprocess.Popen[bytes]:
         """Start it."""
         argv = [sys.executable, str(self.directory / "allocation.py"), "inside", "--work", str(self.directory)]
-        argv += ["--own", str(self.directory), "--env", "MINE=a=b", "--", sys.executable, "-c", _NODE]
+        argv += ["--own", str(self.directory / "own"), "--environ", str(self.directory / "environ.json")]
+        argv += ["--", sys.executable, "-c", _NODE]
         self.started.append(subprocess.Popen(argv, stdout=subprocess.PIPE))
         return self.started[-1]
 
@@ -85,6 +88,13 @@ def test_one_that_starts_after_its_runner_has_died_ends(inside: Inside) -> None:
     inside.hold.take({"SLURM_JOB_ID": "7"})
     inside.hold.let_go()
     assert inside.start().wait(60) == 137
+
+
+def test_one_that_may_not_read_its_variables_says_so(inside: Inside) -> None:
+    """As an image's own user may not, whose processes would train without them."""
+    (inside.directory / "environ.json").unlink()
+    inside.hold.take({"SLURM_JOB_ID": "7"})
+    assert inside.start().wait(60) == 126
 
 
 def test_an_engine_that_does_not_answer_holds_nobody_up(inside: Inside, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -74,7 +74,7 @@ def test_the_step_of_node_runners_is_what_the_allocation_is(tmp_path: Path, monk
         "SLURM_GPUS_PER_NODE": "8",
         "SLURM_RESTART_COUNT": "1",
     }
-    of_user = {name: "1" for name in ("SLURM_TIMELIMIT", "SLURM_IMMEDIATE", "SLURM_STDOUTMODE", "SRUN_CONTAINER")}
+    of_user = dict.fromkeys(("SLURM_TIMELIMIT", "SLURM_IMMEDIATE", "SLURM_STDOUTMODE", "SRUN_CONTAINER"), "1")
     assert step_environ({**of_job, **of_user, "HOME": "/home/ada"}) == {**of_job, "HOME": "/home/ada"}
     slurm = scheduler(tmp_path, monkeypatch, "")
     (tmp_path / "bin" / "srun").write_text(

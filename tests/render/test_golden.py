@@ -107,9 +107,20 @@ def test_launcher_is_sent_as_it_is_installed() -> None:
 @pytest.mark.parametrize(
     ("target", "modes"),
     [
-        ("compose", {"launcher.py": 0o755, "control.json": 0o644, "gpu01/compose.yaml": 0o644}),
-        ("ssh", {"launcher.py": 0o755, "control.json": 0o644, "gpu01/node-0.sh": 0o755}),
+        ("compose", {"launcher.py": 0o755, "control.json": 0o644, "gpu01/compose.yaml": 0o600}),
+        ("ssh", {"launcher.py": 0o755, "control.json": 0o644, "gpu01/node-0.sh": 0o700}),
     ],
 )
 def test_modes(target: str, modes: dict[str, int]) -> None:
+    """Only the user reads what has the values of `env`; containers of any user read the launcher."""
     assert {path: mode for path, (mode, _) in rendered(plan(target=target)).items()} == modes
+
+
+def test_values_of_variables_are_in_files_that_only_the_user_reads() -> None:
+    """On a cluster, everybody sees the job's directory, and the arguments of processes on its machines."""
+    for engine in ("none", "podman", "docker", "apptainer", "enroot"):
+        spec = "name: tiny\nframework: torch\nscript: train.py\nimage: torch:2.9\nenv: {KEY: not-for-all}\ncode: .\n"
+        found = rendered(planned(f"{spec}slurm: {{directory: /shared, container: {engine}}}\n", "slurm"))
+        holding = {path: mode & 0o077 for path, (mode, content) in found.items() if b"not-for-all" in content}
+        assert holding == {"start.sh" if engine == "none" else "environ.json": 0}
+        assert {path for path, (mode, _) in found.items() if not mode & 0o077} >= {"start.sh", "launch.json"}

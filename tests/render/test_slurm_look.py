@@ -33,7 +33,8 @@ def test_the_script_starts_a_command_in_place_of_the_launcher(name: str, request
     if request.config.getoption("--update-golden"):
         path.write_text(files["start.sh"])
     assert files["start.sh"] == path.read_text()
-    assert files.keys() == {"start.sh", "slurm.json", "allocation.py"}
+    named = {"environ.json"} if '--environ "$work/environ.json"' in files["start.sh"] else set()
+    assert files.keys() == {"start.sh", "slurm.json", "allocation.py"} | named
     assert "SLURM_PROCID" in json.loads(files["slurm.json"])["scrub"]
 
 

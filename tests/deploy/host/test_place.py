@@ -175,6 +175,12 @@ def test_nothing_is_sent_into_a_folder_of_somebody_else(
     assert not list(tmp_path.rglob("node-0.sh"))
 
 
+def test_only_the_user_lists_what_is_sent(host_job: HostJob) -> None:
+    """The daemon that starts containers passes: on NFS it may be nobody there."""
+    work = sent(host_job)
+    assert [path.stat().st_mode & 0o777 for path in (work, work.parent)] == [0o711, 0o711]
+
+
 def test_a_report_is_written_through_no_link_of_a_container(
     host_job: HostJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

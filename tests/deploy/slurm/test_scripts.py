@@ -300,9 +300,10 @@ def submitted(work: Path, commands: dict[str, str]) -> str:
 
 def test_login_node_and_allocation_know_the_same_variables_and_states() -> None:
     text = SCRIPTS.text("plain")
-    names = re.search(r"\(\(([A-Z|]+)\)_", text.replace("^((", "(("))
+    names = re.search(r"\^\(\(([A-Z|]+)\)_", text)
     over = re.search(r"jobctl_over='([A-Z_|]+)'", text)
-    assert names and over
+    assert names is not None
+    assert over is not None
     assert {f"{name}_" for name in names[1].split("|")} == set(USERS_OWN)
     assert set(over[1].split("|")) == set(ENDED)
 

@@ -27,4 +27,4 @@ exec apptainer exec --cleanenv --no-home --writable-tmpfs \
   --mount 'type=bind,"source=/data/a,b",destination=/data,ro' \
   --mount type=bind,source=/shared/checkpoints,destination=/shared/checkpoints \
   "$file" \
-  python3 "$work/allocation.py" inside --work "$work" --own "$own" --env 'GREETING=it'"'"'s' --env JOBCTL_CHECKPOINT_KEEP=2 --env JOBCTL_CHECKPOINT_DIR=/shared/checkpoints --env JOBCTL_JOB=resnet --look --secrets "$work/secrets/secrets.json" --workdir /workspace -- "$@"
+  python3 "$work/allocation.py" inside --work "$work" --own "$own" --environ "$work/environ.json" --look --secrets "$work/secrets/secrets.json" --workdir /workspace -- "$@"

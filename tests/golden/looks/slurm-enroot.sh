@@ -32,4 +32,4 @@ exec enroot start --rw --rc "$own/rc" \
   --mount /data:/data:none:x-create=auto,rbind,ro \
   --mount /shared/checkpoints:/shared/checkpoints:none:x-create=auto,rbind,rw \
   -- "$name" \
-  python3 "$work/allocation.py" inside --work "$work" --own "$own" --env 'GREETING=it'"'"'s' --env JOBCTL_CHECKPOINT_KEEP=2 --env JOBCTL_CHECKPOINT_DIR=/shared/checkpoints --env JOBCTL_JOB=resnet --look --secrets "$work/secrets/secrets.json" --workdir /workspace -- "$@"
+  python3 "$work/allocation.py" inside --work "$work" --own "$own" --environ "$work/environ.json" --look --secrets "$work/secrets/secrets.json" --workdir /workspace -- "$@"

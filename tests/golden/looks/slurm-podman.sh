@@ -57,7 +57,7 @@ set -- \
   --device nvidia.com/gpu=all \
   --ulimit host \
   -- "$image" \
-  python3 "$work/allocation.py" inside --work "$work" --own "$own" --env 'GREETING=it'"'"'s' --env JOBCTL_CHECKPOINT_KEEP=2 --env JOBCTL_CHECKPOINT_DIR=/shared/checkpoints --env JOBCTL_JOB=resnet --look --secrets "$work/secrets/secrets.json" --workdir /workspace -- "$@"
+  python3 "$work/allocation.py" inside --work "$work" --own "$own" --environ "$work/environ.json" --look --secrets "$work/secrets/secrets.json" --workdir /workspace -- "$@"
 if [ -t 0 ]; then set -- --tty "$@"; fi
 set -- --interactive "$@"
 set -- --user "$(id -u):$(id -g)" "$@"

@@ -26,4 +26,4 @@ exec apptainer exec --cleanenv --no-home --writable-tmpfs \
   --mount type=bind,source=/shared/jobs/.jobctl/.look-resnet.3fa9/code,destination=/workspace \
   --mount type=bind,source=/shared/checkpoints,destination=/shared/checkpoints \
   "$file" \
-  python3 "$work/allocation.py" inside --work "$work" --own "$own" --env 'GREETING=it'"'"'s' --env JOBCTL_CHECKPOINT_KEEP=2 --env JOBCTL_CHECKPOINT_DIR=/shared/checkpoints --env JOBCTL_JOB=resnet --look --secrets "$work/secrets/secrets.json" --workdir /workspace -- "$@"
+  python3 "$work/allocation.py" inside --work "$work" --own "$own" --environ "$work/environ.json" --look --secrets "$work/secrets/secrets.json" --workdir /workspace -- "$@"

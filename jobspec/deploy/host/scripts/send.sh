@@ -8,7 +8,7 @@ work=$1 size=$2 stale=$3; shift 3
 if [ ! -d "$work" ]; then
   top=${work%/*/*}
   [ -d "$top" ] || (umask 077; mkdir -p -- "$top")
-  mkdir -p -- "$work"
+  (umask 066; mkdir -p -- "$work") # a daemon that starts containers may have to pass; nobody else needs a list
 fi
 chmod 711 "$work"; cd -- "$work"
 new=$work/.jobctl.$$; trap 'rm -rf -- "$new"' EXIT

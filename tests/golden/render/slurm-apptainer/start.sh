@@ -26,7 +26,7 @@ exec apptainer exec --cleanenv --no-home --writable-tmpfs \
   --mount 'type=bind,"source=/data/a,b",destination=/data,ro' \
   --mount type=bind,source=/shared/checkpoints,destination=/shared/checkpoints \
   "$file" \
-  python3 "$work/allocation.py" inside --work "$work" --own "$own" --env 'GREETING=it'"'"'s' -- \
+  python3 "$work/allocation.py" inside --work "$work" --own "$own" --environ "$work/environ.json" -- \
   python3 "$work/launcher.py" \
   --control "$work/run/control.json" \
   --launch "$own/launch.json" \

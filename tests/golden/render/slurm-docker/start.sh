@@ -54,7 +54,7 @@ set -- \
   --memory 8589934592 \
   --cpus 2.0 \
   -- "$image" \
-  python3 "$work/allocation.py" inside --work "$work" --own "$own" --env 'GREETING=it'"'"'s' -- \
+  python3 "$work/allocation.py" inside --work "$work" --own "$own" --environ "$work/environ.json" -- \
   python3 "$work/launcher.py" \
   --control "$work/run/control.json" \
   --launch "$own/launch.json" \

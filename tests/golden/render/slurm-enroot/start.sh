@@ -31,7 +31,7 @@ exec enroot start --rw --rc "$own/rc" \
   --mount /data:/data:none:x-create=auto,rbind,ro \
   --mount /shared/checkpoints:/shared/checkpoints:none:x-create=auto,rbind,rw \
   -- "$name" \
-  python3 "$work/allocation.py" inside --work "$work" --own "$own" --env 'GREETING=it'"'"'s' -- \
+  python3 "$work/allocation.py" inside --work "$work" --own "$own" --environ "$work/environ.json" -- \
   python3 "$work/launcher.py" \
   --control "$work/run/control.json" \
   --launch "$own/launch.json" \

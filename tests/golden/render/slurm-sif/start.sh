@@ -25,7 +25,7 @@ exec apptainer exec --cleanenv --no-home --writable-tmpfs \
   --mount type=bind,source=/shared/jobs/.jobctl/resnet/code,destination=/workspace \
   --mount type=bind,source=/shared/checkpoints,destination=/shared/checkpoints \
   "$file" \
-  python3 "$work/allocation.py" inside --work "$work" --own "$own" --env 'GREETING=it'"'"'s' -- \
+  python3 "$work/allocation.py" inside --work "$work" --own "$own" --environ "$work/environ.json" -- \
   python3 "$work/launcher.py" \
   --control "$work/run/control.json" \
   --launch "$own/launch.json" \
