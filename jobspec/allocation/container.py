@@ -105,7 +105,9 @@ class FirstProcess:
     def __init__(self, options: argparse.Namespace) -> None:
         self.own, self.look, self.workdir = options.own, options.look, options.workdir or None
         self.given = options.environ
-        self.environ = {**os.environ, **(read_json(os.path.join(self.own, "environ.json")) or {})}
+        told = read_json(os.path.join(self.own, "environ.json")) or {}
+        counting = [name for name in told if options.named_devices and name.endswith(VISIBLE)]
+        self.environ = {**os.environ, **{name: told[name] for name in told if name not in counting}}
         self.secrets: Json = (read_json(options.secrets) or {}) if options.secrets else {}
         self.child: Optional[subprocess.Popen[bytes]] = None
         self.early: List[int] = []

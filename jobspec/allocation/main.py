@@ -34,6 +34,7 @@ def main() -> NoReturn:
     parser.add_argument("--own", default="", help="what is this machine's own in that directory (`inside`)")
     parser.add_argument("--environ", default="", help="a file with variables of the command (`inside`)")
     parser.add_argument("--secrets", default="", help="a file with further variables of the command (`inside`)")
+    parser.add_argument("--named-devices", action="store_true", help="no devices are there but the job's (`inside`)")
     parser.add_argument("--workdir", default="", help="the folder of the command (`inside`)")
     parser.add_argument("--look", action="store_true", help="a person sits at the terminal (`inside`)")
     own, argv = sys.argv[1:], []

@@ -43,6 +43,7 @@ def container_script(plan: Plan, *, look: bool = False) -> bytes:
         secrets=bool(node.launch.secrets),
         user=container.user(node.container) or "self",
         rdma=container.wants_rdma(node.container),
+        gpus=container.gpus(node.container) is not None,
         look=look,
         workdir=node.launch.workdir,
     )
@@ -117,8 +118,6 @@ def _podman(plan: Plan) -> Iterator[Words]:
     given = plan.nodes[0].container
     yield from _engine(plan)
     yield "--security-opt", "label=disable"  # SELinux would keep a container from shared storage
-    if container.gpus(given) is not None:
-        yield "--device", "nvidia.com/gpu=all"  # which of them, Slurm says in a variable
     if container.groups(given):
         yield "--group-add", "keep-groups"
     fixed = [limit for limit in given.ulimits if not limit.optional]
@@ -133,8 +132,6 @@ def _docker(plan: Plan) -> Iterator[Words]:
     """Yield options of Docker, whose containers are outside of the job's control group: it has to limit them itself."""
     given = plan.nodes[0].container
     yield from _engine(plan)
-    if container.gpus(given) is not None:
-        yield "--gpus", "all"
     for group in container.groups(given):
         yield "--group-add", group
     for limit in given.ulimits:

@@ -36,11 +36,11 @@ class Inside:
         (directory / "own").mkdir()
         self.hold = ContainerHold(str(directory), str(directory / "own"))
 
-    def start(self) -> subprocess.Popen[bytes]:
+    def start(self, *options: str, program: str = _NODE) -> subprocess.Popen[bytes]:
         """Start it."""
         argv = [sys.executable, str(self.directory / "allocation.py"), "inside", "--work", str(self.directory)]
         argv += ["--own", str(self.directory / "own"), "--environ", str(self.directory / "environ.json")]
-        argv += ["--", sys.executable, "-c", _NODE]
+        argv += [*options, "--", sys.executable, "-c", program]
         self.started.append(subprocess.Popen(argv, stdout=subprocess.PIPE))
         return self.started[-1]
 
@@ -88,6 +88,15 @@ def test_one_that_starts_after_its_runner_has_died_ends(inside: Inside) -> None:
     inside.hold.take({"SLURM_JOB_ID": "7"})
     inside.hold.let_go()
     assert inside.start().wait(60) == 137
+
+
+@pytest.mark.parametrize(("options", "seen"), [((), b"0,1"), (("--named-devices",), b"none")])
+def test_where_the_devices_are_the_jobs_alone_no_variable_counts_them(
+    inside: Inside, options: tuple[str, ...], seen: bytes
+) -> None:
+    inside.hold.take({"SLURM_JOB_ID": "7", "CUDA_VISIBLE_DEVICES": "0,1"})
+    first = inside.start(*options, program='import os; print(os.environ.get("CUDA_VISIBLE_DEVICES", "none"))')
+    assert first.communicate(timeout=60)[0].strip() == seen
 
 
 def test_one_that_may_not_read_its_variables_says_so(inside: Inside) -> None:

@@ -37,7 +37,15 @@ if [ -n "$file" ]; then
   image=$(cat "$known")
 fi
 
+# Where a job may open no other GPUs than its own (ConstrainDevices), Slurm counts these from 0 in CUDA_VISIBLE_DEVICES. A
+# container may be outside of the job's control group, and would take the first ones of the machine. So it gets the job's
+# GPUs by their numbers on the machine, and no variable that counts. UUIDs mean the same everywhere.
+case ${CUDA_VISIBLE_DEVICES:-},${SLURM_STEP_GPUS:-} in
+*[!0-9,]* | *,) gpus=all named= ;;
+*) gpus=$SLURM_STEP_GPUS named=--named-devices ;;
+esac
 shift 5
+# shellcheck disable=SC2086 # no option, or one
 set -- \
   --rm \
   --network host \
@@ -49,15 +57,16 @@ set -- \
   --mount type=bind,source=/shared/jobs/.jobctl/.look-resnet.3fa9/code,target=/workspace \
   --mount type=bind,source=/shared/checkpoints,target=/shared/checkpoints \
   --shm-size 68719476736 \
-  --gpus all \
   --ulimit memlock=-1:-1 \
   --ulimit nofile=1024:1024 \
   --memory 8589934592 \
   --cpus 2.0 \
   -- "$image" \
-  python3 "$work/allocation.py" inside --work "$work" --own "$own" --environ "$work/environ.json" --look --secrets "$work/secrets/secrets.json" --workdir /workspace -- "$@"
+  python3 "$work/allocation.py" inside --work "$work" --own "$own" --environ "$work/environ.json" $named --look --secrets "$work/secrets/secrets.json" --workdir /workspace -- "$@"
 if [ -t 0 ]; then set -- --tty "$@"; fi
 set -- --interactive "$@"
 set -- --user "$(id -u):$(id -g)" "$@"
+[ "$gpus" = all ] || gpus="\"device=$gpus\""
+set -- --gpus "$gpus" "$@"
 [ ! -d /dev/infiniband ] || set -- --device /dev/infiniband "$@"
 exec docker run --name "$name" "$@"

@@ -39,6 +39,14 @@ if [ -n "$file" ]; then
   image=$(cat "$known")
 fi
 
+# Where a job may open no other GPUs than its own (ConstrainDevices), Slurm counts these from 0 in CUDA_VISIBLE_DEVICES. A
+# container may be outside of the job's control group, and would take the first ones of the machine. So it gets the job's
+# GPUs by their numbers on the machine, and no variable that counts. UUIDs mean the same everywhere.
+case ${CUDA_VISIBLE_DEVICES:-},${SLURM_STEP_GPUS:-} in
+*[!0-9,]* | *,) gpus=all named= ;;
+*) gpus=$SLURM_STEP_GPUS named=--named-devices ;;
+esac
+# shellcheck disable=SC2086 # no option, or one
 set -- \
   --rm \
   --network host \
@@ -53,10 +61,9 @@ set -- \
   --mount type=bind,source=/shared/checkpoints,target=/shared/checkpoints \
   --shm-size 68719476736 \
   --security-opt label=disable \
-  --device nvidia.com/gpu=all \
   --ulimit host \
   -- "$image" \
-  python3 "$work/allocation.py" inside --work "$work" --own "$own" --environ "$work/environ.json" -- \
+  python3 "$work/allocation.py" inside --work "$work" --own "$own" --environ "$work/environ.json" $named -- \
   python3 "$work/launcher.py" \
   --control "$work/run/control.json" \
   --launch "$own/launch.json" \
@@ -69,5 +76,6 @@ set -- --user "$(id -u):$(id -g)" "$@"
 [ "$(id -u)" = 0 ] || set -- --userns=keep-id "$@"
 # Without a control group of its own, what runs in the container counts as the job's, and ends with it.
 [ "$(podman info --format '{{.Host.OCIRuntime.Name}}')" != crun ] || set -- --cgroups=disabled "$@"
+for gpu in $(echo "$gpus" | tr , ' '); do set -- --device "nvidia.com/gpu=$gpu" "$@"; done
 [ ! -d /dev/infiniband ] || set -- --device /dev/infiniband "$@"
 exec podman run --name "$name" "$@"

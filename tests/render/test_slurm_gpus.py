@@ -1,0 +1,53 @@
+"""Which GPUs of a machine a container in Slurm gets, with Docker and Podman, which are played."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from jobctl.jobspec.render.slurm import starting_files
+from tests.render.plans import SLURM, planned
+
+SPECS = dict(SLURM)
+ENGINE = '#!/bin/sh\n[ "$1" != container ] || exit 1\n[ "$1" = run ] || exit 0\nprintf "%s\\n" "$@"\n'
+
+
+def started(work: Path, engine: str, environ: dict[str, str]) -> list[str]:
+    """Start a container with such variables of Slurm's; return the arguments that its engine gets."""
+    for file in starting_files(planned(SPECS[f"slurm-{engine}"], "slurm")):
+        (work / file.path).write_bytes(file.content)
+    (work / engine).write_text(ENGINE)
+    (work / engine).chmod(0o755)
+    argv = ["sh", str(work / "start.sh"), "start", "0", "10.0.0.1", str(work / "0"), ""]
+    environ = {"PATH": f"{work}:{os.environ['PATH']}", **environ}
+    return subprocess.run(argv, env=environ, capture_output=True, text=True, check=True).stdout.splitlines()
+
+
+CONSTRAINED = {"SLURM_STEP_GPUS": "4,5", "CUDA_VISIBLE_DEVICES": "0,1", "SLURM_JOB_GPUS": "2,3"}  # of the first machine
+UUIDS = {"SLURM_STEP_GPUS": "0,1", "CUDA_VISIBLE_DEVICES": "MIG-2f3a,MIG-77bc"}
+
+
+@pytest.mark.parametrize(
+    ("engine", "environ", "gpus", "named"),
+    [
+        ("docker", CONSTRAINED, ['"device=4,5"'], True),
+        ("docker", UUIDS, ["all"], False),
+        ("docker", {}, ["all"], False),  # a job that has a machine alone, and asked for no GPUs
+        ("podman", CONSTRAINED, ["nvidia.com/gpu=5", "nvidia.com/gpu=4"], True),
+        ("podman", UUIDS, ["nvidia.com/gpu=all"], False),
+    ],
+)
+def test_a_container_gets_the_gpus_that_are_the_jobs(
+    engine: str, environ: dict[str, str], gpus: list[str], named: bool, tmp_path: Path
+) -> None:
+    """Outside of the job's control group, GPU 0 of Slurm's variables is another job's."""
+    words = started(tmp_path, engine, environ)
+    options, inside = words[: words.index("--")], words[words.index("inside") :]
+    found = [
+        after for word, after in itertools.pairwise(options) if word == "--gpus" or after.startswith("nvidia.com/")
+    ]
+    assert (found, "--named-devices" in inside) == (gpus, named)
