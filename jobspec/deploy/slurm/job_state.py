@@ -152,10 +152,10 @@ def verdict(look: SlurmLook, nodes: Sequence[ObservedNode] = (), number: int = 0
     if entry is not None and entry.runs:
         return _running(look, nodes, number)
     if entry is not None:
-        return _ended(entry)
+        return _ended(entry, look)
     if look.known_id is None:
         return "stopped", "nothing of it is in Slurm"
-    return "failed", f"Slurm knows nothing of job {look.known_id} any more, and that left no result"
+    return "failed", f"Slurm knows nothing of job {look.known_id} any more, and that left no result{_last_words(look)}"
 
 
 def _result(look: SlurmLook) -> tuple[Phase, str | None] | None:
@@ -193,10 +193,19 @@ def held_words(entry: QueueEntry | None) -> str | None:
     return _why_it_waits(entry)
 
 
-def _ended(entry: QueueEntry) -> tuple[Phase, str | None]:
+def _ended(entry: QueueEntry, look: SlurmLook) -> tuple[Phase, str | None]:
     phase, words = _OVER.get(entry.state, ("failed", f"it ended in Slurm as {entry.state} without a result"))
     code = f", exit code {entry.exit_code}" if entry.exit_code and phase == "failed" else ""
-    return phase, f"job {entry.job_id}: {words}{code}"
+    return phase, f"job {entry.job_id}: {words}{code}{'' if entry.state in _OVER else _last_words(look)}"
+
+
+def _last_words(look: SlurmLook) -> str:
+    """Return what may say why a job has left no result: its last line, or that it wrote nothing where jobctl looks."""
+    if look.said is not None:
+        return f"; slurm.out ends with: {look.said}"
+    return (
+        "" if look.allocation else "; it wrote nothing: its machine may not see the job's directory (`slurm.directory`)"
+    )
 
 
 def _running(look: SlurmLook, nodes: Sequence[ObservedNode], number: int) -> tuple[Phase, str | None]:

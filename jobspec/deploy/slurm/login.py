@@ -152,11 +152,6 @@ class LoginNode:
         result = self.transport.run(["head", "-c", str(MAX_FILE_BYTES), "--", f"{self.work}/node-{node}/{file}"])
         return parse_object(result.out) if result.code == 0 else None
 
-    def last_lines(self) -> tuple[str, ...]:
-        """Return the end of what the batch script has printed, nothing if it has not begun."""
-        result = self.transport.run(SCRIPTS.argv("last_lines", self.work))
-        return tuple(result.out.decode("utf-8", "replace").splitlines()) if result.code == 0 else ()
-
     def step(self, place: tuple[str, str]) -> list[str]:
         """Return the `srun` of a command on a machine of the allocation: `place` is the number of Slurm's job, and the machine."""
         job_id, host = place

@@ -70,7 +70,7 @@ class SlurmLook:
 
     `entry` is the job in Slurm, None if Slurm knows none. `problem` is why nobody can tell whether it does. `asked` is whether
     Slurm was asked at all. `now` is the time there, `age` how many seconds ago a coordinator has written, by one clock, None if
-    nobody can tell. `files` are those of the job's directory, `there` whether there is one.
+    nobody can tell. `said` is the last line that the allocation has printed, None if it has printed none. `files` are those of the job's directory, `there` whether there is one.
     """
 
     known_id: str | None
@@ -81,6 +81,7 @@ class SlurmLook:
     files: Mapping[PurePosixPath, Json] = field(default_factory=dict)
     there: bool = False
     age: float | None = None
+    said: str | None = None
 
     @property
     def allocation(self) -> Json:
@@ -114,11 +115,12 @@ class SlurmLook:
 
 FRESH = 10.0  # seconds
 STALE = 30.0  # seconds
+LONGEST_LINE = 400  # characters of what an allocation has printed
 
 
 def read_look(said: bytes, mark: str) -> SlurmLook:
     """Return what the script `look` has printed; `mark` is the comment of the job in the queue."""
-    head, _, packed = said.partition(b"== files\n")
+    head, _, packed = said.partition(b"\n== files\n")
     parts = _parts(head.decode("utf-8", "replace"))
     now, _, known = parts.get("known", ("0", 1))[0].partition(" ")
     age = parts.get("age", ("", 1))[0]
@@ -128,7 +130,8 @@ def read_look(said: bytes, mark: str) -> SlurmLook:
     if "squeue" not in parts:
         return look
     entry, problem = _entry(parts, mark)
-    return replace(look, entry=entry, problem=problem, asked=True)
+    said = parts.get("said", ("", 0))[0][1 : LONGEST_LINE + 1]
+    return replace(look, entry=entry, problem=problem, asked=True, said=said or None)
 
 
 def read_place(said: str, job_id: str) -> QueuePlace | None:

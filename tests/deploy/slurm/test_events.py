@@ -103,13 +103,13 @@ def test_what_only_slurm_tells_is_kept_once(login: PlayedLogin, tmp_path: Path) 
         login.slurm = silent
         assert len(gathered(login, job)) == 1
     login.result = {"phase": "failed", "reason": "node 0 ended with code 1"}  # its event comes from the coordinator
-    login.slurm = {"entry": QueueEntry("7", "FAILED"), "asked": True}
+    login.slurm = {"entry": QueueEntry("7", "FAILED"), "asked": True, "said": "Killed"}
     assert len(gathered(login, job)) == 1
     login.result = None
     told = gathered(login, job)[-1]
     assert (told["event"], told["message"]) == (
         "failed",
-        "job failed: job 7: it ended in Slurm as FAILED without a result",
+        "job failed: job 7: it ended in Slurm as FAILED without a result; slurm.out ends with: Killed",
     )
 
 

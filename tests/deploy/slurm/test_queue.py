@@ -27,6 +27,7 @@ SHOWN = (
     " NodeList=s[1-2] BatchHost=s1 Comment=jobctl /shared/.jobctl/tiny StdErr=/a b/slurm.out"
 )
 UNKNOWN = "slurm_load_jobs error: Invalid job id specified"
+UNSEEN = "it wrote nothing: its machine may not see the job's directory (`slurm.directory`)"
 SILENT = "slurm_load_jobs error: Unable to contact slurm controller (connect failure)"
 
 
@@ -155,7 +156,7 @@ def test_a_job_that_slurm_has_forgotten_ended_as_its_coordinator_says() -> None:
     assert verdict(look(("", 0), (UNKNOWN, 1), ("7|TIMEOUT|0:0", 0)))[0] == "failed"
     assert verdict(look(("", 0), (UNKNOWN, 1))) == (
         "failed",
-        "Slurm knows nothing of job 7 any more, and that left no result",
+        f"Slurm knows nothing of job 7 any more, and that left no result; {UNSEEN}",
     )
     assert verdict(look(("", 0), known="")) == ("stopped", "nothing of it is in Slurm")
 
@@ -172,6 +173,21 @@ def test_a_coordinator_that_writes_proves_that_the_job_runs() -> None:
 )
 def test_a_job_that_left_no_result_ended_as_slurm_says(state: str, phase: str) -> None:
     assert verdict(look(("", 0), (SHOWN.format(state, "None"), 0)))[0] == phase
+
+
+def test_a_batch_script_that_has_died_is_told_with_its_last_line() -> None:
+    """Only a folder of the login node would say it otherwise: there is no result, and no node has begun."""
+    ended = look(("", 0), (SHOWN.format("FAILED", "None"), 0))
+    words = "job 7: it ended in Slurm as FAILED without a result, exit code 1:0; "
+    assert (
+        verdict(ended)[1] == f"{words}it wrote nothing: its machine may not see the job's directory (`slurm.directory`)"
+    )
+    said = "slurm_script: 13: exec: python3: not found"
+    assert verdict(replace(ended, said=said))[1] == f"{words}slurm.out ends with: {said}"
+    known = look(("", 0), (SHOWN.format("TIMEOUT", "None"), 0))
+    assert verdict(replace(known, said=said))[1] == "job 7: its time limit is over, and it did not go on, exit code 1:0"
+    began = look(("", 0), (SHOWN.format("FAILED", "None"), 0), job_id="7", state="running")
+    assert verdict(began)[1] == words[:-2]
 
 
 def recorded(name: str, version: str = "24.11") -> tuple[str, int]:

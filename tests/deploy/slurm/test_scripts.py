@@ -40,6 +40,32 @@ def test_files_that_change_while_they_are_read_are_no_error(tmp_path: Path) -> N
     assert (look.known_id, look.allocation, look.there, look.asked) == ("7", {"job_id": "7"}, True, False)
 
 
+def test_a_look_has_the_last_line_that_the_job_has_printed(tmp_path: Path) -> None:
+    """Not that of the allocation before, and nothing that looks like a part of the look."""
+    work, tools = tmp_path / "work", tmp_path / "bin"
+    (work / "run").mkdir(parents=True)
+    tools.mkdir()
+    for name in ("squeue", "scontrol"):
+        (tools / name).write_text("#!/bin/sh\n")
+        (tools / name).chmod(0o755)
+    environ = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"}
+
+    def said() -> str | None:
+        argv = SCRIPTS.argv("look", str(work), "tiny", "all")
+        return read_look(subprocess.run(argv, env=environ, capture_output=True, check=True).stdout, "").said
+
+    (work / "run" / "start.json").write_text("{}")
+    assert said() is None
+    (work / "slurm.out").write_text("of an allocation before\n")
+    os.utime(work / "slurm.out", (0.0, 0.0))
+    assert said() is None
+    (work / "slurm.out").write_bytes(b"begins\n  \x1b[31mexec: python3: not found\r\n \n")
+    os.utime(work / "run" / "start.json", (0.0, 0.0))
+    assert said() == "[31mexec: python3: not found"
+    (work / "slurm.out").write_text("== 0\n== files")
+    assert said() == "== files"
+
+
 def looked(work: Path, environ: dict[str, str]) -> tuple[bool, bool]:
     """Look at a job, and say whether its record is fresh, and whether it is stale."""
     argv = SCRIPTS.argv("look", str(work), "tiny", "files")

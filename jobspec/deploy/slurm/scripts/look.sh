@@ -34,6 +34,13 @@ if [ "$3" = all ]; then
     fi
   fi
 fi
+# The last line that the job has printed, with a colon before it, as the job may print what looks like parts of this. What is older
+# than `up` is of an allocation before.
+said() {
+  cd -- "$work" && [ -n "$(find slurm.out -newer run/start.json 2>/dev/null)" ] || return
+  tail -c 4096 slurm.out | tr -d '\000-\010\013-\037\177' | sed -n 's/^[[:space:]]*\([^[:space:]].*\)$/:\1/p' | tail -n 1
+}
+if [ "$3" = all ]; then echo "== said"; (said) 2>/dev/null; printf "\n== 0\n"; fi
 # Removes what commands of `jobctl run` have left whose processes were all killed: what runs touches its directory every minute.
 # Slurm keeps the machine of a killed `srun`, so that job is cancelled too. One that waits for a machine is left alone. Only
 # `scontrol` never prints nothing, unless it does not tell the truth.
