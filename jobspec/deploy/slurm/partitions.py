@@ -46,14 +46,18 @@ def chosen_partition(shown: str, wanted: str | None) -> Partition | None:
     return None
 
 
-def partition_findings(where: str, plan: Plan, partition: Partition, nodes: str) -> Iterator[Finding]:
+def partition_findings(
+    where: str, plan: Plan, partition: Partition, nodes: str, qos: str | None = None
+) -> Iterator[Finding]:
     """Yield what keeps a job of this plan waiting: for ever (an error), or until somebody does something (a warning).
 
-    `nodes` is what `sinfo -N -o '%N|%T|%E'` says of the partition.
+    `nodes` is what `sinfo -N -o '%N|%T|%E'` says of the partition. A `qos` may allow more than the partition does, so what
+    is above a limit may only have to wait.
     """
     given, name = options_of(plan), partition.name
     wanted = machines(plan)[0] + given.spares
     asked = f"the job asks for {wanted} (`nodes` and `slurm.spares`)"
+    above, unless = ("warning", f"; it waits unless QOS `{qos}` allows more") if qos else ("error", "")
 
     def found(verdict: str, message: str, code: str, hint: str) -> Finding:
         return Finding(where, "slurm-partition", "error" if verdict == "error" else "warning", message, code, hint)
@@ -66,7 +70,7 @@ def partition_findings(where: str, plan: Plan, partition: Partition, nodes: str)
         yield found("error", message, "slurm-nodes", "ask for fewer, or choose another `slurm.partition`")
     elif partition.most is not None and wanted > partition.most:
         message = f"partition `{name}` gives a job {counted(partition.most, 'node')} at most, and {asked}"
-        yield found("error", message, "slurm-nodes", "ask for fewer, or choose another `slurm.partition`")
+        yield found(above, message + unless, "slurm-nodes", "ask for fewer, or choose another `slurm.partition`")
     elif partition.total - len(gone := _gone(nodes)) < wanted and gone:
         few = f"{len(gone)} take{'s' if len(gone) == 1 else ''} no job now"
         message = f"of the {counted(partition.total, 'node')} of partition `{name}`, {few}: {_names(gone)}; {asked}, and waits"
@@ -75,7 +79,7 @@ def partition_findings(where: str, plan: Plan, partition: Partition, nodes: str)
         )
     if given.time is not None and partition.seconds is not None and given.time > partition.seconds:
         message = f"partition `{name}` gives a job {in_all_units(partition.seconds)} at most, and `slurm.time` is {in_all_units(given.time)}"
-        yield found("error", message, "slurm-time", "lower `slurm.time`, or choose another `slurm.partition`")
+        yield found(above, message + unless, "slurm-time", "lower `slurm.time`, or choose another `slurm.partition`")
 
 
 _ANOTHER = "choose another `slurm.partition`: `sinfo` lists them; or wait until it is up"

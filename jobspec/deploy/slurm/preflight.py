@@ -11,11 +11,11 @@ from jobctl.jobspec.deploy.model.finding import Finding
 from jobctl.jobspec.deploy.slurm.login import LoginNode
 from jobctl.jobspec.deploy.slurm.partitions import chosen_partition, partition_findings
 from jobctl.jobspec.deploy.slurm.problems import slurm_error
-from jobctl.jobspec.deploy.slurm.variables import before_the_script, of_another_job
+from jobctl.jobspec.deploy.slurm.variables import before_the_script, in_the_script, of_another_job, variable_of
 from jobctl.jobspec.deploy.transport.base import Result
 from jobctl.jobspec.plan.generation import first_generation
 from jobctl.jobspec.plan.types import Plan
-from jobctl.jobspec.render.slurm import BATCH, options_of, slurm_files
+from jobctl.jobspec.render.slurm import BATCH, slurm_files
 
 NOW_NOT = b"Requested node configuration is not available"
 _COMMANDS = ("sbatch", "squeue", "scontrol", "scancel")
@@ -71,12 +71,22 @@ def _directory(login: LoginNode) -> Finding:
 
 def _partition(login: LoginNode, plan: Plan, shown: Result) -> Iterator[Finding]:
     """Yield what the job's partition cannot give it, nothing where Slurm does not say. `shown` are all partitions."""
-    partition = chosen_partition(shown.out.decode("utf-8", "replace"), options_of(plan).partition)
+    wanted = _asked_for(login, plan, "--partition", "-p")
+    partition = chosen_partition(shown.out.decode("utf-8", "replace"), wanted)
     if partition is not None:
         argv = ("sinfo", "--noheader", "--Node", f"--partition={partition.name}", "--format=%N|%T|%E")
         nodes = login.command(*argv)
         said = nodes.out.decode("utf-8", "replace") if nodes.code == 0 else ""
-        yield from partition_findings(login.name, plan, partition, said)
+        qos = _asked_for(login, plan, "--qos", "-q")
+        yield from partition_findings(login.name, plan, partition, said, qos)
+
+
+def _asked_for(login: LoginNode, plan: Plan, option: str, short: str) -> str | None:
+    """Return what `sbatch` will take for an option: what the batch script says, or else the user's variable there."""
+    given = in_the_script(plan, option, short)
+    if given is None:
+        given = login.transport.run(["printenv", variable_of(option)]).out.decode("utf-8", "replace").strip()
+    return given or None
 
 
 def _batch(login: LoginNode, plan: Plan, *, waits: bool) -> Finding:

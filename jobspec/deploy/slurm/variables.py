@@ -44,5 +44,22 @@ def before_the_script(plan: Plan) -> set[str]:
     return {_BEFORE + one for name in names for one in _NAMES.get(name, (_plain(name),))} | _NEVER
 
 
+def in_the_script(plan: Plan, option: str, short: str) -> str | None:
+    """Return the value of an option in the batch script, None if it has none: of several, `sbatch` takes the last one."""
+    said = [value for name, value in batch_options(plan) if name == option and value is not None]
+    for given in options_of(plan).options:
+        name, _, value = given.partition("=")
+        if given.startswith(short) and not given.startswith("--"):
+            said.append(given[len(short) :].removeprefix("="))
+        elif name == option:
+            said.append(value)
+    return said[-1] if said else None
+
+
+def variable_of(option: str) -> str:
+    """Return the variable that counts where the batch script does not have an option."""
+    return _BEFORE + _plain(option)
+
+
 def _plain(option: str) -> str:
     return option.removeprefix("--").replace("-", "_").upper()

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 
+from jobctl.jobspec.deploy.model.inventory import Inventory
+from jobctl.jobspec.deploy.slurm.login import LoginNode
 from jobctl.jobspec.deploy.slurm.partitions import chosen_partition, partition_findings
+from jobctl.jobspec.deploy.slurm.preflight import preflight
+from jobctl.jobspec.spec.hosts import Host
 from tests.render.plans import planned
 
 SHOWN = """\
@@ -22,12 +29,14 @@ slurm: {{directory: /shared/jobs, {slurm}}}
 """
 
 
-def found(nodes: object, slurm: str, said: str = "", partition: str | None = None) -> list[tuple[str, str | None, str]]:
+def found(
+    nodes: object, slurm: str, said: str = "", partition: str | None = None, qos: str | None = None
+) -> list[tuple[str, str | None, str]]:
     """Return verdict, code and message of what is found."""
     chosen = chosen_partition(SHOWN, partition)
     assert chosen is not None
     plan = planned(SPEC.format(nodes=nodes, slurm=slurm), "slurm")
-    return [(one.verdict, one.code, one.message) for one in partition_findings("login", plan, chosen, said)]
+    return [(one.verdict, one.code, one.message) for one in partition_findings("login", plan, chosen, said, qos)]
 
 
 def test_the_partition_is_the_one_that_is_named_or_the_default() -> None:
@@ -57,6 +66,45 @@ def test_a_job_that_fits_is_told_nothing() -> None:
 def test_what_a_partition_never_gives_is_an_error(nodes: int, slurm: str, partition: str | None, message: str) -> None:
     told = [one for one in found(nodes, slurm, partition=partition) if one[0] == "error"]
     assert [one[2] for one in told] == [message]
+
+
+def test_a_qos_may_allow_more_than_the_partition() -> None:
+    """Its flags PartitionMaxNodes and PartitionTimeLimit say so, and only its administrators know whether it has them."""
+    (nodes,) = (one for one in found(3, "spares: 0", partition="brief", qos="long") if one[1] == "slurm-nodes")
+    assert nodes[0] == "warning"
+    assert nodes[2].endswith("(`nodes` and `slurm.spares`); it waits unless QOS `long` allows more")
+    assert [one[0] for one in found(2, "time: 25h", partition="brief", qos="long")] == ["warning", "warning"]
+    assert found(4, "spares: 1", qos="long")[0][0] == "error"  # there are no five nodes
+
+
+@pytest.mark.parametrize(
+    ("slurm", "variable", "partition", "qos"),
+    [
+        ("partition: all", "brief", "all", None),
+        ("spares: 0", "brief", "brief", None),
+        ("partition: all, options: ['--partition=brief', '-qlong']", "nope", "brief", "long"),
+        ("options: ['-pbrief'], qos: high", "nope", "brief", "high"),
+    ],
+)
+def test_the_partition_is_the_one_that_sbatch_takes(
+    slurm: str, variable: str, partition: str, qos: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By an option of the spec, or by the user's variable: a job was refused since another partition has fewer nodes."""
+    tools = {"scontrol": f"cat <<'E'\n{SHOWN}E", "sinfo": f'echo "$*" > {tmp_path}/asked', "sbatch": "cat > /dev/null"}
+    for name in ("squeue", "scancel"):
+        tools[name] = "exit 0"
+    for name, script in tools.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setenv("SBATCH_PARTITION", variable)
+    plan = planned(SPEC.format(nodes=3, slurm=slurm).replace("/shared/jobs", str(tmp_path)), "slurm")
+    login = LoginNode(Inventory((Host("localhost"),)), "tiny", f"{tmp_path}/.jobctl/tiny")
+    told = [one for one in preflight(login, plan) if one.code == "slurm-nodes"]
+    assert f"--partition={partition} " in (tmp_path / "asked").read_text()
+    verdict = "warning" if qos else "error"
+    assert [one.verdict for one in told] == ([verdict] if partition == "brief" else [])
+    assert all(f"QOS `{qos}`" in one.message for one in told if qos)
 
 
 def test_what_it_does_not_give_now_is_a_warning() -> None:
