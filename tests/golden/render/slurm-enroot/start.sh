@@ -16,7 +16,9 @@ enter)
   ;;
 esac
 node=$2 address=$3 own=$4
-name=jobctl-resnet-${SLURM_JOB_ID:-0}-${own##*/}
+# OWN is hosts/MACHINE/SLOT. Enroot keeps containers in the user's home, which machines may share: without the machine's name,
+# each would remove the containers of the others.
+name=jobctl-resnet-${SLURM_JOB_ID:-0}-$(basename -- "${own%/*}")-${own##*/}
 if enroot list | grep -qxF -e "$name"; then enroot remove --force -- "$name" >&2; fi
 [ "$1" = start ] || exit 0
 enroot create --name "$name" -- "$5" >&2

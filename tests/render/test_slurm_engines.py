@@ -1,4 +1,4 @@
-"""Which GPUs of a machine a container in Slurm gets, with Docker and Podman, which are played."""
+"""What engines are told that start containers in Slurm. They are played."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from jobctl.jobspec.render.slurm import starting_files
 from tests.render.plans import SLURM, planned
 
 SPECS = dict(SLURM)
+# Knows no container, and prints what it is told to run.
 ENGINE = '#!/bin/sh\n[ "$1" != container ] || exit 1\n[ "$1" = run ] || exit 0\nprintf "%s\\n" "$@"\n'
 
 
@@ -51,3 +52,24 @@ def test_a_container_gets_the_gpus_that_are_the_jobs(
         after for word, after in itertools.pairwise(options) if word == "--gpus" or after.startswith("nvidia.com/")
     ]
     assert (found, "--named-devices" in inside) == (gpus, named)
+
+
+def test_machines_that_share_a_home_have_containers_of_their_own(tmp_path: Path) -> None:
+    """Enroot keeps them in the user's home: each machine removed those of the others, which were running."""
+    (start,) = (file for file in starting_files(planned(SPECS["slurm-enroot"], "slurm")) if file.path == "start.sh")
+    (tmp_path / "start.sh").write_bytes(start.content)
+    (tmp_path / "enroot").write_text(
+        f'#!/bin/sh\necho "$*" >> {tmp_path}/told\n[ "$1" != list ] || cat {tmp_path}/there\n'
+    )
+    (tmp_path / "enroot").chmod(0o755)
+    environ = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_JOB_ID": "7"}
+    (tmp_path / "there").write_text("jobctl-resnet-7-gpu01-0\n")
+    for host in ("gpu01", "gpu02"):
+        own = tmp_path / "hosts" / host / "0"
+        own.mkdir(parents=True)
+        argv = ["sh", str(tmp_path / "start.sh"), "start", "0", "10.0.0.1", str(own), "/image.sqsh"]
+        subprocess.run(argv, env=environ, capture_output=True, check=True)
+    told = [line.split() for line in (tmp_path / "told").read_text().splitlines()]
+    assert [words[-1] for words in told if words[0] == "remove"] == ["jobctl-resnet-7-gpu01-0"]
+    created = [words[words.index("--name") + 1] for words in told if words[0] == "create"]
+    assert created == ["jobctl-resnet-7-gpu01-0", "jobctl-resnet-7-gpu02-0"]
