@@ -211,7 +211,8 @@ def _last_words(look: SlurmLook) -> str:
 def _running(look: SlurmLook, nodes: Sequence[ObservedNode], number: int) -> tuple[Phase, str | None]:
     allocation = look.allocation
     if look.entry is not None and look.entry.state == "SUSPENDED":
-        return "degraded", f"job {look.entry.job_id} is suspended in Slurm: `scontrol resume` lets it go on"
+        longer = "from its checkpoint if that takes longer than `recovery.host_timeout`"
+        return "degraded", f"job {look.entry.job_id} is suspended in Slurm: `scontrol resume` lets it go on, {longer}"
     if look.entry is not None and look.entry.state == "COMPLETING" and allocation.get("state") != "handed-over":
         # `scancel` and a requeue by Slurm look alike until that is over.
         return "restarting", f"Slurm ends job {look.entry.job_id}; whether it goes on shows once that is done"

@@ -82,7 +82,7 @@ def _partition(login: LoginNode, plan: Plan, shown: Result) -> Iterator[Finding]
 
 
 def _asked_for(login: LoginNode, plan: Plan, option: str, short: str) -> str | None:
-    """Return what `sbatch` will take for an option: what the batch script says, or else the user's variable there."""
+    """Return what `sbatch` will take for an option: what the batch script says, otherwise the user's variable there."""
     given = in_the_script(plan, option, short)
     if given is None:
         given = login.transport.run(["printenv", variable_of(option)]).out.decode("utf-8", "replace").strip()

@@ -270,7 +270,8 @@ def test_a_batch_script_that_writes_no_more_is_not_believed() -> None:
     assert verdict(seen)[0] == "degraded"
     assert [node.state for node in observed_job(seen, None).nodes] == ["lost"]
     suspended = look((RUNNING.replace("RUNNING", "SUSPENDED"), 0), job_id="7", state="running", age=40)
-    assert verdict(suspended) == ("degraded", "job 7 is suspended in Slurm: `scontrol resume` lets it go on")
+    words = "`scontrol resume` lets it go on, from its checkpoint if that takes longer than `recovery.host_timeout`"
+    assert verdict(suspended) == ("degraded", f"job 7 is suspended in Slurm: {words}")
 
 
 @pytest.mark.parametrize("state", ["running", "interrupted", "starting"])
