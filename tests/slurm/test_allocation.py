@@ -20,6 +20,8 @@ from tests.slurm.lies import SILENT, lying
 @BOTH
 def test_a_job_lives_and_leaves_nothing(jobs: SlurmJobs, request: pytest.FixtureRequest) -> None:
     assert jobs.cluster.run("sinfo", "--version").startswith(f"slurm-wlm {request.node.callspec.id}.")
+    # A user's own, for tables that a person reads: `up` would not begin again what has just ended, and `stop` would ask and wait.
+    jobs.environ.update(SQUEUE_STATES="all", SCANCEL_INTERACTIVE="1", SLURM_TIME_FORMAT="relative", SLURM_IMMEDIATE="1")
     jobs.write()
     jobs.ok("check", "--target", "slurm")
     assert jobs.run("plan", "--target", "slurm").returncode == 10
