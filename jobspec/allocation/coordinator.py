@@ -24,7 +24,7 @@ from jobctl.jobspec.launcher.system.files import read_json
 from jobctl.jobspec.launcher.system.processes import boot_time
 
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional
+    from typing import Any, Dict, List, Optional, Set
 
     from jobctl.jobspec.allocation.places import RunnerState
     from jobctl.jobspec.launcher.system.files import Json
@@ -52,6 +52,7 @@ class Coordinator:
         self.orders = UserOrders(self)
         self.seq = 0
         self.peer_port = self.generations.port(0, 30_001, 32_700)
+        self.taken: Set[str] = set()  # the machines that Slurm has taken out of the allocation
         self.steps: Dict[str, Any] = {}  # of Slurm, by the machine that they are for; the first one is for all
         self.started = self.revived = boot_time()
         self.signals: List[int] = []
@@ -220,17 +221,17 @@ class Coordinator:
         # Steps of many machines begin slowly: before nodes are placed, all that come get the time for it.
         if self.stopping is not None or now - self.revived < (REVIVE if places.at else timeout):
             return
+        silent = [host for host in places.silent(now) if host not in self.taken]
         lost = {places.at[node].host for node in places.lost(now, timeout)} if places.at else set(places.silent(now))
-        listed = self.scheduler.machines_soon(now) if lost and self.resizing is None else []
+        listed = self.scheduler.machines_soon(now) if silent and self.resizing is None else []
         if listed is None:
             return
         self.revived = now
-        taken = sorted(lost - set(listed)) if listed else []
-        if taken and (places.at or len(places.hosts) - len(taken) < self.size.least):
-            # Slurm never gives a machine back that it has called down.
-            self.stop("machines", "Slurm has taken %s out of the allocation" % ", ".join(taken))
+        self.taken.update(set(silent) - set(listed) if listed else ())  # Slurm never gives back what it has called down
+        if lost & self.taken and (places.at or len(places.hosts) - len(self.taken) < self.size.least):
+            self.stop("machines", "Slurm has taken %s out of the allocation" % ", ".join(sorted(lost & self.taken)))
             return
-        for host in places.silent(now):
+        for host in (host for host in silent if host not in self.taken):
             if host not in self.steps or self.steps[host].poll() is not None:
                 self.steps[host] = self.start_runners([host])
 

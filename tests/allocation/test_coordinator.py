@@ -151,10 +151,23 @@ def test_a_job_that_cannot_begin_without_a_machine_that_slurm_took_begins_elsewh
     job = PlayedAllocation(tmp_path, monkeypatch, "s1", "s2", "s3")
     job.listed = ["s1", "s2"]
     assert (job.turn(LOST, "s1"), job.coordinator.stopping) == (None, None)
-    assert job.started == ["s1,s2,s3", "s2", "s3"]
+    assert job.started == ["s1,s2,s3", "s2"]
     job.listed = ["s1"]
     assert job.turn(LOST, "s1") == 0
     assert job.events[-1] == "Slurm has taken s2, s3 out of the allocation: submitted again as job 8"
+
+
+def test_a_spare_that_slurm_has_taken_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step there fails at once, and the next one began seconds later, for as long as the job ran."""
+    job = PlayedAllocation(tmp_path, monkeypatch, "s1", "s2", "s3", spares=1)
+    job.turn(1.0, "s1", "s2", "s3")
+    assert sorted(job.coordinator.places.homes().values()) == ["s1", "s2"]
+    job.listed = []  # Slurm does not say
+    job.turn(15.0, "s1", "s2")
+    assert job.started == ["s1,s2,s3", "s3"]
+    job.listed = ["s1", "s2"]
+    assert job.turn(60.0, "s1", "s2") is None
+    assert (job.started, job.coordinator.stopping) == (["s1,s2,s3", "s3"], None)
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGUSR1, 0), (signal.SIGTERM, 143)])

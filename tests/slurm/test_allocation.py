@@ -16,12 +16,14 @@ from tests.slurm.cluster import wait_for
 from tests.slurm.conftest import BOTH, HOST_TIMEOUT, SlurmJobs, versions
 from tests.slurm.lies import SILENT, lying
 
+# What users set for themselves: `up` would not begin again what has just ended, and `stop` would ask, and wait.
+OWN = {"SQUEUE_STATES": "all", "SCANCEL_INTERACTIVE": "1", "SLURM_TIME_FORMAT": "relative", "SLURM_IMMEDIATE": "1"}
+
 
 @BOTH
 def test_a_job_lives_and_leaves_nothing(jobs: SlurmJobs, request: pytest.FixtureRequest) -> None:
     assert jobs.cluster.run("sinfo", "--version").startswith(f"slurm-wlm {request.node.callspec.id}.")
-    # A user's own, for tables that a person reads: `up` would not begin again what has just ended, and `stop` would ask and wait.
-    jobs.environ.update(SQUEUE_STATES="all", SCANCEL_INTERACTIVE="1", SLURM_TIME_FORMAT="relative", SLURM_IMMEDIATE="1")
+    jobs.environ.update(OWN)
     jobs.write()
     jobs.ok("check", "--target", "slurm")
     assert jobs.run("plan", "--target", "slurm").returncode == 10
@@ -30,8 +32,7 @@ def test_a_job_lives_and_leaves_nothing(jobs: SlurmJobs, request: pytest.Fixture
     state = jobs.running()
     assert (state["phase"], state["target"], state["generation"]) == ("running", "slurm", 1)
     first = state["slurm"]["job_id"]
-    assert jobs.jobs() == [str(first)]
-    assert state["slurm"]["state"] == "RUNNING"
+    assert (jobs.jobs(), state["slurm"]["state"]) == ([str(first)], "RUNNING")
     assert [node["host"] for node in state["nodes"]] == ["s1", "s2"]
 
     check_rendered(jobs, jobs.directory / "rendered")
