@@ -331,8 +331,15 @@ class Coordinator:
         reason = fields["reason"]
         if state in ("starting", "running") and not self.stopping:
             waiting = [] if placed else self.places.silent(now)
-            reason = "waits for an answer of %s" % ", ".join(waiting) if waiting else self.image.reason
+            reason = _awaited(waiting, self.steps) if waiting else self.image.reason
         self.record.write(state=state, reason=reason, nodes=self.places.told(now), spares=self.places.spares(now))
+
+
+def _awaited(hosts: List[str], steps: Dict[str, Any]) -> str:
+    """Return which machines have not answered, and whether `srun` has failed there: a person may have to do something."""
+    words = "waits for an answer of %s" % ", ".join(hosts)
+    failed = [code for code in [step.poll() for step in steps.values()] if code]
+    return "%s; srun has ended with exit code %d: slurm.out says why" % (words, failed[-1]) if failed else words
 
 
 def _cannot_make(error: OSError, host: str) -> str:

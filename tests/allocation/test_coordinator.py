@@ -145,6 +145,16 @@ def test_a_runner_that_never_came_is_started_again_before_nodes_are_placed(
     assert sorted(job.coordinator.places.homes().values()) == ["s1", "s2"]
 
 
+def test_a_job_whose_runners_cannot_be_started_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slurm may be able to start them later, so the job waits: `status` says where to look."""
+    job = PlayedAllocation(tmp_path, monkeypatch, "s1", "s2")
+    told = tmp_path / "run" / "allocation.json"
+    for code, words in ((None, ""), (1, "; srun has ended with exit code 1: slurm.out says why")):
+        job.coordinator.steps["all"] = SimpleNamespace(poll=lambda code=code: code, terminate=lambda: None)
+        job.coordinator.tell_state(job.now)
+        assert json.loads(told.read_text())["reason"] == f"waits for an answer of s1, s2{words}"
+
+
 def test_a_job_that_cannot_begin_without_a_machine_that_slurm_took_begins_elsewhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

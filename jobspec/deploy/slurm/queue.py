@@ -130,8 +130,8 @@ def read_look(said: bytes, mark: str) -> SlurmLook:
     if "squeue" not in parts:
         return look
     entry, problem = _entry(parts, mark)
-    said = parts.get("said", ("", 0))[0][1 : LONGEST_LINE + 1]
-    return replace(look, entry=entry, problem=problem, asked=True, said=said or None)
+    printed = parts.get("said", ("", 0))[0][1 : LONGEST_LINE + 1]
+    return replace(look, entry=entry, problem=problem, asked=True, said=printed or None)
 
 
 def read_place(said: str, job_id: str) -> QueuePlace | None:
