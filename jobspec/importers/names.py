@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from jobctl.jobspec.spec.sensitive import KNOWN_TOKEN
+
 # Variables of the machine that a command was typed on; an image has its own.
 MACHINE = frozenset(
     ["PATH", "LD_LIBRARY_PATH", "LIBRARY_PATH", "HOME", "USER", "SHELL", "PWD", "OLDPWD", "LOGNAME", "HOSTNAME"]
@@ -20,12 +22,8 @@ _SECRET = re.compile(
 )
 # `SSH_AUTH_SOCK`, `TOKENIZERS_PARALLELISM` and the like hold no secret.
 _OPEN = re.compile(r"(^|_)(SOCK|FILE|PATH|DIR|ID|PUBLIC|TYPE|NAME|SIZE|LEN|LENGTH|MAX|NUM)(_|$)", re.IGNORECASE)
-# A password in a URL, or a token in place of a user; and tokens that say what they are: of GitHub, GitLab, Hugging Face …
+# A password in a URL, or a token in place of a user.
 _IN_URL = re.compile(r"://([^/@\s:]*:[^/@\s]+|[\w-]{20,})@")
-_TOKEN = re.compile(
-    r"(?<![^\W_])(gh[opsur]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}|hf_[A-Za-z0-9]{24,}"
-    r"|sk-(proj-|ant-api\d\d-)?[A-Za-z0-9]{20,}|xox[abprs]-[\w-]{16,})"
-)
 _IN_TEXT = re.compile(
     r"passw|passphrase|secret|credential|bearer|authorization|api[-_]?key|access[-_]?key|private[-_]?key|login|[-_]token|token[=:]",
     re.IGNORECASE,
@@ -65,11 +63,11 @@ def says_something(wish: str | None) -> bool:
 
 def is_secret(name: str, value: str = "") -> bool:
     """Say whether the variable `name` looks as if its value should stay secret."""
-    if _IN_URL.search(value) or _TOKEN.search(value):
+    if _IN_URL.search(value) or KNOWN_TOKEN.search(value):
         return True
     return bool(_SECRET.search(name)) and not _OPEN.search(name)
 
 
 def looks_secret(text: str) -> bool:
     """Say whether some text, such as a command, looks as if it held a secret."""
-    return bool(_IN_TEXT.search(text) or _IN_URL.search(text) or _TOKEN.search(text))
+    return bool(_IN_TEXT.search(text) or _IN_URL.search(text) or KNOWN_TOKEN.search(text))

@@ -8,13 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from jobctl.jobspec.records import dataclass
-from jobctl.jobspec.spec.names import is_sensitive
+from jobctl.jobspec.spec.sensitive import masked
 
 KeyPath = tuple[str, ...]
 
-HIDDEN = "(not shown)"
 _MAX_VALUE_CHARS = 200  # characters of a value that are shown
-_IN_URL = re.compile(r"(?<=://)[^/@\s]+(?=@)")
 _SECONDS = re.compile(r"timeout|window|duration|period")
 
 
@@ -90,7 +88,7 @@ def with_value(spec: Mapping[str, Any], path: KeyPath, value: Any) -> dict[str, 
 def changed(path: KeyPath, old: Mapping[str, Any], new: Mapping[str, Any], **effect: Any) -> Changed:
     """Return a key's change, with values as people may see them."""
     key = ".".join(path)
-    shown = [_public(path[-1], value_at(spec, path), path=path) for spec in (old, new)]
+    shown = [_public(path, value_at(spec, path)) for spec in (old, new)]
     return Changed(key, shown[0], shown[1], **effect)
 
 
@@ -106,31 +104,14 @@ def causes(found: Sequence[Changed] | None, nodes: set[int]) -> str:
     return "; ".join(named[:3]) + (f"; and {len(named) - 3} more" if len(named) > 3 else "")
 
 
-def _public(name: str, value: Any, *, path: KeyPath = ()) -> Any:
-    """Return the value of a key as people may see it; `path` leads to the key that changed."""
+def _public(path: KeyPath, value: Any) -> Any:
+    """Return the value of the key to which `path` leads as people may see it."""
     if path[:1] == ("secrets",):
         return value  # names and places of secrets, no values
     if path == ("nodes",) and isinstance(value, Mapping):
         least, most = value.get("min"), value.get("max")
         return least if least == most else f"{least}:{most}"
-    if value is not None and is_sensitive(name):
-        return HIDDEN
-    if isinstance(value, str):
-        return _IN_URL.sub("…", value)
-    if isinstance(value, Mapping):
-        return {key: _public(key, item) for key, item in value.items() if item is not None}
-    if isinstance(value, list):
-        return list(_elements(value))
-    return value
-
-
-def _elements(values: Sequence[Any]) -> Iterator[Any]:
-    """Yield the elements of a list as people may see them: of an option that looks secret its value is not, either."""
-    hides = False
-    for value in values:
-        sensitive = isinstance(value, str) and is_sensitive(value)
-        yield HIDDEN if hides or sensitive else _public("", value)
-        hides = sensitive and "=" not in value
+    return masked(path[-1], value)
 
 
 def _shown(key: str, value: Any) -> str:

@@ -102,8 +102,9 @@ def changed_image(plan: Plan, deployer: Deployer) -> list[Changed]:
 
 def changed_secrets(compiled: Compiled, directory: JobDir) -> list[Changed]:
     """Return the secrets that have another value than the job was started with, as far as they can be read here."""
-    from jobctl.jobspec.deploy.apply.changes import HIDDEN, Changed
+    from jobctl.jobspec.deploy.apply.changes import Changed
     from jobctl.jobspec.deploy.store.secrets import digests, own_key, readable_secrets
+    from jobctl.jobspec.spec.sensitive import HIDDEN
 
     known = (directory.source() or {}).get("secrets", {})
     if not known or not directory.secrets_key.exists():

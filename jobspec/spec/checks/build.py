@@ -9,9 +9,9 @@ from pathlib import Path
 from jobctl.jobspec.spec.diagnostics import Diagnostic
 from jobctl.jobspec.spec.hosts import Host
 from jobctl.jobspec.spec.model import Spec
-from jobctl.jobspec.spec.names import is_sensitive
 from jobctl.jobspec.spec.parts.build import Build
 from jobctl.jobspec.spec.reading.source import Source
+from jobctl.jobspec.spec.sensitive import is_sensitive
 from jobctl.jobspec.spec.targets import TARGETS, TargetName
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.spec.diagnostics import Span
-from jobctl.jobspec.spec.names import is_sensitive
+from jobctl.jobspec.spec.sensitive import is_sensitive
 
 if TYPE_CHECKING:
     from jobctl.jobspec.spec.reading.source import YamlNode
