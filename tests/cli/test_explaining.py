@@ -130,6 +130,47 @@ def test_plan_explains_what_each_process_is_given(jobctl: Any, request: pytest.F
     assert found == EXPLAINED.read_text()
 
 
+EVERYWHERE = """\
+name: wide
+framework: torch
+module: t
+image: i
+build: {context: ., args: {HF_TOKEN: GEHEIM}}
+args: [--api-key, GEHEIM, --token=GEHEIM, --lr, 1]
+setup: [export DB_PASS=GEHEIM]
+env: {HF_TOKEN: GEHEIM, CACHE: 'redis://me:GEHEIM@r:1'}
+env_file: of.env
+"""
+
+
+@pytest.mark.parametrize(
+    ("target", "more"),
+    [
+        ("ssh", "container: {options: [--env=X_TOKEN=GEHEIM]}\n"),
+        ("slurm", "slurm: {directory: /shared, options: [--network=token=GEHEIM]}\n"),
+        ("kubernetes", "kubernetes: {annotations: {x-token: GEHEIM}}\n"),
+    ],
+)
+def test_what_looks_secret_is_not_explained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], target: Any, more: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("job.yaml").write_text(EVERYWHERE + more)
+    Path("of.env").write_text("DB_PASSWORD=GEHEIM\n")
+    Path("Dockerfile").write_text("FROM x\n")
+    Path("hosts.txt").write_text("a spare\nb\n")
+    hosts = Path("hosts.txt") if target == "ssh" else None
+    plan = plan_of(compiled_of(check("job.yaml", None, Where(target, hosts))))
+    explained = explain(plan)
+    explain_plan(explained)
+    deliver()
+    out, data = capsys.readouterr().out, json.dumps(explained.data())
+    assert ("GEHEIM" in out, "GEHEIM" in data, "GEHEIM" in str(plan)) == (False, False, True)
+    assert "  HF_TOKEN=(not shown)\n  " in out
+    assert "t (not shown) (not shown) (not shown) --lr 1" in out
+    assert explained.data()["nodes"][0]["env"]["CACHE"] == "redis://…@r:1"
+
+
 @pytest.mark.parametrize(
     ("operator", "names"),
     [

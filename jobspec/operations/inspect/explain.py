@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from jobctl.jobspec.operations.inspect.masked_plan import masked_plan
 from jobctl.jobspec.plan.generation import endpoint, first_generation
 from jobctl.jobspec.plan.serial import plan_data
 from jobctl.jobspec.plan.types import Slot
@@ -56,7 +57,8 @@ class Explanation:
 
 
 def explain(plan: Plan) -> Explanation:
-    """Return ranks, devices, ports and variables of every node."""
+    """Return ranks, devices, ports and variables of every node, without what looks secret among them."""
+    plan = masked_plan(plan)
     generation = first_generation(plan)
     nodes: list[ExplainedNode] = []
     first: dict[str, int] = {}  # by role: each has ranks of its own
