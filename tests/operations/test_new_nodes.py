@@ -219,6 +219,20 @@ def test_restart_leaves_nodes_alone_that_get_ready_to_join(running: Running, mon
     assert done == ["generation 2: `jobctl restart`"]
 
 
+def test_restart_names_silent_hosts_of_nodes_and_no_idle_spare(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def execute(deployer: Any, transition: Transition, *rest: Any) -> Done:
+        return Done(transition.observed.control.generation, {"c": HostError("c", "", "no room")})
+
+    monkeypatch.setattr(executor, "execute", execute)
+    monkeypatch.setattr(Hosts, "preconnect", lambda deployer: None)
+    running.keep()
+    running.deployer.fleet.down = {host: HostError(host, "", "silent") for host in ("b", "spare")}
+    done = HostsJob(running.deployer).restart(None, JobRequest(), running.reporter)
+    assert sorted(done.failed) == ["b", "c"]
+
+
 @pytest.mark.parametrize("command", ["up", "scale", "restart"])
 def test_each_step_is_recorded_as_one_of_the_command_that_does_it(
     command: str, running: Running, monkeypatch: pytest.MonkeyPatch

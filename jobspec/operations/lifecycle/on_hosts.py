@@ -26,6 +26,8 @@ from jobctl.jobspec.operations.resolve.ownership import refuse_owner, refuse_sup
 from jobctl.jobspec.operations.resolve.planning import plan_in_place
 
 if TYPE_CHECKING:
+    from collections.abc import Set
+
     from jobctl.jobspec.deploy.apply.deployer import Breakable, Deployer, Enterable, Failures
     from jobctl.jobspec.deploy.apply.executor import Done
     from jobctl.jobspec.deploy.model.errors import DeployError
@@ -134,9 +136,11 @@ class HostsJob:
         say_drift(deployer.job, reporter)
         again = frozenset() if node is None else frozenset({node_number(plan, node, range(len(plan.nodes)))})
         with locked(deployer, "restart", request.break_lock, self._since):
-            done = self._restart(plan, again, request, reporter)
+            observed = observe_patiently(deployer, reporter)
+            done = self._restart(plan, observed, again, request, reporter)
         tell_now(deployer.job, reporter)
-        return Restarted(done.generation is not None, {**deployer.failures, **done.failed})
+        homes = {node.host.name for node in (deployer.plan or plan).nodes}
+        return Restarted(done.generation is not None, {**_silent(deployer, observed, homes), **done.failed})
 
     def _where_nodes_are(self, plan: Plan, observed: Observed) -> Plan:
         """Return the plan with nodes where their launchers, or another machine, have moved them meanwhile."""
@@ -151,7 +155,9 @@ class HostsJob:
         deployer.job.keep_plan(deployer.plan)
         return deployer.plan
 
-    def _restart(self, plan: Plan, again: frozenset[int], request: JobRequest, reporter: Reporter) -> Done:
+    def _restart(
+        self, plan: Plan, observed: Observed, again: frozenset[int], request: JobRequest, reporter: Reporter
+    ) -> Done:
         from jobctl.jobspec.deploy.apply.clock import SystemClock
         from jobctl.jobspec.deploy.apply.executor import Execution, Transition, execute, runs, wanted_state
         from jobctl.jobspec.deploy.apply.reconcile import reconcile
@@ -159,7 +165,6 @@ class HostsJob:
         from jobctl.jobspec.supervise.replan import places_of
 
         deployer = self.handle
-        observed = observe_patiently(deployer, reporter)
         refuse_owner(deployer, observed, request.take_over)
         refuse_superseded(deployer, observed, request.take_over)
         plan = self._where_nodes_are(plan, observed)
@@ -181,9 +186,9 @@ class HostsJob:
         return done
 
 
-def _silent(deployer: Deployer, observed: Observed) -> Failures:
-    """Return why hosts of nodes did not answer; a spare runs nothing that could end."""
-    homes = {node.host for node in observed.nodes}
+def _silent(deployer: Deployer, observed: Observed, planned: Set[str] = frozenset()) -> Failures:
+    """Return why hosts of nodes, those that are `planned` among them, did not answer; a spare runs nothing of the job."""
+    homes = {node.host for node in observed.nodes} | planned
     return {host: error for host, error in deployer.failures.items() if host in homes}
 
 
