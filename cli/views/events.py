@@ -8,7 +8,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from jobctl import console
-from jobctl.jobspec.deploy.apply.clock import pause
+from jobctl.jobspec.deploy.apply.clock import Clock, SystemClock
+from jobctl.jobspec.deploy.store.events import ENDINGS
 from jobctl.jobspec.operations.inspect.as_json import iso
 from jobctl.jobspec.records import dataclass
 from jobctl.options import Format
@@ -18,7 +19,9 @@ if TYPE_CHECKING:
     from jobctl.jobspec.deploy.apply.deployer import Handle
 
 INTERVAL = 0.1  # seconds between two looks of -f
+END_TIMEOUT = 10.0  # seconds for which -f waits, once the job has ended, for whoever is to tell how
 GATHER_TIMEOUT = 1.0  # seconds that hosts get to tell what they know, before what is known here is printed without that
+_BEGINNINGS = ("up", "submitted", "generation", "generation-begun")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +37,10 @@ class EventChoice:
         return chosen if self.tail is None else chosen[max(0, len(chosen) - self.tail) :]
 
 
-def show_events(handle: Handle, choice: EventChoice, output: Format, *, follow: bool) -> None:
-    """Print the chosen events of a job, and to follow those that come until it ends.
+def show_events(
+    handle: Handle, choice: EventChoice, output: Format, *, follow: bool, clock: Clock | None = None
+) -> None:
+    """Print the chosen events of a job, and to follow those that come until the one that says how it has ended.
 
     Where hosts are slow to tell more, the events that this machine knows come first. A warning names hosts that do not
     answer.
@@ -46,7 +51,7 @@ def show_events(handle: Handle, choice: EventChoice, output: Format, *, follow: 
     look_on(handle)
     shown = _Shown(handle, choice, output)
     if follow:
-        shown.follow()
+        shown.follow(clock or SystemClock())
     else:
         shown.print_all()
     if not shown.any and handle.failures and set(handle.failures) >= set(handle.places()):
@@ -61,6 +66,7 @@ class _Shown:
         self.any = False
         self._choice, self._output = choice, output
         self._warned: set[str] = set()
+        self._began = self._ended = 0.0  # when a generation of the job began last, and when it ended last
 
     def print_all(self) -> None:
         """Print what is known here and what hosts tell, in order of time if they tell it soon."""
@@ -82,24 +88,29 @@ class _Shown:
         if problems:
             raise problems[0]
 
-    def follow(self) -> None:
-        """Print events as they come until the job ends."""
-        from jobctl.jobspec.operations.inspect.status import ended, observe
+    def follow(self, clock: Clock) -> None:
+        """Print events as they come until the job has ended, and one of them says how, or nobody is there to say it."""
+        from jobctl.jobspec.operations.inspect.status import ended, is_written, observe
 
         self.print_new()
+        deadline: float | None = None
         while True:
             last = ended(self.handle, observe(self.handle))
+            untold = last and is_written(self.handle.job)  # asked before the last look at what they have written
             self.events.gather()
             self.print_new()
             self.warn_of_silent()
-            if last:
+            deadline = (deadline or clock.now() + END_TIMEOUT) if last else None
+            if deadline is not None and (0 < self._ended >= self._began or not untold or clock.now() >= deadline):
                 return
-            pause(max(INTERVAL, self.handle.interval))
+            clock.sleep(max(INTERVAL, self.handle.interval))
 
     def print_new(self) -> None:
         """Print what is chosen of the events that were not printed yet."""
         new = self.events.new()
         self.any = self.any or bool(new)
+        self._began = max([self._began, *(event["time"] for event in new if event["event"] in _BEGINNINGS)])
+        self._ended = max([self._ended, *(event["time"] for event in new if event["event"] in ENDINGS)])
         for event in self._choice.of(new):
             if self._output is Format.json:
                 console.out_json_line({**event, "time": iso(event["time"])})

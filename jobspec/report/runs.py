@@ -13,6 +13,7 @@ from dataclasses import field, replace
 from typing import Any
 
 from jobctl.jobspec.deploy.model.untrusted import is_moment, is_number
+from jobctl.jobspec.deploy.store.events import ENDINGS
 from jobctl.jobspec.records import dataclass
 
 
@@ -194,9 +195,6 @@ class Ending:
     at: float
 
 
-_ENDINGS = ("succeeded", "failed", "stopped", "down")
-
-
 def endings(run: Run) -> tuple[tuple[Ending, float | None], ...]:
     """Return each end of a run, with the time at which a generation began after it (None: none did)."""
     found: list[tuple[Ending, float | None]] = []
@@ -205,7 +203,7 @@ def endings(run: Run) -> tuple[tuple[Ending, float | None], ...]:
         over = bool(found) and found[-1][1] is None
         if begins is not None and over:
             found[-1] = (found[-1][0], begins.at)
-        elif event.kind in _ENDINGS and not over:  # a job that has ended stays so when it is taken down
+        elif event.kind in ENDINGS and not over:  # a job that has ended stays so when it is taken down
             found.append((_ending(event), None))
     return tuple(found)
 
@@ -213,7 +211,7 @@ def endings(run: Run) -> tuple[tuple[Ending, float | None], ...]:
 def _ending(event: Event) -> Ending:
     """Return the end that an event tells of; `down` says how the job had ended if nobody had written it before."""
     phase = event.text("phase") if event.kind == "down" else None
-    if phase not in _ENDINGS:
+    if phase not in ENDINGS:
         return Ending(event.kind, event.message, event.at)
     return Ending(phase, event.text("reason") or "", event.at)
 

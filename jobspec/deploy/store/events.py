@@ -14,6 +14,7 @@ from jobctl.jobspec.deploy.model.untrusted import is_moment, parse_object
 from jobctl.jobspec.deploy.store.files import append_line
 from jobctl.jobspec.launcher.report.event_log import key_of
 
+ENDINGS = ("succeeded", "failed", "stopped", "down")  # the kinds of events that say how a job has ended
 SLACK = 5.0  # seconds before a job counts as brought up in which `up` may have told of its first generation
 
 

@@ -8,6 +8,7 @@ from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.operations.errors import HostsFailed, Refused
+from jobctl.jobspec.operations.inspect.status import is_written
 from jobctl.jobspec.operations.unsupported import refuse_unsupported
 from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.spec.targets import traits_of
@@ -69,7 +70,7 @@ def story_of(directory: JobDir, gathered: Gathered | None = None) -> Story:
     from jobctl.jobspec.report.report import tell
 
     gathered = gathered or Gathered()
-    now = time.time() if gathered.runs or _is_written(directory) else None
+    now = time.time() if gathered.runs or is_written(directory) else None
     lines, _ = events.read(directory.events)
     plan = directory.plan()
     refuse_unsupported(plan.target if plan else None, "report")
@@ -95,10 +96,3 @@ def _with_history(fitness: FitnessStory, directory: JobDir) -> FitnessStory:
     condition = f"{fitness.image or 'no image'} {fitness.mode}"
     speeds = Speeds(directory.state / "fitness", dict.fromkeys(fitness.hosts, condition))
     return fitness.with_history(speeds.past())
-
-
-def _is_written(directory: JobDir) -> bool:
-    """Say whether someone goes on writing the history: the supervisor, or a command at work."""
-    from jobctl.jobspec.deploy.store.lock import read_holder
-
-    return bool(read_holder(directory.supervisor_lock) or read_holder(directory.lock))

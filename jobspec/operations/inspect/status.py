@@ -9,6 +9,7 @@ from jobctl.jobspec.records import dataclass
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.apply.deployer import Failures, Handle
     from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode, Phase
+    from jobctl.jobspec.deploy.store.jobdir import JobDir
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +87,13 @@ def ended(handle: Handle, observed: Observed) -> bool:
         again = observe(handle)
         return again.control.generation == control.generation and phase(again)[0] in SETTLED
     return now in SETTLED
+
+
+def is_written(directory: JobDir) -> bool:
+    """Say whether someone goes on writing the job's history here: the supervisor, or a command at work."""
+    from jobctl.jobspec.deploy.store.lock import read_holder
+
+    return bool(read_holder(directory.supervisor_lock) or read_holder(directory.lock))
 
 
 def tail_of(observed: Observed) -> list[str]:
