@@ -68,8 +68,8 @@ class Teller:
         with hold(self.job.outbox_lock, "notify", 0.0):
             return self.tell_locked()
 
-    def tell_locked(self) -> float | None:
-        """Do the same with the lock held."""
+    def tell_locked(self, deadline: float | None = None) -> float | None:
+        """Do the same with the lock held; after `deadline` it sends nothing more, and leaves what is on its way."""
         run, channels = self.channels()
         if not channels:
             return None
@@ -78,9 +78,10 @@ class Teller:
             self._save(box)
         self._read(box, run, channels)
         while True:
-            for channel in channels if time.monotonic() - began < _ROUND else ():
+            over = deadline is not None and self.clock.now() >= deadline
+            for channel in channels if not over and time.monotonic() - began < _ROUND else ():
                 self._send_next(box, channel, batches)
-            if not self._sending:
+            if over or not self._sending:
                 return box.next_due(self.clock.now())
             self._take_note(box, batches)
             self._read(box, run, channels)
@@ -153,7 +154,7 @@ class Teller:
             try:
                 with hold(self.job.outbox_lock, "notify", 0.0):  # so that `down` finds and ends this process
                     while self.job.channels.exists() and self.clock.now() < deadline:
-                        if self.tell_locked() is None:
+                        if self.tell_locked(deadline) is None and not self._sending:
                             return []
                         self.clock.sleep(_LINGER_INTERVAL)
             except Locked:

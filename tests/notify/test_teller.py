@@ -27,6 +27,7 @@ from jobctl.jobspec.launcher.telling.telling import MOST_A_MINUTE, readable
 from jobctl.jobspec.notify import teller as module
 from jobctl.jobspec.notify.channels import keep_channels
 from jobctl.jobspec.notify.outbox import Outbox
+from jobctl.jobspec.notify.sending import Sending
 from jobctl.jobspec.notify.teller import Teller
 from tests.tools.waiting import PATIENCE, PROMPT
 
@@ -257,6 +258,30 @@ def test_who_lingers_gives_up_in_time_and_says_what_is_left(tmp_path: Path) -> N
     hook = Hook()
     assert Teller(job, clock, hook).linger(60.0) == []
     assert hook.told == ["failed"]
+
+
+def test_who_lingers_waits_for_no_message_on_its_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A webhook may take 20 seconds, a command a minute. Nothing more is begun then, either."""
+    job, clock, over, began = job_in(tmp_path), HandClock(), threading.Event(), list[str]()
+
+    def send(channel: Channel, message: Notification) -> DeliveryResult:
+        began.append(message.text)
+        over.wait(PATIENCE)
+        return DeliveryResult()
+
+    def finished(sending: Sending, seconds: float) -> None:
+        clock.sleep(seconds)
+        assert clock.at < 1_000_006.0, "it waits on"
+
+    monkeypatch.setattr(Sending, "finished", finished)
+    keep_channels(job, "demo-1", (HOOK,))
+    happens(job, 5.0, "straggler", "first", node=1)
+    happens(job, 6.0, "straggler", "second", node=2)
+    try:
+        left = Teller(job, clock, send).linger(5.0)
+    finally:
+        over.set()
+    assert ([message.text for message in left], began) == (["first", "second"], ["first"])
 
 
 def test_a_slow_channel_delays_no_other(tmp_path: Path) -> None:
