@@ -5,8 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from jobctl import console
+
+if TYPE_CHECKING:
+    from rich.console import OverflowMethod
 
 
 def draws_live() -> bool:
@@ -20,6 +24,8 @@ def draw_live(frames: Iterable[str]) -> None:
     from rich.live import Live
     from rich.text import Text
 
+    screen = sys.stdout  # of which rich puts another in place for the time
+    cut: OverflowMethod = "ellipsis" if console.printable("…", screen) == "…" else "crop"
     with Live(console=Console(), auto_refresh=False) as live:
         for text in frames:
-            live.update(Text(console.plain(text), no_wrap=True, overflow="ellipsis"), refresh=True)
+            live.update(Text(console.printable(text, screen), no_wrap=True, overflow=cut), refresh=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from jobctl.options import Format
 from jobctl.views import status
-from jobctl.views.live import draws_live
+from jobctl.views.live import draw_live, draws_live
 
 
 @pytest.fixture
@@ -59,3 +60,23 @@ def test_a_terminal_that_draws_nothing_again_gets_each_text_like_a_pipe(
         monkeypatch.setattr("sys.stdout", stream)
         assert draws_live() is drawn
     os.close(ours)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "shown"), [("utf-8", "é0123456…"), ("latin-1", "é01234567"), ("ascii", "\\xe901234")]
+)
+def test_a_line_is_cut_on_a_terminal_of_any_encoding(
+    encoding: str, shown: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, theirs = os.openpty()
+    for name, value in {"TERM": "xterm", "COLUMNS": "9", "LINES": "9"}.items():
+        monkeypatch.setenv(name, value)
+    with os.fdopen(theirs, "w", encoding=encoding) as stream:
+        monkeypatch.setattr("sys.stdout", stream)
+        draw_live(["é0123456789"])
+    drawn = b""
+    with suppress(OSError):  # nobody writes any more
+        while data := os.read(ours, 1000):
+            drawn += data
+    os.close(ours)
+    assert f"\x1b[2K{shown}\r\n" in drawn.decode(encoding)
