@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.spec.diagnostics import Diagnostic, closest, in_order
 from jobctl.jobspec.spec.reading.source import BadSource, Source, YamlNode, read_text
+from jobctl.jobspec.spec.user_folders import user_folder
 
 if TYPE_CHECKING:
     from jobctl.jobspec.spec.parts.notify import Notify
@@ -50,8 +51,7 @@ class UserConfig:
 
 def config_path(environ: Mapping[str, str]) -> Path:
     """Return where the configuration file is or would be: `$XDG_CONFIG_HOME/jobctl/config.yaml`, default `~/.config`."""
-    base = environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
-    return Path(base).absolute() / "jobctl" / "config.yaml"
+    return user_folder(environ, "XDG_CONFIG_HOME", ".config") / "jobctl" / "config.yaml"
 
 
 def load_user_config(path: Path) -> UserConfig:

@@ -16,6 +16,8 @@ import pytest
 
 from jobctl import console
 from jobctl.jobspec.deploy.store.jobdir import state_dir
+from jobctl.jobspec.operations.resolve.settings import all_settings
+from jobctl.jobspec.spec.user_config import config_path
 from tests.cli.test_prune import past
 
 JOBS = Path("state/jobs")
@@ -137,3 +139,19 @@ def test_a_user_without_a_home_has_the_same_history_in_each_folder(monkeypatch: 
     monkeypatch.delenv("HOME")
     monkeypatch.setattr(os, "getuid", lambda: 54321)  # whom no machine knows
     assert state_dir({}) == Path("/.local/state/jobctl")
+    assert config_path({}) == Path("/.config/jobctl/config.yaml")
+
+
+@pytest.mark.parametrize("relative", ["state", "./state", "~/state"])
+def test_a_relative_folder_of_xdg_does_not_count(
+    relative: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its specification says so. A job would be unknown in another folder here, too."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    environ = {"XDG_STATE_HOME": relative, "XDG_CONFIG_HOME": relative}
+    assert state_dir(environ) == tmp_path / ".local/state/jobctl"
+    assert config_path(environ) == tmp_path / ".config/jobctl/config.yaml"
+    assert state_dir({**environ, "XDG_STATE_HOME": "/state"}) == Path("/state/jobctl")
+    assert config_path({**environ, "XDG_CONFIG_HOME": "/config"}) == Path("/config/jobctl/config.yaml")
+    shown = [all_settings({**environ, **more}).values["state_dir"] for more in ({}, {"XDG_STATE_HOME": "/state"})]
+    assert [(one.origin, one.place) for one in shown] == [("default", None), ("environment", "XDG_STATE_HOME")]

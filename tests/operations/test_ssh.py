@@ -66,15 +66,16 @@ def test_the_proxy_command_is_read_by_a_shell_as_it_was_meant(read: dict[str, st
 
 
 @pytest.mark.parametrize(
-    ("variable", "state"), [("XDG_STATE_HOME", "here:there/jobctl"), ("JOBCTL_STATE_DIR", "here:there")]
+    ("variable", "given", "state"),
+    [("XDG_STATE_HOME", "{}/here:there", "here:there/jobctl"), ("JOBCTL_STATE_DIR", "here:there", "here:there")],
 )
 def test_an_editor_finds_the_job_whatever_its_own_environment(
-    variable: str, state: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    variable: str, given: str, state: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("JOBCTL_STATE_DIR", "XDG_STATE_HOME", "KUBECONFIG"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv(variable, "here:there")
+    monkeypatch.setenv(variable, given.format(tmp_path))
     Path("job.yaml").write_text(SPEC)
     text = ssh_config(Local(job_dir(tmp_path / state, "resnet"), plan(load("job.yaml"))), Reached())
     assert f"ProxyCommand env JOBCTL_STATE_DIR={tmp_path}/{state} " in text

@@ -24,12 +24,12 @@ from jobctl.jobspec.deploy.model.inventory import Inventory, load_inventory
 from jobctl.jobspec.deploy.model.untrusted import parse_object
 from jobctl.jobspec.deploy.store.files import read_json, write_atomic, write_json
 from jobctl.jobspec.deploy.store.lock import EXPIRED
-from jobctl.jobspec.deploy.store.login import below_home
 from jobctl.jobspec.plan.generation import Generation, Origin, Standing
 from jobctl.jobspec.plan.serial import dump_plan, load_plan
 from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.spec.targets import TARGETS
+from jobctl.jobspec.spec.user_folders import user_folder
 
 CHANNELS = "channels.json"
 EVENTS, COLLECTED = "events.jsonl", "collected.json"
@@ -366,8 +366,7 @@ def state_dir(environ: Mapping[str, str]) -> Path:
     given = environ.get("JOBCTL_STATE_DIR")
     if given:
         return Path(given).absolute()
-    base = environ.get("XDG_STATE_HOME") or below_home(".local/state")
-    return Path(base).absolute() / "jobctl"
+    return user_folder(environ, "XDG_STATE_HOME", ".local/state") / "jobctl"
 
 
 def job_dir(state: Path, job: str) -> JobDir:

@@ -94,6 +94,7 @@ def all_settings(environ: Mapping[str, str]) -> Settings:
 
     config = read_config(environ)
     values = {key: setting(key, environ) for key in VARIABLES}
-    variable = next((name for name in ("JOBCTL_STATE_DIR", "XDG_STATE_HOME") if environ.get(name)), None)
+    state, xdg = (environ.get(name, "") for name in ("JOBCTL_STATE_DIR", "XDG_STATE_HOME"))
+    variable = "JOBCTL_STATE_DIR" if state else "XDG_STATE_HOME" if os.path.isabs(xdg) else None
     values["state_dir"] = Setting(state_dir(environ), "environment" if variable else "default", variable)
     return Settings(config_path(environ), config is not None, values, config.notify if config else None)
