@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import ast
+import re
 import subprocess
 import sys
 import tarfile
 import tomllib
 import zipfile
-from importlib.metadata import requires
+from importlib.metadata import packages_distributions, requires
 from pathlib import Path
 
 import pytest
+
+from tests.tools.syntax import statements
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -30,6 +34,37 @@ def test_a_plain_install_brings_no_framework() -> None:
     plain = [line for line in requires("jobctl") or [] if "extra ==" not in line]
     names = {line.split(">")[0].split("=")[0].strip().lower() for line in plain}
     assert not names & {"torch", "paddlepaddle", "mindspore", "numpy", "scikit-learn", "kubernetes"}
+
+
+def test_all_that_is_imported_is_declared() -> None:
+    """Otherwise an install breaks when a package of others needs it no more. Programs for images import what those have."""
+    project, known, wrong = PROJECT["project"], packages_distributions(), []
+    always, cluster = map(_names, (project["dependencies"], project["optional-dependencies"]["kubernetes"]))
+    for path in sorted(path for folder in ("cli", "jobspec") for path in (ROOT / folder).rglob("*.py")):
+        declared = always | cluster if path.is_relative_to(ROOT / "jobspec/deploy/kubernetes") else always
+        for module in _third_party(path) if path.parent != ROOT / "jobspec/frameworks/programs" else ():
+            if not declared & {_name(one) for one in known.get(module, [module])}:
+                wrong.append(f"{path.relative_to(ROOT)}: {module}")
+    assert wrong == []
+
+
+def _third_party(path: Path) -> set[str]:
+    """Return the modules, by their first names, that a file imports, and that are neither Python's nor ours."""
+    found = set()
+    for node in statements(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found.add(node.module or "")
+    return {name.split(".")[0] for name in found} - {*sys.stdlib_module_names, "jobctl"}
+
+
+def _names(requirements: list[str]) -> set[str]:
+    return {_name(re.split(r"[<>=!~\[; ]", one)[0]) for one in requirements}
+
+
+def _name(distribution: str) -> str:
+    return re.sub("[-_.]+", "-", distribution).lower()
 
 
 def test_extras() -> None:
