@@ -190,6 +190,22 @@ def test_the_supervisor_of_an_earlier_up_stays_where_the_change_has_to_wait(
     assert (applied.held, sorted(applied.failed), len(ended)) == (held, [silent], 0 if held else 1)
 
 
+def test_a_stopped_job_that_does_not_begin_again_is_not_ready(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody waits for it then, and takes its old end for a new one: the engine of host b hangs."""
+    away = {"b": HostError("b", "docker-hangs", "its Docker Engine does not answer")}
+    monkeypatch.setattr(Hosts, "failures", property(lambda deployer: away))
+    monkeypatch.setattr(Hosts, "prepare", lambda deployer, plan, start: away)
+    running.bring_up.options = replace(running.bring_up.options, check=False)
+    stopped = running.seen(ledger=Ledger(1.0, None, result=JobResult("stopped", "stopped by the user", 2.0)))
+    nodes = tuple(replace(node, state="exited", launcher=None) for node in stopped.nodes[:1])
+    running.looks[:] = [replace(stopped, nodes=nodes)] * 3
+    monkeypatch.setattr(executor, "execute", lambda *_: Done(None, away))
+    applied = running.bring_up.run()
+    assert (applied.ready, applied.held, applied.code) == (False, False, 4)
+
+
 def test_hosts_let_restart_in_while_it_reads_what_it_needs_here(running: Running) -> None:
     asked = list[str]()
 

@@ -324,7 +324,8 @@ class BringUp:
         hosts = {node.host.name for node in plan.nodes}
         if any(step.kind == "supervise" for step in change.steps) and not hosts <= set(done.failed):
             start_supervisor(deployer.job)
-        ready = generation is not None or done.generation is not None
+        ended = change.transition.begins is not None and not runs(change.observed)
+        ready = done.generation is not None or (generation is not None and not ended)
         # A supervisor can make the change later only where hosts have got all that it needs.
         later = prepared >= hosts and (self.options.supervise or bool(change.observed.supervised))
         return Applied(plan, (*begun, *change.steps), done.failed, ready, done.held, later, self.changed)
