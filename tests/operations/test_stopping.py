@@ -81,6 +81,17 @@ def test_nobody_is_told_that_a_job_has_stopped_that_runs(tmp_path: Path, capsys:
     assert stop(Stopping(tmp_path, 1), capsys) == (4, said)
 
 
+def test_who_stops_a_job_hears_of_a_container_that_is_paused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing in it can end."""
+    job = Stopping(tmp_path, 1)
+    job.observed = replace(RUNNING, nodes=(RUNNING.nodes[0], replace(RUNNING.nodes[1], paused=True)))
+    said = "but node 1 on h1 (its container is paused: `docker unpause` lets it end) has not ended in time"
+    code, err = stop(job, capsys)
+    assert (code, said in err) == (4, True)
+
+
 @pytest.mark.parametrize("result", [None, "stopped", "failed", "succeeded"])
 def test_a_host_that_does_not_answer_has_not_stopped_the_second_time_either(
     result: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
