@@ -57,6 +57,7 @@ def logs(
 
     Example: jobctl logs my-job -f --rank 0
     """
+    from jobctl.jobspec.operations.errors import failures_json
     from jobctl.jobspec.operations.inspect.logs import Choice
     from jobctl.jobspec.operations.lifecycle.open import running_job
     from jobctl.jobspec.operations.resolve.job import Reached
@@ -71,7 +72,8 @@ def logs(
     number = None if node is None or service else node_number(plan, node)
     choice, form = Choice(number, rank, generation, tail, moment(since), launcher), Form(follow, timestamps, output)
     if service is None:
-        raise_code(show_logs(found.handle, choice, form))
+        if missing := show_logs(found.handle, choice, form):
+            raise Failed("", 4, details={"failed_hosts": failures_json(missing)})
         return
     if form != Form(follow) or choice != Choice(tail=tail):
         raise Failed(f"`logs --node {service}` takes `-f` and `--tail` only", 2, "it has no ranks and no generations")

@@ -15,7 +15,6 @@ from jobctl.options import Format
 
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.apply.deployer import Failures, Handle
-    from jobctl.jobspec.deploy.model.errors import DeployError
     from jobctl.jobspec.deploy.model.log_lines import Line, Reader
     from jobctl.jobspec.operations.inspect.logs import Choice
 
@@ -31,15 +30,15 @@ class Form:
     output: Format = Format.text
 
 
-def show_logs(handle: Handle, choice: Choice, form: Form) -> int:
-    """Print the chosen lines, and to follow those that come until the job ends; return 4 if hosts were missing."""
+def show_logs(handle: Handle, choice: Choice, form: Form) -> Failures:
+    """Print the chosen lines, and to follow those that come until the job ends; return why hosts are missing."""
     from jobctl.jobspec.operations.inspect.logs import open_logs, refuse_unknown_rank
     from jobctl.jobspec.operations.inspect.status import ended, observe
 
     logs = open_logs(handle, choice)
     show = _printer(form)
     over = not form.follow or ended(handle, observe(handle))
-    told = _tell_problems(logs, handle.failures, frozenset())
+    told = _tell_problems(logs, handle.failures, {})
     if not _print(logs.lines(final=over), show):
         refuse_unknown_rank(handle, choice)
     told = _tell_problems(logs, handle.failures, told)  # also of those whose logs could not be read now
@@ -51,7 +50,7 @@ def show_logs(handle: Handle, choice: Choice, form: Form) -> int:
             over, looked = ended(handle, observe(handle)), time.monotonic()
         _print(logs.lines(final=over), show)
         told = _tell_problems(logs, {}, told)
-    return 4 if told else 0
+    return told
 
 
 def follow_job(handle: Handle, output: Format) -> int:
@@ -90,13 +89,13 @@ def _show_once_seen(handle: Handle, choice: Choice, form: Form) -> None:
         pause(handle.interval)
 
 
-def _tell_problems(logs: Reader, missing: Failures, told: frozenset[str]) -> frozenset[str]:
-    """Say once for each host that its logs cannot be read now."""
-    now: dict[str, DeployError] = {**missing, **logs.problems}
+def _tell_problems(logs: Reader, missing: Failures, told: Failures) -> Failures:
+    """Say once for each host that its logs cannot be read now, and return why."""
+    now = {**missing, **logs.problems}
     for host, error in now.items():
         if host not in told:
             console.error(error.message, error.hint)
-    return frozenset(now)
+    return now
 
 
 def _print(lines: Iterable[Line], show: Callable[[Line], None]) -> bool:

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -123,7 +124,7 @@ def test_no_second_document_follows_one_that_tells_of_the_failure(capsys: pytest
     assert json.loads(capsys.readouterr().out) == {"down": False}
 
 
-@pytest.mark.parametrize("command", ["plan", "up --dry-run", "pull small"])
+@pytest.mark.parametrize("command", ["plan", "up --dry-run", "pull small", "logs small"])
 def test_a_report_names_the_hosts_that_did_not_do_their_part(
     jobctl: Any, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -131,9 +132,11 @@ def test_a_report_names_the_hosts_that_did_not_do_their_part(
     from jobctl.jobspec.deploy.targets.fleet_deployer import FleetDeployer
 
     (Path("state") / "jobs" / "small").mkdir(parents=True)
-    silent = {"h1": HostError("h1", "no-route", "no way", "a hint")}
+    silent = {host: HostError(host, "no-route", "no way", "a hint") for host in ("h1", "h2")}
     monkeypatch.setattr(FleetDeployer, "failures", property(lambda self: silent))
     monkeypatch.setattr("jobctl.jobspec.operations.inspect.pull.pull_job", lambda handle, into: {"logs": 1})
+    empty = SimpleNamespace(lines=lambda final: (), problems={})
+    monkeypatch.setattr("jobctl.jobspec.operations.inspect.logs.open_logs", lambda handle, choice: empty)
     ran = jobctl(*command.split(), "-o", "json")
-    failed = {"host": "h1", "code": "no-route", "message": "h1: no way", "hint": "a hint"}
-    assert (ran.code, json.loads(ran.out)["failed_hosts"]) == (4, [failed])
+    failed = [{"host": host, "code": "no-route", "message": f"{host}: no way", "hint": "a hint"} for host in silent]
+    assert (ran.code, json.loads(ran.out)["failed_hosts"]) == (4, failed)

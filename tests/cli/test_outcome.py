@@ -203,10 +203,10 @@ def test_up_follow_waits_for_hosts_that_are_silent_once_the_job_was_started(
     nothing = Observed(NOTHING, (), supervised=False)
     answers = iter([AllUnreachable({"h0": NO, "h1": NO}, nothing)] * 2)
 
-    def show_logs(*_: Any) -> int:
+    def show_logs(*_: Any) -> dict[str, Any]:
         for silent in answers:
             raise silent
-        return 0
+        return {}
 
     monkeypatch.setattr(logs, "show_logs", show_logs)
     ended = SimpleNamespace(phase="succeeded")
