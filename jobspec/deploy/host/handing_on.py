@@ -145,6 +145,7 @@ class HandingOn:
         started = fan_out(jobs, lambda name: self._start_on(jobs[name], program))
         self._hosts = {host.name: host for host in started.done.values()}
         for host in self._hosts.values():
+            host.heard = time.monotonic()  # it has waited until the last one had logged in
             threading.Thread(target=self._listen, args=(host,), daemon=True).start()
         for name, error in started.failed.items():
             self._lose(name, error.message, quietly=True)
@@ -204,7 +205,7 @@ class HandingOn:
     # What happens.
 
     def _step(self) -> None:
-        """Take what is told next; speak to all hosts from time to time; give up those that are silent."""
+        """Take note of what hosts tell; speak to all hosts from time to time; give up those that are silent."""
         self._hear(1.0)
         now = time.monotonic()
         beats = now - self._beaten > HEARTBEAT_INTERVAL
@@ -232,10 +233,13 @@ class HandingOn:
             self._link(self._chain.move_last(slow))
 
     def _hear(self, wait: float, *, quietly: bool = False) -> None:
-        try:
-            name, told = self._events.get(timeout=wait)
-        except queue.Empty:
-            return
+        """Take note of all unread messages; wait up to `wait` seconds for the first. A host with an unread one is not silent."""
+        with contextlib.suppress(queue.Empty):
+            self._take(*self._events.get(timeout=wait), quietly=quietly)
+            while True:
+                self._take(*self._events.get_nowait(), quietly=quietly)
+
+    def _take(self, name: str, told: Json | None, *, quietly: bool) -> None:
         host = self._hosts.get(name)
         if host is None:
             self._lose(name, str((told or {}).get("failed")), quietly=quietly)

@@ -12,17 +12,20 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from jobctl.jobspec.deploy.host import handing_on
 from jobctl.jobspec.deploy.host.chain import Chain, Link
-from jobctl.jobspec.deploy.host.handing_on import HandingOn
+from jobctl.jobspec.deploy.host.handing_on import HandingHost, HandingOn
 from jobctl.jobspec.deploy.host.scripts import HAND_ON, MARK, frames, hand_on, holding, joined, packed
 from jobctl.jobspec.deploy.host.scripts.frames import Unmarked, Window, feed, receive, sealed
 from jobctl.jobspec.deploy.store.processes import start_ticks
+from jobctl.jobspec.deploy.transport.fanout import fan_out
 from jobctl.jobspec.deploy.transport.local import LocalTransport
 from tests.deploy.images.handing import Gated, Played
 from tests.tools.waiting import PROMPT, promptly
@@ -237,6 +240,35 @@ def test_a_host_without_python_does_not_hold_up_the_others(played: Played, monke
     lost = transfer.run()
     assert (list(lost), "not found" in lost["h3"], transfer.unable) == (["h3"], True, {"h3"})
     assert played.loaded() == {"h2": True, "h4": True}
+
+
+def test_a_host_that_logs_in_late_throws_out_no_other(played: Played, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+
+    def late(*asked: Any) -> Any:
+        outcome = fan_out(*asked)
+        clock[0] += 2 * handing_on.READY
+        return outcome
+
+    monkeypatch.setattr(handing_on, "fan_out", late)
+    monkeypatch.setattr(handing_on, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + clock[0]))
+    transfer = HandingOn("app:1", played.source(), played.jobs)
+    assert (transfer.run(), transfer.unable) == ({}, set())
+    assert played.loaded() == {"h2": True, "h3": True, "h4": True}
+
+
+def test_a_host_whose_words_lie_unread_is_not_silent(played: Played, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after the end of the program on a lost host, which this machine waits for."""
+    clock, command = [0.0], SimpleNamespace(close=list, send=list)
+    monkeypatch.setattr(handing_on, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    transfer = HandingOn("app:1", played.source(), played.jobs)
+    for name in ("h2", "h3", "h4"):
+        transfer._hosts[name] = HandingHost(name, list, command, "127.0.0.1", heard=0.0, moved=0.0)  # type: ignore[arg-type]
+    clock[0] = 2 * handing_on.SILENCE_TIMEOUT
+    for name in ("h2", "h3"):
+        transfer._events.put((name, {"at": 0}))
+    transfer._step()
+    assert transfer.lost == {"h4": "it has said nothing for 12 s"}
 
 
 @pytest.mark.parametrize(("code", "unable"), [(os.EX_TEMPFAIL, set[str]()), (1, {"h2"})])
