@@ -25,6 +25,7 @@ from jobctl.jobspec.deploy.transport.login_turns import turn
 from jobctl.jobspec.deploy.transport.proxy_command import ProxyCommand
 from jobctl.jobspec.deploy.transport.ssh_config import (
     Destination,
+    filled_in,
     jump_hosts,
     known_hosts_files,
     proxy_command,
@@ -72,10 +73,10 @@ def connect(host: Host, options: SshOptions) -> fabric.Connection:
 
 def _turn(connection: fabric.Connection) -> AbstractContextManager[object]:
     """Wait for a turn at the jump host to which a `ProxyCommand` of OpenSSH leads, if one does: see login_turns.py."""
-    command = connection.gateway if isinstance(connection.gateway, str) else ""
-    if not _OPENSSH.match(command):
+    command = proxy_command(connection.ssh_config) if isinstance(connection.gateway, str) else None
+    if command is None or not _OPENSSH.match(command):
         return contextlib.nullcontext()
-    return turn(command.replace(connection.host, "%h"), 0, connection.connect_timeout)
+    return turn(command, 0, connection.connect_timeout)  # with its tokens, so that it is the same for all hosts
 
 
 _OPENSSH = re.compile(r"(exec\s+)?(\S*/)?ssh\s")
@@ -113,7 +114,7 @@ def _prepared(host: Host, options: SshOptions) -> fabric.Connection:
     identity = {"key_filename": [_identity(host)] if host.identity else []}
     try:
         to = Destination(host.name, host.user, host.port)
-        connection = _connection(to, read_config(options.config), connect_kwargs=identity)
+        connection = _connection(to, options.config, connect_kwargs=identity)
     except (ConfigParseError, OSError, ValueError) as error:
         if getattr(error, "errno", None) in NO_MORE_FILES:
             raise
@@ -124,7 +125,7 @@ def _prepared(host: Host, options: SshOptions) -> fabric.Connection:
 
 
 def _connection(
-    to: Destination, config: paramiko.SSHConfig, on_the_way: Sequence[str] = (), gateway: Any = None, **also: Any
+    to: Destination, config: Path | None, on_the_way: Sequence[str] = (), gateway: Any = None, **also: Any
 ) -> fabric.Connection:
     """Return a connection that is not open yet, through `gateway`, otherwise through what the configuration says.
 
@@ -133,14 +134,20 @@ def _connection(
     """
     import fabric
 
-    how = {"config": fabric.Config(ssh_config=config), "gateway": False, "forward_agent": False, **also}
+    how = {
+        "config": fabric.Config(ssh_config=read_config(config, to)),
+        "gateway": False,
+        "forward_agent": False,
+        **also,
+    }
     made = fabric.Connection(to.name, user=to.user, port=to.port, connect_timeout=CONNECT_TIMEOUT, **how)
     said, before = made.ssh_config, (*on_the_way, to.name)
     jumps = jump_hosts(said)
     if gateway is None and not any(jump.name in before for jump in jumps):
         for jump in jumps:
             gateway = _connection(jump, config, before, gateway)
-    made.gateway = gateway if gateway is not None else proxy_command(said)
+    command = proxy_command(said) if gateway is None else None
+    made.gateway = gateway if command is None else filled_in(command, made)
     made.connect_timeout = seconds_of(said) or CONNECT_TIMEOUT
     return made
 

@@ -11,7 +11,7 @@ import io
 import os
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,14 +29,26 @@ _NEVER = "originalhost !*"  # Paramiko takes a condition that it does not know f
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 
-def read_config(given: Path | None) -> paramiko.SSHConfig:
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """Where a connection leads. The configuration says the rest."""
+
+    name: str
+    user: str | None = None
+    port: int | None = None
+
+
+def read_config(given: Path | None, to: Destination | None = None) -> paramiko.SSHConfig:
     """Return what `given` says, otherwise the files of this user and of this machine.
 
+    The user and the port of `to` count before these, as `ssh -l USER -p PORT` does: also in conditions, and as `%r` and `%p`.
     Raises OSError for a file that cannot be read, ValueError or Paramiko's ConfigParseError for a line that cannot.
     """
     import paramiko
 
     found, named = paramiko.SSHConfig(), False
+    options = {"User": to.user, "Port": to.port} if to else {}
+    found.parse(io.StringIO("\n".join(f"{key} {value}" for key, value in options.items() if value is not None)))
     for name in [str(given)] if given else [USER, SYSTEM]:
         path = Path(os.path.expanduser(name))
         if given or path.is_file():
@@ -44,9 +56,10 @@ def read_config(given: Path | None) -> paramiko.SSHConfig:
             text = "\n".join(_lines(path, folder))
             found.parse(io.StringIO(text))
             named = named or "%l" in text
-    if not named:  # else Paramiko asks DNS for the full name of this machine, for each IdentityFile
-        tokens = found.TOKENS_BY_CONFIG_KEY
-        found.TOKENS_BY_CONFIG_KEY = {key: [one for one in known if one != "%l"] for key, known in tokens.items()}
+    # Without `%l`, Paramiko need not ask DNS for the full name of this machine, for each IdentityFile.
+    unused = () if named else ("%l",)
+    tokens = {key: [one for one in known if one not in unused] for key, known in found.TOKENS_BY_CONFIG_KEY.items()}
+    found.TOKENS_BY_CONFIG_KEY = {**tokens, "proxycommand": []}  # see proxy_command()
     return found
 
 
@@ -120,15 +133,6 @@ def _knows_final() -> bool:
     return True
 
 
-@dataclass(frozen=True, slots=True)
-class Destination:
-    """Where a connection leads. The configuration says the rest."""
-
-    name: str
-    user: str | None = None
-    port: int | None = None
-
-
 def jump_hosts(said: paramiko.SSHConfigDict) -> Sequence[Destination]:
     """Return the hosts that `ProxyJump` names, in the order in which they are passed; none where `ProxyCommand` counts."""
     named = str(said["proxyjump"]) if _first(said) == "proxyjump" else "none"
@@ -136,7 +140,7 @@ def jump_hosts(said: paramiko.SSHConfigDict) -> Sequence[Destination]:
 
 
 def proxy_command(said: paramiko.SSHConfigDict) -> str | None:
-    """Return what `ProxyCommand` says, None where it says `none`, or `ProxyJump` counts."""
+    """Return what `ProxyCommand` says, with its tokens; None where it says `none`, or `ProxyJump` counts."""
     return said["proxycommand"] if _first(said) == "proxycommand" else None
 
 
@@ -154,12 +158,17 @@ def _destination(text: str) -> Destination:
 
 def known_hosts_files(said: str, connection: Any) -> Sequence[Path]:
     """Return the files that `UserKnownHostsFile` names, with its tokens filled in; /dev/null for `none`. At least one."""
-    here = {"%%": "%", "%d": os.path.expanduser("~"), "%i": str(os.getuid()), "%u": os.environ.get("USER", "")}
-    there = {"%h": connection.host, "%n": connection.original_host, "%p": str(connection.port), "%r": connection.user}
-    alias = connection.ssh_config.get("hostkeyalias", connection.original_host)
-    tokens = {**here, **there, "%k": alias}
     names = [name for name in said.split() if name.lower() != "none"] or [os.devnull]
-    return [Path(os.path.expanduser(re.sub("%[%a-z]", lambda one: tokens.get(one[0], one[0]), name))) for name in names]
+    here = {"%d": os.path.expanduser("~"), "%i": str(os.getuid()), "%u": os.environ.get("USER", "")}
+    alias = {"%k": connection.ssh_config.get("hostkeyalias", connection.original_host)}
+    return [Path(os.path.expanduser(filled_in(name, connection, {**here, **alias}))) for name in names]
+
+
+def filled_in(text: str, connection: Any, more: Mapping[str, str] | None = None) -> str:
+    """Return what the configuration says with the tokens filled in that stand for a host, and `more` of them."""
+    there = {"%h": connection.host, "%n": connection.original_host, "%p": str(connection.port), "%r": connection.user}
+    tokens = {"%%": "%", **there, **(more or {})}
+    return re.sub("%[%a-z]", lambda one: tokens.get(one[0], one[0]), text)
 
 
 def seconds_of(said: paramiko.SSHConfigDict) -> int | None:

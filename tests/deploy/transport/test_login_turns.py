@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import ExitStack
+from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -57,25 +56,31 @@ def test_who_connects_through_a_jump_host_takes_a_turn_there_until_it_is_let_in(
 
 @pytest.mark.parametrize(
     ("command", "waits"),
-    [("ssh -W {}:22 edge", True), ("exec /usr/bin/ssh -q edge nc {} 22", True), ("nc -x proxy {} 22", False)],
+    [
+        ("ssh -W %h:%p edge", True),
+        ("exec /usr/bin/ssh -q -l %r edge nc %h %p", True),
+        ("nc -x proxy %h %p", False),
+    ],
 )
 def test_so_do_those_whose_proxy_command_logs_in_there(
-    monkeypatch: pytest.MonkeyPatch, command: str, waits: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, waits: bool
 ) -> None:
+    """Also where each host has another port and another user."""
+    (tmp_path / "config").write_text(f"ProxyCommand {command}\nConnectTimeout 1")
     seen: list[bool] = []
-    sock = SimpleNamespace(settimeout=lambda seconds: None)
-
-    def connection(host: str, opens: Callable[[], None]) -> Any:
-        way = {"gateway": command.format(host), "connect_timeout": 0.0}
-        return SimpleNamespace(host=host, open=opens, transport=SimpleNamespace(sock=sock), **way)
+    hosts = [Host(f"h{number}", f"u{number}", 2200 + number) for number in range(MAX_LOGINS)]
+    made = [connecting._prepared(host, SshOptions(tmp_path / "config")) for host in hosts]
 
     def look() -> None:
-        with connecting._turn(connection("h99", list)) as taken:
-            seen.append(taken is not False)
+        with turn(command, 0, 0.0) as taken:
+            seen.append(taken)
 
-    monkeypatch.setattr(connecting, "_prepared", lambda host, options: connection(host.name, look))
+    last = made.pop()
+    monkeypatch.setattr(last, "open", look)
+    monkeypatch.setattr(last, "transport", SimpleNamespace(sock=SimpleNamespace(settimeout=lambda seconds: None)))
+    monkeypatch.setattr(connecting, "_prepared", lambda host, options: last)
     with ExitStack() as logins:
-        for number in range(MAX_LOGINS - 1):
-            logins.enter_context(connecting._turn(connection(f"h{number}", list)))
-        connecting.connect(Host("h50"), SshOptions())
+        for connection in made:
+            logins.enter_context(connecting._turn(connection))
+        connecting.connect(hosts[-1], SshOptions())
     assert seen == [not waits]

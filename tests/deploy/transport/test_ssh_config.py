@@ -71,6 +71,30 @@ def test_of_a_jump_host_and_a_command_the_first_counts(home: Path) -> None:
         assert made.gateway == gateway or (gateway is None and made.gateway.host == "edge")
 
 
+def test_the_user_and_port_of_a_line_count_before_the_configuration(home: Path) -> None:
+    """As `ssh -l ml -p 2222` has them, and as a jump host has those that `ProxyJump` names."""
+    block = ["IdentityFile ~/.ssh/%r_key", "Match user ml", "ProxyCommand ssh -W %h:%p -l %r edge", "ConnectTimeout 90"]
+    (home / "config").write_text("\n".join(["Host gpu02", "User ann", "Host *", "User all", "Port 7", *block]))
+    made = [
+        connecting._prepared(Host(name, user, port), SshOptions())
+        for name, user, port in (
+            ("gpu01", "ml", 2222),
+            ("gpu01", None, 2222),
+            ("gpu02", "ml", None),
+            ("gpu02", None, None),
+        )
+    ]
+    assert [one.gateway for one in made] == ["ssh -W gpu01:2222 -l ml edge", None, "ssh -W gpu02:7 -l ml edge", None]
+    assert [one.connect_timeout for one in made] == [90, 10, 90, 10]
+    assert [(one.user, one.port) for one in made] == [("ml", 2222), ("all", 2222), ("ml", 7), ("ann", 7)]
+    assert [one.ssh_config["identityfile"] for one in made] == [
+        [f"{home}/{key}_key"] for key in ("ml", "all", "ml", "ann")
+    ]
+    jumps = ["Host gpu01", "ProxyJump ann@edge:2200", "Host edge", "ProxyCommand ssh -W %h:%p -l %r outer"]
+    (home / "config").write_text("\n".join(jumps))
+    assert connecting._prepared(Host("gpu01"), SshOptions()).gateway.gateway == "ssh -W edge:2200 -l ann outer"
+
+
 def test_included_files_count_where_they_are_included(home: Path) -> None:
     config = "Include conf.d/* ~/.ssh/none\nUser everybody\nHost gpu01\n  Port 2201  # not 22\n"
     lab = "Host gpu*\n  HostName %h.lab\nHost gpu01\n  User ann\n"
