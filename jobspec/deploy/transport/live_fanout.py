@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
@@ -14,6 +15,7 @@ from jobctl.jobspec.records import dataclass
 
 FIRST_ANSWER_TIMEOUT = 5.0  # seconds that the first answer of all may take
 SILENCE_TIMEOUT = 2.0  # seconds without any answer, after which a round ends without the hosts that are missing
+SLOT_TIMEOUT = 1.0  # seconds in which no task ends, after which others begin beside those that run
 STALE = 5.0  # seconds for which the last answer of a host counts while the next one is under way
 
 
@@ -27,6 +29,43 @@ class _Line:
     heard: float = float("-inf")  # when it answered last, by the clock of rounds
     value: Any = None
     problem: Exception | None = None
+
+    @property
+    def answers(self) -> bool:
+        """Whether it answered the last time."""
+        return self.problem is None and self.heard > float("-inf")
+
+
+class _Slots:
+    """Lets MAX_PARALLEL tasks run at a time: if more log in at once, all become slow.
+
+    If no task ends for SLOT_TIMEOUT, those that run do not count any longer: they wait for hosts that are silent.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._running, self._batch = 0, 0
+        self._moved = time.monotonic()  # when a task began or ended, last
+
+    @contextmanager
+    def slot(self) -> Iterator[None]:
+        """Hold a slot during the `with` block, which begins once there is one."""
+        with self._changed:
+            while self._running >= MAX_PARALLEL and (left := self._moved + SLOT_TIMEOUT - time.monotonic()) > 0:
+                self._changed.wait(left)
+            if self._running >= MAX_PARALLEL:
+                self._running, self._batch = 0, self._batch + 1
+                self._changed.notify_all()
+            self._running += 1
+            self._moved, batch = time.monotonic(), self._batch
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._moved = time.monotonic()
+                if batch == self._batch:
+                    self._running -= 1
+                    self._changed.notify()
 
 
 class LiveFanOut:
@@ -42,7 +81,7 @@ class LiveFanOut:
         self._stale = STALE if stale is None else stale
         self._lines: dict[Any, _Line] = {}
         self._changed = threading.Condition()
-        self._slots = threading.BoundedSemaphore(MAX_PARALLEL)
+        self._slots = {True: _Slots(), False: _Slots()}  # of hosts that answered the last time, and of others
 
     def on_each(self, hosts: Iterable[H], task: Callable[[H], T]) -> Outcome[H, T]:
         """Do `task` for all hosts; return once all have answered, or those that are missing have been quiet for long."""
@@ -52,13 +91,14 @@ class LiveFanOut:
             for host, line in lines.items():
                 if not line.busy:
                     line.busy, line.given_up = True, False
-                    threading.Thread(target=self._ask, args=(host, task), daemon=True, name="look").start()
+                    slots = self._slots[line.answers]
+                    threading.Thread(target=self._ask, args=(host, task, slots), daemon=True, name="look").start()
             self._wait([line for line in lines.values() if not line.given_up])
             return self._outcome(lines)
 
-    def _ask(self, host: H, task: Callable[[H], T]) -> None:
+    def _ask(self, host: H, task: Callable[[H], T], slots: _Slots) -> None:
         value, problem = None, None
-        with self._slots:
+        with slots.slot():
             try:
                 value = task(host)
             except Exception as error:

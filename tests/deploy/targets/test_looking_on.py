@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import socket
 import threading
 import time
@@ -311,6 +312,61 @@ def test_a_host_that_is_silent_is_not_waited_for_again_until_it_answers(monkeypa
     over.set()
     while "b" not in live.on_each(["a", "b"], ask).done:
         pass
+
+
+class Slow:
+    """Hosts, of which `silent` ones answer only once the test is over."""
+
+    def __init__(self, silent: Sequence[str] = ()) -> None:
+        self.silent, self.over, self.lock = silent, threading.Event(), threading.Lock()
+        self.asked, self.running, self.most = list[str](), 0, 0
+
+    def ask(self, host: str) -> str:
+        with self.lock:
+            self.running += 1
+            self.most = max(self.most, self.running)
+        self.asked.append(host)
+        if host in self.silent:
+            self.over.wait()
+        for _ in range(100):  # others go on
+            os.sched_yield()
+        with self.lock:
+            self.running -= 1
+        return host.upper()
+
+
+def timeouts(monkeypatch: pytest.MonkeyPatch, *, slot: float, first: float, silence: float) -> None:
+    """Have two hosts asked at a time, and be patient for so many seconds."""
+    for name, value in {"SLOT": slot, "FIRST_ANSWER": first, "SILENCE": silence}.items():
+        monkeypatch.setattr(live_fanout, f"{name}_TIMEOUT", value)
+    monkeypatch.setattr(live_fanout, "MAX_PARALLEL", 2)
+
+
+def test_many_hosts_that_are_silent_do_not_keep_others_from_being_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    timeouts(monkeypatch, slot=0.0, first=PROMPT, silence=0.0)
+    hosts = Slow(["d1", "d2", "d3", "d4", "d5"])
+    assert LiveFanOut(str).on_each([*hosts.silent, "a"], hosts.ask).done == {"a": "A"}
+    hosts.over.set()
+
+
+def test_hosts_that_answered_wait_for_none_that_did_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    timeouts(monkeypatch, slot=PATIENCE, first=PATIENCE, silence=PATIENCE)
+    hosts, live = Slow(["d1", "d2", "d3"]), LiveFanOut(str, 0.0)
+    assert live.on_each(["a", "b"], hosts.ask).done == {"a": "A", "b": "B"}
+    timeouts(monkeypatch, slot=PATIENCE, first=0.0, silence=0.0)
+    assert live.on_each(hosts.silent, hosts.ask).done == {}
+    promptly(lambda: len(hosts.asked) == 4)  # two of them hold what slots there are
+    timeouts(monkeypatch, slot=PATIENCE, first=PROMPT, silence=PROMPT)
+    assert live.on_each(["a", "b"], hosts.ask).done == {"a": "A", "b": "B"}
+    hosts.over.set()
+
+
+def test_hosts_that_answer_are_asked_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If all logged in at once, each login would take too long."""
+    timeouts(monkeypatch, slot=PATIENCE, first=PATIENCE, silence=PATIENCE)
+    hosts, names = Slow(), [f"h{number}" for number in range(40)]
+    assert LiveFanOut(str).on_each(names, hosts.ask).done.keys() == set(names)
+    assert hosts.most <= 2
 
 
 def test_what_fails_is_told_with_the_time_since_when(monkeypatch: pytest.MonkeyPatch) -> None:
