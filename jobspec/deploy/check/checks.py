@@ -107,6 +107,13 @@ def _mounts(run: Survey, seat: CheckedHost) -> Found:
             yield Finding(seat.name, check, "error", f"{path} {problem} in the container", "path-no-permission", hint)
 
 
+def _driver(run: Survey, seat: CheckedHost) -> Found:
+    if seat.driver_hangs:
+        verdict: Verdict = "error" if seat.kind == "gpu" else "warning"
+        text, hint = "`nvidia-smi` does not answer there within 20 s", "its driver or a GPU hangs: restart the host"
+        yield Finding(seat.name, "devices", verdict, text, "driver-broken", hint)
+
+
 def _devices(run: Survey, seat: CheckedHost) -> Found:
     for node in seat.nodes[:1]:
         wanted = node.container.devices
@@ -274,6 +281,7 @@ OF_ONE: tuple[Callable[[Survey, CheckedHost], Found], ...] = (
     _compose,
     _image_there,
     _mounts,
+    _driver,
     _devices,
     _idle,
     _ports,

@@ -220,7 +220,8 @@ class Preflight:
         """Say whether a container like the job's can be started on a host, as far as is known."""
         there = seat.facts.there if seat.facts else frozenset()
         missing = any(mount.source not in there for mount in binds(self.plan, seat.nodes))
-        return bool(seat.nodes) and seat.image is not None and not missing
+        hangs = seat.driver_hangs and seat.kind == "gpu"
+        return bool(seat.nodes) and seat.image is not None and not missing and not hangs
 
     def _task(self, seat: CheckedHost, node: Node) -> Json:
         plan = self.plan

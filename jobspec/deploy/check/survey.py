@@ -40,6 +40,16 @@ class CheckedHost:
         """The host's name."""
         return self.host_job.host.name
 
+    @property
+    def driver_hangs(self) -> bool:
+        """Whether `nvidia-smi` does not answer there. A container with GPUs would not either."""
+        return self.facts is not None and "hangs" in self.facts.values
+
+    @property
+    def kind(self) -> str:
+        """The kind of the devices that it is needed for."""
+        return self.nodes[0].container.devices.kind if self.nodes else "cpu"
+
 
 Found = Iterator[Finding]
 

@@ -69,7 +69,7 @@ def _parse(text: str, began: float, ended: float) -> Facts:
             names[first] = second
         elif key == "gpu" and (index := number_in(first)) is not None:
             gpus[second] = index
-        elif key == "app" and first in gpus:
+        elif key == "compute-apps" and first in gpus:
             busy[gpus[first]] = second
         else:
             values[key] = rest

@@ -15,6 +15,7 @@ import pytest
 from jobctl.jobspec.deploy.check import probe
 from jobctl.jobspec.deploy.check.checks import OF_ONE
 from jobctl.jobspec.deploy.check.comparisons import OF_ALL
+from jobctl.jobspec.deploy.check.preflight import Preflight
 from jobctl.jobspec.deploy.check.survey import CheckedHost, Survey
 from jobctl.jobspec.deploy.host.facts import Facts
 from jobctl.jobspec.deploy.model.engine_kind import EngineKind, engine_kind
@@ -112,6 +113,18 @@ def test_devices_of_a_node_against_what_its_container_got(text: str, seen: int, 
     (check,) = (check for check in OF_ONE if check.__name__ == "_devices")
     found = [(finding.verdict, finding.code, finding.message) for finding in check(Survey(None, [seat]), seat)]
     assert found == ([said] if said else [])
+
+
+@pytest.mark.parametrize(
+    ("text", "verdict", "probed"), [("devices: gpu\n", "error", False), ("devices: cpu:2\n", "warning", True)]
+)
+def test_a_driver_that_hangs_on_the_host(text: str, verdict: str, probed: bool) -> None:
+    """A job on CPUs does not need it. A container with GPUs would hang, too."""
+    seat = CheckedHost(cast(Any, Place("a")), nodes(text), facts=host(hangs="nvidia-smi"), image="sha256:1")
+    (check,) = (check for check in OF_ONE if check.__name__ == "_driver")
+    found = [(finding.check, finding.verdict, finding.code) for finding in check(Survey(None, [seat]), seat)]
+    assert found == [("devices", verdict, "driver-broken")]
+    assert Preflight([], None)._can_be_probed(seat) is probed
 
 
 def host(**values: str) -> Facts:

@@ -63,7 +63,7 @@ def test_a_token_in_the_checkpoint_directory_goes_too(tmp_path: Path) -> None:
 
 
 def test_what_a_host_says_of_itself_may_be_anything() -> None:
-    text = "now 17%N\nmtu eth0 ²\nmtu lo 65536\nfree ²\ngpu ² x\ngpu 0 uuid\napp uuid 1 python\nname\n\n"
+    text = "now 17%N\nmtu eth0 ²\nmtu lo 65536\nfree ²\ngpu ² x\ngpu 0 uuid\ncompute-apps uuid 1 python\nname\n\n"
     found = facts._parse(text, 100.0, 101.0)
     assert (found.skew, found.mtu, found.number("free"), found.busy) == (0.0, {"lo": 65536}, None, {0: "1 python"})
     assert facts._parse("now 90.500000000\n", 100.0, 101.0).skew == -9.5

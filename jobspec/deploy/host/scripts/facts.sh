@@ -5,6 +5,8 @@
 . ./find.sh
 # shellcheck source=kilobytes.sh
 . ./kilobytes.sh
+# shellcheck source=driver_tool.sh
+. ./driver_tool.sh
 token=$4 top=$(dirname -- "$(dirname -- "$work")"); shift 4
 find "$top" -maxdepth 1 -name '.check-*' -mmin +60 -exec rm -f -- {} + 2>/dev/null
 echo "now $(date +%s.%N)"
@@ -27,7 +29,9 @@ while [ $# -gt 0 ] && [ "$1" != - ]; do [ -e "$1" ] && echo "there $1"; shift; d
 [ $# -eq 0 ] || shift
 for name do echo "name $name $(getent ahosts "$name" 2>/dev/null | awk 'NR == 1 { print $1 }')"; done
 if command -v nvidia-smi >/dev/null; then
-  nvidia-smi --query-gpu=index,uuid --format=csv,noheader 2>/dev/null | awk -F', ' '{ print "gpu", $1, $2 }'
-  nvidia-smi --query-compute-apps=gpu_uuid,pid,process_name --format=csv,noheader 2>/dev/null | awk -F', ' '{ print "app", $1, $2, $3 }'
+  for about in gpu=index,uuid compute-apps=gpu_uuid,pid,process_name; do
+    said=$(driver_tool nvidia-smi "--query-$about" --format=csv,noheader) || [ $? -ne 124 ] || { echo "hangs nvidia-smi"; break; }
+    printf '%s\n' "$said" | awk -F', ' -v key="${about%%=*}" 'NF { $1 = $1; print key, $0 }'
+  done
 fi
 :

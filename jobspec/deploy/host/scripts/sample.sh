@@ -2,6 +2,8 @@
 # Prints how busy a host and its devices are. Parts begin with a line `== NAME`: stat, meminfo and loadavg have lines of /proc;
 # nvidia, rocm and npu have what the drivers' tools print, where there are such tools. The last line is `== end`.
 # With `answer` as $1 it does so for each line of its input, in one piece, until that ends.
+# shellcheck source=driver_tool.sh
+. ./driver_tool.sh
 PATH="$PATH:/usr/local/sbin:/opt/rocm/bin"
 part() { printf '== %s\n' "$1"; }
 sample() {
@@ -15,15 +17,15 @@ sample() {
         part nvidia
         about=index,name,utilization.gpu,memory.used,memory.total,power.draw,temperature.gpu
         ecc=ecc.errors.corrected.volatile.total,ecc.errors.uncorrected.volatile.total
-        timeout 20 nvidia-smi "--query-gpu=$about,$ecc" --format=csv,noheader,nounits
+        driver_tool nvidia-smi "--query-gpu=$about,$ecc" --format=csv,noheader,nounits
     fi
     if command -v rocm-smi >/dev/null; then
         part rocm
-        timeout 20 rocm-smi --showproductname --showuse --showmeminfo vram --showpower --showtemp --json
+        driver_tool rocm-smi --showproductname --showuse --showmeminfo vram --showpower --showtemp --json
     fi
     if command -v npu-smi >/dev/null; then
         part npu
-        timeout 20 npu-smi info
+        driver_tool npu-smi info
     fi
     part end
 }
