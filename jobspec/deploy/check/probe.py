@@ -79,10 +79,11 @@ def access(path: str, write: bool) -> str | None:
     return None
 
 
-def resolves(name: str) -> str | None:
-    """Return the address that a name has here, None if none."""
+def resolves(name: str, address: str) -> str | None:
+    """Return an address that a name has here, None if none. If the host has an IPv4 `address`, only IPv4 counts."""
+    family = socket.AF_INET if address and ":" not in address else socket.AF_UNSPEC
     try:
-        return str(socket.getaddrinfo(name, None, socket.AF_INET)[0][4][0])
+        return str(socket.getaddrinfo(name, None, family)[0][4][0])
     except OSError:
         return None
 
@@ -226,7 +227,7 @@ def main() -> None:
         "devices": devices(task["kind"]),
         "driver": driver(task["kind"]) if task["kind"] != "cpu" else None,
         "memlock": memlock(),
-        "name": resolves(socket.gethostname()),
+        "name": resolves(socket.gethostname(), task["address"]),
         "silent": bool(task["address"]) and nobody_answers(task["address"]),
         "paths": {path: access(path, write) for path, write in task["paths"]},
         "module": version_of(task["module"]) if task["module"] else None,

@@ -199,6 +199,19 @@ def meeting(
     return subprocess.Popen([sys.executable, "-c", slow, json.dumps(task)], stdout=subprocess.PIPE, text=True)
 
 
+@pytest.mark.parametrize(("address", "found"), [("fd77::6", "fd77::6"), ("10.0.0.6", None), ("", "fd77::6")])
+def test_a_containers_own_name_may_have_an_address_of_ipv6(
+    monkeypatch: pytest.MonkeyPatch, address: str, found: str | None
+) -> None:
+    def getaddrinfo(name: str, port: None, family: int) -> list[Any]:
+        if family == socket.AF_INET:
+            raise socket.gaierror
+        return [(socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("fd77::6", 0, 0, 0))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    assert probe.resolves("job-0", address) == found
+
+
 @pytest.fixture
 def ports() -> list[int]:
     """Two ports that nobody has."""
