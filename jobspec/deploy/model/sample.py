@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from jobctl.jobspec.deploy.model.untrusted import Json, as_text, parse_object
+from jobctl.jobspec.deploy.model.device_tables import ROCM_NAMES, npu_chips, rocm_cards, rocm_json
+from jobctl.jobspec.deploy.model.untrusted import Json, as_text
 from jobctl.jobspec.records import dataclass
 
 _MIB = 1 << 20
@@ -55,7 +56,7 @@ def parse_sample(text: str) -> HostSample:
     devices = (
         *_nvidia(parts.get("nvidia", [])),
         *_rocm("\n".join(parts.get("rocm", []))),
-        *_npu(parts.get("npu", [])),
+        *_npu("\n".join(parts.get("npu", []))),
     )
     return HostSample(
         _cpu((parts.get("stat") or [""])[0]),
@@ -107,22 +108,16 @@ def _nvidia(lines: list[str]) -> Iterator[DeviceSample]:
         )
 
 
-_CARD = re.compile(r"card([0-9]{1,4})")
 _POWER = ("Average Graphics Package Power (W)", "Current Socket Graphics Package Power (W)")
 _HEAT = ("Temperature (Sensor junction) (C)", "Temperature (Sensor edge) (C)")
-_NAME = ("Card series", "Card Series", "Card model", "Card Model")
 
 
 def _rocm(text: str) -> Iterator[DeviceSample]:
     """Yield the cards of rocm-smi's JSON, whose keys differ between versions."""
-    found = parse_object(text[text.find("{") :]) or {}
-    for name, card in found.items():
-        match = _CARD.fullmatch(name)
-        if match is None or not isinstance(card, dict):
-            continue
+    for number, card in rocm_cards(rocm_json(text)):
         yield DeviceSample(
-            f"gpu:{match[1]}",
-            next((known for key in _NAME if (known := as_text(card.get(key)))), None),
+            f"gpu:{number}",
+            next((known for key in ROCM_NAMES if (known := as_text(card.get(key)))), None),
             _times(_first(card, "GPU use (%)"), 0.01),
             _first(card, "VRAM Total Used Memory (B)"),
             _first(card, "VRAM Total Memory (B)"),
@@ -136,31 +131,14 @@ def _first(card: Json, *keys: str) -> float | None:
     return next((value for value in values if value is not None), None)
 
 
-_NPU = re.compile(
-    r"\|\s*(?P<npu>[0-9]+)\s+(?P<name>\S+)\s*\|\s*\S+\s*\|\s*(?P<watts>\S+)\s+(?P<celsius>\S+)\s+[0-9]+\s*/\s*[0-9]+\s*\|"
-)
-_CHIP = re.compile(
-    r"\|\s*[0-9]+(?:\s+(?P<id>[0-9]+))?\s*\|\s*\S+\s*\|\s*(?P<use>\S+)\s+(?P<used>[0-9]+)\s*/\s*(?P<total>[0-9]+)"
-    r"(?:\s+(?P<hbm>[0-9]+)\s*/\s*(?P<all>[0-9]+))?\s*\|"
-)
-
-
-def _npu(lines: list[str]) -> Iterator[DeviceSample]:
-    """Yield the chips of `npu-smi info`: two rows of a table for each. Those with HBM have no other memory."""
-    npu: re.Match[str] | None = None
-    for line in lines:
-        chip = _CHIP.fullmatch(line.strip())
-        if npu is not None and chip is not None:
-            hbm = bool(_number(chip["all"] or ""))
-            yield DeviceSample(
-                f"npu:{chip['id'] or npu['npu']}",
-                npu["name"],
-                _times(_number(chip["use"]), 0.01),
-                _times(_number(chip["hbm"] if hbm else chip["used"]), _MIB),
-                _times(_number(chip["all"] if hbm else chip["total"]), _MIB),
-                _number(npu["watts"]),
-                _number(npu["celsius"]),
-            )
-            npu = None
-        else:
-            npu = _NPU.fullmatch(line.strip())
+def _npu(text: str) -> Iterator[DeviceSample]:
+    for chip in npu_chips(text):
+        yield DeviceSample(
+            f"npu:{chip.device}",
+            chip.name,
+            _times(_number(chip.use), 0.01),
+            _times(chip.memory_used, _MIB),
+            _times(chip.memory, _MIB),
+            _number(chip.watts),
+            _number(chip.celsius),
+        )

@@ -6,7 +6,8 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 
-from jobctl.jobspec.deploy.model.untrusted import Json, as_text, parse_object
+from jobctl.jobspec.deploy.model.device_tables import ROCM_NAMES, npu_chips, rocm_cards, rocm_json
+from jobctl.jobspec.deploy.model.untrusted import Json, as_text
 from jobctl.jobspec.frameworks.failure_patterns import XIDS
 from jobctl.jobspec.records import dataclass
 
@@ -62,21 +63,18 @@ def _nvidia(text: str, _: str) -> Iterator[DeviceState]:
         yield DeviceState(items, tuple(broken))
 
 
-_CARD = re.compile(r"card([0-9]{1,4})")
 _MIB = 1 << 20
 
 
 def _rocm(text: str, errors: str) -> Iterator[DeviceState]:
-    """Yield the cards of rocm-smi's JSON, before which it may print warnings; keys differ between versions."""
-    found = parse_object(text[text.find("{") :]) or {}
+    """Yield the cards of rocm-smi's JSON; keys differ between versions."""
+    found = rocm_json(text)
     system = found.get("system")
     driver = as_text(system.get("Driver version")) if isinstance(system, dict) else None
     broken = _ras(errors)
-    for name, card in found.items():
-        match = _CARD.fullmatch(name)
-        if match and isinstance(card, dict):
-            items = {key: value for key, value in _card(card, driver).items() if value is not None}
-            yield DeviceState(items, tuple(broken.get(int(match[1]), ())))
+    for index, card in rocm_cards(found):
+        items = {key: value for key, value in _card(card, driver).items() if value is not None}
+        yield DeviceState(items, tuple(broken.get(index, ())))
 
 
 _RAS_GPU = re.compile(r"GPU\[([0-9]{1,4})\]\s*:\s*RAS INFO")
@@ -104,7 +102,7 @@ def _card(card: Json, driver: str | None) -> dict[str, float | str | None]:
     memory = _first(card, "VRAM Total Memory (B)")
     clocks = re.findall(r"([0-9]+)\s*MHz", str(card.get("Valid sclk range")), re.IGNORECASE)
     return {
-        "model": _first(card, "Card series", "Card Series", "Card model", "Card Model"),
+        "model": _first(card, *ROCM_NAMES),
         "driver": driver,
         "firmware": _first(card, "VBIOS version"),
         "memory in MiB": memory / _MIB if isinstance(memory, float) else None,
@@ -118,32 +116,18 @@ def _first(card: Json, *keys: str) -> float | str | None:
 
 
 _VERSION = re.compile(r"\|\s*npu-smi\s+\S+\s+Version:\s*(\S+)")
-_NPU = re.compile(
-    r"\|\s*(?P<number>[0-9]{1,4})\s+(?P<name>\S+)\s*\|\s*(?P<health>[A-Za-z]+)\s*\|.*[0-9]+\s*/\s*[0-9]+\s*\|"
-)
-_CHIP = re.compile(r"\|\s*(?P<chip>[0-9]{1,4})(?:\s+[0-9]+)?\s*\|\s*[0-9A-Fa-f:.]+\s*\|.*\|")
-_TOTAL = re.compile(r"[0-9]+\s*/\s*([0-9]+)")
 _BAD = ("alarm", "critical")  # beside OK, Warning and UNKNOWN, which only may differ from the other devices
 
 
 def _npu(text: str, errors: str) -> Iterator[DeviceState]:
-    """Yield the chips of `npu-smi info`: two rows of a table for each. Those with HBM tell of other memory as 0."""
     version = _VERSION.search(text)
-    npu: re.Match[str] | None = None
     broken = _of_memory(errors)
-    for line in map(str.strip, text.splitlines()):
-        chip = _CHIP.fullmatch(line)
-        if npu is not None and chip is not None:
-            totals = [float(total) for total in _TOTAL.findall(line)]
-            health = npu["health"]
-            memory = max(totals, default=0.0)
-            items: dict[str, float | str] = {"model": npu["name"], "memory in MiB": memory, "health": health}
-            items |= {"driver": version[1]} if version else {}
-            bad = (f"has the health `{health}`, by `npu-smi`",) if health.lower() in _BAD else ()
-            yield DeviceState(items, (*bad, *broken.get((int(npu["number"]), int(chip["chip"])), ())))
-            npu = None
-        else:
-            npu = _NPU.fullmatch(line)
+    for chip in npu_chips(text):
+        memory, health = float(chip.memory or 0), chip.health
+        items: dict[str, float | str] = {"model": chip.name, "memory in MiB": memory, "health": health}
+        items |= {"driver": version[1]} if version else {}
+        bad = (f"has the health `{health}`, by `npu-smi`",) if health.lower() in _BAD else ()
+        yield DeviceState(items, (*bad, *broken.get((chip.npu, chip.chip), ())))
 
 
 _COUNT = re.compile(
