@@ -38,6 +38,7 @@ from jobctl.jobspec.render.artefact import Artefact, folder
 from jobctl.jobspec.spec.hosts import Host
 
 SPARE_REPORT = PurePosixPath(SPARE) / "report.json"  # of a launcher that waits to become a node
+NOT_OURS = 77  # what erase.sh and remove.sh end with where a folder belongs to somebody else, or a link leads there
 PREPARED = "prepared.json"  # in `run`: what a spare has
 
 
@@ -320,20 +321,22 @@ class HostJob:
         self._remove(SCRIPTS.argv("erase", *folders), folders, interpreters)
 
     def remove(self, paths: Sequence[str]) -> None:
-        """Remove files and folders."""
-        self._remove(["rm", "-rf", "--", *paths], paths, ())
+        """Remove files and folders of the job."""
+        self._remove(SCRIPTS.argv("remove", str(self.work), str(self.own), *paths), paths, ())
 
     def _remove(self, argv: Sequence[str], paths: Sequence[str], interpreters: Sequence[Interpreter]) -> None:
         result = self.transport.run(argv, timeout=STARTING)  # of silence: there may be millions of files
         if result.code == 0:
             return
-        for interpreter in dict.fromkeys(interpreters):
+        for interpreter in dict.fromkeys(interpreters) if result.code != NOT_OURS else ():
             folders = [path for path in dict.fromkeys(paths) if self.transport.run(["test", "-d", path]).code == 0]
             if self.containers.as_root(python("empty"), folders, *interpreter):
                 result = self.transport.run(argv, timeout=STARTING)
                 if result.code == 0:
                     return
         error = problem(self.host.name, f"remove {paths[0]}", result)
+        if result.code == NOT_OURS:
+            raise error
         denied = any(sign in result.err for sign in (b"Permission denied", b"Operation not permitted"))
         hint = f"`sudo rm -rf {shlex.quote(paths[0])}` there: containers wrote it as root" if denied else error.hint
         raise HostError(self.host.name, error.code, error.cause, hint)

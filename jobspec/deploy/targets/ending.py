@@ -53,7 +53,7 @@ def wait_for_nodes(job: Commanded, grace: float) -> None:
 def take_down(
     fleet: Fleet[J], finish: Callable[[], None], erase: Callable[[J, Path], bool], gather: Callable[[], None]
 ) -> tuple[Path | None, Failures]:
-    """End everything by `finish`, and have each host that can be reached `erase` all of the job; return where its logs went.
+    """End everything by `finish`, and have each host that is locked `erase` all of the job; return where its logs went.
 
     `gather` collects what launchers have told people up to their end, if they do: nobody tells that again.
 
@@ -66,10 +66,12 @@ def take_down(
         if fleet.plan is not None and tells(fleet.plan):
             gather()
     fleet.check_here()  # this process may have been stopped while it waited: then another has brought the job up again
-    outcome = fleet.on_each(fleet.host_jobs, lambda host_job: erase(host_job, into))
+    not_locked = fleet.not_locked()
+    locked = [host for host in fleet.host_jobs if host not in not_locked]
+    outcome = fleet.on_each(locked, lambda host_job: erase(host_job, into))
     collected = into if into.exists() and any(outcome.done.values()) else None
     fleet.check_here()
-    return collected, fleet.failures(outcome)
+    return collected, {**not_locked, **fleet.failures(outcome)}
 
 
 def _wait(job: Commanded, done: Callable[[ObservedNode], bool], grace: float) -> None:

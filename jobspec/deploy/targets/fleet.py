@@ -224,6 +224,11 @@ class Fleet(Generic[J]):
         if self._held is not None:
             self._held.check_on(host)
 
+    def not_locked(self) -> Failures:
+        """Return why some hosts could not be locked: nothing is removed there, and they may not even be ours."""
+        held = self._held
+        return {host: error for host, error in held.failed.items() if host not in held.channels} if held else {}
+
     @contextlib.contextmanager
     def follow(self) -> Iterator[Feed]:
         """Be the job's only supervisor, wherever others may be started: launchers are answered."""

@@ -24,6 +24,7 @@ from jobctl.jobspec.render.artefact import Artefact
 from jobctl.jobspec.render.payload import control_json
 from jobctl.jobspec.spec.hosts import Host
 from tests.deploy.apply.test_executor import TWO
+from tests.tools.foreign import plays_owner
 
 GENERATION = first_generation(TWO)
 FILES = [Artefact("launcher.py", b"launcher", 0o755), Artefact("node-0.sh", b"start", 0o755)]
@@ -158,11 +159,7 @@ def test_nothing_is_sent_into_a_folder_of_somebody_else(
     host_job: HostJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whose: str, fine: bool
 ) -> None:
     """In /scratch anybody can make it before, and put other scripts in the place of ours. `dir=` itself is the user's choice."""
-    (tmp_path / "bin").mkdir()
-    stat = f"#!/bin/sh\ncase $* in '-c %u -- '*/{whose}) echo 4711 ;; *) exec {shutil.which('stat')} \"$@\" ;; esac\n"
-    (tmp_path / "bin" / "stat").write_text(stat)
-    (tmp_path / "bin" / "stat").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    plays_owner(tmp_path / "bin", monkeypatch, whose)
     if fine:
         assert sent(host_job).is_dir()
         return

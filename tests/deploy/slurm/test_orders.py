@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -27,6 +26,7 @@ from jobctl.jobspec.plan.generation import first_generation
 from jobctl.jobspec.render.slurm import slurm_files
 from jobctl.jobspec.spec.hosts import Host
 from tests.render.plans import SLURM, planned
+from tests.tools.foreign import plays_owner
 
 
 class OrderedAllocation(SlurmAllocation):
@@ -197,11 +197,7 @@ def test_what_belongs_to_somebody_else_is_left_alone_and_another_directory_of_th
 ) -> None:
     """As a `.jobctl` that a colleague has made for all: its owner could put other programs in the place of ours."""
     work = tmp_path / ".jobctl" / "tiny"
-    (tmp_path / "bin").mkdir()
-    stat = f"#!/bin/sh\ncase $* in '-c %u -- '*/.jobctl) echo 4711 ;; *) exec {shutil.which('stat')} \"$@\" ;; esac\n"
-    (tmp_path / "bin" / "stat").write_text(stat)
-    (tmp_path / "bin" / "stat").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    plays_owner(tmp_path / "bin", monkeypatch, ".jobctl")
     login = LoginNode(Inventory((Host("localhost"),)), "tiny", str(work))
     with pytest.raises(HostError, match=f"{tmp_path}/.jobctl belongs to somebody else") as caught:
         login.send((), ("run",), None, {})

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.deploy.store.lock import LockLost, break_lock, hold
@@ -64,7 +65,7 @@ def test_a_command_that_lost_its_lock_while_it_waited_ends_nothing_more(
         def wait(*of: object) -> None:
             break_lock(directory.lock)
 
-        fleet: Any = SimpleNamespace(job=directory, plan=None, host_jobs={}, check_here=held.check)
+        fleet: Any = SimpleNamespace(job=directory, plan=None, host_jobs={}, check_here=held.check, not_locked=dict)
         fleet.on_each = fleet.failures = lambda *of: ended.append("erased")
         monkeypatch.setattr(ending, "wait_for_launchers", wait)
         monkeypatch.setattr(
@@ -78,3 +79,14 @@ def test_a_command_that_lost_its_lock_while_it_waited_ends_nothing_more(
         with pytest.raises(LockLost, match="the lock on this machine was lost"):
             ends_it[ends]()
     assert ended == []
+
+
+def test_what_is_on_a_host_that_could_not_be_locked_is_left_there(tmp_path: Path) -> None:
+    """It does not answer, or its folders are not ours: somebody else may have made them."""
+    foreign, erased = HostError("h1", "no-permission", "it belongs to somebody else"), list[str]()
+    fleet: Any = SimpleNamespace(job=JobDir(tmp_path / "jobs" / "demo"), plan=None, host_jobs={"h0": 0, "h1": 1})
+    fleet.check_here, fleet.not_locked = lambda: None, lambda: {"h1": foreign}
+    fleet.on_each = lambda hosts, task: erased.extend(hosts) or SimpleNamespace(done={})
+    fleet.failures = lambda outcome: {}
+    _, failed = ending.take_down(fleet, lambda: None, lambda job, into: True, lambda: None)
+    assert (erased, failed) == (["h0"], {"h1": foreign})

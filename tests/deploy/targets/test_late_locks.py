@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from jobctl.jobspec.deploy.host.containers import Containers
+from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.inventory import Inventory
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.deploy.store.lock import LockLost, break_lock
@@ -71,3 +73,24 @@ def test_who_loses_the_lock_on_a_host_while_logs_are_fetched_removes_nothing_the
     said = {name: str(error) for name, error in failed.items()}
     assert said == {"h1": "the lock on h1 was lost: the host heard nothing of this command for 15 s"}
     assert left(hosts) == ["h1"]
+
+
+def test_a_host_where_the_jobs_folder_is_not_ours_is_named_and_left_alone(hosts: Hosts, tmp_path: Path) -> None:
+    """Its lock may be elsewhere, as in /var/tmp. By a link, its logs would be those of other files of the user, too."""
+    home, work = tmp_path / "home", Path(hosts.host_jobs["h1"].work)
+    (home / "outputs").mkdir(parents=True)
+    (home / "outputs" / "thesis").write_text("years of work")
+    shutil.rmtree(work)
+    work.symlink_to(home)
+    with hosts.lock("down"):
+        logs, failed = hosts.take_down(0.0)
+    assert {name: error.code for name, error in failed.items()} == {"h1": "no-permission"}
+    assert (logs, left(hosts), (home / "outputs" / "thesis").read_text()) == (None, ["h1"], "years of work")
+
+
+def test_a_host_that_is_locked_is_taken_down_though_it_was_silent_for_a_moment(hosts: Hosts) -> None:
+    with hosts.lock("down"):
+        assert hosts.fleet._held is not None
+        hosts.fleet._held.failed["h1"] = HostError("h1", "silent", "it did not answer")
+        assert hosts.take_down(0.0) == (None, {})
+    assert left(hosts) == []

@@ -4,8 +4,12 @@
 # away with it: until then every command that wants the lock sees that it is taken, and from then on that there is no job.
 # Somebody else may remove the same at the same time: `jobctl run`, whose command `down` has just ended. Prints nothing.
 # It ends with 1, and leaves the rest, where the lock has changed hands meanwhile: it was given up by the command that began it.
+# It ends with 77, and removes nothing, where one of them is not ours.
 # shellcheck source=tidy.sh
 . ./tidy.sh
+# shellcheck source=mine.sh
+. ./mine.sh
+for top do mine "$top" || exit 77; done
 lock=$2/lock holder=$(cat -- "$2/lock" 2>/dev/null)
 rm -f -- "$1"/run/feeds/*
 tries=50
@@ -21,11 +25,14 @@ empty() {
     [ "${entry##*/}" = lock ] || rm -rf -- "$entry" 2>/dev/null || rm -rf -- "$entry" || return
   done
 }
-for top do
-  [ ! -d "$top" ] || empty "$top" || exit
+for top do # what is not there now may be made by anybody before it is looked at once more
+  mine "$top" || exit 77
+  [ -n "$nothing" ] || [ ! -d "$top" ] || empty "$top" || exit
 done
 for top do
   same || exit
+  mine "$top" || exit 77
+  [ -z "$nothing" ] || continue
   gone=${top%/*}/.${top##*/}
   if [ -d "$top" ]; then mv -- "$top" "$gone.$$" || [ ! -d "$top" ] || exit; fi
   rm -rf -- "$gone".* || exit

@@ -7,7 +7,7 @@
 . ./find.sh
 printf '%s\n' "$work" "$own"
 expiry=$7
-set -- "$own/$4" "$5" "$6"
+set -- "$own/$4" "$5" "$6" "$work"
 # shellcheck source=lock.sh
 . ./lock.sh
 code=0

@@ -3,7 +3,10 @@
 set -eu
 # shellcheck source=tidy.sh
 . ./tidy.sh
-cd -- "$1" 2>/dev/null || exit 0
+# shellcheck source=mine.sh
+. ./mine.sh
+mine "$1"
+[ -z "$nothing" ] && cd -- "$1" 2>/dev/null || exit 0
 shift
 for path do
   [ -d "$path" ] || continue

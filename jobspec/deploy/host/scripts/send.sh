@@ -4,20 +4,21 @@
 # folder above it, as in /scratch, they could put their own files in the place of ours, which we run: it fails there.
 set -eu; umask 022
 work=$1 size=$2 stale=$3; shift 3
-[ -z "$stale" ] || [ ! -e "$stale" ] || rm -rf -- "$stale" "$work/secrets"
+# shellcheck source=mine.sh
+. ./mine.sh
+mine "$work"
 if [ ! -d "$work" ]; then
   top=${work%/*/*}
   [ -d "$top" ] || (umask 077; mkdir -p -- "$top")
   (umask 066; mkdir -p -- "$work") # a daemon that starts containers may have to pass; nobody else needs a list
+  mine "$work"
 fi
+[ -z "$nothing" ] || { echo "$work was removed" >&2; exit 1; }
+if [ -n "$stale" ] && [ -e "$stale" ]; then mine "${stale%/*}"; rm -rf -- "$stale" "$work/secrets"; fi
 chmod 711 "$work"; cd -- "$work"
 new=$work/.jobctl.$$; trap 'rm -rf -- "$new"' EXIT
 [ ! -e "$new" ] || rm -rf -- "$new"
 mkdir -p -- "$new" "$@"
-me=$(stat -c %u -- "$new") # as the file system calls us, which may squash root
-for at in "$work" "${work%/*}"; do
-  case $(stat -c %u -- "$at") in "$me"|0) ;; *) echo "Permission denied: $at belongs to somebody else" >&2; exit 1 ;; esac
-done
 cat > "$new/.tar"
 [ "$(wc -c < "$new/.tar")" -eq "$size" ] || { echo "the connection broke off" >&2; exit 1; }
 tar -C "$new" -xpf "$new/.tar"

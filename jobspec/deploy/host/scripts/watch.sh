@@ -22,7 +22,7 @@ going() {
 } 2>/dev/null
 ! going || { echo gone; exit 0; }
 me=$5 expiry=$6
-set -- "$own/supervisor.lock" "$4" stay
+set -- "$own/supervisor.lock" "$4" stay "$work"
 # shellcheck source=lock.sh
 . ./lock.sh
 read -r before 2>/dev/null < "$own/supervisor" || before=
