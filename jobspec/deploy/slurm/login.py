@@ -9,6 +9,7 @@ from pathlib import Path
 
 from jobctl.jobspec.deploy.host.collecting import collect
 from jobctl.jobspec.deploy.host.host_job import HostJob
+from jobctl.jobspec.deploy.host.scripts import SCRIPTS as ON_HOSTS
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.inventory import Inventory
 from jobctl.jobspec.deploy.model.untrusted import Json, parse_object
@@ -115,6 +116,7 @@ class LoginNode:
         """Replace a file below the job's directory."""
         self._guard()
         with written_there():
+            self._do(ON_HOSTS.argv("claim", self.work), f"write into {self.work}")
             put(self.transport, f"{self.work}/{path}", content, 0o644)
 
     def send(
@@ -141,7 +143,8 @@ class LoginNode:
     def erase(self) -> None:
         """Remove the job's directory."""
         self._guard()
-        self._do(SCRIPTS.argv("erase", self.work), f"remove {self.work}")
+        with written_there():
+            self._do(SCRIPTS.argv("erase", self.work), f"remove {self.work}")
 
     def events(self, offset: int) -> bytes:
         """Return what the allocation has written of the job's story, from a byte on."""

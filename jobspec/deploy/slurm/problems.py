@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from jobctl.jobspec.deploy.host.host_job import NOT_OURS
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.transport.base import Result
 
@@ -125,6 +126,9 @@ def slurm_error(host: str, what: str, result: Result) -> HostError:
     text = result.err.decode("utf-8", "replace") or result.out.decode("utf-8", "replace")
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     said = "; ".join(dict.fromkeys(line.removeprefix("sbatch: error: ") for line in lines[-3:])) or result.words
+    if result.code == NOT_OURS:
+        hint = "choose a directory of your own with `slurm.directory`"
+        return HostError(host, "no-permission", f"cannot {what}: {said}", hint)
     for sign, code, hint in _CAUSES:
         if sign.lower() in text.lower():
             return HostError(host, code, f"cannot {what}: {said}", hint)

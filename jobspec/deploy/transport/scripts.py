@@ -8,7 +8,9 @@ from importlib.resources import files
 
 from jobctl.jobspec.records import dataclass
 
-_INCLUDE = re.compile(r"\. \./(\w+)\.sh")
+_INCLUDE = re.compile(
+    r"\. (?:\./|\.\./\.\./(\w+)/scripts/)(\w+)\.sh"
+)  # a script of the same package, or of a neighbour's
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,4 +40,9 @@ def _text(package: str, name: str) -> str:
     lines = (files(package) / f"{name}.sh").read_text(encoding="utf-8").splitlines()
     code = [line for line in lines if line.strip() and not line.lstrip().startswith("#")]
     included = [(_INCLUDE.fullmatch(line), line) for line in code]
-    return "".join([_text(package, found[1]) if found else f"{line}\n" for found, line in included])
+    return "".join([_text(_place(package, found[1]), found[2]) if found else f"{line}\n" for found, line in included])
+
+
+def _place(package: str, neighbour: str | None) -> str:
+    """Return the package of scripts of a neighbour; without one, the same package."""
+    return f"{package.rsplit('.', 2)[0]}.{neighbour}.scripts" if neighbour else package

@@ -198,9 +198,33 @@ def test_what_belongs_to_somebody_else_is_left_alone_and_another_directory_of_th
     """As a `.jobctl` that a colleague has made for all: its owner could put other programs in the place of ours."""
     work = tmp_path / ".jobctl" / "tiny"
     plays_owner(tmp_path / "bin", monkeypatch, ".jobctl")
-    login = LoginNode(Inventory((Host("localhost"),)), "tiny", str(work))
-    with pytest.raises(HostError, match=f"{tmp_path}/.jobctl belongs to somebody else") as caught:
-        login.send((), ("run",), None, {})
-    assert (caught.value.code, caught.value.hint) == (
-        *("no-permission", "choose a directory of your own with `slurm.directory`"),
-    )
+    refused(LoginNode(Inventory((Host("localhost"),)), "tiny", str(work)), "belongs to somebody else")
+
+
+def test_nothing_is_changed_or_removed_through_a_link_of_somebody_else(tmp_path: Path) -> None:
+    """It leads from `.jobctl` to a folder of the user, where something is called as the job is."""
+    projects = tmp_path / "projects"
+    (projects / "tiny" / "run").mkdir(parents=True)
+    (projects / "tiny" / "thesis").write_text("years of work")
+    (tmp_path / ".jobctl").symlink_to(projects)
+    refused(LoginNode(Inventory((Host("localhost"),)), "tiny", str(tmp_path / ".jobctl/tiny")), "is a link")
+    assert sorted(str(path.relative_to(projects)) for path in projects.rglob("*")) == [
+        "tiny",
+        "tiny/run",
+        "tiny/thesis",
+    ]
+
+
+def refused(login: LoginNode, why: str) -> None:
+    """Try all that changes something on a login node."""
+    remedy = "no-permission", "choose a directory of your own with `slurm.directory`"
+    for change in (
+        lambda: login.send((), ("run",), None, {}),
+        lambda: login.write("run/start.json", b"{}"),
+        lambda: login.order("7", "stop-1", "stop"),
+        lambda: login.submit((), b"{}"),
+        login.erase,
+    ):
+        with pytest.raises(HostError, match=rf"/\.jobctl {why}") as caught:
+            change()
+        assert (caught.value.code, caught.value.hint) == remedy

@@ -4,8 +4,8 @@
 # `dir=` may be anything, as a link to a bigger disk. What is below it, in /scratch say, or below /var/tmp, anybody may have made
 # before: who owns it would have the lock and the secrets, and by a link we would remove other files of the user.
 # Nobody else can replace a folder that is ours, where `dir=` is not open to all, or sticky as /scratch is.
-uid=$(id -u)
 mine() {
+  uid=$(id -u)
   case ${1##*/} in .run-*) mine "${1%/*}" || return ;; esac # of `jobctl run`, in the folder of the job
   case $1 in
   "/var/tmp/jobctl-$uid"/*) owned "/var/tmp/jobctl-$uid" || return ;;

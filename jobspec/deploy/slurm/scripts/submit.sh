@@ -2,12 +2,15 @@
 # Submits the batch script of a job, unless Slurm has that job already, and prints `submitted ID` or `there ID`.
 # $1: the job's directory, $2: its name, $3: the comment by which the queue knows it; the others are names of variables that
 # Slurm does not get. What comes on stdin, if anything does, becomes `run/sent.json` of a new job. A second call waits for
-# the lock. It ends with 75 if Slurm does not say whether it has the job.
+# the lock. It ends with 75 if Slurm does not say whether it has the job, and with 77 where the directory is not ours.
 # Its own variables have names of their own: Slurm gets the environment, and the user's may have any.
 . ./plain.sh
+# shellcheck source=../../host/scripts/mine.sh
+. ../../host/scripts/mine.sh
 set -u
 jobctl_work=$1 jobctl_name=$2 jobctl_mark=$3; shift 3
 jobctl_sent=$(cat)
+(mine "$jobctl_work") || exit 77
 cd -- "$jobctl_work" || exit
 exec 9>>run/submit.lock
 # Shared storage may have no locks at all, and says so by another code: the queue alone has to tell then.
