@@ -7,6 +7,7 @@ import threading
 import time
 from abc import abstractmethod
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from ipaddress import ip_address
 from socket import AF_INET6, SO_REUSEADDR, SOL_SOCKET
 from typing import Any
 
@@ -24,6 +25,14 @@ def parse_address(text: str) -> tuple[str, int]:
     if not re.fullmatch("[0-9]{1,5}", port) or int(port) > 65535:
         raise Refused(f"`{text}` is not an address to listen on", "write `127.0.0.1:PORT`, or a port alone")
     return host or LOOPBACK, int(port)
+
+
+def is_loopback(host: str) -> bool:
+    """Say whether an address, not a name, is one of loopback."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 class PlainServer(ThreadingHTTPServer):
@@ -45,6 +54,15 @@ class PlainServer(ThreadingHTTPServer):
         host, port = self.server_address[:2]
         name = str(host)
         return f"http://{f'[{name}]' if ':' in name else name}:{port}"
+
+    @property
+    def on_loopback(self) -> bool:
+        """Whether it listens where nobody but this machine reaches it."""
+        return is_loopback(str(self.server_address[0]))
+
+    def names(self) -> frozenset[str]:
+        """Return what the header Host may say: with another name, DNS of somebody else points here."""
+        return frozenset({self.origin.removeprefix("http://"), f"localhost:{self.server_address[1]}"})
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Answer in a thread that does not keep the process alive."""

@@ -34,6 +34,11 @@ class _Handler(QuietHandler):
         """Answer with the metrics, in the older format to a client that knows no other."""
         from jobctl.jobspec.report.openmetrics import CONTENT_TYPE, PLAIN_TYPE, plain, wants_plain
 
+        named = self.headers.get("Host")
+        if self.server.on_loopback and named is not None and named not in self.server.names():
+            # Else a page in a browser here, whose name leads to this machine (DNS rebinding), could read them.
+            self.send_error(HTTPStatus.FORBIDDEN, explain="this server answers to its own address only")
+            return
         if self.path.partition("?")[0] not in _PATHS:
             self.send_error(HTTPStatus.NOT_FOUND)
             return

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from importlib.resources import files
-from ipaddress import ip_address
 from typing import Any
 from urllib.parse import parse_qs, quote, urlsplit
 
@@ -17,7 +16,7 @@ from jobctl.jobspec.deploy.model.errors import DeployError
 from jobctl.jobspec.deploy.model.untrusted import as_text, number_in, parse_object
 from jobctl.jobspec.operations.errors import NotYours, OperationError, Refused
 from jobctl.jobspec.operations.inspect.logs import Choice
-from jobctl.jobspec.operations.serve.http_server import PlainServer, QuietHandler
+from jobctl.jobspec.operations.serve.http_server import PlainServer, QuietHandler, is_loopback
 from jobctl.jobspec.operations.serve.ui_access import PageAccess
 from jobctl.jobspec.operations.serve.ui_actions import PageActions, Wish
 from jobctl.jobspec.operations.serve.ui_data import UiData, known_directory
@@ -42,7 +41,7 @@ class UiServer(PlainServer):
         self, address: tuple[str, int], data: UiData, access: PageAccess, actions: PageActions | None = None
     ) -> None:
         host = "127.0.0.1" if address[0] == "localhost" else address[0]
-        if not _is_loopback(host):
+        if not is_loopback(host):
             hint = "listen on 127.0.0.1, and forward the port from your own machine: `ssh -L 9187:127.0.0.1:9187 HOST`"
             raise Refused(f"`jobctl ui` listens on loopback only, not on {host}", hint)
         self.data, self.access, self.actions, self.tickets = data, access, actions, Tickets()
@@ -57,18 +56,6 @@ class UiServer(PlainServer):
         """Listen no longer, and let go of all connections."""
         self.server_close()
         self.data.close()
-
-    def names(self) -> frozenset[str]:
-        """Return what the header Host may say: with another name, DNS of somebody else points here."""
-        port = self.server_address[1]
-        return frozenset({self.origin.removeprefix("http://"), f"localhost:{port}"})
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 class Tickets:
