@@ -38,6 +38,9 @@ from jobctl.jobspec.render.artefact import Artefact, folder
 from jobctl.jobspec.spec.hosts import Host
 
 SPARE_REPORT = PurePosixPath(SPARE) / "report.json"  # of a launcher that waits to become a node
+# The sticky bit of a file tells systemd-tmpfiles to leave it: else what lies in /var/tmp, and is read only when processes start,
+# would be gone after 30 days.
+STAYS = 0o1000
 NOT_OURS = 77  # what erase.sh and remove.sh end with where a folder belongs to somebody else, or a link leads there
 PREPARED = "prepared.json"  # in `run`: what a spare has
 
@@ -194,7 +197,7 @@ class HostJob:
         own, path = str(self.own), str(self.own / "secrets" / name)
         if self.own != self.work:  # a command that takes no lock may be the first one there
             checked(self.transport, SCRIPTS.argv("claim", own), f"write {path}")
-        put(self.transport, path, content, 0o600)
+        put(self.transport, path, content, STAYS | 0o600)
         checked(self.transport, SCRIPTS.argv("link_secrets", own, str(self.work)), f"write {path}")
 
     def leave_secrets(self, secrets: Mapping[str, str]) -> None:

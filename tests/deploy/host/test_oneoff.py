@@ -167,7 +167,7 @@ def test_the_secrets_of_a_command_are_readable_by_their_owner_only_and_gone_once
 
     job.during = begin
     job.run("TOKEN")
-    assert (modes, given.read_text()) == ([0o700, 0o600], OURS["TOKEN"])
+    assert (modes, given.read_text()) == ([0o700, 0o1600], OURS["TOKEN"])
     assert not job.work.exists()
 
 

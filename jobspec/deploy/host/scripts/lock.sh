@@ -27,6 +27,7 @@ while :; do  # a file that was replaced meanwhile (`down`, `break`) is tried aga
   flock -n 9 || { printf 'taken %s ' $(( $(date +%s) - $(stat -c %Y -- "$lock") )); cat -- "$lock"; echo; exit 0; }
   ours "$lock" && break
 done
+chmod 1600 -- "$lock" # systemd-tmpfiles leaves it in /var/tmp then, however long it is held
 printf '%s' "$2" > "$lock"
 unlock() { ! ours "$lock" || : > "$lock"; exec 9>&-; }
 echo held

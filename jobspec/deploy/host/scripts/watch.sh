@@ -27,6 +27,7 @@ set -- "$own/supervisor.lock" "$4" stay "$work"
 . ./lock.sh
 read -r before 2>/dev/null < "$own/supervisor" || before=
 case $before in ""|"$me") printf '%s\n' "$me" > "$own/supervisor" ;; esac
+chmod 1600 -- "$own/supervisor" # so that it stays, as in lock.sh
 printf 'before %s\n' "$before"
 umask 022; mkdir -p run/feeds run/answers
 up=..; [ ! -d spare ] || up=../..  # where launchers of earlier versions see `run` from a node's folder in a container
