@@ -146,7 +146,7 @@ def _container(request: Request) -> types.Container:
         mounts=() if bare else (*_mounts(spec), *certificates(spec)),
         devices=types.Devices("cpu", ()),
         extra_devices=options.devices,
-        cap_add=options.cap_add,
+        cap_add=tuple(dict.fromkeys(options.cap_add)),
         shm_size=shared_memory(spec, traits.takes_hosts or traits.in_allocation),
         memory=resources.memory,
         cpus=resources.cpus,

@@ -64,12 +64,12 @@ def _is_named(mount: Mount) -> bool:
 
 def _service(sent: Sent, node: Node) -> tuple[Rendered, Pairs]:
     """Return the service of `node`, up to the labels that its hash does not cover, and those."""
-    extra_hosts = container.own_name(node) + _added(service_keys(node.container.options), "extra_hosts")
+    added = _added(service_keys(node.container.options), "extra_hosts")
     text = compose_template("service.yaml.j2").render(
         name=container.node_directory(node.index),
         container=node.container,
         pull=container.pull(node.container),
-        extra_hosts=extra_hosts,
+        extra_hosts=tuple(dict.fromkeys(container.own_name(node) + added)),
         own_mounts=container.node_mounts(node),
         alike=_alike(
             sent,
@@ -101,7 +101,7 @@ def _values(sent: Sent, given: Container, workdir: str | None, secrets: bool) ->
         "workdir": workdir,
         "user": _SELF if user == "self" else user,
         "devices": container.devices(given) + ((_RDMA,) if container.wants_rdma(given) else ()),
-        "groups": container.groups(given) + _added(options, "group_add"),
+        "groups": tuple(dict.fromkeys(container.groups(given) + _added(options, "group_add"))),
         "gpus": container.gpus(given),
         "limits": container.limits(given),
         "grace": for_go(given.stop_grace),

@@ -113,8 +113,8 @@ def mount(given: Mount) -> str:
 
 
 def devices(container: Container) -> tuple[str, ...]:
-    """Return the paths of device nodes, as for `docker run --device`."""
-    return access(container.devices, container.runtime).devices + container.extra_devices
+    """Return the paths of device nodes, as for `docker run --device`, each once: users name those of their accelerators, too."""
+    return tuple(dict.fromkeys(access(container.devices, container.runtime).devices + container.extra_devices))
 
 
 def wants_rdma(container: Container) -> bool:

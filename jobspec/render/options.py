@@ -17,6 +17,12 @@ Keys: TypeAlias = dict[str, Scalar | tuple[str, ...]]
 
 CODE = "option-not-in-compose"
 
+
+def _size(value: str) -> str | int:
+    """Return a size as Compose reads it: -1 (no limit) only as a number, as no text of a size has a sign."""
+    return -1 if value == "-1" else value
+
+
 # Options with one value (the last one holds): the service's key, and the type of the value.
 _SINGLE: dict[str, tuple[str, Callable[[str], Scalar]]] = {
     "--cgroup-parent": ("cgroup_parent", str),
@@ -29,7 +35,7 @@ _SINGLE: dict[str, tuple[str, Callable[[str], Scalar]]] = {
     "--ipc": ("ipc", str),
     "--isolation": ("isolation", str),
     "--memory-reservation": ("mem_reservation", str),
-    "--memory-swap": ("memswap_limit", str),
+    "--memory-swap": ("memswap_limit", _size),
     "--memory-swappiness": ("mem_swappiness", int),
     "--oom-score-adj": ("oom_score_adj", int),
     "--pid": ("pid", str),
@@ -46,7 +52,7 @@ _FLAGS = {
     "--read-only": "read_only",
 }
 
-# Options that add up.
+# Options that add up. The Compose Specification allows no item of such a list twice.
 _LISTS = {
     "--add-host": "extra_hosts",
     "--annotation": "annotations",
@@ -96,7 +102,7 @@ def service_keys(options: tuple[str, ...]) -> Keys:
             keys[_FLAGS[name]] = value.lower() not in ("false", "f", "0")
         elif name in _LISTS:
             before = keys.get(_LISTS[name], ())
-            keys[_LISTS[name]] = (*(before if isinstance(before, tuple) else ()), value)
+            keys[_LISTS[name]] = tuple(dict.fromkeys((*(before if isinstance(before, tuple) else ()), value)))
         else:
             keys[_SINGLE[name][0]] = _typed(name, value)
     return dict(sorted(keys.items()))

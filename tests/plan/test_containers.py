@@ -110,3 +110,9 @@ def test_data_of_a_host_is_named_by_host_and_folder() -> None:
     ]
     assert plan.data[0].place == "ml@gpu09:/d/images"
     assert len({one.name for one in plan.data}) == 3
+
+
+def test_a_capability_is_added_once() -> None:
+    """A compose file must not name it twice."""
+    (node,) = make("container: {cap_add: [SYS_PTRACE, IPC_LOCK, SYS_PTRACE]}\n", "a slots=1\n").nodes
+    assert node.container.cap_add == ("SYS_PTRACE", "IPC_LOCK")

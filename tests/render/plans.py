@@ -169,8 +169,13 @@ def full_plan(target: str) -> Plan:
     )
 
 
-def _with_devices(kind: Any, ids: tuple[int, ...] | None, target: str, runtime: str | None = None) -> Plan:
-    return plan(with_container(node(), devices=Devices(kind, ids), runtime=runtime), target=target)
+def _with_devices(kind: Any, ids: tuple[int, ...] | None, target: str, **more: Any) -> Plan:
+    return plan(with_container(node(), devices=Devices(kind, ids), **more), target=target)
+
+
+# What jobctl adds for dcu by itself, and an option that is given twice.
+_OPTIONS = ("--group-add=video", "--dns=10.0.0.1", "--dns", "10.0.0.1", "--memory-swap=-1")
+_ADDED_AGAIN = {"extra_devices": ("/dev/kfd", "/dev/fuse"), "options": _OPTIONS}
 
 
 def _crowded(target: str) -> Plan:
@@ -195,8 +200,9 @@ def cases() -> dict[str, Plan]:
             f"{target}-full": full_plan(target),
             f"{target}-gpu-all": _with_devices("gpu", None, target),
             f"{target}-dcu": _with_devices("dcu", (0, 1), target),
+            f"{target}-dcu-named": _with_devices("dcu", (0, 1), target, **_ADDED_AGAIN),
             f"{target}-npu": _with_devices("npu", (4, 5), target),
-            f"{target}-npu-ascend": _with_devices("npu", (4, 5), target, "ascend"),
+            f"{target}-npu-ascend": _with_devices("npu", (4, 5), target, runtime="ascend"),
             f"{target}-xpu": _with_devices("xpu", (0, 2), target),
             f"{target}-self": plan(with_container(node(), user="self"), target=target),
             f"{target}-root": plan(with_container(node(), user="root"), target=target),
