@@ -186,6 +186,7 @@ def as_found(draft: Draft, notes: tuple[str, ...] = ()) -> Found:
         notes=tuple(dict.fromkeys((*notes, *draft.notes))),
         hosts=hosts,
         missing=missing_hosts(draft.get("nodes") or (1, 1), hosts),
+        rank=draft.rank,
     )
 
 

@@ -50,6 +50,7 @@ class Found:
     notes: tuple[str, ...] = ()
     hosts: tuple[HostLine, ...] = ()
     missing: int = 0  # nodes whose hosts nothing names
+    rank: int | None = None  # of the node that the command starts
 
 
 @dataclass(slots=True)
@@ -62,6 +63,7 @@ class Draft:
     remarks: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     hosts: dict[str, HostLine] = field(default_factory=dict)
+    rank: int | None = None
 
     def set(self, path: str, value: Value, remark: str | None = None) -> None:
         """Put `value` at a dotted path of the spec; `remark` stands beside its top-level key."""

@@ -254,7 +254,8 @@ def _by_roles(processes: Sequence[StartCommand], context: ImportContext) -> Foun
     devices = roles.find([first, *(one for one in processes if one is not first)], name, env, draft)
     hosts = tuple(host for process in processes for host in process.hosts)
     logged = any(process.logged for process in processes)
-    return _finished(draft, devices, env, replace(first, hosts=hosts, logged=logged), context)
+    job = _finished(draft, devices, env, replace(first, hosts=hosts, logged=logged), context)
+    return replace(job, hosts=roles.by_rank(job.hosts, processes))
 
 
 def _by_variables(env: Mapping[str, str], context: ImportContext) -> Found:

@@ -63,6 +63,26 @@ def serves(launch: StartCommand) -> bool:
     return bool(told & {"MS_SCHED", "MS_PSERVER", "PSERVER"})
 
 
+_RANKS = ("RANK", "JAX_PROCESS_ID", "PADDLE_TRAINER_ID", "MS_NODE_ID", "RANK_ID", "NODE_RANK")
+
+
+def by_rank(hosts: tuple[HostLine, ...], processes: Sequence[StartCommand]) -> tuple[HostLine, ...]:
+    """Return hosts in the order of the first ranks on them, as they are where a rank is not known.
+
+    Processes that a script starts without `ssh` are on the host where the others meet them.
+    """
+    least: dict[str, int] = {}
+    for one in processes:
+        rank = next((one.env[name] or "" for name in _RANKS if name in one.env), "")
+        if not re.fullmatch(r"\d{1,6}", rank):
+            return hosts
+        for host in one.hosts or (_HERE,):
+            least[host.name] = min(int(rank), least.get(host.name, int(rank)))
+    last = max(least.values(), default=0) + 1
+    others = least.get(_HERE.name, last if 0 in least.values() else -1)
+    return tuple(sorted(hosts, key=lambda host: least.get(host.name, others)))
+
+
 # What scripts run in a container before they train: to fetch its image, to see that it works, or for files.
 _BEFORE = frozenset(
     ("true", "nvidia-smi", "npu-smi", "rocm-smi", "hostname", "ls", "echo", "cat", "env", "sleep", "date", "pwd", "df")

@@ -27,7 +27,7 @@ TABLE = Table("deepspeed", (
     option("--master_port", part="port"),
     option("--min_elastic_nodes", part="least"),
     option("--max_elastic_nodes", part="most"),
-    option("--elastic_training", value=False), option("--force_multi", value=False), option("--node_rank"),
+    option("--elastic_training", value=False), option("--force_multi", value=False), option("--node_rank", part="rank"),
     option("--module", part="module", value=False),
     option("--no_python", part="no_python", value=False),
     option("--no_local_rank", part="no_local_rank", value=False),
@@ -47,6 +47,7 @@ def find(words: tuple[str, ...], env: dict[str, str], draft: Draft, line: int | 
     require_script(rest, "deepspeed [OPTIONS] train.py", line)
     parts = TABLE.apply(given, env, draft)
     draft.set("framework", "torch")
+    draft.rank = parts.rank()
     kind = "module" if "module" in parts else "command" if "no_python" in parts else "script"
     runs(draft, kind, rest[0], tuple(rest[1:]))
     if "no_local_rank" not in parts:

@@ -17,7 +17,7 @@ TABLE = Table("msrun", (
     option("--master_addr", part="addr"),
     option("--master_port", part="port"),
     option("--cluster_time_out", to="rendezvous.timeout", read=values.seconds),
-    option("--node_rank"), option("--join"),
+    option("--node_rank", part="rank"), option("--join"),
     option("--log_dir", why=LOGS_KEPT), option("--worker_log_name", why=LOGS_KEPT),
     option("--tail_worker_log", why=LOGS_KEPT),
     option("--bind_core", why=NOT_BOUND), option("--bind_numa", why=NOT_BOUND),
@@ -50,6 +50,7 @@ def find(words: tuple[str, ...], env: dict[str, str], draft: Draft, line: int | 
         runs(draft, inner.kind, inner.what, inner.args)
     else:
         runs(draft, "script" if rest[0].endswith(".py") else "command", rest[0], tuple(rest[1:]))
+    draft.rank = parts.rank()
     workers = parts.get("workers", values.positive) or 8
     local = parts.get("local", values.positive) or min(8, workers)
     return read(parts, draft, workers, local)

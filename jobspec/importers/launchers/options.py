@@ -52,6 +52,11 @@ class Parts:
         """Return what was given as `part`, as a word."""
         return self._given[part].word if part in self._given else None
 
+    def rank(self) -> int | None:
+        """Return the `rank` of the node, None where nobody knows it."""
+        word = self.word("rank") or ""
+        return int(word) if re.fullmatch(r"\d{1,6}", word) else None
+
     def written(self, part: str) -> str:
         """Return how `part` was written."""
         return self._given[part].written

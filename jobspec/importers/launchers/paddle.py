@@ -36,7 +36,7 @@ TABLE = Table("paddle.distributed.launch", (
     option("--host", part="host", variable="POD_IP"),
     option("--node_ip", part="host"),
     option("--master", part="master", variable="PADDLE_MASTER"),
-    option("--rank"), option(variable="PADDLE_RANK"),
+    option("--rank", part="rank"), option(variable="PADDLE_RANK", part="rank"),
     option("--job_id", part="job_id", variable="PADDLE_JOB_ID"),
     option(variable="PADDLE_ELASTIC_JOB_ID", part="job_id"),
     # Devices.
@@ -194,6 +194,7 @@ def read(parts: Parts, draft: Draft) -> NodeDevices:
     """Put the parts into the draft, and return what they say about devices."""
     draft.set("framework", "paddle")
     draft.name = settled_or_empty(parts.word("job_id") or "")
+    draft.rank = parts.rank()
     ps = _is_ps(parts)
     _launcher(parts, draft, ps)
     endpoints = _endpoints(parts, "trainers"), _endpoints(parts, "servers")

@@ -46,7 +46,7 @@ TABLE = Table("torchrun", (
     option("--run-path", part="run_path", value=False),
     option("--use-env", part="use_env", value=False),
     # jobctl numbers nodes and starts one launcher on each.
-    option("--standalone", value=False), _told("--node-rank"), option("--local-addr"),
+    option("--standalone", value=False), _told("--node-rank", part="rank"), option("--local-addr"),
     option("--monitor-interval", why="jobctl looks after the processes"),
     option("--role", why="all processes are trainers"),
     option("--log-dir", why=LOGS_KEPT), option("--redirects", "-r", why=LOGS_KEPT),
@@ -81,6 +81,7 @@ def _nodes(parts: Parts, draft: Draft) -> None:
     said = parts.get("nnodes", values.node_range)
     draft.set("nodes", said or (1, 1), NODES_TAKEN if "nnodes" in parts and not said else None)
     draft.name = settled_or_empty(parts.word("id") or "")
+    draft.rank = parts.rank()
 
 
 def _meeting(parts: Parts, draft: Draft) -> None:
