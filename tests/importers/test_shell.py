@@ -52,6 +52,13 @@ def argvs(text: str, **files: str) -> list[tuple[str, ...]]:
         ("! time_ a && x || y", ("time_", "a")),
         (r"run $'a\tb\'c' $'\x41\u00e9\101\q'", ("run", "a\tb'c", "AéA\\q")),
         ("run \"$'x'\"", ("run", "$$'x'")),
+        ("run --a <(b (c) \"(\") \"<(d)\" --e=<(f)", ("run", "--a", '<(b (c) "(")', "<(d)", "--e=<(f)")),
+        ("run > >(tee log) 2> >(tee -a err # (\n) < <(cat hosts_txt)", ("run",)),
+        ("A=($X); run ${A[@]} ${#A[@]} ${A[0]} ${!A[@]}", ("run", "${X}", "$${#A[@]}", "$${A[0]}", "$${!A[@]}")),
+        ("A=(a $X); A+=(b); run ${#A[@]} ${A[0]} ${A[-1]} $((${#A[@]} - 1))",
+         ("run", "$${#A[@]}", "a", "$${A[-1]}", "$$(($${#A[@]} - 1))")),
+        ("A=(a \"$X\" $(seq 2)); run ${#A[@]} ${A[3]}", ("run", "4", "2")),
+        ("A=($(d)); B=(\"${A[@]}\"); run ${#A[@]} ${#B[@]}", ("run", "$${#A[@]}", "$${#B[@]}")),
         ("A=(a 'b c'); B=\"x ${A[@]} ${A[*]}\"; run $B", ("run", "x", "a", "b", "c", "a", "b", "c")),
         ("A=(a 'b c'); run \"x${A[*]}\" \"x${A[@]}\"", ("run", "xa b c", "xa", "b c")),
         ("declare -A A=([x]=1); run ${A[@]} ${A[x]}", ("run", "$${A[@]}", "$${A[x]}")),
@@ -169,6 +176,13 @@ def test_here_documents_are_files_of_the_script() -> None:
     assert read.files == {"h": "a slots=2\n"}
 
 
+def test_where_output_goes() -> None:
+    text = "a\nb > >(tee log)\nexec 3< in\nc\nexec > >(tee -a log) 2>&1\nd\n"
+    assert [(one.argv, one.logged) for one in script(text).commands] == [
+        (("a",), False), (("b",), True), (("c",), False), (("d",), True),
+    ]  # fmt: skip
+
+
 def test_what_commands_read() -> None:
     text = 'X=\'a b\'\nrun <<EOF\n$X "$X" \\"c\\" \\$X $(d) it\'s\nEOF\nrun <<\'EOF\'\n$X\nEOF\nrun < h; run < other; run <<< "$X"\n'
     text += "run <<EOF < h\ne\nEOF\nrun <<EOF\n`f\nEOF\n"
@@ -188,6 +202,11 @@ def test_what_commands_read() -> None:
         ("read A B < h; run $A $B", ("run", "a", "1")),
         ("read -p 'Host: ' A; run $A", ("run", "${A}")),
         ("mapfile -t L < h; readarray -t M < other; run \"${L[1]}\" ${#L[@]} $M", ("run", "b 2 c", "2", "${M}")),
+        ("mapfile -t L < <(cat h); read A B < <(head -n 1 h); run ${#L[@]} $A", ("run", "2", "a")),
+        ("mapfile -t L < <(grep a h); read A < <(sort h); run ${#L[@]} $A", ("run", "$${#L[@]}", "${A}")),
+        ("IFS=, read -ra L <<< $X; run ${#L[@]} ${L[0]}", ("run", "$${#L[@]}", "$${L[0]}")),
+        ("mapfile L <<< $X; read A B <<< $X; run ${#L[@]} $A", ("run", "$${#L[@]}", "${A}")),
+        ("IFS=, read -ra L <<< ${X:-a,b}; run ${#L[@]} ${L[1]}", ("run", "2", "b")),
     ],
 )  # fmt: skip
 def test_what_is_read_of_files(text: str, argv: tuple[str, ...]) -> None:

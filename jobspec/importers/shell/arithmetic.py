@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+
+from jobctl.jobspec.importers.shell.strings import MOST_ROUNDS
 
 _BINARY: dict[type[ast.operator], Callable[[int, int], int]] = {
     ast.Add: operator.add,
@@ -74,3 +76,18 @@ def assigned(text: str, numbers: Mapping[str, str]) -> tuple[str, int]:
         raise ValueError("nothing is set")
     name, sign, rest = match.groups()
     return name, value(f"{name}{sign}({rest})" if sign else rest, numbers)
+
+
+def sequence(words: Sequence[str], known_numbers: Mapping[str, str]) -> str:
+    """Return what `seq` prints: LAST, FIRST LAST, or FIRST STEP LAST; nothing where that cannot be told."""
+    try:
+        numbers = [value(word, known_numbers) for word in words if word != "-w"]
+    except ValueError:
+        return ""
+    if not 1 <= len(numbers) <= 3:
+        return ""
+    first, last = (1, *numbers)[-2] if len(numbers) < 3 else numbers[0], numbers[-1]
+    step = numbers[1] if len(numbers) == 3 else 1
+    if not step or abs(last - first) // abs(step) > MOST_ROUNDS:
+        return ""
+    return " ".join(map(str, range(first, last + (1 if step > 0 else -1), step)))

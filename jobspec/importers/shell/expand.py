@@ -15,9 +15,8 @@ from jobctl.jobspec.importers.draft import ImportProblem
 from jobctl.jobspec.importers.escaping import for_people, is_constant, literal, with_defaults
 from jobctl.jobspec.importers.names import is_secret, looks_secret
 from jobctl.jobspec.importers.notes import not_carried_over, to_check
-from jobctl.jobspec.importers.shell import arithmetic, strings
+from jobctl.jobspec.importers.shell import arithmetic, lists, strings
 from jobctl.jobspec.importers.shell.lexer import Lexer, Token, WordPart
-from jobctl.jobspec.importers.shell.strings import MOST_ROUNDS
 from jobctl.jobspec.importers.slurm import recipes
 
 Read: TypeAlias = Callable[[str], str | None]
@@ -81,8 +80,8 @@ class Expander:
         """Return a sum with numbers in place of `${#LIST[@]}`."""
 
         def count(match: re.Match[str]) -> str:
-            item = self.values.get(match[1])
-            return str(len(item)) if isinstance(item, list) else match[0]
+            length = lists.length(self.values.get(match[1]))
+            return match[0] if length is None else str(length)
 
         return re.sub(r"\$\{#(\w+)\[[@*]\]\}", count, text)
 
@@ -92,7 +91,7 @@ class Expander:
         """Return the words that one word of a script stands for."""
         fields: list[str] = [""]
         # `"$@"` may stand for no word at all; `""` is one.
-        some = any(part.quoted for part in token.parts) and not any(map(_many, token.parts))
+        some = any(part.quoted for part in token.parts) and not any(map(lists.stands_for_many, token.parts))
         for part in token.parts:
             if part.kind == "text" and not part.quoted and "{" in part.text:
                 fields = [f"{start}{item}" for start in fields for item in strings.braces(part.text)]
@@ -107,10 +106,10 @@ class Expander:
         return fields if some else []
 
     def _fields(self, part: WordPart) -> list[str]:
-        if _many(part):
+        if lists.stands_for_many(part):
             return self._all(part.text)
         text = self._text(part)
-        if part.kind == "text" or part.quoted:
+        if part.kind in ("text", "file") or part.quoted:
             return [text] if text or part.quoted else []
         return _PIECE.findall(text)
 
@@ -129,10 +128,13 @@ class Expander:
             self.dropped(f'"${{{name}}}"', "arguments of the script: add what you give it to `args`")
             return []
         item = self.values.get(name.split("[")[0].removeprefix("!"))
-        if item is None or _has_keys(item):
+        if item is None or lists.has_keys(item):
             return self._lost(f"${{{name}}}")
         items = item if isinstance(item, list) else [item]
-        return [str(place) for place in range(len(items))] if name[0] == "!" else items
+        if name[0] == "!":
+            length = lists.length(items)
+            return self._lost(f"${{{name}}}") if length is None else [str(place) for place in range(length)]
+        return items
 
     def _lost(self, text: str) -> list[str]:
         command, space, _ = text.partition(" ")
@@ -148,7 +150,7 @@ class Expander:
             return self._sum(part.text)
         if part.kind == "command":
             return self._output(part.text)
-        return self._variable(part.text, setting)
+        return self._lost(part.text)[0] if part.kind == "file" else self._variable(part.text, setting)
 
     def _sum(self, text: str) -> str:
         try:
@@ -171,7 +173,11 @@ class Expander:
         return before if text.strip().endswith(("++", "--")) else str(number)
 
     def _output(self, text: str) -> str:
-        """Return what a command would print, where that can be told without running it."""
+        told = self.told(text)
+        return self._lost(f"$({text.strip()})")[0] if told is None else told
+
+    def told(self, text: str) -> str | None:
+        """Return what a command would print, None where that cannot be told without running it."""
         command = text.strip()
         if not command or command.startswith("#"):
             return ""
@@ -182,13 +188,13 @@ class Expander:
         if (told := self.printed(command)) is not None:
             return told
         words = _split(command)
-        if words[:1] == ["seq"] and (numbers := _sequence(words[1:], self.numbers())):
+        if words[:1] == ["seq"] and (numbers := arithmetic.sequence(words[1:], self.numbers())):
             return numbers
         if words[:1] == ["cat"] and len(words) == 2 and (content := self.file(words[1])) is not None:
             return literal(content.strip())
         if words[:1] == ["echo"] and not re.search(r"[|;&<>`]", command):
             return " ".join(item for token in Lexer(command).tokens()[1:] for item in self.expand(token))
-        return self._lost(f"$({command})")[0]
+        return None
 
     def printed(self, command: str) -> str | None:
         """Return what a command prints of a file, None if that is not known."""
@@ -255,7 +261,7 @@ class Expander:
         item = self.values.get(name)
         if isinstance(item, str):
             return item if place in (None, "[0]", "[@]", "[*]") else None
-        if item is None or _has_keys(item):
+        if item is None or lists.has_keys(item):
             return None
         if place in ("[@]", "[*]"):
             return " ".join(item)
@@ -263,7 +269,7 @@ class Expander:
             number = arithmetic.value(place[1:-1], self.numbers()) if place else 0
         except ValueError:
             return None
-        return item[number] if -len(item) <= number < len(item) else ""
+        return lists.at(item, number)
 
     def _reference(self, name: str, operator: str | None, word: str | None) -> str:
         """Return the reference by which the spec gets the variable from its environment, as the script would."""
@@ -290,8 +296,9 @@ class Expander:
         """`${#LIST[@]}`, `${NAME%%.*}` and similar forms."""
         if match := re.fullmatch(r"#(\w+)(\[[@*]\])?", text):
             item = self.values.get(match[1])
-            if item is not None and isinstance(item, list) == bool(match[2]):
-                return str(len(item))
+            length = len(item) if isinstance(item, str) and not match[2] else lists.length(item) if match[2] else None
+            if length is not None:
+                return str(length)
         if re.match(r"BASH_SOURCE|0[%#]", text):
             return "."
         if (match := strings.FORM.fullmatch(text)) and (told := self._changed(*match.groups())) is not None:
@@ -313,8 +320,7 @@ class Expander:
         first, *rest = token.parts
         if token.parts[-1].quoted and token.parts[-1].text.startswith("(") and token.text.endswith(")"):
             words = [word for word in Lexer(token.parts[-1].text[1:-1], token.line).tokens() if word.kind == "word"]
-            items = [item for word in words for item in self.expand(word)]
-            return [*self._items_before(match), *items]
+            return lists.joined(self._items_before(match), ((word, self.expand(word)) for word in words))
         parts = [replace(first, text=first.text[match.end() :]), *rest]
         itself = [part for part in parts if part.text] == [
             WordPart("variable", match[1], rest[-1].quoted if rest else False)
@@ -351,17 +357,6 @@ def is_pattern(token: Token, word: str, values: Mapping[str, object]) -> bool:
     return bool(_PATTERN.search(word)) and any(map(_PATTERN.search, texts))
 
 
-def _many(part: WordPart) -> bool:
-    """Say whether a part stands for any number of words: `$@`, `${LIST[@]}`, `${!LIST[@]}`; `"$*"` and `"${LIST[*]}"` are one."""
-    lists = "@" if part.quoted else "@*"
-    return part.kind == "variable" and re.fullmatch(rf"[{lists}](:\d+)?|!?\w+\[[{lists}]\]", part.text) is not None
-
-
-def _has_keys(item: str | list[str]) -> bool:
-    """Say whether a list names the places of its items: `([a]=1 [b]=2)`, whose order nobody knows."""
-    return isinstance(item, list) and re.match(r"\[[^\]]*\]=", item[0] if item else "") is not None
-
-
 def settled_or_empty(word: str) -> str:
     """Return the text of a word, nothing if that is not known."""
     try:
@@ -375,18 +370,3 @@ def _split(text: str) -> list[str]:
         return shlex.split(text)
     except ValueError:
         return []
-
-
-def _sequence(words: list[str], known_numbers: Mapping[str, str]) -> str:
-    """Return what `seq` prints: LAST, FIRST LAST, or FIRST STEP LAST; nothing where that cannot be told."""
-    try:
-        numbers = [arithmetic.value(word, known_numbers) for word in words if word != "-w"]
-    except ValueError:
-        return ""
-    if not 1 <= len(numbers) <= 3:
-        return ""
-    first, last = (1, *numbers)[-2] if len(numbers) < 3 else numbers[0], numbers[-1]
-    step = numbers[1] if len(numbers) == 3 else 1
-    if not step or abs(last - first) // abs(step) > MOST_ROUNDS:
-        return ""
-    return " ".join(map(str, range(first, last + (1 if step > 0 else -1), step)))

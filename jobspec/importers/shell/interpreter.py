@@ -17,7 +17,7 @@ from jobctl.jobspec.importers.shell import arithmetic
 from jobctl.jobspec.importers.shell.expand import Read, assignment, is_pattern, settled_or_empty
 from jobctl.jobspec.importers.shell.inputs import InputReader
 from jobctl.jobspec.importers.shell.lexer import Token
-from jobctl.jobspec.importers.shell.script import Command, Script, WrittenFile
+from jobctl.jobspec.importers.shell.script import Command, Script
 from jobctl.jobspec.importers.shell.strings import MOST_ROUNDS
 from jobctl.jobspec.importers.shell.syntax import For, Function, Group, Maybe, Redirect, Simple, Statement, Sum, parse
 
@@ -58,8 +58,8 @@ class _Reader(InputReader):
         super().__init__(read, env, folder)
         self.functions: dict[str, tuple[Statement, ...]] = {}
         self.commands: list[Command] = []
-        self.written: list[WrittenFile] = []
         self.maybe = ""
+        self.logged = False
         self.shifted = False  # since the branch began that is gone through
         self.last_folder, self.folders = folder, list[str]()  # of `cd -`, and of `popd`
         self.depth = self.steps = 0
@@ -190,11 +190,14 @@ class _Reader(InputReader):
         if head in ("read", "mapfile", "readarray"):
             self.input(words, prefix, command.redirects)
             return
+        if head == "exec" and not words[1:]:  # the output of all that follows
+            self.logged = self.logged or _to_file(command.redirects)
+            return
         builtin = _BUILTINS.get(head)
         if builtin is not None:
             builtin(self, words[1:])
             if builtin is _Reader._nothing:
-                self._tells_file(head, command.redirects)
+                self.tells_file(head, command.redirects)
             return
         expanded = [(token, item) for token in words for item in self.expand(token)]
         argv = tuple(item for _, item in expanded)
@@ -202,7 +205,7 @@ class _Reader(InputReader):
             return
         if argv[0] in self.functions:
             self._call(argv, prefix)
-        elif not self._writes_file(argv, command.redirects):
+        elif not self.writes_file(argv, command.redirects):
             patterns = tuple(item for token, item in expanded if is_pattern(token, item, self.values))
             self._command(argv, prefix, command, patterns)
 
@@ -227,8 +230,9 @@ class _Reader(InputReader):
         patterns: tuple[str, ...],
     ) -> None:
         env = {**self.env(), **{name: item for name, item in prefix.items() if isinstance(item, str)}}
-        logged = any(redirect.operator in (">", ">>", "&>", "&>>", ">|") for redirect in command.redirects)
+        logged = self.logged or _to_file(command.redirects)
         reads = any(redirect.operator.startswith("<") for redirect in command.redirects)
+        reads = reads or any(part.kind == "file" for token in command.words for part in token.parts)
         text = "" if reads else " ".join(token.text for token in command.words)
         source, line, stdin = command.source, command.line, self.stdin(command.redirects)
         self.commands.append(Command(argv, env, line, source, text, self.maybe, self.folder, logged, patterns, stdin))
@@ -238,22 +242,6 @@ class _Reader(InputReader):
     def env(self) -> dict[str, str]:
         """Return what commands are given now."""
         return {n: item for n, item in self.values.items() if n in self.exported and isinstance(item, str)}
-
-    def _writes_file(self, argv: tuple[str, ...], redirects: tuple[Redirect, ...]) -> bool:
-        """Keep what `cat > file <<EOF` writes: launchers read such files."""
-        here = [redirect.here for redirect in redirects if redirect.here]
-        target = [redirect.target for redirect in redirects if redirect.operator in (">", ">>")]
-        if argv != ("cat",) or not here or not target:
-            return False
-        name = "".join(self.expand(target[0])).removeprefix("./")
-        self.files[name] = here[0]
-        self.written.append(WrittenFile(name, self.line, "cat"))
-        return True
-
-    def _tells_file(self, head: str, redirects: tuple[Redirect, ...]) -> None:
-        """Remember what `echo text > file` writes: its text may be a secret."""
-        names = [redirect.target.text for redirect in redirects if redirect.operator in (">", ">>", ">|")]
-        self.written += [WrittenFile(name, self.line, f"{head} …") for name in names if not name.startswith("/dev/")]
 
     # Commands of the shell itself.
 
@@ -347,6 +335,11 @@ class _Reader(InputReader):
     def _eval(self, words: list[Token]) -> None:
         text = " ".join(item for token in words for item in self.expand(token))
         self.run(parse(for_people(text), self.line))
+
+
+def _to_file(redirects: tuple[Redirect, ...]) -> bool:
+    """Say whether output goes to a file, or to a command that `>(command)` starts."""
+    return any(redirect.operator in (">", ">>", "&>", "&>>", ">|") for redirect in redirects)
 
 
 # fmt: off

@@ -13,12 +13,12 @@ from typing import Literal
 from jobctl.jobspec.importers.draft import ImportProblem
 from jobctl.jobspec.records import dataclass
 
-Kind = Literal["text", "variable", "command", "sum"]
+Kind = Literal["text", "variable", "command", "sum", "file"]
 
 
 @dataclass(frozen=True, slots=True)
 class WordPart:
-    """A piece of a word: text, `$VAR`, `$(command)` or `$((sum))`.
+    """A piece of a word: text, `$VAR`, `$(command)`, `$((sum))`, or the file that `<(command)` and `>(command)` are.
 
     Of a variable, `text` is what stands between the braces.
     """
@@ -90,7 +90,7 @@ class Lexer:
             elif self.text.startswith("((", self.at):
                 yield Token("operator", "((", self.line)
                 yield Token("word", self._sum(), self.line)
-            elif match := OPERATORS.match(self.text, self.at):
+            elif (match := OPERATORS.match(self.text, self.at)) and not self._substitutes():
                 token = Token("operator", match[0], self.line)
                 self._forward(len(match[0]))
                 yield token
@@ -115,7 +115,7 @@ class Lexer:
                 at += 1
             elif char in "'\"" and not (char == "'" and opening == "${"):
                 at = self._closing_quote(at, line)
-            elif char == "#" and opening in ("(", "$(") and self.text[at - 1] in " \t\n;(":
+            elif char == "#" and opening in ("(", "$(", "<(", ">(") and self.text[at - 1] in " \t\n;(":
                 end = self.text.find("\n", at)  # of a comment, in which nothing opens or closes
                 at = (end if end >= 0 else len(self.text)) - 1
             elif char == up:
@@ -144,16 +144,22 @@ class Lexer:
     def _word(self) -> Token:
         line, start = self.line, self.at
         parts: list[WordPart] = []
-        while self.at < len(self.text) and self.text[self.at] not in _END:
+        while self.at < len(self.text) and (self.text[self.at] not in _END or self._substitutes()):
             parts += self._parts(line)
         # An array: `HOSTS=(a b)`.
         if self.text[self.at : self.at + 1] == "(" and re.fullmatch(r"[A-Za-z_]\w*\+?=", self.text[start : self.at]):
             parts.append(WordPart("text", self._until("(", ")", line), quoted=True))
         return Token("word", self.text[start : self.at], line, tuple(_joined(parts)))
 
+    def _substitutes(self) -> bool:
+        """Say whether `<(command)` or `>(command)` begins here."""
+        return self.text.startswith(("<(", ">("), self.at)
+
     def _parts(self, line: int) -> Iterator[WordPart]:
         char = self.text[self.at]
-        if char == "'":
+        if self._substitutes():
+            yield WordPart("file", self._until(f"{char}(", ")", line))
+        elif char == "'":
             end = self._closing_quote(self.at, line)
             yield WordPart("text", self.text[self.at + 1 : end], quoted=True)
             self._forward(end + 1 - self.at)

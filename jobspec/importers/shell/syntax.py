@@ -279,9 +279,6 @@ class _Parser:
         if token.text[0] not in "<>&" or token.text in ("&", "&&"):
             return None
         self.at += 1
-        if self.here is not None and self.here.text == "(":  # <(command)
-            self._parentheses()
-            return Redirect(token.text, token)
         return Redirect(token.text, self._take_word(), token.here)
 
     def _redirects(self) -> tuple[Redirect, ...]:
