@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from jobctl.jobspec.importers import values
 from jobctl.jobspec.importers.draft import HostLine, ImportProblem
-from jobctl.jobspec.importers.escaping import for_people, is_constant
+from jobctl.jobspec.importers.escaping import for_shell, is_constant
 from jobctl.jobspec.importers.launchers import docker
 from jobctl.jobspec.importers.launchers.docker import DockerRun
 from jobctl.jobspec.importers.many_hosts import on_many_hosts
@@ -80,7 +80,7 @@ def _file(launch: StartCommand, name: str, arguments: Sequence[str], read: Read)
 
 def _read(launch: StartCommand, arguments: Sequence[str] | None, read: Read) -> Inside:
     """Return the commands that a shell reads from its standard input."""
-    text = for_people(launch.stdin or "")
+    text = for_shell(launch.stdin or "")
     here = launch if text.startswith("\n") else replace(launch, line=None)  # otherwise it is a file
     return _inner(replace(here, stdin=None), text, read, arguments)
 
@@ -206,7 +206,7 @@ def _shell(launch: StartCommand, read: Read) -> Inside | None:
         word = words.pop(0)
         reads = reads or word == "-s"
         if "c" in word and not word.startswith("--"):
-            return _inner(launch, for_people(words[0]), read, words[2:]) if words else None
+            return _inner(launch, for_shell(words[0]), read, words[2:]) if words else None
     if launch.stdin is not None and (reads or not words):
         return _read(launch, words, read)
     if not words:
@@ -240,7 +240,7 @@ def _ssh(launch: StartCommand, read: Read) -> Inside | None:
         said = re.split(r"[=\s]", options[name])[0] if name == "-o" else options[name]  # what follows may be a password
         inner = inner.noting(f"ssh {name} {said}", "SSH is as your own configuration says, or `--ssh-config`")
     inner = replace(inner, env={})
-    return _inner(inner, for_people(" ".join(words)), read) if words else _read(inner, None, read)
+    return _inner(inner, for_shell(" ".join(words)), read) if words else _read(inner, None, read)
 
 
 def _docker(launch: StartCommand, read: Read) -> Inside | None:

@@ -26,6 +26,15 @@ def for_people(word: str) -> str:
     return word.replace("$$", "$")
 
 
+# Behind the `${` of a reference in a text for another shell: the outer shell fills it in, also where it stands in '…'.
+OUTER = "\ue000"
+
+
+def for_shell(word: str) -> str:
+    """Return the text that another shell gets for a word; references in it stay those of the outer shell."""
+    return _PART.sub(lambda match: f"${{{OUTER}{match[0][2:]}" if match[1] else match[0].replace("$$", "$"), word)
+
+
 def is_constant(word: str) -> bool:
     """Say whether a word depends on no variable."""
     return "$" not in word.replace("$$", "")

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 
 from jobctl.jobspec.importers.draft import ImportProblem
-from jobctl.jobspec.importers.escaping import for_people, is_constant
+from jobctl.jobspec.importers.escaping import for_shell, is_constant
 from jobctl.jobspec.importers.shell import arithmetic
 from jobctl.jobspec.importers.shell.expand import Read, assignment, is_pattern, settled_or_empty
 from jobctl.jobspec.importers.shell.inputs import InputReader
@@ -334,7 +334,7 @@ class _Reader(InputReader):
 
     def _eval(self, words: list[Token]) -> None:
         text = " ".join(item for token in words for item in self.expand(token))
-        self.run(parse(for_people(text), self.line))
+        self.run(parse(for_shell(text), self.line))
 
 
 def _to_file(redirects: tuple[Redirect, ...]) -> bool:

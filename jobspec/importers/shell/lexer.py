@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Literal
 
 from jobctl.jobspec.importers.draft import ImportProblem
+from jobctl.jobspec.importers.escaping import OUTER
 from jobctl.jobspec.records import dataclass
 
 Kind = Literal["text", "variable", "command", "sum", "file"]
@@ -51,6 +52,7 @@ _NAME = re.compile(r"[A-Za-z_]\w*|[0-9@*#?$!-]")
 _END = " \t\r\n;&|<>()"
 _ESCAPED = re.compile(r"\$'((?:[^\\']|\\.)*)'", re.DOTALL)
 _ESCAPE = re.compile(r"\\(?:x([0-9A-Fa-f]{1,2})|u([0-9A-Fa-f]{1,4})|([0-7]{1,3})|(.))", re.DOTALL)
+_OF_OUTER = re.compile(rf"\$\{{{OUTER}([^{{}}]*)\}}")
 _LETTERS = {"a": "\a", "b": "\b", "e": "\x1b", "E": "\x1b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 
 
@@ -149,7 +151,7 @@ class Lexer:
         # An array: `HOSTS=(a b)`.
         if self.text[self.at : self.at + 1] == "(" and re.fullmatch(r"[A-Za-z_]\w*\+?=", self.text[start : self.at]):
             parts.append(WordPart("text", self._until("(", ")", line), quoted=True))
-        return Token("word", self.text[start : self.at], line, tuple(_joined(parts)))
+        return Token("word", self.text[start : self.at].replace(OUTER, ""), line, tuple(_joined(parts)))
 
     def _substitutes(self) -> bool:
         """Say whether `<(command)` or `>(command)` begins here."""
@@ -158,10 +160,11 @@ class Lexer:
     def _parts(self, line: int) -> Iterator[WordPart]:
         char = self.text[self.at]
         if self._substitutes():
-            yield WordPart("file", self._until(f"{char}(", ")", line))
+            yield WordPart("file", self._until(f"{char}(", ")", line).replace(OUTER, ""))
         elif char == "'":
             end = self._closing_quote(self.at, line)
-            yield WordPart("text", self.text[self.at + 1 : end], quoted=True)
+            for place, text in enumerate(_OF_OUTER.split(self.text[self.at + 1 : end])):
+                yield WordPart("variable" if place % 2 else "text", text, quoted=True)
             self._forward(end + 1 - self.at)
         elif char == '"':
             yield from self._double_quoted()
@@ -225,11 +228,11 @@ class Lexer:
             self._forward(end + 1 - self.at)
             return WordPart("command", text, quoted)
         if self.text.startswith("$((", self.at):
-            return WordPart("sum", self._until("$((", "))", line)[3:-2], quoted)
+            return WordPart("sum", self._until("$((", "))", line)[3:-2].replace(OUTER, ""), quoted)
         if self.text.startswith("$(", self.at):
-            return WordPart("command", self._until("$(", ")", line)[2:-1], quoted)
+            return WordPart("command", self._until("$(", ")", line)[2:-1].replace(OUTER, ""), quoted)
         if self.text.startswith("${", self.at):
-            return WordPart("variable", self._until("${", "}", line)[2:-1], quoted)
+            return WordPart("variable", self._until("${", "}", line)[2:-1].removeprefix(OUTER), quoted)
         if self.text.startswith("$'", self.at) and not quoted:
             return self._escaped(line)
         if self.text.startswith('$"', self.at) and not quoted:
@@ -267,7 +270,7 @@ class Lexer:
         end = self.text.find("\n", self.at)
         line = self.text[self.at : end if end >= 0 else len(self.text)]
         self._forward(len(line) + (end >= 0))
-        return line
+        return line.replace(OUTER, "")
 
 
 def _meant(match: re.Match[str]) -> str:
