@@ -13,13 +13,14 @@ from jobctl.jobspec.importers.escaping import for_shell, is_constant
 from jobctl.jobspec.importers.launchers import docker
 from jobctl.jobspec.importers.launchers.docker import DockerRun
 from jobctl.jobspec.importers.many_hosts import on_many_hosts
+from jobctl.jobspec.importers.mpi import mpirun
 from jobctl.jobspec.importers.notes import to_check
+from jobctl.jobspec.importers.option_words import leading
 from jobctl.jobspec.importers.shell.expand import Read, settled_or_empty
 from jobctl.jobspec.importers.shell.interpreter import read_script
 from jobctl.jobspec.importers.shell.script import Command
-from jobctl.jobspec.importers.slurm.option_syntax import leading
 from jobctl.jobspec.importers.slurm.wrappers import apptainer, enroot, srun
-from jobctl.jobspec.importers.start_command import Inside, StartCommand
+from jobctl.jobspec.importers.start_command import Inside, StartCommand, in_folder
 from jobctl.jobspec.importers.terminals import screen, tmux
 
 DEEPEST = 8
@@ -113,30 +114,16 @@ def _inner(launch: StartCommand, text: str, read: Read, arguments: Sequence[str]
 # What stands around commands. Each returns what is inside, None if it is a command of its own after all.
 
 
-def _options(words: Sequence[str], with_value: str) -> tuple[dict[str, str], list[str]]:
-    """Split `words` into leading options and the rest; `with_value` names those that take a value."""
-    takes = set(with_value.split())
-    found: dict[str, str] = {}
-    at = 0
-    while at < len(words) and words[at].startswith("-") and words[at] != "-":
-        name, equals, value = words[at].partition("=")
-        at += 1
-        if name == "--":
-            break
-        if not equals and name in takes and at < len(words):
-            value = words[at]
-            at += 1
-        elif not name.startswith("--") and name[:2] in takes and len(name) > 2:
-            name, value = name[:2], words[at - 1][2:]
-        found[name] = value
-    return found, list(words[at:])
+def _last(options: Sequence[tuple[str, str]], *names: str) -> str | None:
+    """Return the value of an option, None if it is not given."""
+    return next((value for name, value in reversed(options) if name in names), None)
 
 
 def _prefix(with_value: str = "", further: int = 0, why: str = "") -> Callable[[StartCommand, Read], Inside | None]:
     """Return how to take off a command that runs its arguments, after its options and `further` words of its own."""
 
     def inside(launch: StartCommand, read: Read) -> Inside | None:
-        _, rest = _options(launch.argv[1:], with_value)
+        _, rest = leading(launch.argv[1:], {*with_value.split()})
         if len(rest) <= further:
             return None
         inner = replace(launch, argv=tuple(rest[further:]))
@@ -147,7 +134,7 @@ def _prefix(with_value: str = "", further: int = 0, why: str = "") -> Callable[[
 
 def _sshpass(launch: StartCommand, read: Read) -> Inside | None:
     """`sshpass -p PASSWORD ssh …`: no note shows the password."""
-    _, rest = _options(launch.argv[1:], "-p -f -d -P")
+    _, rest = leading(launch.argv[1:], {"-p", "-f", "-d", "-P"})
     return (replace(launch, argv=tuple(rest), source="", text=""),) if rest else None
 
 
@@ -175,17 +162,7 @@ def _env(launch: StartCommand, read: Read) -> Inside | None:
     gone = {value for name, value in options if name in ("-u", "--unset")}
     kept = {} if names & {"-", "-i", "--ignore-environment"} else launch.env
     inner = replace(launch, argv=tuple(rest), env={name: value for name, value in kept.items() if name not in gone})
-    return (_in_folder(inner, next((value for name, value in options if name in ("-C", "--chdir")), None)),)
-
-
-def _in_folder(launch: StartCommand, folder: str | None) -> StartCommand:
-    """Return the launch in the folder that a command around it changes to."""
-    if folder is None:
-        return launch
-    if not is_constant(folder):
-        return launch.noting(f"{launch.head} in {folder}", "the folder is not known here: `code` may have to name it")
-    whole = folder if folder.startswith(("/", "~")) else posixpath.normpath(posixpath.join(launch.folder, folder))
-    return replace(launch, folder=whole)
+    return (in_folder(inner, _last(options, "-C", "--chdir")),)
 
 
 def _run(launch: StartCommand, read: Read) -> Inside | None:
@@ -193,10 +170,10 @@ def _run(launch: StartCommand, read: Read) -> Inside | None:
     if launch.argv[1:2] != ("run",):
         return None
     takes = "-n --name -p --prefix --cwd --with --python -e --env --directory --project --group --extra"
-    options, rest = _options(launch.argv[2:], takes)
+    options, rest = leading(launch.argv[2:], {*takes.split()})
     if not rest:
         return None
-    inner = _in_folder(replace(launch, argv=tuple(rest)), options.get("--cwd", options.get("--directory")))
+    inner = in_folder(replace(launch, argv=tuple(rest)), _last(options, "--cwd", "--directory"))
     return (inner.noting(f"{launch.head} run", "the image has to bring what that environment holds"),)
 
 
@@ -215,16 +192,16 @@ def _shell(launch: StartCommand, read: Read) -> Inside | None:
     return None if launch.container is not None or not name else _file(launch, name, words[1:], read)
 
 
+_SSH_VALUES = "-p -l -i -o -F -J -L -R -D -b -c -E -e -I -m -O -Q -S -W -w -B"
 _SSH_OWN = {"-F", "-J", "-i", "-o"}  # what says how a host is reached, beside its user and port
 
 
 def _ssh(launch: StartCommand, read: Read) -> Inside | None:
-    takes = "-p -l -i -o -F -J -L -R -D -b -c -E -e -I -m -O -Q -S -W -w -B"
-    options, rest = _options(launch.argv[1:], takes)
-    more, words = _options(rest[1:], takes)
+    found, rest = leading(launch.argv[1:], {*_SSH_VALUES.split()})
+    more, words = leading(rest[1:], {*_SSH_VALUES.split()})
     if not rest or not (words or launch.stdin):
         return None
-    options |= more
+    options = dict([*found, *more])
     user, at, name = rest[0].rpartition("@")
     number = options.get("-p", "")
     host = HostLine(
@@ -267,85 +244,18 @@ def _in_container(launch: StartCommand, container: DockerRun) -> StartCommand:
     return replace(launch, argv=argv, env=env, container=container, folder=".")
 
 
+_EXEC_VALUES = "-e --env -w --workdir -u --user --env-file --detach-keys"
+
+
 def _docker_exec(launch: StartCommand, words: Sequence[str]) -> Inside | None:
     env = dict(launch.env)
-    options, rest = _options(words, "-e --env -w --workdir -u --user --env-file --detach-keys")
+    options, rest = leading(words, {*_EXEC_VALUES.split()})
     if len(rest) < 2 or launch.executed_in is not None:
         return None
-    for name in ("-e", "--env"):
-        if name in options:
-            key, _, value = options[name].partition("=")
-            env[key] = value
-    folder = options.get("-w", options.get("--workdir", "."))
+    for key, equals, value in (text.partition("=") for name, text in options if name in ("-e", "--env")):
+        env[key] = value if equals else env.get(key)
+    folder = _last(options, "-w", "--workdir") or "."
     return (replace(launch, argv=tuple(rest[1:]), env=env, executed_in=rest[0], folder=folder),)
-
-
-_MPI_VALUES = """-np -n -c --np --n -H --host -host --hosts -hosts --hostfile -hostfile -machinefile --machinefile -f -x
-    -npernode --npernode -ppn --ppn -N --bind-to -bind-to --map-by -map-by --rank-by --output-filename -wdir --wdir
-    -d --prefix -env -genvlist --timeout -iface --report-bindings-to -launcher --launcher"""
-_MPI_TWO = {"-mca", "--mca", "-genv", "-gmca", "--gmca", "--prtemca", "--pmixmca"}
-
-
-def _mpirun(launch: StartCommand, read: Read) -> Inside | None:
-    env = dict(launch.env)
-    said: dict[str, str] = {}
-    words = list(launch.argv[1:])
-    takes = set(_MPI_VALUES.split())
-    while words and words[0].startswith("-"):
-        name, equals, value = words.pop(0).partition("=")
-        if name in _MPI_TWO:
-            value = " ".join(words[:2])
-            del words[:2]
-        elif not equals and name in takes and words:
-            value = words.pop(0)
-        if name == "-x":
-            key, equals, text = value.partition("=")
-            env[key] = text if equals else env.get(key)
-        said[name] = value
-    if not words:
-        return None
-    return (_mpi_seats(replace(launch, argv=tuple(words), env=env), said, read),)
-
-
-def _mpi_seats(launch: StartCommand, said: Mapping[str, str], read: Read) -> StartCommand:
-    def first(*names: str) -> str:
-        return next((said[name] for name in names if name in said), "")
-
-    hosts = _mpi_hosts(first("-H", "--host", "-host", "--hosts", "-hosts"))
-    file = first("--hostfile", "-hostfile", "-machinefile", "--machinefile", "-f")
-    if file and not hosts:
-        hosts = hostfile(read(settled_or_empty(file)) or "")
-        launch = launch if hosts else launch.noting(f"--hostfile {file}", "there is no such file here that names hosts")
-    processes = first("-np", "-n", "-c", "--np", "--n")
-    per_node = first("-npernode", "--npernode", "-ppn", "--ppn", "-N")
-    return replace(
-        launch,
-        hosts=hosts,
-        remote=bool(hosts),
-        processes=int(processes) if processes.isdigit() else None,
-        per_node=int(per_node) if per_node.isdigit() else None,
-    )
-
-
-def _mpi_hosts(text: str) -> tuple[HostLine, ...]:
-    found: dict[str, HostLine] = {}
-    for part in values.listed(text):
-        name, _, slots = part.partition(":")
-        if values.host_name(name) and not values.loopback(name):
-            found[name] = HostLine(name, slots=int(slots) if slots.isdigit() else None)
-    return tuple(found.values())
-
-
-def hostfile(text: str) -> tuple[HostLine, ...]:
-    """Return the hosts of a host file, as MPI and DeepSpeed read it: `name slots=8`."""
-    found: dict[str, HostLine] = {}
-    for line in text.splitlines():
-        words = line.split("#")[0].split()
-        if not words or not values.host_name(words[0]):
-            continue
-        slots = re.search(r"\bslots\s*=\s*(\d{1,4})\b", line)
-        found.setdefault(words[0], HostLine(words[0], slots=int(slots[1]) if slots else None))
-    return tuple(found.values())
 
 
 _NUMACTL = "-N -m -C -i -p -P -w --cpunodebind --membind --physcpubind --interleave --preferred --weighted-interleave"
@@ -388,7 +298,7 @@ _WRAPPERS: Mapping[str, Callable[[StartCommand, Read], Inside | None]] = {
     "tmux": tmux,
     "screen": screen,
     **dict.fromkeys(("pdsh", "clush", "pssh", "parallel-ssh"), on_many_hosts),
-    "mpirun": _mpirun,
-    "mpiexec": _mpirun,
-    "orterun": _mpirun,
+    "mpirun": mpirun,
+    "mpiexec": mpirun,
+    "orterun": mpirun,
 }

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator
 from dataclasses import replace
 
 from jobctl.jobspec.importers import values
 from jobctl.jobspec.importers.draft import HostLine
 from jobctl.jobspec.importers.escaping import is_constant
+from jobctl.jobspec.importers.option_words import leading
 from jobctl.jobspec.importers.shell.expand import Read, settled_or_empty
 from jobctl.jobspec.importers.start_command import Inside, StartCommand
 from jobctl.jobspec.spec.hosts import expand
@@ -25,7 +26,7 @@ _LISTS, _FILES = ("-w", "-H", "--host"), ("-h", "--hosts", "--hostfile", "--mach
 
 def on_many_hosts(launch: StartCommand, read: Read) -> Inside | None:
     """Return the command as each of the hosts runs it."""
-    options, words = _options(launch.argv[1:], {*_TAKES[launch.head].split()})
+    options, words = leading(launch.argv[1:], {*_TAKES[launch.head].split()})
     if not words:
         return None
     named = [name for option, value in options for name in _named(option, value, read)]
@@ -44,21 +45,6 @@ def _on(launch: StartCommand, host: HostLine, place: int, words: list[str]) -> S
     text = " ".join(words).replace("%h", host.name).replace("%n", str(place))
     hosts = () if values.loopback(host.name) else (*launch.hosts, host)
     return replace(launch, argv=("sh", "-c", text), hosts=hosts)
-
-
-def _options(words: Sequence[str], takes: Set[str]) -> tuple[list[tuple[str, str]], list[str]]:
-    """Return the options at the beginning, each with its value (`-wgpu01`, `-w gpu01`), and the words after them."""
-    found: list[tuple[str, str]] = []
-    at = 0
-    while at < len(words) and words[at].startswith("-"):
-        word = words[at]
-        at += 1
-        name, equals, value = word.partition("=") if word.startswith("--") else (word[:2], "", word[2:])
-        if name in takes and not equals and not value and at < len(words):
-            value = words[at]
-            at += 1
-        found.append((name, value))
-    return found, list(words[at:])
 
 
 def _named(option: str, value: str, read: Read) -> Iterator[str]:

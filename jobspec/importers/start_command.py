@@ -8,7 +8,7 @@ from dataclasses import field, replace
 from typing import TypeAlias
 
 from jobctl.jobspec.importers.draft import HostLine
-from jobctl.jobspec.importers.escaping import for_people
+from jobctl.jobspec.importers.escaping import for_people, is_constant
 from jobctl.jobspec.importers.launchers.docker import DockerRun
 from jobctl.jobspec.importers.names import is_secret, looks_secret
 from jobctl.jobspec.importers.notes import not_carried_over
@@ -64,3 +64,13 @@ class StartCommand:
 
 
 Inside: TypeAlias = tuple[StartCommand, ...]
+
+
+def in_folder(launch: StartCommand, folder: str | None) -> StartCommand:
+    """Return the launch in the folder that a command around it changes to."""
+    if folder is None:
+        return launch
+    if not is_constant(folder):
+        return launch.noting(f"{launch.head} in {folder}", "the folder is not known here: `code` may have to name it")
+    whole = folder if folder.startswith(("/", "~")) else posixpath.normpath(posixpath.join(launch.folder, folder))
+    return replace(launch, folder=whole)

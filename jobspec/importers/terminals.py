@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from jobctl.jobspec.importers.option_words import leading
 from jobctl.jobspec.importers.shell.expand import Read
-from jobctl.jobspec.importers.slurm.option_syntax import leading
 from jobctl.jobspec.importers.start_command import Inside, StartCommand
 
 _TMUX = {"-c", "-e", "-f", "-F", "-L", "-n", "-s", "-S", "-t", "-x", "-y", "-N"}

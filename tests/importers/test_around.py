@@ -29,3 +29,32 @@ def imported(script: str, **files: str) -> Found:
 )  # fmt: skip
 def test_the_outer_shell_fills_in_what_is_quoted_for_the_inner_one(script: str, args: tuple[str, ...]) -> None:
     assert imported(script).fields["args"] == args
+
+
+MPI = "mpirun -np 8 -H a:4,b:4"
+
+
+@pytest.mark.parametrize(
+    ("command", "fields", "notes"),
+    [
+        (f"{MPI} -x A -x B=1 python train.py", {"env": {"B": "1", "A": None}}, []),
+        ("mpiexec -n 8 -hosts a:4,b:4 -genv A 1 -env B 2 -genv C=3 -genvlist D,E python train.py",
+         {"env": {"A": "1", "B": "2", "C": "3", "D": None, "E": None}}, []),
+        ("mpirun -np 8 -wdir /opt/train python train.py", {"nodes": (1, 1), "code": "/opt/train"}, []),
+        (f"{MPI} --wdir /opt/train python train.py", {"code": "."},
+         ["check: the command runs in `/opt/train`: that code has to be beside this file"]),
+        ("mpirun -np 4 -H a:4 python train.py --sep , : -np 4 -H b:4 python train.py --sep ,", {}, []),
+        (f"{MPI} python train.py : -np 1 python serve.py --x 1", {"args": None},
+         ["not carried over: : … python serve.py --x 1 (all processes of a job start with the same command)"]),
+    ],
+)  # fmt: skip
+def test_what_mpirun_is_told(command: str, fields: dict[str, object], notes: list[str]) -> None:
+    job = imported(command, **{"train.py": "import torch\n"})
+    told = {"script": "train.py", "nodes": (2, 2), **fields}
+    assert ({key: job.fields.get(key) for key in told}, list(job.notes)) == (told, notes)
+    assert [host.name for host in job.hosts] == (["a", "b"] if told["nodes"] == (2, 2) else [])
+
+
+def test_all_variables_of_docker_exec_are_kept() -> None:
+    job = imported(f"docker exec -e A=1 --env B=2 -eC=3 -w /opt trainer {TRAIN}\n")
+    assert job.fields["env"] == {"A": "1", "B": "2", "C": "3"}

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from jobctl.jobspec.importers import values
-from jobctl.jobspec.importers.command import hostfile
 from jobctl.jobspec.importers.common import runs
 from jobctl.jobspec.importers.devices import NodeDevices
 from jobctl.jobspec.importers.draft import Draft, HostLine
 from jobctl.jobspec.importers.launchers.options import NODES_TAKEN, Parts, Table, option, require_script
+from jobctl.jobspec.importers.mpi import hostfile
 from jobctl.jobspec.importers.notes import LOGS_KEPT, NO_PLACE, NOT_BOUND
 from jobctl.jobspec.importers.shell.expand import Read, settled_or_empty
 

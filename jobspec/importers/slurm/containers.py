@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from jobctl.jobspec.importers.launchers.docker import DockerRun
-from jobctl.jobspec.importers.slurm.option_syntax import leading
+from jobctl.jobspec.importers.option_words import leading
 from jobctl.jobspec.importers.values import listed
 
 _FLAGS = {

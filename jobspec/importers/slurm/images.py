@@ -6,8 +6,9 @@ import posixpath
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from jobctl.jobspec.importers.option_words import leading
 from jobctl.jobspec.importers.shell.script import Command
-from jobctl.jobspec.importers.slurm.option_syntax import leading, split
+from jobctl.jobspec.importers.slurm.option_syntax import split
 
 _FROM = re.compile(r"(docker|dockerd|podman)://")
 _VALUES = {"--arch", "--dir", "--library", "--name", "--tmpdir"}  # of `apptainer pull` and `build`

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 
 SHORT = {
     "-A": "--account", "-a": "--array", "-B": "--extra-node-info", "-b": "--begin", "-C": "--constraint",
@@ -68,22 +68,6 @@ def split(words: Sequence[str], *, batch: bool = False) -> tuple[list[tuple[str,
             words = [*words[:at], f"-{value}", *words[at:]]  # `-ul`: more flags in one word
             value = ""
         elif not equals and not alone and at < len(words):
-            value = words[at]
-            at += 1
-        found.append((name, value))
-    return found, list(words[at:])
-
-
-def leading(words: Sequence[str], takes: Set[str]) -> tuple[list[tuple[str, str]], list[str]]:
-    """Return the options at the beginning, each with its value, and the words after them. `takes`: those with a word for a value."""
-    found: list[tuple[str, str]] = []
-    at = 0
-    while at < len(words) and words[at].startswith("-"):
-        name, equals, value = words[at].partition("=")
-        at += 1
-        if name == "--":
-            break
-        if name in takes and not equals and at < len(words):
             value = words[at]
             at += 1
         found.append((name, value))
