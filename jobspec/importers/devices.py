@@ -38,6 +38,9 @@ VISIBLE: Mapping[str, str] = {
     "NPU_VISIBLE_DEVICES": "npu",
 }
 
+# What a runtime for containers reads: numbers of the host's devices. Processes read the others: numbers of those they see.
+_OF_RUNTIME = {"NVIDIA_VISIBLE_DEVICES", "ASCEND_VISIBLE_DEVICES"}
+
 # What names of images say about devices.
 _IMAGES = (
     (re.compile(r"paddle-(xpu|npu|dcu)\b|[-_:/.](xpu|npu|dcu)(?![a-z])"), None),
@@ -56,8 +59,13 @@ def image_kind(image: str) -> str | None:
     return None
 
 
-def _visible(draft: Draft, env: dict[str, str | None]) -> tuple[str | None, tuple[int, ...] | None]:
-    """Take the variables of visible devices out of `env`; return what the first of them says."""
+def _visible(
+    draft: Draft, env: dict[str, str | None], asked: tuple[int, ...] | None
+) -> tuple[str | None, tuple[int, ...] | None]:
+    """Take the variables of visible devices out of `env`; return what the first of them says.
+
+    In a container with the devices `asked`, they are numbered from 0 again.
+    """
     found: tuple[str | None, tuple[int, ...] | None] = (None, None)
     for name, kind in VISIBLE.items():
         word = env.get(name)
@@ -69,7 +77,8 @@ def _visible(draft: Draft, env: dict[str, str | None]) -> tuple[str | None, tupl
         elif word == "all":
             found = (kind, None)
         elif (ids := draft.read(word, values.ids, f"{name}={word}")) is not None:
-            found = (kind, ids)
+            within = asked is not None and name not in _OF_RUNTIME and max(ids) < len(asked)
+            found = (kind, tuple(asked[i] for i in ids) if asked and within else asked or ids)
     return found
 
 
@@ -86,7 +95,7 @@ def _asked(draft: Draft, launch: StartCommand) -> tuple[bool, int | None, tuple[
 def draft_devices(draft: Draft, devices: NodeDevices, env: dict[str, str | None], launch: StartCommand) -> None:
     """Put the devices of a node into the draft, out of all that says something about them."""
     asked, asked_count, asked_ids = _asked(draft, launch)
-    seen_kind, seen_ids = _visible(draft, env)
+    seen_kind, seen_ids = _visible(draft, env, asked_ids)
     image = image_kind(launch.container.image) if launch.container else None
     kind = devices.kind or seen_kind or ("gpu" if asked else None) or image
     taken = kind is None
@@ -125,7 +134,7 @@ def _ids(
     """Return which devices of the host: inside of a container with some of them they are numbered from 0 again."""
     if devices.ids is not None:
         return tuple(asked[i] for i in devices.ids) if asked and max(devices.ids) < len(asked) else devices.ids
-    ids = asked if asked is not None else seen
+    ids = seen if seen is not None else asked
     if ids is None or devices.count is None or devices.count == len(ids):
         return ids
     if devices.count > len(ids):

@@ -27,6 +27,16 @@ def read_list(text: str) -> dict[str, str] | None:
     return found
 
 
+def read_otherwise(text: str) -> list[str]:
+    """Return the variables of an env file to which Docker gives another value than Compose: it takes lines as they are."""
+    found = []
+    for line in text.splitlines():
+        name, equals, value = line.lstrip().partition("=")
+        if equals and not name.startswith("#") and (value != value.strip() or re.search(r"^['\"]|\$|\s#", value)):
+            found.append(name)
+    return found
+
+
 def _is_command(match: re.Match[str]) -> bool:
     """`NAME=value command`: a value with blanks and no blanks around `=` is a command with a variable before it."""
     plain = match["plain"]

@@ -12,7 +12,7 @@ from jobctl.jobspec.importers.common import finish
 from jobctl.jobspec.importers.containers import in_containers
 from jobctl.jobspec.importers.devices import NodeDevices
 from jobctl.jobspec.importers.draft import Draft, Found, ImportProblem
-from jobctl.jobspec.importers.env_list import read_list
+from jobctl.jobspec.importers.env_list import read_list, read_otherwise
 from jobctl.jobspec.importers.escaping import for_people, literal, required_variables
 from jobctl.jobspec.importers.installs import installs, reads_files, setup_command
 from jobctl.jobspec.importers.kubernetes import manifest
@@ -20,7 +20,7 @@ from jobctl.jobspec.importers.launchers import deepspeed, msrun, paddle, torchru
 from jobctl.jobspec.importers.launchers.python import python
 from jobctl.jobspec.importers.names import job_name
 from jobctl.jobspec.importers.notes import to_check
-from jobctl.jobspec.importers.shell.expand import Read
+from jobctl.jobspec.importers.shell.expand import Read, settled_or_empty
 from jobctl.jobspec.importers.shell.interpreter import read_script
 from jobctl.jobspec.importers.shell.script import Command
 from jobctl.jobspec.importers.slurm import sbatch_lines as slurm
@@ -196,8 +196,22 @@ def _finished(
 ) -> Found:
     container = launch.container.option("--name") if launch.container else None
     draft.set("name", job_name(context.name, draft.name, container, context.folder))
+    _check_env_files(draft, launch, context)
     passed = {name: None for name, value in launch.env.items() if value is None}
     return finish(draft, devices, {**env, **passed}, launch, context.directory)
+
+
+def _check_env_files(draft: Draft, launch: StartCommand, context: ImportContext) -> None:
+    """Note values that are read otherwise in `env_file` than by Docker; all, where the file is not here."""
+    for option, name in launch.container.options if launch.container else ():
+        text = context.read(settled_or_empty(name)) if option == "--env-file" else ""
+        names = [] if text is None else read_otherwise(text)
+        if text is None or names:
+            told = f"{name} ({', '.join(names)})" if names else name
+            draft.check(f"--env-file {told}: Docker takes values as they are, {_AS_COMPOSE}")
+
+
+_AS_COMPOSE = "`env_file` takes off quotes and ` #` with what follows, and fills in `$NAME`, as Compose does"
 
 
 def _check_framework(draft: Draft, context: ImportContext, line: int | None) -> None:

@@ -58,3 +58,71 @@ def test_what_mpirun_is_told(command: str, fields: dict[str, object], notes: lis
 def test_all_variables_of_docker_exec_are_kept() -> None:
     job = imported(f"docker exec -e A=1 --env B=2 -eC=3 -w /opt trainer {TRAIN}\n")
     assert job.fields["env"] == {"A": "1", "B": "2", "C": "3"}
+
+
+@pytest.mark.parametrize(
+    ("mount", "volume", "lost"),
+    [
+        ("type=bind,src=/a,dst=/b,readonly", "/a:/b:ro", ""),
+        ("type=bind,src=/a,dst=/b,readonly=true", "/a:/b:ro", ""),
+        ("type=bind,src=/a,dst=/b,readonly=false", "/a:/b", ""),
+        ("type=bind,src=/a,dst=/b,ro=0,bind-propagation=rshared", "/a:/b", "bind-propagation=rshared"),
+        ("src=v,dst=/b,volume-subpath=c,volume-opt=type=nfs,ro", "v:/b:ro", "volume-subpath=c,volume-opt=type=nfs"),
+        ("type=tmpfs,dst=/b,tmpfs-size=1g", {"type": "tmpfs", "target": "/b"}, "tmpfs-size=1g"),
+    ],
+)
+def test_mounts_of_docker_run(mount: str, volume: object, lost: str) -> None:
+    job = imported(f"docker run --mount {mount} lab/torch:1 {TRAIN}")
+    assert job.fields["volumes"] == (volume,)
+    told = f"not carried over: {lost} of --mount={mount} (only `ro` has a place in `volumes`)"
+    assert [note for note in job.notes if "mount" in note] == ([told] if lost else [])
+
+
+@pytest.mark.parametrize(
+    ("options", "devices"),
+    [
+        ("--gpus '\"device=4,5\"' -e CUDA_VISIBLE_DEVICES=1", "5"),
+        ("--gpus '\"device=4,5\"' -e CUDA_VISIBLE_DEVICES=1,0", "5,4"),
+        ("--gpus '\"device=4,5\"' -e NVIDIA_VISIBLE_DEVICES=4", "4-5"),  # of the host, and --gpus wins
+        ("--gpus '\"device=4,5\"' -e CUDA_VISIBLE_DEVICES=4", "4-5"),  # there is none
+        ("--gpus '\"device=4,5\"'", "4-5"),
+        ("--gpus all -e CUDA_VISIBLE_DEVICES=1", "1"),
+    ],
+)
+def test_devices_in_a_container_are_numbered_again(options: str, devices: str) -> None:
+    job = imported(f"docker run {options} lab/torch:1 torchrun --nproc_per_node=gpu train.py")
+    assert job.fields["devices"] == {"kind": "gpu", "ids": devices}
+
+
+ENV = "# c='d'\nA=1\nB='2'\n C=a#b\nD=a #b\nE=$A\nF\nG= x\n"
+COMPOSE = "`env_file` takes off quotes and ` #` with what follows, and fills in `$NAME`, as Compose does"
+
+
+@pytest.mark.parametrize(
+    ("files", "names"),
+    [({".env.job": ENV}, [" (B, D, E, G)"]), ({".env.job": "A=1\nB=a#b\n"}, []), ({}, [""])],
+)
+def test_env_files_that_docker_reads_otherwise(files: dict[str, str], names: list[str]) -> None:
+    job = imported(f"docker run --env-file .env.job lab/torch:1 {TRAIN}", **files)
+    told = [f"check: --env-file .env.job{told}: Docker takes values as they are, {COMPOSE}" for told in names]
+    assert [note for note in job.notes if "env-file" in note] == told
+
+
+MANIFEST = """\
+apiVersion: kubeflow.org/v1
+kind: PyTorchJob
+metadata: {name: bert}
+spec:
+  pytorchReplicaSpecs:
+    Master:
+      template:
+        spec:
+          containers:
+            - {name: pytorch, image: lab/torch:1, command: [torchrun, train.py], resources: {limits: {amd.com/gpu: 8}}}
+"""
+
+
+def test_gpus_of_amd_in_a_manifest() -> None:
+    fields = imported(MANIFEST).fields
+    told = {"operator": "kubeflow", "resource_name": "amd.com/gpu"}
+    assert (fields["devices"], fields["kubernetes"]) == ("dcu:8", told)

@@ -29,7 +29,7 @@ _SET_ANYHOW = {("FLAGS_tcp_store_using_libuv", "0")}
 # Which resource is which kind of devices; those that are not the kind's usual one are said in the spec.
 _DEVICES = {
     "nvidia.com/gpu": "gpu",
-    "amd.com/gpu": "gpu",
+    "amd.com/gpu": "dcu",
     "kunlunxin.com/xpu": "xpu",
     "hygon.com/dcu": "dcu",
     "huawei.com/Ascend910": "npu",

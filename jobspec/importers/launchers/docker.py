@@ -174,8 +174,7 @@ def _volume(draft: Draft, value: str, directory: str) -> None:
 
 def _mount(draft: Draft, written: str, source: str, target: str, options: Iterable[str], directory: str) -> None:
     further = [part for part in options if part not in ("ro", "rw", "z", "Z", "cached", "delegated", "consistent")]
-    if further:
-        draft.drop(",".join(further) + f" of {written}", "only `ro` has a place in `volumes`")
+    _drop_options(draft, written, further)
     read_only = "ro" in options
     source = _HERE.sub(".", source)
     if source.rstrip("/") in (".", directory) and not read_only and draft.get("code") is None:
@@ -197,16 +196,26 @@ def _mount(draft: Draft, written: str, source: str, target: str, options: Iterab
         draft.add("volumes", f"{source}:{target}" + (":ro" if read_only else ""))
 
 
+def _drop_options(draft: Draft, written: str, options: Sequence[str]) -> None:
+    if options:
+        draft.drop(",".join(options) + f" of {written}", "only `ro` has a place in `volumes`")
+
+
+_MOUNT = {"type", "source", "src", "target", "destination", "dst", "readonly", "ro", "consistency"}
+
+
 def _long_mount(draft: Draft, value: str, directory: str) -> None:
     pairs = {key: text for key, _, text in (part.partition("=") for part in value.split(","))}
+    further = [part for part in value.split(",") if part.partition("=")[0] not in _MOUNT]
     kind = pairs.get("type", "volume")
     source = pairs.get("source", pairs.get("src", ""))
     target = pairs.get("target", pairs.get("destination", pairs.get("dst", "")))
     if kind == "tmpfs" and target.startswith("/"):
         draft.add("volumes", {"type": "tmpfs", "target": target})
+        _drop_options(draft, f"--mount={value}", further)
     else:
-        only = "readonly" in pairs or "ro" in pairs
-        _mount(draft, f"--mount={value}", source, target, ["ro"] if only else [], directory)
+        only = any(pairs[key].lower() not in ("false", "f", "0") for key in ("readonly", "ro") if key in pairs)
+        _mount(draft, f"--mount={value}", source, target, [*(["ro"] if only else []), *further], directory)
 
 
 def _ulimit(draft: Draft, value: str, directory: str) -> None:

@@ -50,7 +50,7 @@ class Devices(Part):
     """The devices of each node; one process runs per device."""
 
     kind: Literal["cpu", "gpu", "xpu", "dcu", "npu"] = Field(
-        description="The kind of device. `xpu`: Kunlun, `dcu`: Hygon, `npu`: Ascend.", examples=["gpu"]
+        description="The kind of device. `xpu`: Kunlun, `dcu`: AMD and Hygon, `npu`: Ascend.", examples=["gpu"]
     )
     count: Annotated[Int, AfterValidator(at_least(1, "`devices.count`", MOST_DEVICES))] | None = Field(
         default=None,
