@@ -167,6 +167,26 @@ def test_a_job_is_not_brought_up_in_two_places(jobctl: Any, world: World, api: A
     )
 
 
+def test_a_job_is_not_forgotten_by_a_down_in_another_place(jobctl: Any, world: World, api: ApiServer) -> None:
+    """It would be brought up there next, and train in two places."""
+    api.backend.make_namespace("other")
+    jobctl(*UP)
+    home, before = f"test/{api.namespace}", api.names()
+    down = jobctl("down", "resnet", "-n", "other")
+    assert (down.code, down.err.splitlines()) == (
+        4,
+        [
+            f"error: {home}: job `resnet` was brought up there, and it is not among the places of this command",
+            "hint: `jobctl down resnet` without `--hosts`, `--context` and `--namespace` goes there",
+            f"error: job `resnet` is down, but not on {home}",
+            "hint: `jobctl down resnet` again cleans up there once that is fixed",
+        ],
+    )
+    assert (jobctl("up", "-n", "other").code, api.names(), len(world.pods())) == (2, before, 2)
+    assert (jobctl("down", "resnet").code, api.names()) == (0, [])
+    assert jobctl("plan", "-n", "other").code == 10
+
+
 def test_a_label_that_somebody_has_taken_away_ends_no_pods(jobctl: Any, world: World, api: ApiServer) -> None:
     jobctl(*UP)
     before = api.get("Job", "resnet")["metadata"]["uid"]

@@ -82,7 +82,7 @@ class Job:
     def observe(self) -> Observed:
         """See it, as Fleet does: hosts that the generation names and nobody here knows do not answer."""
         tell = self.has_files()
-        unknown = {"h0", "h1"} - set(self.named) if tell else set()
+        unknown = {"h0", "h1"} & self.homes - set(self.named) if tell else set()
         self.failures = {
             host: UnlistedHost(host, "it runs there", "`--hosts` names all") for host in unknown
         } | self.away
@@ -128,7 +128,9 @@ def test_a_job_is_not_forgotten_while_hosts_have_it_that_down_does_not_know(
         done = job.down(*hosts)
         assert set(done.failed) == {"h0", "h1", "s0"} - set(hosts)
         assert finish_down("demo", done, Format.text) == 4
-        assert "`jobctl down demo` without `--hosts` goes there" in capsys.readouterr().err
+        assert (
+            "`jobctl down demo` without `--hosts`, `--context` and `--namespace` goes there" in capsys.readouterr().err
+        )
         assert job.job.job_record() is not None
     done = job.down(*(host.name for host in FILE.hosts))
     assert (dict(done.failed), job.homes, job.job.job_record()) == ({}, set(), None)
@@ -139,6 +141,26 @@ def test_a_job_of_this_machine_is_not_forgotten_where_down_looks_on_hosts(tmp_pa
     assert set(job.down("another").failed) == {"localhost"}
     assert job.job.job_record() is not None
     assert dict(job.down("localhost").failed) == {}
+
+
+@pytest.mark.parametrize("target", ["kubernetes", "slurm"])
+def test_a_job_of_nodes_that_others_choose_is_not_forgotten_where_down_looks_elsewhere(
+    tmp_path: Path, target: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It goes on there; an `up` elsewhere would start it a second time, on the same checkpoint."""
+    job, home = Job(tmp_path), {"kubernetes": "lab/ml", "slurm": "login"}[target]
+    job.homes = {home}
+    cluster = {"context": "lab", "namespace": "ml", "kinds": []} if target == "kubernetes" else None
+    reach = dump_inventory(Inventory((Host("login"),))) if target == "slurm" else None
+    job.job.remember({"target": target, "reach": reach, "cluster": cluster}, replace(TWO, target=target), {})
+    for _ in range(2):
+        done = job.down("lab/other")
+        assert (finish_down("demo", done, Format.text), job.homes, job.job.job_record() is None) == (4, {home}, False)
+        told = capsys.readouterr().err
+        assert f"error: {home}: job `demo` was brought up there, and it is not among the places of this command" in told
+        assert "hint: `jobctl down demo` without `--hosts`, `--context` and `--namespace` goes there" in told
+    assert (dict(job.down(home).failed), job.homes, job.job.job_record()) == ({}, set(), None)
+    assert (job.down("lab/other").anything, left_elsewhere(job.job)) == (False, ())
 
 
 def test_what_is_noted_of_a_job_that_is_not_up_keeps_nobody(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ def test_each_kind_of_place_has_its_implementations() -> None:
     assert {traits_of(target).place for target in TARGETS} == set(KINDS)
     assert FINDERS.keys() == JOBS.keys() == CHECKS.keys() == set(KINDS)
     finders = [finder() for finder in FINDERS.values()]
-    assert all(hasattr(one, name) for one in finders for name in ("known", "in_spec", "planned", "check"))
+    assert all(hasattr(one, name) for one in finders for name in ("known", "homes", "in_spec", "planned", "check"))
 
 
 def test_only_tables_name_targets() -> None:

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from jobctl.jobspec.deploy.apply.deployer import AllUnreachable, Failures
 from jobctl.jobspec.deploy.apply.reconcile import Step
 from jobctl.jobspec.deploy.kubernetes import pod_log_archive, pod_logs
+from jobctl.jobspec.deploy.kubernetes.access import place_name
 from jobctl.jobspec.deploy.kubernetes.api import Api
 from jobctl.jobspec.deploy.kubernetes.dry_run import refuse_kept, refuse_unaccepted
 from jobctl.jobspec.deploy.kubernetes.events import ClusterEvents, newest_warning
@@ -28,7 +28,6 @@ from jobctl.jobspec.deploy.kubernetes.kinds import (
     ObjectKey,
     is_made_by_another,
     key_of,
-    known_kind,
     labels_of,
     suspension,
 )
@@ -98,7 +97,7 @@ class Cluster:
 
     def places(self) -> tuple[str, ...]:
         """The cluster and the namespace."""
-        return (f"{self.api.name}/{self.api.namespace}",)
+        return (place_name(self.api.name, self.api.namespace),)
 
     def has_files(self) -> bool:
         """Say whether anything of the job is in the cluster, even without a pod."""
@@ -371,26 +370,3 @@ class Cluster:
         """Let go of all connections."""
         self._forget_looks()
         self.api.close()
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterAccess:
-    """How the cluster of a job is reached: kept with the job, so that later commands need only its name."""
-
-    context: str | None = None
-    namespace: str | None = None
-    kinds: tuple[Kind, ...] = ()
-
-
-def dump_cluster(cluster: Cluster) -> dict[str, Any]:
-    """Return how a job's cluster is reached, as plain data."""
-    kinds = [[kind.group, kind.version, kind.kind, kind.plural] for kind in cluster.kinds or ()]
-    return {"context": cluster.api.context, "namespace": cluster.api.namespace, "kinds": kinds}
-
-
-def load_cluster(data: Mapping[str, Any]) -> ClusterAccess:
-    """Return what `dump_cluster` wrote."""
-    kinds = [
-        known_kind(f"{g}/{v}" if g else v, kind) or Kind(g, v, kind, plural) for g, v, kind, plural in data["kinds"]
-    ]
-    return ClusterAccess(data["context"], data["namespace"], tuple(kinds))

@@ -14,9 +14,11 @@ from jobctl.jobspec.launcher.telling.words import id_of
 from jobctl.jobspec.operations.inspect.status import state_of
 from jobctl.jobspec.operations.lifecycle.applying import completing, grace_of, locked, locked_by
 from jobctl.jobspec.operations.lifecycle.telling import tell_last, tell_now
+from jobctl.jobspec.operations.resolve.job import AS_STARTED
 from jobctl.jobspec.operations.resolve.ownership import refuse_owner
+from jobctl.jobspec.operations.targets.choose import target_of
+from jobctl.jobspec.operations.targets.table import finder_of
 from jobctl.jobspec.records import dataclass
-from jobctl.jobspec.spec.targets import traits_of
 
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.apply.deployer import Failures, Handle
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     from jobctl.jobspec.deploy.store.lock import JobLock
     from jobctl.jobspec.operations.lifecycle.base import JobRequest
     from jobctl.jobspec.operations.reporter import Reporter
+
+_ELSEWHERE = "`--hosts`, `--context` and `--namespace`"  # the options that have `down` look in other places
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,23 +149,18 @@ def _elsewhere(handle: Handle) -> dict[str, DeployError]:
     job, there = handle.job, handle.places()
     told = {host: error for host, error in handle.failures.items() if host not in there}
     hints = dict.fromkeys(left_elsewhere(job), "`--hosts hosts.txt` names all hosts of the job")
-    hints |= dict.fromkeys(_homes(job), f"`jobctl down {job.name}` without `--hosts` goes there")
-    words = f"job `{job.name}` was brought up there, and it is not among the hosts of this command"
+    hints |= dict.fromkeys(_homes(job), f"`jobctl down {job.name}` without {_ELSEWHERE} goes there")
+    words = f"job `{job.name}` was brought up there, and it is not among the places of this command"
     known = {host: UnlistedHost(host, words, hint) for host, hint in hints.items() if host not in there}
     return {**told, **known}
 
 
 def _homes(job: JobDir) -> list[str]:
-    """Return where `up` has noted here that the job is: hosts of nodes, services and spares. None where others choose them.
+    """Return where `up` has noted here that the job is, whichever target it is on.
 
-    A plan alone says nothing: an `up` or a `down` was killed between two files.
+    Without a record, a plan says nothing: an `up` or a `down` was killed between two files.
     """
-    plan, inventory = job.plan(), job.inventory()
-    if job.job_record() is None or plan is None or traits_of(plan.target).chooses_nodes:
-        return []
-    spares = [host.name for host in inventory.hosts if host.spare] if inventory is not None else []
-    services = [service.host.name for service in plan.services]
-    return sorted({*(node.host.name for node in plan.nodes), *services, *spares})
+    return [] if job.job_record() is None else finder_of(target_of(job, AS_STARTED)).homes(job)
 
 
 def _ending(handle: Handle, observed: Observed) -> dict[str, str | None]:

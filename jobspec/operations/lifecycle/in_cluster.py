@@ -156,12 +156,15 @@ class ClusterJob:
 
     def _refuse_move(self) -> None:
         """Raise Refused if the job is up in another place: it would then be there twice."""
-        cluster, api = self.handle, self.handle.api
+        from jobctl.jobspec.deploy.kubernetes.access import load_access
+
+        cluster = self.handle
         known = (cluster.job.job_record() or {}).get("cluster")
-        if known and (known["context"], known["namespace"]) != (api.context, api.namespace):
-            name, there = cluster.job.name, f"{known['context']}/{known['namespace']}"
+        reach = load_access(known) if known else None
+        if reach is not None and not reach.is_of(cluster.api):
+            name = cluster.job.name
             raise Refused(
-                f"job `{name}` is up in {there}, and would be brought up in {cluster.places()[0]} too",
+                f"job `{name}` is up in {reach.place or 'another cluster'}, and would be brought up in {cluster.places()[0]} too",
                 f"`jobctl down {name}` first",
             )
 
@@ -183,7 +186,7 @@ class ClusterJob:
         return change
 
     def _apply(self, compiled: Compiled, plan: Plan, options: UpOptions, reporter: Reporter) -> Applied:
-        from jobctl.jobspec.deploy.kubernetes.cluster import dump_cluster
+        from jobctl.jobspec.deploy.kubernetes.access import dump_access
 
         cluster = self.handle
         change = self._up_change(compiled, options)
@@ -191,9 +194,8 @@ class ClusterJob:
         warn_of_another_spec(cluster, compiled, reporter)
         cluster.check_here()
         cluster.job.create()
-        cluster.job.remember(
-            record_of(compiled, plan, None, dump_cluster(cluster)), plan, source_of(compiled, plan, {})
-        )
+        access = dump_access(cluster.api, cluster.kinds or ())
+        cluster.job.remember(record_of(compiled, plan, None, access), plan, source_of(compiled, plan, {}))
         if change.steps:
             tell_up(cluster, plan)
             self._carry_out(change, secrets, reporter, "up", take_over=options.take_over)

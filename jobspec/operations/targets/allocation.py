@@ -40,6 +40,11 @@ class InAllocation:
             directory, plan, Inventory(known.hosts, ssh_options(reached.ssh_config, reached.accept_new, known))
         )
 
+    def homes(self, directory: JobDir) -> list[str]:
+        """Return its login node."""
+        known = directory.inventory()
+        return [host.name for host in known.hosts] if known is not None else []
+
     def in_spec(self, spec: Path, directory: JobDir, reached: Reached) -> SlurmAllocation | None:
         """Return a job of which there is no trace here, where the block `slurm` of its spec says that it is.
 

@@ -45,6 +45,9 @@ class JobFinder(Protocol):
     def known(self, directory: JobDir, reached: Reached) -> Handle:
         """Return what a job is looked at through: where it was started, or where `reached` says."""
 
+    def homes(self, directory: JobDir) -> list[str]:
+        """Return the places where `up` has noted here that a job is, by the names of `Handle.places`; none if it is not known."""
+
     def in_spec(self, spec: Path, directory: JobDir, reached: Reached) -> Handle | None:
         """Return a job of which there is no trace here, if its spec alone says that it is in this place."""
 

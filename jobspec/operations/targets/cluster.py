@@ -31,6 +31,14 @@ class InCluster:
         """Return a job in its cluster, or in that of `reached`."""
         return cluster_of(directory, reached.context, reached.namespace)
 
+    def homes(self, directory: JobDir) -> list[str]:
+        """Return its cluster and namespace."""
+        from jobctl.jobspec.deploy.kubernetes.access import load_access
+
+        known = (directory.job_record() or {}).get("cluster")
+        place = load_access(known).place if known else None
+        return [place] if place is not None else []
+
     def in_spec(self, spec: Path, directory: JobDir, reached: Reached) -> None:
         """Return None: with a cluster in its spec, a job may run elsewhere as well."""
 
@@ -64,14 +72,14 @@ class InCluster:
 
 def cluster_of(directory: JobDir, context: str | None, namespace: str | None, plan: Plan | None = None) -> Cluster:
     """Return a job in its cluster: as the options say, otherwise as it was started. Raises Refused if no cluster is known."""
-    from jobctl.jobspec.deploy.kubernetes.cluster import Cluster, ClusterAccess, load_cluster
+    from jobctl.jobspec.deploy.kubernetes.access import ClusterAccess, load_access
+    from jobctl.jobspec.deploy.kubernetes.cluster import Cluster
 
     known = (directory.job_record() or {}).get("cluster")
-    reach = load_cluster(known) if known else ClusterAccess()
+    reach = load_access(known) if known else ClusterAccess()
     elsewhere = context not in (None, reach.context)
     api = _connected(context or reach.context, namespace or (None if elsewhere else reach.namespace))
-    same = (api.context, api.namespace) == (reach.context, reach.namespace)
-    return Cluster(directory, api, plan, reach.kinds if same else None)
+    return Cluster(directory, api, plan, reach.kinds if reach.is_of(api) else None)
 
 
 def _connected(context: str | None, namespace: str | None) -> Api:

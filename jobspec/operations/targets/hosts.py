@@ -39,6 +39,15 @@ class OnHosts:
         """Return what a job is driven through: on the hosts where it was started, or on those of `reached`."""
         return deployer_of(directory, target_of(directory, reached), _reach(directory.inventory(), reached))
 
+    def homes(self, directory: JobDir) -> list[str]:
+        """Return the hosts of its nodes, services and spares."""
+        plan, inventory = directory.plan(), directory.inventory()
+        if plan is None:
+            return []
+        spares = [host.name for host in inventory.hosts if host.spare] if inventory is not None else []
+        services = [service.host.name for service in plan.services]
+        return sorted({*(node.host.name for node in plan.nodes), *services, *spares})
+
     def in_spec(self, spec: Path, directory: JobDir, reached: Reached) -> None:
         """Return None: no spec says which hosts run its job."""
 
