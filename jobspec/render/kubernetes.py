@@ -36,7 +36,10 @@ from jobctl.jobspec.render.pod import (
 )
 
 MAX_CONFIG_MAP_BYTES = 1_000_000  # bytes of a ConfigMap: the API server takes 1 MiB with all that is around them
-ENDED_FROM_OUTSIDE = (137, 143)  # how a launcher ends that was killed or told to end, and not by a failure of the job
+# How a launcher ends that was killed or told to end, and not by a failure of the job: by a signal (128 and its number), and 255
+# where the node has started again, and its runtime cannot tell. A launcher itself ends the job with less than 128, and 128 is
+# what cannot be started.
+ENDED_FROM_OUTSIDE = (*range(129, 160), 255)
 
 
 @dataclass(frozen=True, slots=True)

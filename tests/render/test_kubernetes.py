@@ -59,6 +59,19 @@ def test_every_example_is_a_case_below_each_operator_or_is_refused_with_the_reas
 # What holds for all.
 
 
+@pytest.mark.parametrize(
+    ("code", "fails"),
+    [(1, True), (3, True), (127, True), (128, True), (135, False), (137, False), (143, False), (255, False)],
+)
+def test_only_what_a_launcher_itself_ends_with_fails_the_job_at_once(code: int, fails: bool) -> None:
+    """With 255 a container ends whose node has started again: the Job controller then starts the pod elsewhere."""
+    (job,) = [one for one in objects(CASES["jax-digits-none"]) if one["kind"] == "Job"]
+    (rule,) = [one for one in job["spec"]["podFailurePolicy"]["rules"] if one["action"] == "FailJob"]
+    asked = rule["onExitCodes"]
+    assert ((code in asked["values"]) == (asked["operator"] == "In")) is fails
+    assert (asked["values"] == sorted(set(asked["values"])), len(asked["values"]) <= 255) == (True, True)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_names_labels_and_order(name: str) -> None:
     plan = CASES[name]
