@@ -60,6 +60,9 @@ def ready(status: str, reason: str | None = None, containers: str = "True", **mo
         (main(JOB, conditions=[condition("Complete")]), ("succeeded", None)),
         (main(JOB, conditions=[condition("Complete", status="False")]), ("running", None)),
         (main(JOB, conditions=[condition("Failed", "deadline")]), ("failed", "deadline")),
+        (main(JOB, conditions=[condition("SuccessCriteriaMet")]), ("succeeded", None)),
+        (main(JOB, conditions=[condition("FailureTarget", "deadline")]), ("failed", "deadline")),
+        (held(JOB, conditions=[condition("FailureTarget", "deadline")]), ("failed", "deadline")),
         (held(JOB, conditions=[condition("Suspended", "by ada")]), ("stopped", "it is suspended: by ada")),
         (held(JOB, queue="long", conditions=[condition("Suspended")]), ("starting", "it is suspended")),
         (held(JOB), ("stopped", "it is suspended")),
@@ -184,6 +187,17 @@ def test_of_several_pods_of_a_node_the_newest_counts() -> None:
     ]
     (node,) = observe([main(JOB)], pods, None).nodes
     assert (node.container, node.state, node.process_restarts) == ("b-0", "running", 4)
+
+
+def test_a_job_that_has_failed_for_good_does_not_wait_for_a_node_that_is_off() -> None:
+    """Its Job has no condition `Failed` before the last pod has ended."""
+    told = main(JOB, conditions=[condition("FailureTarget", "too many")])
+    failed = pod("a-0", {"terminated": {"exitCode": 3}}, phase="Failed")
+    gone = ready("False", meta={"deletionTimestamp": "2026-01-01T00:10:00Z"})
+    gone["metadata"].update(name="a-1", uid="a-1")
+    observed = observe([told], [failed, gone], None)
+    assert sorted(node.state for node in observed.nodes) == ["failed", "lost"]
+    assert phase(observed) == ("failed", "too many; node 0: it exited with code 3")
 
 
 def test_without_its_objects_a_job_is_stopped() -> None:

@@ -35,11 +35,14 @@ _PADDLE: dict[str, Phase] = {
     "Terminating": "failed",
     "Terminated": "failed",
 }
-# What conditions of Jobs, kubeflow's jobs and TrainJobs mean where they are true.
+# What conditions of Jobs, kubeflow's jobs and TrainJobs mean where they are true. From 1.31 on, a Job has `Complete` or `Failed`
+# only when its last pod has ended, which on a node that is off takes for ever; it has the other two once its end is certain.
 _CONDITIONS: dict[str, Phase] = {
     "Complete": "succeeded",
     "Succeeded": "succeeded",
     "Failed": "failed",
+    "SuccessCriteriaMet": "succeeded",
+    "FailureTarget": "failed",
     "Restarting": "restarting",
 }
 
