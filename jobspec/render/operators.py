@@ -118,8 +118,9 @@ def _run_policy(plan: Plan) -> Object:
     cluster, recovery = of(plan), plan.recovery
     clean = cluster.clean_pod_policy or "None"
     deadline = {"activeDeadlineSeconds": math.ceil(recovery.max_duration)} if recovery.max_duration else {}
-    # It counts the restarts of all pods, and when one fails all of them start again.
-    budget = {"backoffLimit": recovery.max_restarts * len(plan.nodes)} if recovery.max_restarts else {}
+    # It counts the restarts of all pods, and when one fails all of them start again. The job fails as soon as their number
+    # reaches the limit, which is therefore one more than all restarts that it may have.
+    budget = {"backoffLimit": recovery.max_restarts * len(plan.nodes) + 1} if recovery.max_restarts else {}
     ttl = {"ttlSecondsAfterFinished": cluster.ttl} if cluster.ttl is not None else {}
     return {"cleanPodPolicy": clean, **ttl, **deadline, **budget, **_scheduling(plan)}
 

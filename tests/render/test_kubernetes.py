@@ -139,6 +139,15 @@ def test_the_users_own_mounts_are_neither_doubled_nor_taken_for_the_checkpoints(
     assert spec["activeDeadlineSeconds"] == 1  # none at all would be over at once
 
 
+@pytest.mark.parametrize("restarts", [1, 3])
+def test_kubeflows_operator_lets_all_pods_restart_as_often_as_the_spec_says(restarts: int) -> None:
+    """It fails the job once all restarts of containers are as many as its limit (`PastBackoffLimit` of its pkg/core/job.go)."""
+    plan = CASES["torch-resnet-kubeflow"]
+    plan = replace(plan, recovery=replace(plan.recovery, max_restarts=restarts))
+    limit, pods = objects(plan)[-1]["spec"]["runPolicy"]["backoffLimit"], len(plan.nodes)
+    assert (restarts * pods < limit, restarts * pods + 1 >= limit) == (True, True)
+
+
 @pytest.mark.parametrize(
     ("framework", "operator"), [("torch", "kubeflow"), ("torch", "trainer"), ("paddle", "kubeflow")]
 )

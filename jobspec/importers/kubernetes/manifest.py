@@ -233,7 +233,7 @@ def _undo(draft: Draft) -> None:
     """Take back what `render` has done to numbers: each pod's restarts count, and all pods restart together."""
     restarts, nodes = draft.get("recovery.max_restarts"), draft.get("nodes")[1]
     if restarts and draft.get("nodes")[0] == nodes:
-        draft.set("recovery.max_restarts", restarts // nodes)
+        draft.set("recovery.max_restarts", (restarts - 1) // nodes)
 
 
 def _number(value: Any) -> int:
