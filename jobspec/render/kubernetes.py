@@ -54,7 +54,8 @@ class Manifest:
 
 def manifests(plan: Plan, generation: Generation, launcher: bytes) -> Iterator[Manifest]:
     """Yield the manifests of a job. Raises RenderError for what no cluster takes."""
-    for number, (made, secrets, shown) in enumerate(_objects(plan, generation, launcher), 1):
+    for number, (one, secrets, shown) in enumerate(_objects(plan, generation, launcher), 1):
+        made = _owned(plan, one)
         path = f"manifests/{number:02}-{made['kind'].lower()}-{made['metadata']['name']}.yaml"
         yield Manifest(path, manifest(made), secrets, shown)
 
@@ -85,6 +86,13 @@ def _metadata(plan: Plan, name: str) -> Object:
     return {"name": name, **space, "labels": labels(plan)}
 
 
+def _owned(plan: Plan, made: Object) -> Object:
+    """Return an object that says whose it is: it may outlive the one that makes pods."""
+    metadata = made["metadata"]
+    annotations = {mark(OWNER): plan.owner, **metadata.get("annotations", {})}
+    return {**made, "metadata": {**metadata, "annotations": annotations}}
+
+
 def _started(plan: Plan, main: Object, further: list[Object] | None = None) -> Object:
     """Return an object that starts the job, with what says what it was made from."""
     cluster = of(plan)
@@ -97,7 +105,6 @@ def _started(plan: Plan, main: Object, further: list[Object] | None = None) -> O
     inputs = "\0".join(one.get(INPUTS_LABEL, "") for one in told)
     annotations = {
         mark(FRAMEWORK): plan.framework,
-        mark(OWNER): plan.owner,
         mark(SPEC): digest,
         mark(INPUTS): sha256(inputs.encode()).hexdigest(),
         mark(VERSION): told[0].get(VERSION_LABEL, ""),

@@ -103,6 +103,7 @@ class PreparedJob:
     def __init__(self, owners: set[str]) -> None:
         self.job, self.failures = SimpleNamespace(name="demo"), dict[str, HostError]()
         self.observe = lambda: SimpleNamespace(owners=owners)
+        self.owners = lambda observed: observed.owners
         self.built = 0
 
     def build(self, plan: Plan, say: Any) -> None:

@@ -130,6 +130,42 @@ def test_a_job_of_another_owner_is_left_alone(jobctl: Any, world: World, api: Ap
     assert jobctl("down", "resnet").code == 0
 
 
+def test_what_is_left_of_a_job_of_another_owner_is_left_alone(jobctl: Any, world: World, api: ApiServer) -> None:
+    """Its Job has gone, some time after its end: the values of its secrets, and its code, are still somebody's."""
+    jobctl(*UP)
+    api.delete("Job", "resnet")
+    for pod in world.pods():
+        api.delete("Pod", pod["metadata"]["name"])
+    left = _give(api, "eve@desk")
+    assert left == ["ConfigMap resnet", "ConfigMap resnet-launcher", "Service resnet"]
+    for command in (("up",), ("down", "resnet"), ("stop", "resnet")):
+        ran = jobctl(*command)
+        assert (ran.code, "eve@desk, and is left alone" in ran.err, api.names()) == (5, True, left), command
+    taken = jobctl("up", "--take-over")
+    assert (taken.code, "change Service resnet: it is eve@desk's" in taken.err.splitlines()) == (0, True)
+    assert jobctl("up").err == "job `resnet` is running as the spec says; nothing to do\n"
+    assert jobctl("down", "resnet").code == 0
+
+
+def test_what_a_version_has_made_that_told_no_owner_is_no_change(jobctl: Any, world: World, api: ApiServer) -> None:
+    """Until 0.2, only objects that make pods named their owner."""
+    jobctl(*UP)
+    assert _give(api, None) == ["ConfigMap resnet", "ConfigMap resnet-launcher", "Job resnet", "Service resnet"]
+    assert jobctl("up").err == "job `resnet` is running as the spec says; nothing to do\n"
+    assert (jobctl("restart", "resnet").code, jobctl("plan").code, jobctl("down", "resnet").code) == (0, 0, 0)
+
+
+def _give(api: ApiServer, owner: str | None) -> list[str]:
+    """Have all objects belong to somebody else, except what makes pods; None: tell nobody's name. Return what there is."""
+    for record in api.store.records.values():
+        if record.thing["kind"] in ("ConfigMap", "Service"):
+            annotations = record.thing["metadata"]["annotations"]
+            annotations["jobctl.dev/owner"] = owner
+            if owner is None:
+                del record.thing["metadata"]["annotations"]
+    return [name for name in api.names() if not name.startswith("Pod ")]
+
+
 def test_what_jobctl_did_not_make_is_left_alone(jobctl: Any, world: World, api: ApiServer) -> None:
     api.create("Service", {"metadata": {"name": "resnet"}, "spec": {"ports": [{"port": 80}]}})
     ran = jobctl(*UP)

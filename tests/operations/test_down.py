@@ -70,6 +70,9 @@ class Job:
     def places(self) -> tuple[str, ...]:
         return self.named
 
+    def owners(self, observed: Observed) -> frozenset[str]:
+        return observed.owners
+
     def has_files(self) -> bool:
         return bool(self.homes & set(self.named))
 

@@ -47,6 +47,9 @@ class Stopping:
             self.others -= 1
         yield
 
+    def owners(self, observed: Observed) -> frozenset[str]:
+        return observed.owners
+
     def observe(self) -> Observed:
         return self.observed
 

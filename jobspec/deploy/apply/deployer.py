@@ -133,6 +133,9 @@ class Handle(Protocol):
     def observe(self) -> Observed:
         """Read what runs now. Raises AllUnreachable if not a single host can tell."""
 
+    def owners(self, observed: Observed) -> frozenset[str]:
+        """Return the owners of the job, as it was observed, and of what is left of it."""
+
     def lock(self, command: str, *, break_it: bool = False) -> AbstractContextManager[object]:
         """Hold the job's lock while steps are applied. Raises Locked if someone else keeps it for 30 s.
 

@@ -17,7 +17,7 @@ from jobctl.jobspec.deploy.kubernetes.access import place_name
 from jobctl.jobspec.deploy.kubernetes.api import Api
 from jobctl.jobspec.deploy.kubernetes.dry_run import refuse_kept, refuse_unaccepted
 from jobctl.jobspec.deploy.kubernetes.events import ClusterEvents, newest_warning
-from jobctl.jobspec.deploy.kubernetes.job_state import NO_POD, is_over, is_stopped, observe
+from jobctl.jobspec.deploy.kubernetes.job_state import NO_POD, is_over, is_stopped, observe, owners_of
 from jobctl.jobspec.deploy.kubernetes.kinds import (
     BESIDE,
     EVENT,
@@ -69,6 +69,11 @@ class ObjectChange:
     there: There
     steps: tuple[Step, ...]
 
+    @property
+    def owners(self) -> frozenset[str]:
+        """The owners of the objects that it is about."""
+        return owners_of(self.there.objects.values())
+
 
 class Cluster:
     """One job in one namespace of a cluster. `kinds` are those that it consists of, None if that is not known here."""
@@ -102,6 +107,10 @@ class Cluster:
     def has_files(self) -> bool:
         """Say whether anything of the job is in the cluster, even without a pod."""
         return bool(self.objects())
+
+    def owners(self, observed: Observed) -> frozenset[str]:
+        """Return the owners of all objects of the job; those that make pods may be gone, as some time after their end."""
+        return observed.owners if observed.unreachable else observed.owners | owners_of(self.objects().values())
 
     def lock(self, command: str, *, break_it: bool = False) -> AbstractContextManager[object]:
         """Hold the job's lock while steps are applied: on this machine; others have another owner, and are refused."""
@@ -226,10 +235,6 @@ class Cluster:
             f"{self.places()[0]}: there is a {key_of(found)} already{belongs}: it is left alone",
             "give the job another `name`, or `--take-over` if it is yours nevertheless",
         )
-
-    def owners(self, change: ObjectChange) -> frozenset[str]:
-        """Return whose the objects are that a change is about."""
-        return frozenset(filter(None, (annotation_of(o, OWNER) for o in change.there.objects.values())))
 
     def execute(
         self, change: ObjectChange, secrets: Mapping[str, str], note: Callable[[Step], None], *, force: bool = False

@@ -5,7 +5,7 @@ Pure. An operator's own words about the job decide how it stands; pods say how e
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -58,10 +58,14 @@ def observe(mains: Sequence[Object], pods: Sequence[Object], plan: Plan | None) 
         nodes = [
             replace(node, state="exited", reason="its pod was removed") if _is_gone(node) else node for node in nodes
         ]
-    owners = frozenset(filter(None, (annotation_of(main, OWNER) for main in mains)))
     failures = tuple(_failures(seen, nodes)) if verdict[0] == "failed" else ()
     control = Control(None, Ledger(0.0, failures=failures))
-    return Observed(control, tuple(nodes), supervised=None, owners=owners, verdict=verdict)
+    return Observed(control, tuple(nodes), supervised=None, owners=owners_of(mains), verdict=verdict)
+
+
+def owners_of(things: Iterable[Object]) -> frozenset[str]:
+    """Return the owners of objects: until 0.2 only objects that make pods name theirs."""
+    return frozenset(filter(None, (annotation_of(thing, OWNER) for thing in things)))
 
 
 def numbers(pods: Sequence[Pod], plan: Plan | None) -> Mapping[tuple[str, int], int]:

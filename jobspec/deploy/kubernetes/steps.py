@@ -71,6 +71,7 @@ def _stands(want: Sequence[Object], there: There) -> bool:
     return (
         all(_is_another_versions(thing, now, there) for thing, now in mains)
         and all(annotation_of(now, OWNER) == annotation_of(thing, OWNER) for thing, now in mains)
+        and not any(_is_anothers(thing, now) for thing, now in pairs if now is not None)
         and not any(path.startswith("data.") for thing in secrets for path in _changed(key_of(thing), there))
     )
 
@@ -105,6 +106,11 @@ def _id_of(thing: Object) -> ArtefactId:
     return ArtefactId(annotation_of(thing, SPEC) or "", annotation_of(thing, INPUTS), annotation_of(thing, VERSION))
 
 
+def _is_anothers(thing: Object, now: Object) -> bool:
+    """Say whether an object is another owner's. Until 0.2, only objects that make pods named one."""
+    return annotation_of(now, OWNER) not in (None, annotation_of(thing, OWNER))
+
+
 def _changed(key: ObjectKey, there: There) -> list[str]:
     now, would = there.objects.get(key), there.would.get(key)
     return differences(now, would) if now is not None and would is not None else []
@@ -116,8 +122,11 @@ def _step(kind: Kind, thing: Mapping[str, Any], cause: str) -> Step:
 
 def _beside(thing: Object, there: There, but: Sequence[str]) -> Iterator[Step]:
     key = key_of(thing)
-    if there.objects.get(key) is None:
+    now = there.objects.get(key)
+    if now is None:
         yield _step("create", thing, "not there")
+    elif _is_anothers(thing, now):
+        yield _step("change", thing, f"it is {annotation_of(now, OWNER)}'s")
     elif paths := [path for path in _changed(key, there) if path not in but]:
         more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
         yield _step("change", thing, f"`{paths[0]}`{more} differs")
@@ -167,7 +176,7 @@ def differences(now: Object, would: Object) -> list[str]:
 
 
 def _said(thing: Object) -> Object:
-    meta = {key: value for key, value in thing["metadata"].items() if key not in _SERVERS}
+    meta = {"annotations": {}, **{key: value for key, value in thing["metadata"].items() if key not in _SERVERS}}
     return {key: value for key, value in {**thing, "metadata": meta}.items() if key != "status"}
 
 

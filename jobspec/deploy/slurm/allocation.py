@@ -76,6 +76,10 @@ class SlurmAllocation:
         look = self._look
         return look is not None and (look.there or (look.entry is not None and not look.entry.over))
 
+    def owners(self, observed: Observed) -> frozenset[str]:
+        """Return the owner of the job."""
+        return observed.owners
+
     def lock(self, command: str, *, break_it: bool = False) -> AbstractContextManager[object]:
         """Hold the job's lock while steps are applied: on this machine. Submitting has a lock of its own there."""
         return self._lock.hold(command, break_it=break_it)

@@ -44,6 +44,10 @@ class FleetDeployer(Generic[J]):
         """Read what runs now. Raises the first host's error if none answers."""
         return self.fleet.observe()
 
+    def owners(self, observed: Observed) -> frozenset[str]:
+        """Return the owners of the job's containers."""
+        return observed.owners
+
     def newest(self) -> Control:
         """Return the newest generation and ledger. This command waits no more for a host that did not answer."""
         return self.fleet.newest()

@@ -177,7 +177,7 @@ class ClusterJob:
             change = cluster.change(plan, secrets, anew=anew, force=take_over)
         except Foreign as foreign:
             raise NotYours(foreign.message, foreign.hint) from foreign
-        others = sorted(cluster.owners(change) - {owner()})
+        others = sorted(change.owners - {owner()})
         if others and not take_over:
             raise NotYours(
                 f"job `{plan.job}` in {cluster.places()[0]} belongs to {', '.join(others)}, and is left alone",

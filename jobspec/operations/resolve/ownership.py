@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 
 def refuse_owner(deployer: Handle, observed: Observed, take_over: bool) -> None:
-    """Raise NotYours if the job's containers are another user's."""
-    others = sorted(observed.owners - {owner()})
+    """Raise NotYours if the job, or what is left of it, is another user's."""
+    others = sorted(deployer.owners(observed) - {owner()})
     if others and not take_over:
         name = deployer.job.name
         raise NotYours(
