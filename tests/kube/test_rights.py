@@ -32,12 +32,15 @@ kubernetes: {operator: kubeflow}
 
 
 def documented() -> Object:
-    """Return the Role of the docs, for Kubeflow's jobs in place of Jobs."""
+    """Return the Role of the docs, for Kubeflow's jobs."""
     found = re.search(r"```yaml\n(apiVersion: rbac.*?)```", DOCS.read_text(), re.S)
     assert found is not None
     role: Object = yaml.load(found[1], yaml.CSafeLoader)
     (jobs,) = [rule for rule in role["rules"] if rule["resources"] == ["jobs"]]
-    jobs |= {"apiGroups": ["kubeflow.org"], "resources": ["pytorchjobs"]}
+    role["rules"].append(
+        {**jobs, "apiGroups": ["kubeflow.org"], "resources": ["pytorchjobs"], "verbs": [*jobs["verbs"]]}
+    )
+    jobs["verbs"] = ["list", "watch"]
     return role
 
 
@@ -61,7 +64,9 @@ def spec(api: ApiServer, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("spec")
-def test_the_role_of_the_docs_is_enough_from_up_to_down(jobctl: Any, world: World, api: ApiServer) -> None:
+def test_the_role_of_the_docs_is_enough_from_up_to_down(
+    jobctl: Any, world: World, api: ApiServer, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     give(api, "ada", documented())
     checked = jobctl("check", "--target", "kubernetes", "-o", "json")
     told = {one["check"]: one["verdict"] for one in checked.json["findings"]}
@@ -72,7 +77,10 @@ def test_the_role_of_the_docs_is_enough_from_up_to_down(jobctl: Any, world: Worl
     for command in (("logs",), ("events",), ("stop",)):
         assert jobctl(*command, "resnet").code == 0
     assert jobctl("up").code == 0
-    down = jobctl("down", "resnet")
+    monkeypatch.setenv("JOBCTL_STATE_DIR", str(here / "another machine"))
+    for command in (("status",), ("logs",), ("events",)):
+        assert jobctl(*command, "resnet", "--namespace", api.namespace).code == 0
+    down = jobctl("down", "resnet", "--namespace", api.namespace)
     assert (down.code, api.names()) == (0, [])
 
 
