@@ -14,6 +14,8 @@ from jobctl.jobspec.deploy.kubernetes.pod_log_writers import Writer
 from jobctl.jobspec.deploy.kubernetes.pods import parse_pod
 from jobctl.jobspec.deploy.kubernetes.problems import Cut, Unreachable
 from jobctl.jobspec.deploy.model.log_lines import Line
+from tests.kube.server import ApiServer
+from tests.kube.world import World
 
 
 def test_logs_of_nodes_that_are_off_are_waited_for_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -38,6 +40,27 @@ def test_logs_of_nodes_that_are_off_are_waited_for_together(tmp_path: Path, monk
     assert (count, list(unread)) == (6, names)
     logs = [(tmp_path / f"node-{number}" / "logs" / "trainer.log").read_bytes() for number in range(3)]
     assert logs == [b"step 1\n"] * 3
+
+
+def test_what_pods_print_once_they_are_told_to_end_is_kept(jobctl: Any, world: World, api: ApiServer) -> None:
+    """They save when they get SIGTERM, and say how far they have come; then the cluster has nothing more of them."""
+    jobctl("up", "--target", "kubernetes")
+    for rank in (0, 1):
+        api.print(f"resnet-{rank}-abcde", f"rank{rank} | step 1")
+
+    def save(thing: Any) -> None:
+        if thing["spec"].get("suspend"):
+            for rank in (0, 1):
+                api.print(f"resnet-{rank}-abcde", f"rank{rank} | saved at step 2")
+
+    api.altered.insert(0, save)
+    assert (jobctl("stop", "resnet").code, world.pods()) == (0, [])
+    assert sorted(jobctl("logs", "resnet").out.splitlines()) == [
+        "node0 rank0 | saved at step 2",
+        "node0 rank0 | step 1",
+        "node1 rank1 | saved at step 2",
+        "node1 rank1 | step 1",
+    ]
 
 
 def test_a_line_with_a_number_that_is_no_rank_is_a_line() -> None:

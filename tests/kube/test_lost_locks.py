@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.deploy.kubernetes.cluster import Cluster
+from jobctl.jobspec.deploy.kubernetes.pod_log_archive import PodLogArchive
 from jobctl.jobspec.deploy.store.lock import JobLock, break_lock
 from tests.kube.conftest import SPEC
 from tests.kube.server import ApiServer
@@ -72,7 +72,7 @@ def test_who_loses_the_lock_while_logs_are_collected_takes_nothing_down(
     jobctl(*UP)
     before, names = known(lock), api.names()
     with monkeypatch.context() as patch:
-        patch.setattr(Cluster, "_collect", lambda cluster: break_lock(lock))
+        patch.setattr(PodLogArchive, "collect", lambda archive: break_lock(lock))
         ran = jobctl("down", "resnet")
     assert (ran.code, ran.err.splitlines()[-2], api.names(), known(lock)) == (3, LOST, names, before)
     assert "taken down" not in jobctl("events", "resnet").out

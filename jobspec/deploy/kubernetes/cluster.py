@@ -252,9 +252,9 @@ class Cluster:
             refuse_unaccepted(self.api, making, ending, force=force)
         for step in (step for step in change.steps if step.target in ending):
             note(step)
-        logs = self._collect() if any(map(is_main, going)) else None
         removal = self._removal(self._grace())
-        removal.remove(going)
+        with self._collecting() if any(map(is_main, going)) else nullcontext() as archive:
+            removal.remove(going)
         if any(is_main(thing) and todo[str(key_of(thing))].kind != "change" for thing in making):
             # Somebody may have deleted what they were made of: what is made now would not wait for their end.
             removal.remove_pods(but_of=[o for key, o in change.there.objects.items() if str(key) not in ending])
@@ -267,7 +267,7 @@ class Cluster:
             if is_main(thing) and todo_now.kind == "change" and is_stopped(made):
                 self.api.merge(made, suspension(made, False) or {})
         self._forget_looks()  # a watch that lags could show pods, and not yet what they are made of
-        return logs
+        return archive.place if archive is not None else None
 
     def _grace(self) -> float:
         return self.plan.stop_grace if self.plan else 30.0
@@ -280,42 +280,41 @@ class Cluster:
 
     def stop(self, grace: float) -> Path | None:
         """Collect logs, and have no pod run; the job's objects stay, except those that cannot be suspended."""
-        into = self._collect()
-        mains = [thing for thing in self.objects().values() if is_main(thing)]
-        for thing in mains:
-            change = suspension(thing, True)
-            if change is not None and not is_over(thing):
-                self.tell(f"suspending {key_of(thing)}")
-                self.api.merge(thing, change)
-        removal = self._removal(grace)
-        removal.remove([thing for thing in mains if suspension(thing, True) is None])
-        removal.wait_for_ends()
+        with self._collecting() as archive:
+            mains = [thing for thing in self.objects().values() if is_main(thing)]
+            for thing in mains:
+                change = suspension(thing, True)
+                if change is not None and not is_over(thing):
+                    self.tell(f"suspending {key_of(thing)}")
+                    self.api.merge(thing, change)
+            removal = self._removal(grace)
+            removal.remove([thing for thing in mains if suspension(thing, True) is None])
+            removal.wait_for_ends()
         self._forget_looks()
-        return into
+        return archive.place
 
-    def _collect(self) -> Path | None:
-        """Write the logs of all pods to this machine's history, and return where."""
-        into = free_folder(self.job.history)
-        count, _ = pod_log_archive.collect(self.api, self.pods(), self.plan, into)
-        return into if count else None
+    def _collecting(self) -> AbstractContextManager[pod_log_archive.PodLogArchive]:
+        """Write the logs of all pods to this machine's history, with what they print while the block ends them."""
+        return pod_log_archive.collecting(self.api, self.pods(), self.plan, free_folder(self.job.history))
 
     # Taking down.
 
     def take_down(self, grace: float) -> tuple[Path | None, Failures]:
         """Collect logs, delete what the job consists of, and wait until all of it and its pods are gone. Raises LockLost."""
-        into = self._collect()
-        with nothing_begun():
-            self.check_here()
-        things = sorted(self.objects().values(), key=lambda thing: not is_main(thing))
-        try:
-            removal = self._removal(grace)
-            removal.remove(things)
-            removal.remove_pods()
-        except DeployError as error:
-            return into, {"objects": error}
-        finally:
-            self._forget_looks()
-        return into, {}
+        failed: dict[str, DeployError] = {}
+        with self._collecting() as archive:
+            with nothing_begun():
+                self.check_here()
+            things = sorted(self.objects().values(), key=lambda thing: not is_main(thing))
+            try:
+                removal = self._removal(grace)
+                removal.remove(things)
+                removal.remove_pods()
+            except DeployError as error:
+                failed = {"objects": error}
+            finally:
+                self._forget_looks()
+        return archive.place, failed
 
     def _removal(self, grace: float) -> Removal:
         return Removal(self.api, self.job.name, lambda text: self.tell(text), grace)

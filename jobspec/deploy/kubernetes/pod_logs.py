@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field
 from datetime import UTC, datetime
+from typing import Any
 
 from jobctl.jobspec.deploy.kubernetes.api import READ_TIMEOUT, Api
 from jobctl.jobspec.deploy.kubernetes.kinds import POD, Object
@@ -102,6 +103,16 @@ class PodLog:
                 if pause is None:
                     raise
                 time.sleep(pause)
+
+    def open_rest(self) -> Any:
+        """Return an open answer with what comes of the present run after what was read. Raises DeployError."""
+        call, query = self._query(self.place, follow="true")
+        return self.api.stream(call, query, SILENCE_TIMEOUT)
+
+    def rest(self, answer: Any) -> Iterator[Line]:
+        """Yield what comes on an answer of `open_rest`, until the run has ended. Raises Cut if it breaks off before."""
+        call, _ = self._query(self.place)
+        return self._lines(self.place, self.api.lines(answer, call, rest_too=True))
 
     def follow(self, tell: Callable[[Line], None], failed: Callable[[DeployError | None], None]) -> None:
         """Tell each line as it comes, until the pod has ended or is gone."""
