@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from jobctl.jobspec.operations.errors import (
     ChangedMeanwhile,
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
+SKIP_CHECK = "`--skip-check` goes on all the same"
 TRIES = 5  # of a command that finds another job than it has looked at, once it has the lock
 
 
@@ -94,17 +95,20 @@ def refuse_unfit(handle: Handle, plan: Plan, reporter: Reporter, refusal: str) -
     from jobctl.jobspec.deploy.model.unfit import failures_of
 
     findings = handle.preflight(plan, handle.places())
-    reporter.findings([finding for finding in findings if finding.verdict == "warning"])
+    reporter.findings([finding for finding in findings if finding.verdict in ("warning", "error")])
     unfit = failures_of(findings)
-    if unfit:
-        raise not_fit(plan, unfit, f"{refusal}: nothing was changed")
+    if unfit:  # which the reporter has told, each cause with its remedy
+        raise HostsFailed(f"{refusal}: nothing was changed", SKIP_CHECK, details=unfit_json(plan, unfit))
 
 
 def not_fit(plan: Plan, unfit: Failures, message: str, remedy: str = "") -> HostsFailed:
     """Return the error of an `up` of which no host, or too few of them, are fit; `remedy` goes before that of not checking."""
-    hint = f"{remedy}`--skip-check` goes on all the same"
-    details = {"job": plan.job, "failed_hosts": failures_json(unfit)}
-    return HostsFailed(message, hint, details=details, failures=unfit)
+    return HostsFailed(message, f"{remedy}{SKIP_CHECK}", details=unfit_json(plan, unfit), failures=unfit)
+
+
+def unfit_json(plan: Plan, unfit: Failures) -> dict[str, Any]:
+    """Return which hosts are not fit for a job, as plain data."""
+    return {"job": plan.job, "failed_hosts": failures_json(unfit)}
 
 
 @contextmanager
