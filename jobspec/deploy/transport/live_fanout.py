@@ -35,6 +35,11 @@ class _Line:
         """Whether it answered the last time."""
         return self.problem is None and self.heard > float("-inf")
 
+    @property
+    def unheard(self) -> bool:
+        """Whether it did not answer when it was asked last."""
+        return isinstance(self.problem, HostError) and self.problem.code in UNHEARD
+
 
 class _Slots:
     """Lets MAX_PARALLEL tasks run at a time: if more log in at once, all become slow.
@@ -71,9 +76,9 @@ class _Slots:
 class LiveFanOut:
     """Asks hosts in rounds, and never waits in a second round for a host that the previous one has given up.
 
-    `name` returns the name of a host. A host is asked once at a time, even by several threads. In what is returned, one
-    that does not answer has an error of code `silent`, which says since when. `stale` is for how many seconds its last
-    answer counts instead.
+    Nor does it, as long as there are others, for one that could not be reached when it was asked last. `name` returns the
+    name of a host. A host is asked once at a time, even by several threads. In what is returned, one that does not answer
+    has an error of code `silent`, which says since when. `stale` is for how many seconds its last answer counts instead.
     """
 
     def __init__(self, name: Callable[[Any], str], stale: float | None = None) -> None:
@@ -88,11 +93,15 @@ class LiveFanOut:
         every = list(hosts)
         with self._changed:
             lines = {host: self._lines.setdefault(host, _Line(time.time())) for host in every}
-            for host, line in lines.items():
-                if not line.busy:
-                    line.busy, line.given_up = True, False
-                    slots = self._slots[line.answers]
-                    threading.Thread(target=self._ask, args=(host, task, slots), daemon=True, name="look").start()
+            idle = [host for host, line in lines.items() if not line.busy]
+            for host in idle:
+                lines[host].busy, lines[host].given_up = True, lines[host].unheard
+            if all(line.given_up for line in lines.values()):
+                for host in idle:
+                    lines[host].given_up = False
+            for host in idle:
+                slots = self._slots[lines[host].answers]
+                threading.Thread(target=self._ask, args=(host, task, slots), daemon=True, name="look").start()
             self._wait([line for line in lines.values() if not line.given_up])
             return self._outcome(lines)
 
