@@ -33,8 +33,10 @@ class Form:
 def show_logs(handle: Handle, choice: Choice, form: Form) -> Failures:
     """Print the chosen lines, and to follow those that come until the job ends; return why hosts are missing."""
     from jobctl.jobspec.operations.inspect.logs import open_logs, refuse_unknown_rank
-    from jobctl.jobspec.operations.inspect.status import ended, observe
+    from jobctl.jobspec.operations.inspect.status import ended, look_on, observe
 
+    if form.follow:
+        look_on(handle)
     logs = open_logs(handle, choice)
     show = _printer(form)
     over = not form.follow or ended(handle, observe(handle))
@@ -49,7 +51,7 @@ def show_logs(handle: Handle, choice: Choice, form: Form) -> Failures:
         if time.monotonic() - looked >= handle.interval:
             over, looked = ended(handle, observe(handle)), time.monotonic()
         _print(logs.lines(final=over), show)
-        told = _tell_problems(logs, {}, told)
+        told = _tell_problems(logs, handle.failures, told)
     return told
 
 

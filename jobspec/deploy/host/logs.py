@@ -6,7 +6,7 @@ By hand, as rsync or a log shipper would have to be installed on each host, and 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import PurePosixPath
 
 from jobctl.jobspec.deploy.host.host_job import HostJob
@@ -16,30 +16,38 @@ from jobctl.jobspec.deploy.model.errors import DeployError
 from jobctl.jobspec.deploy.model.untrusted import number_in
 from jobctl.jobspec.deploy.transport.base import checked
 from jobctl.jobspec.deploy.transport.fanout import failures_of, fan_out
+from jobctl.jobspec.deploy.transport.live_fanout import LiveFanOut
 
 RETRY_AFTER = 5.0  # seconds after which a host that fell silent is asked again
 
 
 class HostLogs:
-    """Where the logs of a job on hosts are read. `problems` says why the last read of a host failed."""
+    """Where the logs of a job on hosts are read. `problems` says why the last read of a host failed.
+
+    `homes` returns the hosts that have nodes, as last seen: while logs are followed, nodes move, and come. One that had some
+    is read on.
+    """
 
     interval = 0.3
 
-    def __init__(self, host_jobs: Sequence[HostJob]) -> None:
-        self.host_jobs = {host_job.host.name: host_job for host_job in host_jobs}
+    def __init__(self, homes: Callable[[], Iterable[HostJob]]) -> None:
+        self._homes = homes
+        self.host_jobs: dict[str, HostJob] = {}
         self.problems: dict[str, DeployError] = {}
+        self._live = LiveFanOut(lambda host_job: str(host_job.host.name))
         self._again: dict[str, float] = {}
         self._files: dict[str, dict[LogKey, Size]] = {}
 
-    def files(self) -> Mapping[LogKey, Size]:
-        """Return all files below the nodes' `logs` and `processes` on all hosts that answer."""
+    def files(self, *, live: bool = False) -> Mapping[LogKey, Size]:
+        """Return all files below the nodes' `logs` and `processes` on all hosts that answer; `live`: soon."""
+        self.host_jobs |= {host_job.host.name: host_job for host_job in self._homes()}
         now = time.monotonic()
         asked = [host_job for host, host_job in self.host_jobs.items() if self._again.get(host, 0.0) <= now]
-        outcome = fan_out(asked, _list)
+        outcome = (self._live.on_each if live else fan_out)(asked, self._list)
         for host_job, found in outcome.done.items():
             self._files[host_job.host.name] = found
             self.problems.pop(host_job.host.name, None)
-        self._failed(failures_of(outcome))
+        self.problems |= failures_of(outcome)
         return {
             key: size for host, found in self._files.items() if host not in self.problems for key, size in found.items()
         }
@@ -52,13 +60,17 @@ class HostLogs:
             [self.host_jobs[host] for host in sorted(hosts) if parts[host]],
             lambda host_job: _read(host_job, parts[host_job.host.name]),
         )
-        self._failed(failures_of(outcome))
-        return {want: data for found in outcome.done.values() for want, data in found.items()}
-
-    def _failed(self, failures: Mapping[str, DeployError]) -> None:
-        for host, error in failures.items():
+        for host, error in failures_of(outcome).items():
             self.problems[host] = error
             self._again[host] = time.monotonic() + RETRY_AFTER
+        return {want: data for found in outcome.done.values() for want, data in found.items()}
+
+    def _list(self, host_job: HostJob) -> dict[LogKey, Size]:
+        try:
+            return _list(host_job)
+        except DeployError:  # at least it was tried: one that is only slow is still being asked
+            self._again[host_job.host.name] = time.monotonic() + RETRY_AFTER
+            raise
 
 
 def _list(host_job: HostJob) -> dict[LogKey, Size]:

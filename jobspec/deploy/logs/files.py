@@ -46,8 +46,11 @@ class LogSource(Protocol):
     interval: float  # seconds between two looks at logs that grow
     problems: dict[str, DeployError]  # why the last read of a host failed
 
-    def files(self) -> Mapping[LogKey, Size]:
-        """Return all files below the nodes' `logs` and `processes`; those of a host that does not answer are missing."""
+    def files(self, *, live: bool = False) -> Mapping[LogKey, Size]:
+        """Return all files below the nodes' `logs` and `processes`; those of a host that does not answer are missing.
+
+        `live`: nobody waits for a host that is slow.
+        """
 
     def read(self, wants: Sequence[Want]) -> Mapping[Want, bytes]:
         """Return what was wanted, as far as it can be read."""
@@ -65,7 +68,7 @@ class Folder:
         self.roots = roots
         self.problems: dict[str, DeployError] = {}
 
-    def files(self) -> Mapping[LogKey, Size]:
+    def files(self, *, live: bool = False) -> Mapping[LogKey, Size]:
         """Return all files below the nodes' `logs` and `processes`; a node may be removed meanwhile."""
         return {key: size for root in self.roots for key, size in self._files(root)}
 

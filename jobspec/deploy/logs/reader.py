@@ -129,6 +129,7 @@ class Logs:
         self.source, self.selection, self.last = source, selection, last
         self.tails: dict[LogKey, Tail] = {}
         self.known: Mapping[LogKey, Size] = {}
+        self._begun = False
 
     @property
     def interval(self) -> float:
@@ -141,9 +142,13 @@ class Logs:
         return self.source.problems
 
     def lines(self, *, final: bool = False) -> Iterator[Line]:
-        """Yield the lines that came since the last call, merged by time; with `final` also those without a newline."""
+        """Yield the lines that came since the last call, merged by time; with `final` also those without a newline.
+
+        It waits for slow hosts at first, when it has to know what there is, and at last.
+        """
         last, self.last = self.last, None
-        self.known = self.source.files()
+        self.known = self.source.files(live=self._begun and not final)
+        self._begun = True
         self._discover()
         if last is not None:
             self._skip(last)

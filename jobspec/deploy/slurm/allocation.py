@@ -267,7 +267,7 @@ class SlurmAllocation:
     def logs(self, selection: LineSelection, last: int | None = None) -> Reader | None:
         """Return what reads the chosen logs, None if the job has no directory."""
         there = self.login.look(ask=False).there
-        return Logs(HostLogs([self.login.files]), selection, last) if there else None
+        return Logs(HostLogs(lambda: [self.login.files]), selection, last) if there else None
 
     def events(self) -> Events:
         """Return what reads what happened: here, and in the allocation."""

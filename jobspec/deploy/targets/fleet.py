@@ -86,7 +86,7 @@ class Fleet(Generic[J]):
 
     def look_on(self) -> None:
         """From now on, let no look wait for a host that is silent: see LiveFanOut."""
-        self._live = LiveFanOut(lambda host_job: str(host_job.host.name))
+        self._live = self._live or LiveFanOut(lambda host_job: str(host_job.host.name))
         for host_job in self.host_jobs.values():
             host_job.look_on()
 

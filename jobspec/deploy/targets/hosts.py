@@ -244,13 +244,14 @@ class Hosts(FleetDeployer[HostJob]):
         return HostEvents(self.fleet)
 
     def logs(self, selection: LineSelection, last: int | None = None) -> Logs | None:
-        """Return what reads the chosen logs, None if no host has any."""
+        """Return what reads the chosen logs, None if no host has any. It goes on where nodes were seen last."""
         from jobctl.jobspec.deploy.host.logs import HostLogs
         from jobctl.jobspec.deploy.logs.reader import Logs
 
         self.observe()
-        homes = [self.host_jobs[host] for host in self.fleet.hosts_with_nodes()]
-        return Logs(HostLogs(homes), selection, last) if homes else None
+        if not self.fleet.hosts_with_nodes():
+            return None
+        return Logs(HostLogs(lambda: map(self.host_jobs.__getitem__, self.fleet.hosts_with_nodes())), selection, last)
 
     def enter(self, node: int | str, argv: Sequence[str]) -> int:
         """Run a command inside of a node's or a service's container."""

@@ -62,14 +62,14 @@ def _selection(handle: Handle, choice: Choice) -> LineSelection:
 
 
 def _refuse_unknown(handle: Handle, logs: Reader, choice: Choice) -> None:
-    """Raise Refused where a node or a generation is asked for that never was."""
+    """Raise Refused where a node or a generation is asked for that never was; a host that does not answer may have it."""
     name = handle.job.name
     for what, asked, known in (
         ("node", choice.node, logs.nodes if choice.node is not None else None),
         ("generation", choice.generation, logs.generations if choice.generation is not None else None),
     ):
         there = known() if known else set()
-        if asked is not None and asked not in there:
+        if asked is not None and asked not in there and not handle.failures:
             names = ", ".join(map(str, sorted(there)))
             hint = f"there is {what} {names}" if there else f"no {what} of it is known"
             raise Refused(f"job `{name}` has no {what} {asked}", hint)

@@ -1,0 +1,119 @@
+"""Somebody who follows logs sees those of each host, also where one is silent for a while, or gets a node later."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from jobctl.jobspec.deploy.model.control import JobResult, Ledger
+from jobctl.jobspec.operations.inspect.logs import Choice
+from jobctl.jobspec.operations.inspect.status import look_on
+from jobctl.views import logs as logs_view
+from jobctl.views.logs import Form, show_logs
+from tests.deploy.targets.watched import Enough, Watched, watched
+from tests.tools.waiting import PROMPT
+
+
+@pytest.fixture
+def hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watched]:
+    """Hosts that are waited for as long as it takes, until one goes silent."""
+    with watched(tmp_path, monkeypatch) as made:
+        yield made
+
+
+def write_log(hosts: Watched, node: int, lines: int) -> None:
+    """Have the only process of a node write so many lines."""
+    folder = Path(hosts.host_jobs[f"h{node}"].work) / f"node-{node}"
+    for part in ("logs/1", "processes/1"):
+        (folder / part).mkdir(parents=True, exist_ok=True)
+    (folder / "processes" / "1" / "0.json").write_text(json.dumps({"rank": node}))
+    with (folder / "logs" / "1" / "workerlog.0").open("w") as file:
+        file.writelines(f"line {number} of node {node}\n" for number in range(lines))
+
+
+def see_silent(hosts: Watched) -> None:
+    """Have the second host be given up; from then on the first one is waited for as long as it takes."""
+    look_on(hosts)
+    hosts.go_silent("h1")
+    while set(hosts.failures) != {"h1"}:
+        hosts.observe()
+    hosts.go_silent("h1")
+
+
+def end(hosts: Watched, *names: str) -> None:
+    """Write down on hosts that the job has failed."""
+    ledger = Ledger(1.0, "code", result=JobResult("failed", "it is over", 2.0))
+    for name in names:
+        hosts.host_jobs[name].hand_over(json.dumps(asdict(ledger)).encode(), b"")
+
+
+def test_logs_of_a_host_that_answers_only_later(
+    hosts: Watched, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for node in (0, 1):
+        write_log(hosts, node, 1)
+    see_silent(hosts)
+    shown: list[str] = []
+    deadline = time.monotonic() + PROMPT
+
+    def between(seconds: float) -> None:
+        shown.append(capsys.readouterr().out)
+        assert time.monotonic() < deadline, shown
+        time.sleep(0.01)
+        hosts.transports["h1"].silent = False
+        hosts.transports["h1"].over.set()
+        if "node1 rank1 | line 0 of node 1\n" in shown[-1]:
+            end(hosts, "h0", "h1")
+
+    monkeypatch.setattr(logs_view, "pause", between)
+    assert show_logs(hosts, Choice(), Form(follow=True)) == 0
+    assert shown[0] == "node0 rank0 | line 0 of node 0\n"
+    assert shown.count("node1 rank1 | line 0 of node 1\n") == 1
+
+
+def test_logs_of_a_host_that_never_answers_are_told_to_be_missing(
+    hosts: Watched, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for node in (0, 1):
+        write_log(hosts, node, 1)
+    see_silent(hosts)
+    rounds = itertools.count()
+
+    def between(seconds: float) -> None:
+        if next(rounds) == 1:
+            end(hosts, "h0")
+
+    monkeypatch.setattr(logs_view, "pause", between)
+    assert show_logs(hosts, Choice(), Form(follow=True)) == 4
+    said = capsys.readouterr()
+    assert said.out == "node0 rank0 | line 0 of node 0\n"
+    assert said.err.count("error: h1: it does not answer; unreachable since ") == 1
+    assert show_logs(hosts, Choice(node=1), Form()) == 4  # nobody knows that there is none
+
+
+def test_logs_go_on_while_a_host_is_silent(
+    hosts: Watched, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for node in (0, 1):
+        write_log(hosts, node, 1)
+    shown = ""
+
+    def between(seconds: float) -> None:
+        nonlocal shown
+        shown += capsys.readouterr().out
+        time.sleep(0.01)
+        hosts.go_silent("h1")
+        write_log(hosts, 0, 10 * (1 + ("h1" in hosts.failures)))
+        if "line 19 of node 0\n" in shown:
+            raise Enough
+
+    monkeypatch.setattr(logs_view, "pause", between)
+    with pytest.raises(Enough):
+        show_logs(hosts, Choice(), Form(follow=True))
+    assert "line 0 of node 1\n" in shown
