@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import shlex
 import tarfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,6 +18,7 @@ from typing import Literal
 
 from jobctl.jobspec.deploy.host.container_starter import STARTING, ContainerStarter
 from jobctl.jobspec.deploy.host.containers import Containers
+from jobctl.jobspec.deploy.host.directories import Directories, claim, find_directories, refuse_elsewhere
 from jobctl.jobspec.deploy.host.engine import Engine
 from jobctl.jobspec.deploy.host.scripts import SCRIPTS, python
 from jobctl.jobspec.deploy.host.work_reader import SUPERVISED, WorkReader, files_in
@@ -31,7 +31,6 @@ from jobctl.jobspec.deploy.model.spare_state import SPARE, as_nodes
 from jobctl.jobspec.deploy.model.untrusted import Json, as_text, number_in, parse_object
 from jobctl.jobspec.deploy.store.files import Room
 from jobctl.jobspec.deploy.transport.base import FIRST_ANSWER, Transport, checked, problem, put
-from jobctl.jobspec.deploy.transport.ssh_problems import ssh_login
 from jobctl.jobspec.launcher.report.node_report import DECLARED_DEAD
 from jobctl.jobspec.plan.types import Container
 from jobctl.jobspec.render.artefact import Artefact, folder
@@ -60,7 +59,7 @@ class HostJob:
         self.engine = Engine(transport, host.docker)
         self.containers = Containers(self.engine, job)
         # Not functools.cached_property: up to Python 3.11 that lets one instance at a time look, of all hosts.
-        self._found_directories: tuple[PurePosixPath, PurePosixPath] | None = None
+        self._found_directories: Directories | None = None
         self._reader = WorkReader()
         self._parsed: tuple[Json | None, Json | None, Control] | None = (
             None  # control file and ledger, and what they say
@@ -78,30 +77,27 @@ class HostJob:
         return self.engine.command
 
     @property
-    def _directories(self) -> tuple[PurePosixPath, PurePosixPath]:
-        """The work directory, and where what must be the host's own lies."""
+    def _directories(self) -> Directories:
+        """The work directory, and where what must be the host's own is. Raises OnAnotherMachine."""
         if self._found_directories is None:
-            self._found_directories = self._find_directories()
+            self._found_directories = find_directories(self.host, self.transport, self._place)
+        refuse_elsewhere(self.host, self._found_directories)
         return self._found_directories
 
     @property
-    def place_arguments(self) -> list[str]:
-        """What find.sh has to know."""
+    def _place(self) -> list[str]:
         return [self.host.dir, self.folder, self.job]
+
+    @property
+    def place_arguments(self) -> list[str]:
+        """What find.sh has to know. Raises OnAnotherMachine."""
+        if self.host.local:
+            _ = self._directories
+        return self._place
 
     def use_directories(self, work: str, own: str) -> None:
         """Take note of where the job's directories are, which another command has found out."""
         self._found_directories = PurePosixPath(work), PurePosixPath(own)
-
-    def _find_directories(self) -> tuple[PurePosixPath, PurePosixPath]:
-        argv = SCRIPTS.argv("place", *self.place_arguments)
-        lines = checked(self.transport, argv, "find the work directory", timeout=FIRST_ANSWER)
-        found = [PurePosixPath(os.fsdecode(line)) for line in lines.splitlines()[-2:]]
-        if len(found) < 2 or not all(path.is_absolute() for path in found):
-            said = lines.decode("utf-8", "replace").strip() or "nothing"
-            message = f"cannot find the work directory: its shell said {said}"
-            raise HostError(self.host.name, "command-failed", message, f"try `ssh {ssh_login(self.host)} pwd`")
-        return found[0], found[1]
 
     @property
     def work(self) -> PurePosixPath:
@@ -145,7 +141,7 @@ class HostJob:
 
     def _files(self) -> tuple[dict[PurePosixPath, Json | None], bool, bool]:
         """Return the files that say how the job does, whether a supervisor holds its lock there, and whether the disk is full."""
-        if self._found_directories is None and not self._reader.looks_on:
+        if self._found_directories is None and not self._reader.looks_on and not self.host.local:
             packed = self.transport.run(SCRIPTS.argv("find_and_observe", *self.place_arguments), timeout=FIRST_ANSWER)
         else:
             packed = self._reader.read(self.transport, str(self.work), str(self.own))
@@ -182,6 +178,7 @@ class HostJob:
         stale = "" if secrets else str(self.own / "secrets")
         argv = SCRIPTS.argv("send", str(self.work), str(len(packed)), stale, *directories)
         checked(self.transport, argv, f"write into {self.work}", packed)
+        claim(self.host, self.transport, self._directories)
 
     def has(self, path: str) -> bool:
         """Say whether there is `path` below the work directory."""

@@ -81,10 +81,15 @@ class NotCollected(HostError):
 
 
 class OnAnotherMachine(HostError):
-    """Processes of target `local` that are on another machine, which shares the folder with their files: nobody looks there."""
+    """What runs on this machine's namesake, which shares the folder with the files: `localhost`, or target `local`.
 
-    def __init__(self, host: str, machine: str, file: str) -> None:
-        cause = f"the job's processes are on machine `{machine}`, which has the same state directory"
+    Nobody looks there. `what` runs there, and `folder` is what both machines have.
+    """
+
+    def __init__(
+        self, host: str, machine: str, file: str, what: str = "processes", folder: str = "state directory"
+    ) -> None:
+        cause = f"the job's {what} are on machine `{machine}`, which has the same {folder}"
         hint = f"run the command there; if that machine no longer exists, `rm {file}`"
         super().__init__(host, "on-another-machine", cause, hint)
 
