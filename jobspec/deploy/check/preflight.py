@@ -20,6 +20,7 @@ from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.host.ports import used_ports
 from jobctl.jobspec.deploy.images import images, spread
 from jobctl.jobspec.deploy.images.copy import ImageSources
+from jobctl.jobspec.deploy.images.processors import misfit
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.finding import Finding
 from jobctl.jobspec.deploy.model.untrusted import Json
@@ -123,15 +124,30 @@ class Preflight:
 
         The content is a hash (`image_content`). Raises HostError if the image cannot be had.
         """
-        found = images.look(seat.host_job, container.image)
-        sources = self.sources.have(container.image) if found is None and container.pull != "always" else []
-        if found is None and not sources and self.survey.builds(container.image):
+        image, processor = container.image, seat.engine.processor if seat.engine else ""
+        found = images.look(seat.host_job, image, fit=container.pull != "never")
+        sources = self.sources.have(image, processor) if found is None and container.pull != "always" else []
+        if found is None and not sources and self.survey.builds(image):
             return None, ()
         if container.pull == "never" and found is None and not sources:
-            raise images.missing(seat.name, container.image)
+            raise images.missing(seat.name, image, self.sources.have(image))
         if container.pull == "always" or (found is None and not sources):
-            self._ask_registry(seat, container.image)
+            try:
+                self._ask_registry(seat, image)
+            except HostError:  # an image for another processor is better than none: the host may emulate it
+                if container.pull == "always" or (found := images.look(seat.host_job, image)) is None:
+                    raise
+                self._warn_of_processor(seat, image)
+        elif found is not None and container.pull == "never":
+            self._warn_of_processor(seat, image)
         return found.ids[-1] if found else None, sources
+
+    def _warn_of_processor(self, seat: CheckedHost, image: str) -> None:
+        """Warn of an image if it is for another processor."""
+        why = misfit(seat.host_job.engine, image)
+        if why is not None:
+            text, hint = f"its image `{image}` {why}", "`pull: missing` and `pull: always` get it for this host's"
+            self.survey.findings.append(Finding(seat.name, "image", "warning", text, "image-processor", hint))
 
     def _ask_registry(self, seat: CheckedHost, image: str) -> None:
         """Ask whether the registry would give an image. One host that reaches it can hand it on. Raises HostError if not."""

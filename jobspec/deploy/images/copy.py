@@ -17,7 +17,9 @@ from jobctl.jobspec.deploy.host.engine import Engine, patient
 from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.host.scripts.frames import PIECE
 from jobctl.jobspec.deploy.host.scripts.saved_image import without_layers
+from jobctl.jobspec.deploy.images.processors import made_for
 from jobctl.jobspec.deploy.images.room import bytes_missing, check_room
+from jobctl.jobspec.deploy.model.engine_kind import runs
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.model.untrusted import texts
 from jobctl.jobspec.deploy.transport.fanout import fan_out
@@ -44,20 +46,23 @@ class ImageSources:
         self._engines = {host_job.host.name: host_job.engine for host_job in host_jobs}
         if not any(isinstance(engine.transport, LocalTransport) for engine in self._engines.values()):
             self._engines[HERE] = Engine(LocalTransport(HERE))
-        self._found: dict[str, dict[str, Engine]] = {}
+        self._found: dict[str, dict[str, str]] = {}  # by image and name: which processor it is for there
         self._current: dict[str, set[str]] = {}
         self._busy: Counter[str] = Counter()
         self._changed = threading.Condition()
 
-    def have(self, image: str) -> list[str]:
-        """Return the names of those that have an image; none for an image that is named by its digest."""
+    def have(self, image: str, processor: str = "") -> list[str]:
+        """Return the names of those that have an image, for that `processor` if it is given.
+
+        None have an image that is named by its digest.
+        """
         if "@" in image:  # an image that is loaded has no name of that kind
             return []
         with self._changed:
             if image not in self._found:
-                seen = fan_out(self._engines, lambda name: layers_of(self._engines[name], image)).done
-                self._found[image] = {name: self._engines[name] for name, layers in seen.items() if layers is not None}
-            return list(self._found[image])
+                seen = fan_out(self._engines, lambda name: made_for(self._engines[name], image)).done
+                self._found[image] = {name: found for name, found in seen.items() if found is not None}
+            return [name for name, found in self._found[image].items() if runs(processor, found)]
 
     def engine_of(self, name: str) -> Engine:
         """Return one of the engines."""
@@ -65,8 +70,9 @@ class ImageSources:
 
     def received(self, image: str, host_job: HostJob) -> None:
         """Take note that a host has an image by now."""
+        processor = host_job.engine.kind().processor
         with self._changed:
-            self._found.setdefault(image, {})[host_job.host.name] = host_job.engine
+            self._found.setdefault(image, {})[host_job.host.name] = processor
 
     def note_current(self, image: str, hosts: Iterable[str]) -> None:
         """Take note that hosts have what the registry gives under this name."""
@@ -80,9 +86,9 @@ class ImageSources:
             return bool(hosts) if host is None else host in hosts
 
     def copy(self, host_job: HostJob, image: str) -> bool:
-        """Copy an image to a host; say whether anybody had it. Raises HostError if the host cannot take it."""
-        me = host_job.host.name
-        while (source := self._take(me, image)) is not None:
+        """Copy an image to a host; say whether anybody had it for its processor. Raises HostError if the host cannot take it."""
+        me, processor = host_job.host.name, host_job.engine.kind().processor
+        while (source := self._take(me, image, processor)) is not None:
             try:
                 _copy(source, self._engines[source], host_job, image)
             except (NotSaved, DeployError) as error:
@@ -99,11 +105,11 @@ class ImageSources:
                     self._changed.notify_all()
         return False
 
-    def _take(self, me: str, image: str) -> str | None:
+    def _take(self, me: str, image: str, processor: str) -> str | None:
         """Return the least busy engine that has the image, once it has a turn; None if none has it."""
         self.have(image)
         with self._changed:
-            while others := [name for name in self._found.get(image, ()) if name != me]:
+            while others := [name for name in self.have(image, processor) if name != me]:
                 least = min(others, key=lambda name: self._busy[name])
                 if self._busy[least] < COPIES:
                     self._busy[least] += 1

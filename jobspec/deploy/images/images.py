@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -11,8 +11,9 @@ from jobctl.jobspec.deploy.host.handing_on import ARRIVING
 from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.images.copy import ImageSources
 from jobctl.jobspec.deploy.images.credentials import reading_credentials
+from jobctl.jobspec.deploy.images.processors import misfit
 from jobctl.jobspec.deploy.model.control import Image
-from jobctl.jobspec.deploy.model.engine_kind import CONTENT, image_content
+from jobctl.jobspec.deploy.model.engine_kind import CONTENT, image_content, processor_name, runs
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.untrusted import texts
 from jobctl.jobspec.plan.types import Container
@@ -23,10 +24,11 @@ def ensure(host_job: HostJob, container: Container, sources: ImageSources, found
 
     `found` is what the name means there, if that was looked at.
     An engine among the `sources` that has the image comes before the registry, except with `pull: always`, and except
-    where one of them has just pulled it: then the registry comes first, since handing on has failed.
+    where one of them has just pulled it: then the registry comes first, since handing on has failed. An image for another
+    processor counts as missing, except with `pull: never`.
     """
     image = container.image
-    found = found or look(host_job, image)
+    found = found or look(host_job, image, fit=container.pull != "never")
     if container.pull == "always":
         if found is None or not sources.is_current(image, host_job.host.name):
             pull(host_job, image)
@@ -34,7 +36,7 @@ def ensure(host_job: HostJob, container: Container, sources: ImageSources, found
     elif found is None:
         found = _fetch(host_job, container, sources)
     if found is None:
-        raise missing(host_job.host.name, image)
+        raise missing(host_job.host.name, image, sources.have(image))
     return found
 
 
@@ -47,24 +49,28 @@ def _fetch(host_job: HostJob, container: Container, sources: ImageSources) -> Im
     for way in ways:
         try:
             way()
-            if (found := look(host_job, image)) is not None:
+            if (found := look(host_job, image, fit=True)) is not None:
                 host_job.remove([str(host_job.own / ARRIVING)])  # what it may have got of it from other hosts
                 return found
         except HostError as error:
             in_vain.append(error)
             if way is not ways[-1]:
                 host_job.tell(f"{error.message}: jobctl tries another way")
+    if (found := look(host_job, image)) is not None:  # for another processor, which the host may emulate
+        host_job.tell(f"{host_job.host.name}: its image `{image}` {misfit(host_job.engine, image)}")
+        return found
     if in_vain:
         raise in_vain[0]
     return None
 
 
-def missing(host: str, image: str) -> HostError:
-    """Return the error for a host that cannot get an image."""
+def missing(host: str, image: str, others: Sequence[str] = ()) -> HostError:
+    """Return the error for a host that cannot get an image; `others` have it, for another processor."""
+    nobody = "nor has another host of the job or this machine's engine"
     return HostError(
         host,
         "image-missing",
-        f"it has no image `{image}`, nor has another host of the job or this machine's engine",
+        f"it has no image `{image}`, {f'and {others[0]} has it for another processor' if others else nobody}",
         "`docker load` it on one of them, or let jobctl pull it: `pull: missing`",
     )
 
@@ -103,8 +109,11 @@ def pinned_image(host_job: HostJob, container: Container, pinned: Image | None) 
     )
 
 
-def look(host_job: HostJob, image: str) -> Image | None:
-    """Return what a name (or id, or digest) of an image means on the host, None if nothing."""
+def look(host_job: HostJob, image: str, *, fit: bool = False) -> Image | None:
+    """Return what a name (or id, or digest) of an image means on the host, None if nothing.
+
+    To `fit`, it has to be for the host's processor.
+    """
     from docker.errors import ImageNotFound
 
     def refused(words: str) -> HostError:
@@ -115,6 +124,8 @@ def look(host_job: HostJob, image: str) -> Image | None:
             data = host_job.engine.answer(client.inspect_image(image), dict)
         except ImageNotFound:
             return None
+    if fit and not runs(host_job.engine.kind().processor, processor_name(data)):
+        return None
     return Image(image, (str(data.get("Id")), image_content(data)), texts(data.get("RepoDigests")))
 
 

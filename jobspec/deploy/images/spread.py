@@ -59,34 +59,43 @@ class ImageSpread:
         Where only the registry has it, or is asked with `always`, one host pulls it for all.
         """
         able = [name for name in hosts if name in self._jobs]
-        seen = dict(fan_out(able, lambda name: images.look(self._jobs[name], image)).done)
+        processors = fan_out(able, lambda name: self._jobs[name].engine.kind().processor).done
+        self.found = {place: found for place, found in self.found.items() if place[1] != image}  # of another `pull`
+        for processor in dict.fromkeys(processors.values()):  # hosts with another one cannot use the same
+            self._bring(image, [name for name, found in processors.items() if found == processor], pull, processor)
+
+    def _bring(self, image: str, able: Sequence[str], pull: Pull, processor: str) -> None:
+        """Bring an image to hosts with the same processor."""
+        fit = pull != "never"
+        seen = dict(fan_out(able, lambda name: images.look(self._jobs[name], image, fit=fit)).done)
         lacking = [name for name, found in seen.items() if found is None]
         with suppress(DeployError):  # what is wrong shows where hosts get the image by themselves
             if pull == "always":
                 lacking = self._outdated(image, seen)
-            elif pull == "missing" and len(lacking) > 1 and "@" not in image and not self._sources.have(image):
+            elif (
+                pull == "missing" and len(lacking) > 1 and "@" not in image and not self._sources.have(image, processor)
+            ):
                 self._pull(image, lacking)
                 lacking = [name for name in lacking if not self._sources.is_current(image, name)]
-        self.found = {place: found for place, found in self.found.items() if place[1] != image}  # of another `pull`
         self.found |= {(name, image): found for name, found in seen.items() if found and name not in lacking}
-        self._hand_on(image, lacking)
+        self._hand_on(image, lacking, processor)
 
-    def _hand_on(self, image: str, lacking: list[str]) -> None:
+    def _hand_on(self, image: str, lacking: list[str], processor: str) -> None:
         tried: set[str] = set()
         for _ in range(ROUNDS):
-            source = self._next_source(image, tried) if lacking else None
+            source = self._next_source(image, tried, processor) if lacking else None
             if source is None or (source not in self._jobs and len(lacking) < 2):
                 return
             tried.add(source)
             with suppress(DeployError):
                 lacking = self._round(image, source, lacking)
 
-    def _next_source(self, image: str, tried: set[str]) -> str | None:
+    def _next_source(self, image: str, tried: set[str], processor: str) -> str | None:
         """Return who has the image and was not asked for it yet, a host rather than this machine; None if nobody."""
-        having = [name for name in self._sources.have(image) if name not in tried]
-        if self._sources.is_current(image):
-            having = [name for name in having if self._sources.is_current(image, name)]
-        return min(having, key=lambda name: name not in self._jobs, default=None)
+        having = self._sources.have(image, processor)
+        current = [name for name in having if self._sources.is_current(image, name)]
+        left = [name for name in current or having if name not in tried]
+        return min(left, key=lambda name: name not in self._jobs, default=None)
 
     # What the registry has.
 

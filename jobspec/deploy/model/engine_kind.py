@@ -32,6 +32,16 @@ _STORES: Mapping[Store, str] = {
     "podman": "image store: Podman's",
 }
 CONTENT = "content:"  # what begins a name of an image that no engine knows, and that is the same in all
+# What kernels call a processor, as images call it. Others have the same name, or one that nothing is known of.
+_PROCESSORS = {
+    "x86_64": "amd64",
+    "aarch64": "arm64",
+    "loongarch64": "loong64",
+    **dict.fromkeys(("armv6l", "armv7l", "armv8l"), "arm"),
+    **dict.fromkeys(("i386", "i486", "i586", "i686"), "386"),
+}
+_KNOWN_PROCESSORS = frozenset({*_PROCESSORS.values(), "ppc64le", "s390x", "riscv64"})
+_32_BIT = {"amd64": "386", "arm64": "arm"}  # what a processor runs, too: engines may be 32-bit programs themselves
 NO_LABELS = "label=disable"  # what lets a container into the host's folders where SELinux enforces
 
 
@@ -46,7 +56,10 @@ class Lack:
 
 @dataclass(frozen=True, slots=True)
 class EngineKind:
-    """An engine. `identity` tells it from all others on whatever machine, `root` from others on its own; empty: not known."""
+    """An engine. `identity` tells it from all others on whatever machine, `root` from others on its own; empty: not known.
+
+    `processor` is its host's, as images call it.
+    """
 
     kind: Kind
     version: str
@@ -55,6 +68,7 @@ class EngineKind:
     selinux: bool = False
     identity: str = ""
     root: str = ""
+    processor: str = ""
 
     @property
     def name(self) -> str:
@@ -147,7 +161,20 @@ def engine_kind(info: Mapping[str, Any]) -> EngineKind:
         # Podman's ID is another one in each answer.
         identity="podman" if kind == "podman" else as_text(info.get("ID")) or "",
         root=as_text(info.get("DockerRootDir")) or "",
+        processor=processor_name(info),
     )
+
+
+def processor_name(data: Mapping[str, Any]) -> str:
+    """Return the processor that an engine says itself or an image to be for, as images call it; empty if it does not say."""
+    said = as_text(data.get("Architecture")) or ""
+    return _PROCESSORS.get(said, said)
+
+
+def runs(processor: str, made_for: str) -> bool:
+    """Say whether a processor runs what was made for `made_for`, as far as both are known."""
+    known = {processor, made_for} <= _KNOWN_PROCESSORS
+    return not known or made_for in (processor, _32_BIT.get(processor))
 
 
 def image_content(data: Mapping[str, Any]) -> str:

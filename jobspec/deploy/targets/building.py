@@ -9,6 +9,8 @@ from pathlib import Path
 from jobctl.jobspec.deploy.host.engine import Engine
 from jobctl.jobspec.deploy.images.build import build_image, remove_name
 from jobctl.jobspec.deploy.images.copy import HERE, ImageSources
+from jobctl.jobspec.deploy.images.processors import made_for
+from jobctl.jobspec.deploy.model.engine_kind import processor_name, runs
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.store.dockerfile import images, text_of
 from jobctl.jobspec.deploy.targets.host_fleet import HostFleet
@@ -74,17 +76,12 @@ def _free_name(engine: Engine, plan: Plan, image: str) -> None:
         raise HostError(error.host, "build-processor", message, hint) from error
 
 
-# What `docker info` calls a processor, as images call it.
-_PROCESSORS = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm", "i686": "386"}
-
-
 def _for_another(processors: Mapping[str, str], engine: Engine, image: str) -> HostError | None:
     """Return the error of a host that has another processor than an engine's image is for, None if there is none."""
-    with engine.asked() as client:
-        made_for = engine.answer(client.inspect_image(image), dict).get("Architecture")
+    there = made_for(engine, image) or ""
     for name, found in sorted(processors.items()):
-        if made_for and found != made_for:
-            message = f"the image that {engine.transport.host} has is for {made_for}, and this host has {found}"
+        if not runs(found, there):
+            message = f"the image that {engine.transport.host} has is for {there}, and this host has {found}"
             hint = f"`build: {{on: {name}}}` builds on such a host, or name the platform after FROM"
             return HostError(name, "build-processor", message, hint)
     return None
@@ -100,8 +97,7 @@ def _processor(fleet: HostFleet, name: str) -> str:
     """Return the processor of a host, as images call it; nothing where its engine does not say."""
     engine = fleet.host_jobs[name].engine
     with engine.asked() as client:
-        found = str(engine.answer(client.info(), dict).get("Architecture") or "")
-    return _PROCESSORS.get(found, found)
+        return processor_name(engine.answer(client.info(), dict))
 
 
 def _builder(fleet: HostFleet, made: Build) -> Engine:

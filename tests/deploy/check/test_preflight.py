@@ -11,11 +11,14 @@ from typing import Any, cast
 
 import pytest
 
+from jobctl.jobspec.deploy.check import preflight as preflight_module
 from jobctl.jobspec.deploy.check.preflight import Preflight
 from jobctl.jobspec.deploy.check.survey import CheckedHost
 from jobctl.jobspec.deploy.host import facts
 from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.images import images
+from jobctl.jobspec.deploy.model.control import Image
+from jobctl.jobspec.deploy.model.engine_kind import EngineKind
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.transport.fanout import MAX_PARALLEL
 from jobctl.jobspec.deploy.transport.local import LocalTransport
@@ -88,6 +91,51 @@ def test_one_host_that_reaches_the_registry_is_enough(monkeypatch: pytest.Monkey
     answers["h2"] = "registry-unreachable"
     with pytest.raises(HostError):
         Preflight._ask_registry(preflight, seats[0], "app:1")
+
+
+class HasForAnother:
+    """A preflight of a host that has an image for another processor; the registry gives one unless it `refuses`."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, having: list[str], *, refuses: bool) -> None:
+        there = Image("app:1", ("sha256:1", "content:arm"), ())
+        monkeypatch.setattr(images, "look", lambda job, image, *, fit=False: None if fit else there)
+        monkeypatch.setattr(preflight_module, "misfit", lambda engine, image: "is for arm64, and this host has amd64")
+        job: Any = SimpleNamespace(host=SimpleNamespace(name="h1"), engine=None)
+        self.seat = CheckedHost(job, (), engine=EngineKind("docker", "26.1.5", "layers", processor="amd64"))
+        self.preflight, self.refuses = Preflight([], None), refuses
+        monkeypatch.setattr(self.preflight, "_ask_registry", self._ask)
+        others = {"amd64": having}
+        monkeypatch.setattr(self.preflight.sources, "have", lambda image, processor="": others.get(processor, []))
+
+    def _ask(self, seat: CheckedHost, image: str) -> None:
+        if self.refuses:
+            raise HostError("h1", "registry-unreachable", "no")
+
+    def look(self, pull: str) -> tuple[str | None, list[str], list[str | None]]:
+        container: Any = SimpleNamespace(image="app:1", pull=pull)
+        content, sources = self.preflight._can_be_had(self.seat, container)
+        return content, list(sources), [finding.code for finding in self.preflight.survey.findings]
+
+
+@pytest.mark.parametrize(
+    ("pull", "having", "refuses", "found"),
+    [
+        ("missing", ["h2"], True, (None, ["h2"], [])),
+        ("missing", [], False, (None, [], [])),
+        ("missing", [], True, ("content:arm", [], ["image-processor"])),
+        ("never", ["h2"], True, ("content:arm", [], ["image-processor"])),
+        ("always", [], False, (None, [], [])),
+    ],
+)
+def test_an_image_for_another_processor_counts_only_if_there_is_no_other(
+    monkeypatch: pytest.MonkeyPatch, pull: str, having: list[str], refuses: bool, found: object
+) -> None:
+    assert HasForAnother(monkeypatch, having, refuses=refuses).look(pull) == found
+
+
+def test_always_needs_the_registry_whatever_image_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(HostError, match="no"):
+        HasForAnother(monkeypatch, [], refuses=True).look("always")
 
 
 def test_hosts_that_wait_for_each_other_all_begin_however_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,6 +42,7 @@ class Cluster:
         self.refuses: dict[str, str] = {}  # with which code the registry refuses a host
         self.ids: dict[str, Image] = {}
         self.current: set[str] = set()
+        self.made_for: dict[str, str] = {}  # where it is not for amd64
         self.jobs = {name: self._job(name) for name in having if name != HERE}
         for name, value in {
             "HandingOn": self._transfer,
@@ -75,7 +76,9 @@ class Cluster:
         made.run, made.unable, made.silent = run, self.unable, self.silent
         return made
 
-    def _look(self, job: Any, image: str) -> Image | None:
+    def _look(self, job: Any, image: str, *, fit: bool = False) -> Image | None:
+        if fit and self.processor(job.host.name) != self.made_for.get(job.host.name, "amd64"):
+            return None
         return self.ids.get(job.host.name) or (OLD if self.having[job.host.name] is not None else None)
 
     def _room(self, job: Any, image: str, missing: int) -> None:
@@ -91,6 +94,7 @@ class Cluster:
         self._ask(job, image)
         self.pulled.append(job.host.name)
         self.having[job.host.name] = LAYERS
+        self.made_for[job.host.name] = self.processor(job.host.name)
         self.ids[job.host.name] = NEW
 
     def note_current(self, image: str, hosts: Iterable[str]) -> None:
@@ -99,8 +103,12 @@ class Cluster:
     def is_current(self, image: str, host: str | None = None) -> bool:
         return bool(self.current) if host is None else host in self.current
 
-    def have(self, image: str) -> list[str]:
-        return [name for name, layers in self.having.items() if layers is not None]
+    def have(self, image: str, processor: str = "") -> list[str]:
+        there = [name for name, layers in self.having.items() if layers is not None]
+        return [name for name in there if processor in ("", self.made_for.get(name, "amd64"))]
+
+    def processor(self, name: str) -> str:
+        return "arm64" if name.startswith("arm") else "amd64"
 
     def engine_of(self, name: str) -> Any:
         return Engine(self, name)
@@ -120,7 +128,7 @@ class Engine:
         self.cluster, self.name, self.command = cluster, name, ("docker",)
 
     def kind(self) -> Any:
-        return SimpleNamespace(saves_parts=self.cluster.saves_parts)
+        return SimpleNamespace(saves_parts=self.cluster.saves_parts, processor=self.cluster.processor(self.name))
 
     @contextlib.contextmanager
     def asked(self) -> Iterator[Any]:
@@ -131,6 +139,21 @@ def test_it_comes_from_a_host_before_this_machine(monkeypatch: pytest.MonkeyPatc
     cluster = Cluster(monkeypatch, {"h1": None, "h2": LAYERS, "h3": None, HERE: LAYERS})
     assert cluster.bring() == [("h2", ["h1", "h3"])]
     assert sorted(cluster.noted) == ["h1", "h3"]
+
+
+def test_it_comes_from_engines_that_have_it_for_the_hosts_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(monkeypatch, {"h1": None, "h2": None, "arm1": None, "arm2": None, "arm3": LAYERS, HERE: LAYERS})
+    cluster.made_for = {"arm3": "arm64"}
+    assert cluster.bring() == [(HERE, ["h1", "h2"]), ("arm3", ["arm1", "arm2"])]
+
+
+@pytest.mark.parametrize("pull", ["missing", "always"])
+def test_one_host_of_each_processor_pulls_it(monkeypatch: pytest.MonkeyPatch, pull: Pull) -> None:
+    """An image of this name for another processor is none, and what a registry gives depends on who asks."""
+    cluster = Cluster(monkeypatch, {"h1": LAYERS, "h2": None, "h3": None, "arm1": None, "arm2": None})
+    cluster.made_for = {"h1": "arm64"}
+    assert cluster.bring(pull) == [("h1", ["h2", "h3"]), ("arm1", ["arm2"])]
+    assert cluster.pulled == ["h1", "arm1"]
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from jobctl.jobspec.deploy.images import images
 from jobctl.jobspec.deploy.images.copy import ImageSources, shared_layers
 from jobctl.jobspec.deploy.images.images import PullProgress
 from jobctl.jobspec.deploy.model.control import Image
+from jobctl.jobspec.deploy.model.engine_kind import EngineKind, engine_kind, processor_name, runs
 from jobctl.jobspec.deploy.model.errors import HostError
 
 
@@ -125,20 +126,21 @@ def test_a_list_of_layers_that_no_engine_writes_is_passed_on(listing: bytes) -> 
 class Copies:
     """Engines by name, and copies between them that a test plays: `broken` cannot save."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, having: dict[str, bool], broken: str = "") -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, having: dict[str, bool | str], broken: str = "") -> None:
         self.made: list[tuple[str, str]] = []
         self.asked: Counter[str] = Counter()
 
-        def layers(engine: str, image: str) -> tuple[str, ...] | None:
+        def made_for(engine: str, image: str) -> str | None:
             self.asked[engine] += 1
-            return ("sha256:aa",) if having.get(engine) else None
+            there = having.get(engine)
+            return there if isinstance(there, str) else "" if there else None
 
         def copy(name: str, source: str, host_job: Any, image: str) -> None:
             if name == broken:
                 raise image_copy.NotSaved(image)
             self.made.append((name, host_job.host.name))
 
-        monkeypatch.setattr(image_copy, "layers_of", layers)
+        monkeypatch.setattr(image_copy, "made_for", made_for)
         monkeypatch.setattr(image_copy, "_copy", copy)
         monkeypatch.setattr(image_copy, "Engine", lambda transport: transport.host)
         names = [name for name in having if name != image_copy.HERE]
@@ -150,6 +152,9 @@ class Copies:
 
 class Named(str):
     transport = None
+
+    def kind(self) -> EngineKind:
+        return EngineKind("docker", "26.1.5", "layers", processor="arm64" if self.startswith("arm") else "amd64")
 
 
 def test_a_host_gets_the_image_from_another_host_before_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,6 +169,20 @@ def test_what_cannot_be_saved_comes_from_elsewhere(monkeypatch: pytest.MonkeyPat
     copies = Copies(monkeypatch, {"h1": False, "h2": True, image_copy.HERE: True}, broken="h2")
     assert copies.sources.copy(copies.jobs["h1"], "app:1")
     assert copies.made == [(image_copy.HERE, "h1")]
+
+
+def test_an_image_for_another_processor_is_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    having: dict[str, bool | str] = {"h1": False, "arm1": False, "h2": "arm64", "h3": "amd64", image_copy.HERE: "arm64"}
+    copies = Copies(monkeypatch, having)
+    assert copies.sources.copy(copies.jobs["h1"], "app:1")
+    assert copies.sources.copy(copies.jobs["arm1"], "app:1")
+    assert copies.made == [("h3", "h1"), ("h2", "arm1")]
+    copies.sources.received("app:1", copies.jobs["h1"])
+    assert copies.sources.have("app:1", "amd64") == ["h3", "h1"]
+    copies = Copies(monkeypatch, {"h1": False, image_copy.HERE: "arm64"})
+    assert not copies.sources.copy(copies.jobs["h1"], "app:1")
+    copies = Copies(monkeypatch, {"h1": False, image_copy.HERE: ""})  # Podman, or an old engine, may not say
+    assert copies.sources.copy(copies.jobs["h1"], "app:1")
 
 
 def test_nobody_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,8 +224,9 @@ class Ways:
         self.told: list[str] = []
         self.works, self.found, self.current = works, cast("Image | None", None), current or set()
         self.job: Any = SimpleNamespace(host=SimpleNamespace(name="h1"), tell=self.told.append, own=Path("/work"))
-        self.job.remove = lambda paths: None
-        monkeypatch.setattr(images, "look", lambda job, image: self.found)
+        self.job.remove, self.job.engine, self.unfit = lambda paths: None, None, False
+        monkeypatch.setattr(images, "look", lambda job, image, *, fit=False: None if fit and self.unfit else self.found)
+        monkeypatch.setattr(images, "misfit", lambda engine, image: "is for arm64, and this host has amd64")
         monkeypatch.setattr(images, "pull", lambda job, image: self._way("pull"))
 
     def copy(self, job: Any, image: str) -> bool:
@@ -219,7 +239,7 @@ class Ways:
         self.tried.append(name)
         if name not in self.works:
             raise HostError("h1", f"no-{name}", f"{name} fails")
-        self.found = FOUND
+        self.found, self.unfit = FOUND, False
         return True
 
     def ensure(self, pull: str, found: Image | None = None) -> list[str]:
@@ -241,6 +261,23 @@ def test_a_host_that_cannot_take_it_from_others_pulls_it(monkeypatch: pytest.Mon
         Ways(monkeypatch, set()).ensure("missing")
 
 
+def test_an_image_for_another_processor_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    ways = Ways(monkeypatch, {"pull"})
+    ways.found, ways.unfit = Image("app:1", ("sha256:other",), ()), True
+    monkeypatch.setattr(ways, "copy", lambda job, image: False)  # nobody has it for this one
+    assert ways.ensure("missing") == ["pull"]
+
+
+def test_where_there_is_no_other_an_image_for_another_processor_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The host may emulate it. What was asked for by `never` or `always` is used in any case."""
+    for pull, tried in (("missing", ["copy", "pull"]), ("never", [])):
+        ways = Ways(monkeypatch, set())
+        ways.found, ways.unfit = FOUND, True
+        assert ways.ensure(pull) == tried
+        said = ["h1: its image `app:1` is for arm64, and this host has amd64"] if tried else []
+        assert [line for line in ways.told if "tries another way" not in line] == said
+
+
 def test_what_has_just_been_pulled_comes_from_the_registry_again(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Ways(monkeypatch, {"pull", "copy"}, {"h2"}).ensure("missing") == ["pull"]
     assert Ways(monkeypatch, {"copy"}, {"h2"}).ensure("missing") == ["pull", "copy"]
@@ -257,3 +294,26 @@ def test_an_image_that_was_seen_is_not_looked_for_again(monkeypatch: pytest.Monk
     ways = Ways(monkeypatch, {"pull", "copy"})
     assert ways.ensure("missing", FOUND) == []
     assert ways.ensure("always", Image("app:1", ("sha256:old",), ())) == ["pull"]
+
+
+@pytest.mark.parametrize(
+    ("host", "image", "does"),
+    [
+        ("x86_64", "amd64", True),
+        ("amd64", "amd64", True),  # as Podman calls it
+        ("x86_64", "arm64", False),
+        ("aarch64", "amd64", False),
+        ("aarch64", "arm64", True),
+        ("aarch64", "arm", True),  # of an engine that is a 32-bit program
+        ("armv7l", "arm64", False),
+        ("x86_64", "386", True),
+        ("i686", "amd64", False),
+        ("x86_64", "x86_64", True),  # of a tool that took the kernel's name
+        ("x86_64", "", True),
+        ("", "arm64", True),
+        ("mips64", "mips64le", True),  # nobody knows
+    ],
+)
+def test_which_images_a_processor_runs(host: str, image: str, does: bool) -> None:
+    has = engine_kind({"Architecture": host}).processor
+    assert runs(has, processor_name({"Architecture": image} if image else {})) == does
