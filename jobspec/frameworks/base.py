@@ -40,8 +40,8 @@ class RankSet:
     """What a node is to start: `nproc` processes of one role with the interpreter `python`.
 
     `devices` are the indices of their devices as the node sees them: from 0 on in a container, which has no others.
-    `etcd` is the member of the job's etcd that it is to speak to (host:port), if there is one; `interface` is that of the
-    network, where the spec or the hosts file names it.
+    `etcd` is the first member of the job's etcd (host:port), if there is one: which of them answers, the launcher sees.
+    `interface` is that of the network, where the spec or the hosts file names it.
     """
 
     python: str

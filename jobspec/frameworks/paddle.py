@@ -25,6 +25,7 @@ from jobctl.jobspec.frameworks.base import LaunchSpec, Programs, RankSet, Role, 
 from jobctl.jobspec.frameworks.paddle_problems import RULES, installed
 from jobctl.jobspec.frameworks.paddle_variables import DECIDED as _DECIDED
 from jobctl.jobspec.frameworks.paddle_variables import ETCD_CLIENT, INSTEAD, OLD_PROGRAMS, STORE, usual
+from jobctl.jobspec.launcher.system.network import etcd_master
 from jobctl.jobspec.plan.recovery import Rule
 from jobctl.jobspec.plan.types import Need, Slot, Value
 from jobctl.jobspec.records import dataclass
@@ -167,7 +168,7 @@ def _trainers(spec: Spec, node: RankSet) -> LaunchSpec:
         env=(
             *_COLLECTIVE_ENV,
             *(() if node.devices else (("PADDLE_DISTRI_BACKEND", "gloo"),)),
-            *(_old_elastic(spec, node.etcd) if node.etcd else ()),
+            *(_old_elastic(spec) if node.etcd else ()),
             *usual(spec, STORE),
             *_own(spec),
         ),
@@ -193,9 +194,9 @@ _COLLECTIVE_ENV: tuple[tuple[str, Value], ...] = (
 )
 
 
-def _old_elastic(spec: Spec, etcd: str) -> tuple[tuple[str, Value], ...]:
+def _old_elastic(spec: Spec) -> tuple[tuple[str, Value], ...]:
     return (
-        ("PADDLE_ELASTIC_SERVER", etcd),
+        ("PADDLE_ELASTIC_SERVER", Slot("etcd_member")),
         ("PADDLE_ELASTIC_JOB_ID", Slot("etcd_job")),
         ("PADDLE_ELASTIC_NP", _count(spec)),
         ("PADDLE_ELASTIC_FAULT_TOLERANC_LEVEL", "2" if spec.nodes.elastic else "1"),
@@ -206,7 +207,7 @@ def _launch(spec: Spec, node: RankSet) -> tuple[Value, ...]:
     devices = ("--devices", ",".join(map(str, node.devices)))
     return (
         *(node.python, "-m", "paddle.distributed.launch"),
-        *(_membership(spec, node.etcd) if node.etcd else _PLAIN),
+        *(_membership(spec) if node.etcd else _PLAIN),
         # Its own guess is what the host's name resolves to: 127.0.1.1 on many Debian machines.
         *("--host", Slot("address")),
         # On CPUs `--devices` ends in a ValueError, so there the number of processes is said instead.
@@ -227,10 +228,10 @@ def _count(spec: Spec) -> str:
     return str(most) if least == most else f"{least}:{most}"
 
 
-def _membership(spec: Spec, etcd: str) -> tuple[Value, ...]:
+def _membership(spec: Spec) -> tuple[Value, ...]:
     timeout = spec.paddle.elastic_timeout if spec.paddle else None
     return (
-        *("--master", _etcd_master(etcd), "--nnodes", _count(spec)),
+        *("--master", Slot("etcd_master"), "--nnodes", _count(spec)),
         *("--elastic_level", "1", "--max_restart", str(spec.recovery.max_restarts)),
         *("--elastic_timeout", str(ceil(ELASTIC_TIMEOUT if timeout is None else timeout))),
         # Otherwise ranks follow names that each launcher makes up when it starts.
@@ -238,15 +239,10 @@ def _membership(spec: Spec, etcd: str) -> tuple[Value, ...]:
     )
 
 
-def _etcd_master(etcd: str) -> str:
-    # Up to 3.0 it cuts `etcd://` off by `strip`, and with it the first letters of `dgx01`; capitals mean the same host.
-    return f"etcd://{etcd.upper()}"
-
-
 def _elastic(spec: Spec, etcd: str) -> tuple[tuple[str, Value], ...]:
     """Return the variables that say what `_membership` says: the operator tells its elastic jobs too little."""
     return (
-        ("PADDLE_MASTER", _etcd_master(etcd)),
+        ("PADDLE_MASTER", etcd_master(etcd)),
         ("PADDLE_NNODES", _count(spec)),
         ("PADDLE_JOB_ID", Slot("etcd_job")),
         ("PADDLE_ELASTIC_LEVEL", "1"),

@@ -2,9 +2,8 @@
 
 Nothing after the planner reads the Spec. Frozen, deterministic and serialisable (`dumps`, `loads`).
 
-No artefact holds another node's address, rank or port: where an argument or a variable depends on the
-generation (who takes part, where they meet), it is a `Slot` that the launcher fills when it starts the
-processes. A slot is a typed value, never text inside a user's value.
+No artefact holds another node's address, rank or port: an argument or a variable that depends on the generation (who takes
+part, where they meet) is a `Slot`, a typed value that the launcher fills as it starts processes, never text in a user's.
 """
 
 from __future__ import annotations
@@ -25,6 +24,8 @@ SlotName = Literal[
     "job_size",  # processes of all roles
     "interface",  # the network interface that owns this node's address
     "etcd_job",  # an id for others' keys in etcd: the same as long as the job is up, and the beginning of no other's
+    "etcd_member",  # host:port of a member of etcd that answers as the processes start: that of this node's host if it does
+    "etcd_master",  # the same in the words of Paddle: etcd://HOST:PORT
     "endpoint",  # (of a process) address:port of its own
     "local_rank",  # (of a process)
     "log_dir",  # this node's log directory of this generation

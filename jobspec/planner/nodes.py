@@ -16,7 +16,7 @@ from jobctl.jobspec.planner.etcd import certificates
 from jobctl.jobspec.planner.inputs import InputsLabel, inputs_label, inputs_of_job
 from jobctl.jobspec.planner.kubernetes import has_operator
 from jobctl.jobspec.planner.memory import shared_memory
-from jobctl.jobspec.planner.placement import Place, Task
+from jobctl.jobspec.planner.placement import Task
 from jobctl.jobspec.planner.slurm import TASK_VARIABLES, runs_on_nodes
 
 if TYPE_CHECKING:
@@ -84,7 +84,8 @@ class NodeBuilder:
         per_node = spec.command is not None and spec.per == "node"
         nproc = 1 if per_node else len(labels)
         interface = self.launch.interface or (None if self._local else place.interface)
-        ranks = RankSet(self.container.python, nproc, self._seen(devices), task.role, self._member(place), interface)
+        etcd = self.etcd.endpoints[0] if self.etcd is not None else None
+        ranks = RankSet(self.container.python, nproc, self._seen(devices), task.role, etcd, interface)
         start = self._start(ranks)
         visible = tuple((name, ",".join(map(str, devices.ids or ()))) for name in self.visible)
         said: dict[str, Any] = {name: getattr(start, name) for name in _OF_START}
@@ -113,13 +114,6 @@ class NodeBuilder:
                 known.start_under_operator(spec, ranks, operator) if operator else known.start(spec, ranks)
             )
         return self.starts[ranks]
-
-    def _member(self, place: Place) -> str | None:
-        """Return the member of etcd for a client that knows but one: that of its own host, or the first."""
-        if self.etcd is None:
-            return None
-        own = [endpoint for endpoint in self.etcd.endpoints if endpoint.rpartition(":")[0] == place.host.address]
-        return [*own, *self.etcd.endpoints][0]
 
     def _seen(self, devices: types.Devices) -> tuple[int, ...]:
         """Return the indices of a node's devices as its processes see them: a container has no others."""

@@ -234,10 +234,10 @@ def test_nodes_of_other_frameworks_have_no_ports() -> None:
     assert {member.ports for member in first_generation(make("nodes: 2\n")).members} == {()}
 
 
-def elastic(address: str, nodes: str, *, restarts: str = "3", timeout: str = "30") -> tuple[object, ...]:
+def elastic(nodes: str, *, restarts: str = "3", timeout: str = "30") -> tuple[object, ...]:
     return (
         *("python3", "-m", "paddle.distributed.launch"),
-        *("--master", f"etcd://{address}", "--nnodes", nodes),
+        *("--master", Slot("etcd_master"), "--nnodes", nodes),
         *("--elastic_level", "1", "--max_restart", restarts, "--elastic_timeout", timeout),
         *("--sort_ip", "1", "--job_id", Slot("etcd_job"), "--host", Slot("address")),
         *("--nproc_per_node", "1", "--log_dir", Slot("scratch"), Slot("process_script")),
@@ -247,7 +247,7 @@ def elastic(address: str, nodes: str, *, restarts: str = "3", timeout: str = "30
 def test_with_etcd_its_launchers_regroup_by_themselves() -> None:
     plan = make('nodes: "2:3"\netcd: {endpoints: ["10.0.0.9:2379", "10.0.0.8:2379"]}\n', "a\nb\n")
     node = plan.nodes[0]
-    assert node.launch.start == elastic("10.0.0.9:2379", "2:3")
+    assert node.launch.start == elastic("2:3")
     assert dict(node.launch.env)["PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION"] == "python"
     assert (node.launch.regroups, node.launch.rejoin, node.container.restart) == (True, 3, "unless-stopped")
     assert not node.launch.apart  # it takes its key out of etcd as it ends
@@ -258,23 +258,18 @@ def test_with_etcd_its_launchers_regroup_by_themselves() -> None:
     assert (len(plan.nodes), plan.min_nodes, plan.max_nodes) == (2, 2, 3)
 
 
-def test_the_name_of_an_etcd_keeps_its_first_letters() -> None:
-    """Up to 3.0 the launcher cuts all of the letters `etcd` off its beginning."""
-    plan = make('nodes: "2:3"\netcd: {endpoints: ["dgx01.lan:2379"]}\n', "a\nb\n")
-    assert plan.nodes[0].launch.start == elastic("DGX01.LAN:2379", "2:3")
-
-
 def test_a_fixed_number_of_nodes_with_etcd_is_fault_tolerant() -> None:
     text = "nodes: 2\netcd: {managed: {}}\nrecovery: {max_restarts: 7}\npaddle: {elastic_timeout: 11.2s}\n"
     one, other = make(text, "a addr=10.0.0.1\nb addr=10.0.0.2\n").nodes
-    assert one.launch.start == other.launch.start == elastic("10.0.0.1:2379", "2", restarts="7", timeout="12")
+    assert one.launch.start == other.launch.start == elastic("2", restarts="7", timeout="12")
 
 
-def test_a_node_speaks_to_the_member_of_etcd_on_its_own_host() -> None:
+def test_which_member_of_etcd_a_node_speaks_to_is_seen_as_it_starts() -> None:
     text = "nodes: 4\netcd: {managed: {replicas: 3}}\n"
     hosts = "".join(f"h{n} addr=10.0.0.{n}\n" for n in range(1, 5))
-    masters = [node.launch.start[4] for node in make(text, hosts).nodes]
-    assert masters == [f"etcd://10.0.0.{n}:2379" for n in (1, 2, 3, 1)]
+    launches = [node.launch for node in make(text, hosts).nodes]
+    assert {launch.start[4] for launch in launches} == {Slot("etcd_master")}
+    assert all(launch.etcd and len(launch.etcd.endpoints) == 3 for launch in launches)
 
 
 @pytest.mark.parametrize(("one", "other"), [("p1", "p10"), ("a", "a-b")])
@@ -348,7 +343,7 @@ def test_who_takes_part_of_an_old_paddle_is_decided_here(nodes: str, level: str)
     plan = make(text, "a\nb\n")
     assert plan.nodes[0].launch.env == old(
         ("PADDLE_DISTRI_BACKEND", "gloo"),
-        ("PADDLE_ELASTIC_SERVER", "10.0.0.9:2379"),
+        ("PADDLE_ELASTIC_SERVER", Slot("etcd_member")),
         ("PADDLE_ELASTIC_JOB_ID", Slot("etcd_job")),
         ("PADDLE_ELASTIC_NP", nodes),
         ("PADDLE_ELASTIC_FAULT_TOLERANC_LEVEL", level),

@@ -14,7 +14,15 @@ from jobctl.jobspec.launcher.process.task import ProcessTask
 from jobctl.jobspec.launcher.run.scratch import make_scratch, make_shared, remove_tree
 from jobctl.jobspec.launcher.run.setup import secret_values
 from jobctl.jobspec.launcher.standby.messages import Gathering
-from jobctl.jobspec.launcher.system.network import in_numbers, interface_of, is_scrubbed, pass_by_proxies, port_range
+from jobctl.jobspec.launcher.system.network import (
+    etcd_master,
+    in_numbers,
+    interface_of,
+    is_scrubbed,
+    one_that_answers,
+    pass_by_proxies,
+    port_range,
+)
 
 if TYPE_CHECKING:
     from typing import Dict, List, Optional, Sequence
@@ -74,7 +82,7 @@ class Environment:
         """Return what only the generation knows, by the names of plan.types.SlotName."""
         order = self.numbered
         address = next(m.address for m in order.members if m.node == self.member.node)
-        at, peers = order.rendezvous, order.of_role(self.launch.role)
+        at, peers, etcd = order.rendezvous, order.of_role(self.launch.role), self.etcd_member(address)
         servers, scheduler = order.endpoints("server"), (order.endpoints("scheduler") or [":"])[0].rpartition(":")
         return {
             "address": address,
@@ -89,6 +97,8 @@ class Environment:
             "nnodes": str(len(peers)),
             "node_rank": str([m.node for m in peers].index(self.member.node)),
             "port_range": port_range(order.job, self.member.node),
+            "etcd_master": etcd_master(etcd),
+            "etcd_member": etcd,
             "etcd_job": etcd_name(order.job, order.began),
             "rdzv_id": at.id,
             "run_id": order.run_id,
@@ -103,6 +113,17 @@ class Environment:
             "trainers": ",".join(order.endpoints("trainer")),
             "world_size": str(sum(m.nproc for m in peers)),
         }
+
+    def etcd_member(self, address: str) -> str:
+        """Return the member of etcd for a client that knows but one: that of this host, or the first that answers.
+
+        Which one that is changes from one start to the next: a member may be lost, and the node may have moved.
+        """
+        launch, own = self.launch, (address, self.member.address)
+        asks = Slot("etcd_master") in launch.start or Slot("etcd_member") in [value for _, value in launch.env]
+        if launch.etcd is None or not asks:
+            return ""
+        return one_that_answers(sorted(launch.etcd.endpoints, key=lambda one: one.rpartition(":")[0] not in own))
 
     def make_environ(self, secrets: Dict[str, str]) -> Dict[str, str]:
         """Return the environment of every process; the user's own values win over the interface's name."""

@@ -183,6 +183,19 @@ def answers(endpoint: str) -> bool:
     return any(found)
 
 
+def one_that_answers(endpoints: Sequence[str]) -> str:
+    """Return the first at which somebody listens; where nobody does, the first of all, so that its client says so."""
+    return next((endpoint for endpoint in endpoints if answers(endpoint)), endpoints[0])
+
+
+def etcd_master(endpoint: str) -> str:
+    """Return a member of etcd (host:port) as Paddle's launcher wants it.
+
+    Up to 3.0 it cuts `etcd://` off by `strip`, and with it the first letters of `dgx01`; capitals mean the same host.
+    """
+    return "etcd://%s" % endpoint.upper()
+
+
 def connects(address: str, port: str) -> bool:
     """Say whether somebody listens there. A name server may keep it for half a minute."""
     try:

@@ -125,7 +125,7 @@ CODES: dict[str, tuple[str, str]] = {
     "elastic-unshared": ("warning", "an elastic job whose hosts do not share the checkpoint"),
     "no-checkpoint": ("warning", "a job of several nodes that can restart, without `checkpoint`"),
     "one-checkpoint": ("warning", "`checkpoint.keep` of 1 with mindspore"),
-    "paddle-one-endpoint": ("warning", "several etcd endpoints with paddle, which uses the first"),
+    "paddle-one-endpoint": ("warning", "several etcd endpoints with paddle, which speaks to the first that answers"),
     "long-elastic-timeout": ("warning", "an elastic timeout above two minutes"),
     "unused-elastic-timeout": ("warning", "an elastic timeout where paddle's launchers do not regroup"),
     "fixed-elastic-timeout": ("warning", "an elastic timeout for a fixed number of nodes"),

@@ -6,12 +6,18 @@ import json
 import os
 import stat
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from jobctl.jobspec.launcher.order.launch import Slot
+from jobctl.jobspec.launcher.records import changed
+from jobctl.jobspec.launcher.run.environment import Environment
+from jobctl.jobspec.launcher.system import network
 from jobctl.jobspec.launcher.system.files import read_secrets
 from tests.launcher.conftest import PATIENCE
+from tests.tools.launches import launch_of
 
 DUMP = "import json, os, sys\njson.dump([sys.argv[1:], dict(os.environ)], open(sys.argv[1], 'w'))\n"
 HOSTILE = [
@@ -121,6 +127,28 @@ def test_names_of_hosts_become_addresses(node: Any) -> None:
     assert process.wait(PATIENCE) == 0
     wanted = "127.0.0.1 lo 127.0.0.1:29999 127.0.0.1:7,b.invalid:7 127.0.0.1:7 127.0.0.1,b.invalid,localhost"
     assert node.log("workerlog.0").split() == wanted.split()
+
+
+@pytest.mark.parametrize(
+    ("up", "spoken_to"),
+    [("abc", "b"), ("ac", "a"), ("c", "c"), ("", "b")],
+    ids=["that-of-its-host", "the-first", "the-last", "none"],
+)
+def test_a_node_speaks_to_a_member_of_etcd_that_answers(
+    monkeypatch: pytest.MonkeyPatch, up: str, spoken_to: str
+) -> None:
+    """That of the host where the node is now, if it can: what is asked first is what a client that says why it ends gets."""
+    monkeypatch.setattr(network, "answers", lambda endpoint: endpoint.partition(":")[0] in up)
+    asks, launch = [Slot("etcd_master")], launch_of(etcd={"endpoints": ["a:1", "b:1", "c:1"], "prefix": "/"})
+    this: Any = SimpleNamespace(launch=changed(launch, start=asks), member=SimpleNamespace(address="b"))
+    assert Environment.etcd_member(this, "10.0.0.2") == f"{spoken_to}:1"
+    this.launch = launch
+    assert Environment.etcd_member(this, "10.0.0.2") == ""  # nobody asks
+
+
+def test_the_name_of_an_etcd_keeps_its_first_letters() -> None:
+    """Up to 3.0 Paddle's launcher cuts all of the letters `etcd` off its beginning."""
+    assert network.etcd_master("dgx01.lan:2379") == "etcd://DGX01.LAN:2379"
 
 
 def test_ranks_follow_the_members(node: Any) -> None:
