@@ -64,6 +64,9 @@ _STALL = (r"Waiting peer start", r"Run Pod", 40.0)
 
 ELASTIC_TIMEOUT = 30.0  # seconds, Paddle's default
 
+# It takes each regrouping for a restart, also those for nodes that come and leave (`Pod.deploy` in paddle/distributed/launch/
+# job/pod.py). So jobctl's launcher counts its failures: see launcher/run/in_place.py.
+_ALWAYS = str(2**31 - 1)
 
 _IMPORTS = ("paddle",)
 _LAUNCHER = "paddle.distributed.launch.main:launch"
@@ -232,7 +235,7 @@ def _membership(spec: Spec) -> tuple[Value, ...]:
     timeout = spec.paddle.elastic_timeout if spec.paddle else None
     return (
         *("--master", Slot("etcd_master"), "--nnodes", _count(spec)),
-        *("--elastic_level", "1", "--max_restart", str(spec.recovery.max_restarts)),
+        *("--elastic_level", "1", "--max_restart", _ALWAYS),
         *("--elastic_timeout", str(ceil(ELASTIC_TIMEOUT if timeout is None else timeout))),
         # Otherwise ranks follow names that each launcher makes up when it starts.
         *("--sort_ip", "1", "--job_id", Slot("etcd_job")),

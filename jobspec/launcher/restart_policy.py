@@ -10,9 +10,19 @@ import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from typing import Dict, List, Optional, Protocol, Sequence, Tuple
+    from typing import Dict, List, Optional, Protocol, Sequence, Tuple, TypeVar
 
-    class Failed(Protocol):
+    T = TypeVar("T", bound="Tried")
+
+    class Tried(Protocol):
+        """How far something came before it failed: its last step, and for how many seconds it ran."""
+
+        @property
+        def progress(self) -> Optional[int]: ...
+        @property
+        def ran(self) -> float: ...
+
+    class Failed(Tried, Protocol):
         """What is known of a failure; see plan.types.Failure."""
 
         @property
@@ -21,10 +31,6 @@ if TYPE_CHECKING:
         def exit_code(self) -> Optional[int]: ...
         @property
         def kind(self) -> str: ...
-        @property
-        def progress(self) -> Optional[int]: ...
-        @property
-        def ran(self) -> float: ...
         @property
         def tail(self) -> Sequence[str]: ...
         @property
@@ -49,7 +55,7 @@ def matches(exit_code: Optional[int], pattern: Optional[str], failure: Failed) -
         return False
 
 
-def made_progress(failure: Failed, last: Failed) -> bool:
+def made_progress(failure: Tried, last: Tried) -> bool:
     """Say whether the generation that ended with `failure` got anywhere since `last`.
 
     To fail at the very step of the last time is no progress: the way there was only repeated.
@@ -59,13 +65,13 @@ def made_progress(failure: Failed, last: Failed) -> bool:
     return failure.progress != last.progress
 
 
-def without_progress(failure: Failed, before: Sequence[Failed]) -> List[Failed]:
+def without_progress(failure: T, before: Sequence[T]) -> List[T]:
     """Return the failures before this one since there was progress, the newest first.
 
     More than the last one: its peers are ended with the first rank that fails, so that two ranks with the same bug
     may take turns at being first.
     """
-    found: List[Failed] = []
+    found: List[T] = []
     later = failure
     for earlier in reversed(before):
         if made_progress(later, earlier):

@@ -23,7 +23,7 @@ _LAUNCHER = (
         "standby/",
         "messages effects inherited loggers import_hooks imports rank rehearsal guard pauses launcher processes standby",
     ),
-    ("run/", "scratch stacks setup environment verdict run"),
+    ("run/", "scratch stacks setup environment in_place verdict run"),
     ("peers/", "lease incarnations messages stack_barrier old_places orders addresses done_nodes peers"),
     ("etcd/", "client session_messages session_lease keys session"),
     ("telling/", "words notification news payloads webhook storm telling host_teller"),
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from typing import Sequence, Set, Tuple, Type, Union, Unpack
 
     Json = Dict[str, Any]
-    Failed = Any  # what restart_policy.py describes
+    Failed = Tried = Any  # what restart_policy.py describes
     Lease = Any  # what peers/lease.py describes
     Line = Shorter = Any  # what standby/pauses.py describes
     OrderKeeper = Any  # what recovery/autonomy.py describes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import signal
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 
 from jobctl.jobspec.deploy.store.processes import start_ticks
-from tests.tools.etcd import etcd
+from tests.tools.etcd import Etcd, b64, etcd
 from tests.tools.frameworks import Name, python_of
 from tests.tools.paddlescripts import COLLECTIVE, ENDING, SERVED
 
@@ -231,6 +232,66 @@ def test_elastic_processes_and_nodes_join_again(start: Any, eventually: Any, tmp
         other = json.loads(jobs.ok("status", "p10", "-o", "json"))
         assert [(n["state"], n["restarts"], n["progress"] > 100) for n in other["nodes"]] == [("running", 0, True)]
         jobs.ok("down", "p10")
+
+
+# Goes on where it was, each node by itself, until there is a file `bug`.
+RESUMED = """\
+import os, sys, time
+folder = os.environ["JOBCTL_CHECKPOINT_DIR"]
+path, step = os.path.join(folder, "step." + os.environ["JOBCTL_NODE"]), 0
+if os.path.exists(os.path.join(folder, "bug")):
+    sys.exit(3)
+if os.path.exists(path):
+    step = int(open(path).read() or 0)
+while True:
+    step += 1
+    for name in (path, os.environ["JOBCTL_PROGRESS_FILE"]):
+        open(name, "w").write(str(step))
+    time.sleep(0.05)
+"""
+
+
+@pytest.mark.long
+def test_nodes_regroup_more_often_than_a_job_may_fail(start: Any, eventually: Any, tmp_path: Path) -> None:
+    """Paddle's launcher counts each time that nodes regroup; with `max_restarts: 1` it would end with the fourth start.
+
+    A failure at each start ends the job all the same.
+    """
+    with etcd(tmp_path / "etcd") as cluster:
+        more = f"etcd: {{endpoints: {cluster.endpoints}}}\nrecovery: {{max_restarts: 1}}\n"
+        jobs = start("paddle", RESUMED, f"{more}paddle: {{elastic_timeout: 5s}}\n", steps=0, delay=0.0)
+        jobs.ok("up", UNCHECKED, "--set", "nodes=1:2", "--set", "devices=cpu")
+        state = eventually(lambda: goes_on_from(jobs, [0, 0]), 240)
+        launchers = launchers_of_paddle(jobs)
+        for _ in range(3):
+            again, steps = ([node[key] for node in state["nodes"]] for key in ("restarts", "progress"))
+            have_nodes_regroup(cluster)
+            eventually(lambda again=again: all(restarts(jobs, node) > again[node] for node in (0, 1)), 240)
+            state = eventually(lambda steps=steps: goes_on_from(jobs, steps), 240)
+        assert (launchers_of_paddle(jobs), state["generation"], len(launchers)) == (launchers, 1, 2)
+        (jobs.directory / "checkpoints" / "bug").touch()
+        have_nodes_regroup(cluster)
+        assert jobs.run("wait", "--timeout", "200s", timeout=240).returncode == 1
+        assert any("exited with code 3" in event["message"] for event in jobs.events())
+
+
+def have_nodes_regroup(cluster: Etcd) -> None:
+    """Write a node's key once more, as that node does where it was gone: Paddle's launchers take it for a change of nodes."""
+    found = cluster.call("/v3/kv/range", key=b64("/paddle/learner."), range_end=b64("/paddle/learner/"))
+    first = next(item for item in found["kvs"] if b"/heartbeat/" in base64.b64decode(item["key"]))
+    cluster.call("/v3/kv/put", key=first["key"], value=first["value"], lease=first["lease"])
+
+
+def goes_on_from(jobs: Any, steps: list[int]) -> dict[str, Any] | None:
+    """Return the status once each node has gone 20 steps further than it was."""
+    state: dict[str, Any] = jobs.status()
+    there = all((node["progress"] or 0) > step + 20 for node, step in zip(state["nodes"], steps, strict=True))
+    return state if there and state["phase"] == "running" else None
+
+
+def launchers_of_paddle(jobs: Any) -> set[int]:
+    """Return the processes that are Paddle's launchers."""
+    return {pid for pid, line in jobs.processes().items() if "paddle.distributed.launch" in line}
 
 
 def furthest(state: dict[str, Any]) -> int:

@@ -234,11 +234,11 @@ def test_nodes_of_other_frameworks_have_no_ports() -> None:
     assert {member.ports for member in first_generation(make("nodes: 2\n")).members} == {()}
 
 
-def elastic(nodes: str, *, restarts: str = "3", timeout: str = "30") -> tuple[object, ...]:
+def elastic(nodes: str, *, timeout: str = "30") -> tuple[object, ...]:
     return (
         *("python3", "-m", "paddle.distributed.launch"),
         *("--master", Slot("etcd_master"), "--nnodes", nodes),
-        *("--elastic_level", "1", "--max_restart", restarts, "--elastic_timeout", timeout),
+        *("--elastic_level", "1", "--max_restart", "2147483647", "--elastic_timeout", timeout),
         *("--sort_ip", "1", "--job_id", Slot("etcd_job"), "--host", Slot("address")),
         *("--nproc_per_node", "1", "--log_dir", Slot("scratch"), Slot("process_script")),
     )
@@ -261,7 +261,8 @@ def test_with_etcd_its_launchers_regroup_by_themselves() -> None:
 def test_a_fixed_number_of_nodes_with_etcd_is_fault_tolerant() -> None:
     text = "nodes: 2\netcd: {managed: {}}\nrecovery: {max_restarts: 7}\npaddle: {elastic_timeout: 11.2s}\n"
     one, other = make(text, "a addr=10.0.0.1\nb addr=10.0.0.2\n").nodes
-    assert one.launch.start == other.launch.start == elastic("2", restarts="7", timeout="12")
+    assert one.launch.start == other.launch.start == elastic("2", timeout="12")
+    assert one.launch.rejoin == 7  # its launcher would count each node that comes or leaves, too
 
 
 def test_which_member_of_etcd_a_node_speaks_to_is_seen_as_it_starts() -> None:

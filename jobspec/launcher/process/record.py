@@ -23,6 +23,7 @@ class Ending:
     rank: Optional[int]
     exit_code: int
     finished_at: float  # seconds since the epoch
+    ran: float = 0.0  # seconds
 
 
 @record
@@ -77,7 +78,9 @@ class ProcessRecord:
 
         A record that still says `running` is of a process whose guard was killed with it.
         """
-        return Ending(self.rank, 137 if self.exit_code is None else self.exit_code, self.finished_at or time.time())
+        at = self.finished_at or time.time()
+        code, ran = 137 if self.exit_code is None else self.exit_code, at - (self.started_at or at)
+        return Ending(self.rank, code, at, ran)
 
     def is_alive(self) -> bool:
         """Return whether the process runs."""

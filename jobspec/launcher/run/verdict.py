@@ -11,6 +11,7 @@ from jobctl.jobspec.launcher.order.control import log_of
 from jobctl.jobspec.launcher.process.log_files import LogWatcher
 from jobctl.jobspec.launcher.records import changed
 from jobctl.jobspec.launcher.restart_policy import FROM_OUTSIDE
+from jobctl.jobspec.launcher.run.in_place import InPlaceFailures
 from jobctl.jobspec.launcher.system.files import last_lines
 from jobctl.jobspec.launcher.system.memory import tells_of_oom
 from jobctl.jobspec.launcher.system.processes import signal_name, signal_of
@@ -28,6 +29,7 @@ class Verdict:
 
     def __init__(self, run: Run, own_lines: int) -> None:
         self.run, self.own_lines = run, own_lines
+        self.in_place = InPlaceFailures(run.launch.rejoin)
         self.log_watcher = LogWatcher(os.path.join(run.folders.logs, "launch.log"), own_lines, run.launch)
 
     def may_start_again(self, failure: Failure) -> bool:
@@ -62,9 +64,11 @@ class Verdict:
         """Return what failed first, None while nothing has. Raises OSError, Problem."""
         failed = [p for p in self.run.processes if p.exit_code]
         first = self.process_failure(min(failed, key=lambda p: p.finished_at or 0.0)) if failed else None
-        if first is not None and self.run.launch.regroups:
+        regroups = self.run.launch.regroups
+        gives_up = regroups and self.in_place.look(self.run.processes, self.run.hang.progress)
+        if first is not None and regroups:
             codes = [self.run.ended[child][0] for child in self.run.children if child in self.run.ended]
-            return first if any(codes) else self.lost()
+            return first if gives_up or any(codes) else self.lost()
         if first is not None:
             return first
         ended = [pair for child in self.run.children for pair in [self.run.ended.get(child)] if pair and pair[0] != 0]

@@ -168,6 +168,13 @@ def test_a_framework_launcher_that_waits_for_ever(node: Any) -> None:
     assert (report["failure"]["kind"], report["failure"]["tail"]) == ("lost", ["waits for two"])
 
 
+def test_a_process_that_fails_each_time_that_the_framework_launcher_starts_it(node: Any) -> None:
+    start = ["sh", "-c", 'export RANK=0 LOCAL_RANK=0; while :; do "$@"; done', "sh", {"slot": "process"}]
+    report = failure(node, start=start, command=["sh", "-c", "echo tried; exit 7"], regroups=True, rejoin=2)
+    assert (report["reason"], report["failure"]["kind"]) == ("rank 0 exited with code 7", "exit")
+    assert node.log().count("tried") >= 3
+
+
 @pytest.mark.every_python
 def test_a_framework_that_is_not_installed(node: Any) -> None:
     report = failure(node, start=[node.python, "-m", "no_such_module_here"])
