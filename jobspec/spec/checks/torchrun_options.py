@@ -9,6 +9,7 @@ from jobctl.jobspec.spec.model import Spec
 from jobctl.jobspec.spec.reading.source import Source
 
 _WHAT_RUNS = frozenset(("-m", "--module", "--run-path"))
+_WHERE_TO_MEET = ("--rdzv-b", "--rdzv-e")  # torchrun takes the beginning of an option for the whole
 
 
 def check_torchrun_options(spec: Spec, source: Source) -> Iterator[Diagnostic]:
@@ -27,6 +28,9 @@ def _wrong(spec: Spec, word: str, name: str, takes: bool) -> tuple[str, str] | N
     """Return what is wrong with a word, and the remedy."""
     if name in _WHAT_RUNS:
         return f"jobctl tells torchrun what to run, and `{word}` does not go with that", "leave it out"
+    if name.startswith(_WHERE_TO_MEET) and spec.nodes.max > 1:
+        hint = "leave it out: jobctl has them meet, at another place after each failure"
+        return f"with `{word}` nodes would meet where jobctl does not look", hint
     if name == "--standalone" and spec.nodes.max > 1:
         return "with `--standalone` each node would wait for the others by itself", "leave it out: jobctl has them meet"
     if word.startswith("--") and " " in name:

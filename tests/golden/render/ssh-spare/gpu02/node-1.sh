@@ -36,18 +36,18 @@ set -- \
   --log-opt max-size=10m \
   --user "${JOBCTL_USER:-$(id -u):$(id -g)}" \
   --workdir /workspace \
-  --env 'JOBCTL_LAUNCH={"node":1,"host":"gpu02","role":"trainer","nproc":2,"start":["python3","-m","torch.distributed.run","--log-dir",{"slot":"scratch"},"--nnodes",{"slot":"nnodes"},"--node-rank",{"slot":"node_rank"},"--nproc-per-node","2","--master-addr",{"slot":"master_addr"},"--master-port",{"slot":"master_port"},"--rdzv-id",{"slot":"rdzv_id"},"--local-addr",{"slot":"address"},"--max-restarts","0","--no-python",{"slot":"process"}],"command":["python3","-u","train.py"],"env":[["JOBCTL_CHECKPOINT_KEEP","2"]],"log_name":"workerlog","devices":["gpu:0","gpu:1"],"setup":[],"secrets":["TOKEN"],"workdir":"/workspace","interface":null,"interface_env":["NCCL_SOCKET_IFNAME","GLOO_SOCKET_IFNAME","TP_SOCKET_IFNAME"],"stop_grace":45.0,"hang_timeout":null,"standby":{"imports":[["torch","torch.distributed"],["torch._dynamo"]],"launcher":"torch.distributed.run","off":"","changing":["GROUP_RANK","GROUP_WORLD_SIZE","ROLE_RANK","ROLE_WORLD_SIZE","TORCHELASTIC_ERROR_FILE","TORCHELASTIC_RESTART_COUNT","TORCHELASTIC_RUN_ID"],"meets":[]}}' \
+  --env 'JOBCTL_LAUNCH={"node":1,"host":"gpu02","role":"trainer","nproc":2,"start":["python3","-m","torch.distributed.run","--log-dir",{"slot":"scratch"},"--nnodes",{"slot":"nnodes"},"--node-rank",{"slot":"node_rank"},"--nproc-per-node","2","--master-addr",{"slot":"master_addr"},"--master-port",{"slot":"master_port"},"--rdzv-id",{"slot":"rdzv_id"},"--local-addr",{"slot":"address"},"--max-restarts","0","--no-python",{"slot":"process"}],"command":["python3","-u","train.py"],"env":[["JOBCTL_CHECKPOINT_KEEP","2"]],"log_name":"workerlog","devices":["gpu:0","gpu:1"],"setup":[],"secrets":["TOKEN"],"workdir":"/workspace","interface":null,"interface_env":["NCCL_SOCKET_IFNAME","GLOO_SOCKET_IFNAME","TP_SOCKET_IFNAME"],"stop_grace":45.0,"hang_timeout":null,"scrub":["PET_RDZV_BACKEND","PET_RDZV_ENDPOINT","PET_STANDALONE","PET_MODULE","PET_RUN_PATH"],"standby":{"imports":[["torch","torch.distributed"],["torch._dynamo"]],"launcher":"torch.distributed.run","off":"","changing":["GROUP_RANK","GROUP_WORLD_SIZE","ROLE_RANK","ROLE_WORLD_SIZE","TORCHELASTIC_ERROR_FILE","TORCHELASTIC_RESTART_COUNT","TORCHELASTIC_RUN_ID"],"meets":[]}}' \
   -- "${JOBCTL_IMAGE:-$image}" python3 /jobctl/launcher.py --control /jobctl/run/control.json --dir /jobctl/node --secrets /jobctl/secrets/secrets.json
 [ ! -d /dev/infiniband ] || set -- --device /dev/infiniband "$@"
 
 docker() { command ${JOBCTL_DOCKER:-docker} "$@"; } # jobctl sets it where the engine is reached in another way, or is Podman
 name=jobctl-resnet-1
-spec=fb89a194ac286e45c7b92fce0f38d18d53b0d44f88d8f54bdc881edc36f43147
+spec=e401286b69f60a853ce6fe7f65f72644a3347ffd644cf86aa7461bf10ecbf821
 found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
 case $found in
 none)
   mkdir -p -- "$dir/"node-1
-  docker run --detach ${JOBCTL_SECURITY:+--security-opt "$JOBCTL_SECURITY"} --label jobctl.version=1.0 --label jobctl.inputs=93fd432cdcd1f4322e22c9716a0d0c50ad01f44887a7d67e5a21f11540764c57 --label jobctl.spec=fb89a194ac286e45c7b92fce0f38d18d53b0d44f88d8f54bdc881edc36f43147 "$@"
+  docker run --detach ${JOBCTL_SECURITY:+--security-opt "$JOBCTL_SECURITY"} --label jobctl.version=1.0 --label jobctl.inputs=93fd432cdcd1f4322e22c9716a0d0c50ad01f44887a7d67e5a21f11540764c57 --label jobctl.spec=e401286b69f60a853ce6fe7f65f72644a3347ffd644cf86aa7461bf10ecbf821 "$@"
   ;;
 "$spec") docker start -- "$name" ;;
 *)

@@ -38,18 +38,18 @@ set -- \
   --log-opt max-size=10m \
   --user "${JOBCTL_USER:-$(id -u):$(id -g)}" \
   --workdir /workspace \
-  --env 'JOBCTL_LAUNCH={"node":-1,"host":"gpu03","role":"trainer","nproc":2,"start":["python3","-m","torch.distributed.run","--log-dir",{"slot":"scratch"},"--nnodes",{"slot":"nnodes"},"--node-rank",{"slot":"node_rank"},"--nproc-per-node","2","--master-addr",{"slot":"master_addr"},"--master-port",{"slot":"master_port"},"--rdzv-id",{"slot":"rdzv_id"},"--local-addr",{"slot":"address"},"--max-restarts","0","--no-python",{"slot":"process"}],"command":["python3","-u","train.py"],"env":[["JOBCTL_CHECKPOINT_KEEP","2"]],"log_name":"workerlog","devices":["gpu:0","gpu:1"],"setup":[],"secrets":["TOKEN"],"workdir":"/workspace","interface":null,"interface_env":["NCCL_SOCKET_IFNAME","GLOO_SOCKET_IFNAME","TP_SOCKET_IFNAME"],"stop_grace":45.0,"hang_timeout":null,"standby":{"imports":[["torch","torch.distributed"],["torch._dynamo"]],"launcher":"torch.distributed.run","off":"","changing":["GROUP_RANK","GROUP_WORLD_SIZE","ROLE_RANK","ROLE_WORLD_SIZE","TORCHELASTIC_ERROR_FILE","TORCHELASTIC_RESTART_COUNT","TORCHELASTIC_RUN_ID"],"meets":[]},"spare":2}' \
+  --env 'JOBCTL_LAUNCH={"node":-1,"host":"gpu03","role":"trainer","nproc":2,"start":["python3","-m","torch.distributed.run","--log-dir",{"slot":"scratch"},"--nnodes",{"slot":"nnodes"},"--node-rank",{"slot":"node_rank"},"--nproc-per-node","2","--master-addr",{"slot":"master_addr"},"--master-port",{"slot":"master_port"},"--rdzv-id",{"slot":"rdzv_id"},"--local-addr",{"slot":"address"},"--max-restarts","0","--no-python",{"slot":"process"}],"command":["python3","-u","train.py"],"env":[["JOBCTL_CHECKPOINT_KEEP","2"]],"log_name":"workerlog","devices":["gpu:0","gpu:1"],"setup":[],"secrets":["TOKEN"],"workdir":"/workspace","interface":null,"interface_env":["NCCL_SOCKET_IFNAME","GLOO_SOCKET_IFNAME","TP_SOCKET_IFNAME"],"stop_grace":45.0,"hang_timeout":null,"scrub":["PET_RDZV_BACKEND","PET_RDZV_ENDPOINT","PET_STANDALONE","PET_MODULE","PET_RUN_PATH"],"standby":{"imports":[["torch","torch.distributed"],["torch._dynamo"]],"launcher":"torch.distributed.run","off":"","changing":["GROUP_RANK","GROUP_WORLD_SIZE","ROLE_RANK","ROLE_WORLD_SIZE","TORCHELASTIC_ERROR_FILE","TORCHELASTIC_RESTART_COUNT","TORCHELASTIC_RUN_ID"],"meets":[]},"spare":2}' \
   -- "${JOBCTL_IMAGE:-$image}" python3 /jobctl/launcher.py --control /jobctl/run/control.json --dir /jobctl/work/spare --secrets /jobctl/secrets/secrets.json
 [ ! -d /dev/infiniband ] || set -- --device /dev/infiniband "$@"
 
 docker() { command ${JOBCTL_DOCKER:-docker} "$@"; } # jobctl sets it where the engine is reached in another way, or is Podman
 name=jobctl-resnet-spare
-spec=97decee952fba3833b107951c7cd7c809e1ae806859467c628edacf97cff2392
+spec=02cad9fbc4d409227ffcf8177e69c8ca3f7bc8413ac102e8a44b85a6e5becad0
 found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
 case $found in
 none)
   mkdir -p -- "$dir/"spare
-  docker run --detach ${JOBCTL_SECURITY:+--security-opt "$JOBCTL_SECURITY"} --label jobctl.version=1.0 --label jobctl.inputs=33015a9effafaae9420e815211c87bbb0d5e11acebc57c3c92796ffcbe3cb647 --label jobctl.spec=97decee952fba3833b107951c7cd7c809e1ae806859467c628edacf97cff2392 "$@"
+  docker run --detach ${JOBCTL_SECURITY:+--security-opt "$JOBCTL_SECURITY"} --label jobctl.version=1.0 --label jobctl.inputs=33015a9effafaae9420e815211c87bbb0d5e11acebc57c3c92796ffcbe3cb647 --label jobctl.spec=02cad9fbc4d409227ffcf8177e69c8ca3f7bc8413ac102e8a44b85a6e5becad0 "$@"
   ;;
 "$spec") docker start -- "$name" ;;
 *)
