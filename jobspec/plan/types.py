@@ -166,7 +166,7 @@ class Launch:
     secrets: tuple[str, ...]
     workdir: str | None
     interface: str | None
-    interface_env: tuple[str, ...]  # variables that get the interface's name, unless the user set them
+    interface_env: tuple[str, ...]  # variables that get the interface's name; none that the spec's `env` has
     stop_grace: float
     hang_timeout: float | None
     etcd: Etcd | None = None

@@ -22,8 +22,9 @@ from jobctl.jobspec.planner.slurm import TASK_VARIABLES, runs_on_nodes
 if TYPE_CHECKING:
     from jobctl.jobspec.spec.model import Spec
 
-# What a framework says of a start and the launcher reads under the same name. Each node has an `env` of its own.
-_OF_START = {field.name for field in fields(LaunchSpec)} & {field.name for field in fields(types.Launch)} - {"env"}
+# What a framework says of a start and the launcher reads under the same name, but for what the spec's `env` changes.
+_OF_START = {field.name for field in fields(LaunchSpec)} & {field.name for field in fields(types.Launch)}
+_OF_START -= {"env", "interface_env"}
 
 
 class NodeBuilder:
@@ -99,6 +100,7 @@ class NodeBuilder:
             env=(*self.launch.env, *start.env, *(_per_node_env(len(labels)) if per_node else ()), *visible),
             devices=labels[:1] if per_node else labels,
             interface=interface,
+            interface_env=tuple(name for name in start.interface_env if name not in spec.env),
             rejoin_within=spec.recovery.window if start.rejoin is not None else None,
             **{**said, "scrub": (*start.scrub, *self.scrub)},
         )

@@ -39,3 +39,11 @@ def test_huaweis_collectives_are_told_the_interface(kind: str, told: bool) -> No
     """HCCL takes the first one by name otherwise, which need not lead to the other nodes."""
     (node,) = make(f"devices: {kind}:1", "a\n").nodes
     assert ("HCCL_SOCKET_IFNAME" in node.launch.interface_env) == told
+
+
+@pytest.mark.parametrize(("text", "hosts"), [("network: {interface: ib0}\n", "a\n"), ("", "a interface=ib0\n")])
+def test_a_variable_of_the_spec_wins_over_the_interface(text: str, hosts: str) -> None:
+    """One of the image does not: see tests/launcher/run/test_environment.py."""
+    (node,) = make(f"devices: gpu:1\nenv: {{GLOO_SOCKET_IFNAME: eth1}}\n{text}", hosts).nodes
+    assert (node.launch.interface, node.launch.interface_env) == ("ib0", ("NCCL_SOCKET_IFNAME", "TP_SOCKET_IFNAME"))
+    assert dict(node.container.env)["GLOO_SOCKET_IFNAME"] == "eth1"

@@ -226,6 +226,14 @@ def test_ranks_of_a_host_with_one_card_and_a_name_for_its_address_choose_by_them
     assert probe.ranks(task)["ranks"] == [{"sum": None}]
 
 
+def test_ranks_use_the_interface_that_the_user_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "eth0")  # by the image
+    program = "import json, os; print(json.dumps({'sum': os.environ.get('GLOO_SOCKET_IFNAME')}))"
+    task = {"program": program, "inputs": [{}], "interface_env": ["GLOO_SOCKET_IFNAME"], "seconds": 60}
+    assert probe.ranks({**task, "interface": "ib0"})["ranks"] == [{"sum": "ib0"}]
+    assert probe.ranks({**task, "interface": None, "address": "127.0.0.1"})["ranks"] == [{"sum": "eth0"}]
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(("name", "backend"), [("torch", "gloo"), ("paddle", "gloo"), ("mindspore", "mccl")])
 def test_each_framework_adds_up_by_its_own_collectives(name: Any, backend: str, tmp_path: Path) -> None:

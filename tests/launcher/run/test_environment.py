@@ -110,6 +110,13 @@ def test_the_whole_environment(node: Any) -> None:
     assert (environ["NCCL_SOCKET_IFNAME"], environ["GLOO_SOCKET_IFNAME"], environ["KEPT"]) == ("lo", "x", "yes")
 
 
+@pytest.mark.parametrize(("named", "told"), [("ib0", "ib0"), (None, "eth0")])
+def test_an_interface_that_the_user_named_wins_over_the_image(node: Any, named: str | None, told: str) -> None:
+    environ = {"PATH": os.environ["PATH"], "NCCL_SOCKET_IFNAME": "eth0"}
+    _, environ = dumped(node, interface=named, interface_env=["NCCL_SOCKET_IFNAME"], environ=environ)
+    assert environ["NCCL_SOCKET_IFNAME"] == told
+
+
 def test_names_of_hosts_become_addresses(node: Any) -> None:
     """Libraries that want to find an interface, or Paddle's launcher, can do nothing with a name; one nobody knows stays."""
     slots = ["address", "interface", "master", "trainers"]

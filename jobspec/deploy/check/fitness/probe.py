@@ -322,8 +322,10 @@ def devices(task: Json) -> Json:
 def ranks(task: Json) -> Json:
     """Run a program as some ranks of a job, one process each; return what each has printed, or why it has nothing."""
     said: List[Json] = [{} for _ in task["inputs"]]
-    name = interface(task.get("interface"), task.get("address"))
-    environ = {**{variable: name for variable in task["interface_env"] if name}, **os.environ}
+    chosen = task.get("interface")
+    name = interface(chosen, task.get("address"))
+    told = {variable: name for variable in task["interface_env"] if name}
+    environ = {**os.environ, **told} if chosen else {**told, **os.environ}
 
     def run(number: int) -> None:
         child = subprocess.Popen(
