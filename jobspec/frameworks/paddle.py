@@ -23,12 +23,14 @@ from typing import TYPE_CHECKING
 
 from jobctl.jobspec.frameworks.base import LaunchSpec, Programs, RankSet, Role, interfaces, no_standby, served, standby
 from jobctl.jobspec.frameworks.paddle_problems import RULES, installed
+from jobctl.jobspec.frameworks.paddle_together import together
 from jobctl.jobspec.frameworks.paddle_variables import DECIDED as _DECIDED
 from jobctl.jobspec.frameworks.paddle_variables import ETCD_CLIENT, INSTEAD, OLD_PROGRAMS, STORE, usual
 from jobctl.jobspec.launcher.system.network import etcd_master
 from jobctl.jobspec.plan.recovery import Rule
 from jobctl.jobspec.plan.types import Need, Slot, Value
 from jobctl.jobspec.records import dataclass
+from jobctl.jobspec.spec.frameworks import VISIBLE
 
 if TYPE_CHECKING:
     from jobctl.jobspec.spec.model import Spec
@@ -130,7 +132,7 @@ class Paddle:
         """Return what a pod runs: in mode `ps` the script, otherwise the launcher, which reads its place from variables."""
         # Nothing is scrubbed there, so the user's own variables arrive as they are.
         if spec.ps is not None:
-            return LaunchSpec(_together(spec, spec.ps, node), usual(spec, OLD_PROGRAMS), _INTERFACE_ENV, "workerlog")
+            return LaunchSpec(together(spec, spec.ps, node), usual(spec, OLD_PROGRAMS), _INTERFACE_ENV, "workerlog")
         elastic = (*_elastic(spec, node.etcd), *usual(spec, ETCD_CLIENT)) if node.etcd else ()
         env = (*usual(spec, STORE), *elastic)
         # Without --devices it takes all that the pod has.
@@ -271,7 +273,7 @@ def _role(spec: Spec, ps: Ps, node: RankSet) -> LaunchSpec:
         log_name="serverlog" if server else "workerlog",
         rank_env=("PADDLE_TRAINER_ID", "PADDLE_RANK_IN_NODE"),
         scrub=_SCRUBBED,
-        process_env=_PROCESS_ENV + (() if server else _selected(spec, node)),
+        process_env=_PROCESS_ENV + (() if server else _alone_on_its_device(spec, node)),
         listens=True,
         one_port=server and _is_old(spec),
         after="" if server or ps.gloo == _ALL else "server",
@@ -318,75 +320,18 @@ def _selected(spec: Spec, node: RankSet) -> tuple[tuple[str, Value], ...]:
     return ((f"FLAGS_selected_{kind}s", Slot("local_rank")),) if node.devices else ()
 
 
+def _alone_on_its_device(spec: Spec, node: RankSet) -> tuple[tuple[str, Value], ...]:
+    # As its launcher does in mode `ps` (`start_pod_worker` in paddle/distributed/fleet/launch_utils.py): programs of that
+    # kind take the first device that they see.
+    kind = spec.devices.kind
+    visible = tuple((name, Slot("device")) for name in VISIBLE.get(kind, ()))
+    return (*visible, (f"FLAGS_selected_{kind}s", "0")) if node.devices else ()
+
+
 def _own(spec: Spec) -> tuple[tuple[str, Value], ...]:
     """Return the variables of the spec that are scrubbed with the inherited ones although they are the user's own."""
     mine = sorted((name, value) for name, value in spec.env.items() if name.startswith("PADDLE_"))
     return tuple((name, value) for name, value in mine if name not in _DECIDED)
-
-
-# paddle-operator starts servers and trainers at the same time, and a trainer that finds a server's port closed fails. It takes
-# a job for completed when the servers, too, have ended well, and Paddle's never end: so trainers tell them, at one of the
-# twenty ports that each pod has. `import` knows it by how it begins.
-_TOGETHER = """\
-# jobctl: trainers wait for servers, which end when all of them are done
-import os, signal, socket, subprocess, sys, threading, time
-BELL = 17
-over = threading.Event()
-servers = os.environ["PADDLE_PSERVERS_IP_PORT_LIST"].split(",")
-trains = os.environ["TRAINING_ROLE"] == "TRAINER"
-def call(place, more, patience):
-    host, _, port = place.rpartition(":")
-    end = time.time() + patience
-    while True:
-        try:
-            return socket.create_connection((host, int(port) + more), 5)
-        except OSError as error:
-            if time.time() > end:
-                raise OSError("server %s does not answer: %s" % (place, error))
-            time.sleep(0.5)
-def attend(bell, child):
-    missing = {b"%d" % number for number in range(int(os.environ["PADDLE_TRAINERS_NUM"]))}
-    while missing:
-        with bell.accept()[0] as caller:
-            caller.settimeout(5)
-            try:
-                missing.discard(caller.recv(16))
-            except OSError:
-                pass
-    over.set()
-    child.terminate()
-    time.sleep(30)
-    child.kill()
-signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-if trains and sys.argv[1]:
-    try:
-        for place in servers:
-            call(place, 0, float(sys.argv[1])).close()
-    except OSError as error:
-        sys.exit(str(error))
-child = subprocess.Popen(sys.argv[2:])
-signal.signal(signal.SIGTERM, lambda *_: child.terminate())
-if not trains:
-    own = [place for place in servers if place.rpartition(":")[0] == os.environ.get("POD_IP")]
-    port = (own or [":" + os.environ["PADDLE_PORT"]])[0].rpartition(":")[2]  # some versions tell these apart
-    bell = socket.create_server(("", int(port) + BELL))
-    threading.Thread(target=attend, args=(bell, child), daemon=True).start()
-code = child.wait()
-for place in servers if trains and code == 0 else ():
-    try:
-        with call(place, BELL, 10) as server:
-            server.sendall(os.environ["PADDLE_TRAINER_ID"].encode())
-    except OSError as error:
-        print(error, "(has it ended by itself?)", file=sys.stderr)
-sys.exit(0 if over.is_set() else 128 - code if code < 0 else code)
-"""
-
-
-def _together(spec: Spec, ps: Ps, node: RankSet) -> tuple[Value, ...]:
-    """Return what starts a server or trainer below paddle-operator, and makes all begin and end together."""
-    # With `gloo: 2` servers wait for trainers, and trainers of the versions that know it for servers.
-    patience = "" if ps.gloo == 2 else f"{spec.rendezvous.timeout:g}"
-    return (node.python, "-c", _TOGETHER, patience)
 
 
 FRAMEWORK = Paddle()

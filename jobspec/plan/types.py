@@ -19,6 +19,7 @@ from jobctl.jobspec.spec.targets import TargetName
 SlotName = Literal[
     "address",  # this node's own address
     "checkpoint_dir",  # where this run keeps its checkpoints
+    "device",  # (of a process) the number of its own among those that the node sees
     "generation",
     "job_rank",  # (of a process) global, over all roles: trainers come first
     "job_size",  # processes of all roles
@@ -147,10 +148,9 @@ class Standby:
 class Launch:
     """What the shared launcher of one node does, in its own terms (see launcher.py).
 
-    `start` is the framework's own launcher, started once per node; where it is empty the launcher starts
-    `nproc` processes of `command` itself. `command` is what the user wants to run, one process each.
-    Durations are seconds; `hang_timeout` is None for never, 0 for automatic. Artefacts leave out a field that
-    has its default value, so that a new version of jobctl makes the same ones.
+    `start` is the framework's own launcher, started once per node; where it is empty the launcher starts `nproc` processes
+    of `command` itself. `command` is what the user wants to run, one process each. Durations are seconds; `hang_timeout` is
+    None for never, 0 for automatic. Artefacts leave out defaults, so that a new version of jobctl makes the same ones.
     """
 
     node: int

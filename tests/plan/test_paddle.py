@@ -147,8 +147,8 @@ def test_a_trainer_takes_a_device_and_a_server_none() -> None:
         ("cpu:0",),
         ("cpu:0",),
     ]
-    assert ("FLAGS_selected_gpus", Slot("local_rank")) in plan.nodes[0].launch.process_env
-    assert ("FLAGS_selected_gpus", Slot("local_rank")) not in plan.nodes[3].launch.process_env
+    told = (("CUDA_VISIBLE_DEVICES", Slot("device")), ("FLAGS_selected_gpus", "0"))
+    assert [node.launch.process_env[3:] for node in plan.nodes] == [told, told, told, (), ()]
 
 
 def test_more_trainers_than_devices() -> None:

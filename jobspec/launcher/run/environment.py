@@ -220,10 +220,16 @@ class Environment:
         port = str(ports[local]) if local < len(ports) else ""
         before = [m for m in self.order.members if m.rank < self.member.rank]  # of all roles, trainers first
         job_rank = str(sum(m.nproc for m in before) + local)
-        own = {"local_rank": str(local), "rank": rank, "port": port, "job_rank": job_rank}
+        own = {"local_rank": str(local), "rank": rank, "port": port, "job_rank": job_rank, "device": self.device(local)}
         own["endpoint"] = "%s:%s" % (self.slots["address"], port)
         slots = {**self.slots, **own}
         environ = {**self.environ, **dict(zip(self.rank_names, (rank, str(local))))}
         environ.update(LOCAL_WORLD_SIZE=str(self.launch.nproc), WORLD_SIZE=self.slots["world_size"])
         environ.update((name, fill(value, slots)) for name, value in self.launch.process_env)
         return environ
+
+    def device(self, local: int) -> str:
+        """Return the device of a process by its number: the next of those that a variable of the node lists, or of all."""
+        own = [name for name, value in self.launch.process_env if value == Slot("device")]
+        listed = next((self.value(value).split(",") for name, value in self.launch.env if name in own), [])
+        return listed[local] if local < len(listed) else str(local)

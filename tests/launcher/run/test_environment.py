@@ -167,6 +167,18 @@ def test_ranks_follow_the_members(node: Any) -> None:
     assert [node.log(f"workerlog.{local}") for local in (0, 1)] == ["3 0 5 2\n", "4 1 5 2\n"]
 
 
+@pytest.mark.parametrize(("env", "devices"), [([], ["0", "1"]), ([["CUDA_VISIBLE_DEVICES", "5,7"]], ["5", "7"])])
+def test_a_process_sees_its_own_device_alone(node: Any, env: list[Any], devices: list[str]) -> None:
+    """In a container they are numbered from 0; on this machine the node has a list of its own."""
+    told, script = [["CUDA_VISIBLE_DEVICES", {"slot": "device"}]], 'echo "$CUDA_VISIBLE_DEVICES"'
+    process = node.start(nproc=2, command=["sh", "-c", script], env=env, process_env=told)
+    node.order(
+        1, members=[{"node": 0, "rank": 0, "roles": ["trainer"], "host": "a", "address": "127.0.0.1", "nproc": 2}]
+    )
+    assert process.wait(PATIENCE) == 0
+    assert [node.log(f"workerlog.{local}").strip() for local in (0, 1)] == devices
+
+
 def test_a_slot_in_argv_is_filled_and_text_that_looks_like_one_is_not(node: Any) -> None:
     start = ["sh", "-c", 'echo "$@"', "sh", "--rank", {"slot": "node_rank"}, "{slot}", '{"slot": "node_rank"}']
     process = node.start(start=start)
