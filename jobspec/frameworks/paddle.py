@@ -181,8 +181,10 @@ def _trainers(spec: Spec, node: RankSet) -> LaunchSpec:
         log_name="workerlog",
         rank_env=("PADDLE_TRAINER_ID", "PADDLE_RANK_IN_NODE"),
         scrub=_SCRUBBED,
-        process_env=(*_PROCESS_ENV[:2], *_selected(spec, node)),
+        # Programs of the Fluid time know one port for all trainers, which have a host each.
+        process_env=(*_PROCESS_ENV[:2], ("PADDLE_PSERVER_PORT", Slot("port")), *_selected(spec, node)),
         listens=True,
+        one_port=node.nproc == 1,
         standby=no_standby(spec, _BY_ITSELF),
     )
 
@@ -195,6 +197,8 @@ _COLLECTIVE_ENV: tuple[tuple[str, Value], ...] = (
     # The names of the Fluid time.
     ("PADDLE_TRAINING_ROLE", "TRAINER"),
     ("PADDLE_TRAINERS", Slot("trainer_count")),
+    # `fluid.Trainer` without it looks for servers.
+    ("PADDLE_TRAINER_IPS", Slot("trainer_addresses")),
     ("PADDLE_CURRENT_IP", Slot("address")),
 )
 

@@ -73,6 +73,7 @@ _SAYS: dict[str, str | None] = {
     "PADDLE_TRAINERS_NUM": "`nodes`, or `ps.trainers`,",
     "PADDLE_TRAINER_ENDPOINTS": "`nodes`, or `ps.trainers`,",
     "PADDLE_TRAINER_ID": None,
+    "PADDLE_TRAINER_IPS": "`nodes`, with the hosts file,",
     "PADDLE_TRAINER_NUM": "`nodes`, or `ps.trainers`,",
     "PADDLE_TRAINING_ROLE": None,
     "PADDLE_WITH_GLOO": "`ps.gloo`",

@@ -313,13 +313,14 @@ def with_ports(
     """Return members with a port for each process that needs one, after that of the rendezvous; `free` is asked by host.
 
     A process that the others meet at has that of the rendezvous. Trainers go last, so that servers of all hosts have the
-    same ports, as far as these are free; those that must have the same get one that is free on all their hosts.
-    Raises LookupError where there is none.
+    same ports, as far as these are free; those that need the same one, each at an address of its own, get one that is
+    free on all their hosts. Raises LookupError where there is none.
     """
     nodes = tuple(nodes)
     listening = {node.index: meeting if node.launch.meets else meeting + 1 for node in nodes if node.launch.listens}
     alike = {node.index for node in nodes if node.launch.one_port}
-    sharing = {member.node: member.host for member in joining if member.node in alike}
+    apart = {member.address: member for member in joining if member.node in alike}
+    sharing = {member.node: member.host for member in apart.values()} if len(apart) == len(alike) else {}
     given: dict[str, set[int]] = {}
     found: dict[int, tuple[int, ...]] = {}
     if sharing:

@@ -49,6 +49,7 @@ SlotName = Literal[
     "server_port",  # of the first server
     "servers",  # address:port of all servers, in the order of their ranks, with commas between
     "shared_scratch",  # a folder that all nodes see, below the checkpoint directory if any; removed with the generation
+    "trainer_addresses",  # of all trainers' processes, with commas between
     "trainer_count",  # processes of that role
     "trainers",  # address:port of all trainers, likewise
     "world_size",  # processes over all members
@@ -86,10 +87,7 @@ class Mount:
 
 @dataclass(frozen=True, slots=True)
 class Devices:
-    """The accelerators of one node; `ids` are indices on its host, empty for `cpu`.
-
-    `ids` is None where the spec asks for all and the hosts file does not say how many there are.
-    """
+    """The accelerators of one node; `ids` are indices on its host: none for `cpu`, None where nobody says how many it has."""
 
     kind: Literal["cpu", "gpu", "xpu", "dcu", "npu"]
     ids: tuple[int, ...] | None
@@ -188,7 +186,7 @@ class Launch:
     rejoin_after: float = 0.0  # seconds after its end before which it is not
     apart: bool = False  # whether the framework's launcher gives each process a session of its own
     meets: bool = False  # whether the others meet at its process, which so has the port of the rendezvous
-    one_port: bool = False  # whether the role's processes listen at the same port, each at an address of its own
+    one_port: bool = False  # whether the role's processes listen at the same port, where each has an address of its own
     elsewhere: tuple[str, ...] = ()  # variable and value of a process that it starts too, but that another node runs
     standby: Standby | None = None  # None where the framework, or the way in which it is started, has none
     spare: int = 0  # of how many nodes it becomes one, if it waits as node -1 until an order has one on its host

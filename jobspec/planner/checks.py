@@ -68,7 +68,8 @@ def _refuse_unequal(nodes: Sequence[types.Node], starts: Mapping[RankSet, Launch
 
 
 def _refuse_neighbours(nodes: Sequence[types.Node]) -> None:
-    alone = [node for node in nodes if node.launch.one_port for _ in range(node.launch.nproc)]
+    serving = [node for node in nodes if node.role == "server" and node.launch.one_port]
+    alone = [node for node in serving for _ in range(node.launch.nproc)]
     if len(alone) > len({node.host.address for node in alone}):
         raise PlanError(
             "too-many-servers",

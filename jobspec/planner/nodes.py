@@ -22,7 +22,7 @@ from jobctl.jobspec.planner.slurm import TASK_VARIABLES, runs_on_nodes
 if TYPE_CHECKING:
     from jobctl.jobspec.spec.model import Spec
 
-# What a framework says of a start and the launcher reads under the same name, but for what the spec's `env` changes.
+# What a framework says of a start and the launcher reads under the same name, without what the spec's `env` changes.
 _OF_START = {field.name for field in fields(LaunchSpec)} & {field.name for field in fields(types.Launch)}
 _OF_START -= {"env", "interface_env"}
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,26 +13,17 @@ from jobctl.jobspec.plan.generation import first_generation, next_generation
 from jobctl.jobspec.plan.recovery import Recovery
 from jobctl.jobspec.plan.types import Plan, Slot
 from jobctl.jobspec.planner import job as planner
-from jobctl.jobspec.planner.context import Context, Placement, PlanError
-from jobctl.jobspec.spec.hosts import parse_hosts
+from jobctl.jobspec.planner.context import Context, PlanError
 from jobctl.jobspec.spec.load import load_text
 from jobctl.jobspec.supervise.decisions import GiveUp, Restart
 from jobctl.jobspec.supervise.failures import judge
+from tests.plan import made
 from tests.tools.failures import failed
 
 BASE = "name: job\nframework: paddle\nscript: train.py\nimage: img\n"
 PS = "mode: ps\nps: {servers: 2, trainers: 4}\nnodes: 3\n"
 STORE = ("FLAGS_tcp_store_using_libuv", "0")
-
-
-def make(text: str = "", hosts: str = "", placement: Any = None, devices: Any = None) -> Plan:
-    loaded = load_text(Path("/specs/job.yaml"), BASE + text, environ={})
-    assert loaded.spec is not None, loaded.diagnostics
-    target: Any = "compose" if hosts else "local"
-    known = parse_hosts(hosts, "hosts.txt").hosts if hosts else ()
-    return planner.plan(
-        loaded.spec, known, Context(target, "/specs", "me@here", "1.0"), Placement(placement or {}), devices
-    )
+make = partial(made.make, base=BASE)
 
 
 def launcher(*devices: str) -> tuple[object, ...]:
@@ -299,57 +290,6 @@ def test_trainers_meet_through_files_of_the_checkpoint_directory(gloo: int, afte
         assert error.value.code == "no-shared-folder"
     here = {name: value for name, value in make(text).nodes[0].launch.env if "GLOO" in name}
     assert here["PADDLE_GLOO_FS_PATH"] == Slot("shared_scratch")  # on this machine all see the same files
-
-
-def old(*more: tuple[str, object]) -> tuple[tuple[str, object], ...]:
-    return (
-        ("PADDLE_TRAINER_ENDPOINTS", Slot("trainers")),
-        ("PADDLE_TRAINERS_NUM", Slot("trainer_count")),
-        ("POD_IP", Slot("address")),
-        ("TRAINING_ROLE", "TRAINER"),
-        ("PADDLE_TRAINING_ROLE", "TRAINER"),
-        ("PADDLE_TRAINERS", Slot("trainer_count")),
-        ("PADDLE_CURRENT_IP", Slot("address")),
-        *more,
-        STORE,
-    )
-
-
-def test_trainers_of_an_old_paddle_start_without_its_launcher() -> None:
-    """Its options are others in each version; the variables, NCCL2's of the Fluid time too, are the same in all."""
-    (node,) = make("paddle: {launcher: legacy}\ndevices: gpu:2\n", "a slots=2\n").nodes
-    launch = node.launch
-    assert (launch.start, launch.nproc, launch.listens, launch.rejoin, launch.regroups) == ((), 2, True, None, False)
-    assert launch.env == old()
-    assert (launch.rank_env, launch.process_env) == (
-        ("PADDLE_TRAINER_ID", "PADDLE_RANK_IN_NODE"),
-        (
-            ("PADDLE_PORT", Slot("port")),
-            ("PADDLE_CURRENT_ENDPOINT", Slot("endpoint")),
-            ("FLAGS_selected_gpus", Slot("local_rank")),
-        ),
-    )
-
-
-@pytest.mark.parametrize(("kind", "name"), [("gpu", "gpu"), ("dcu", "gpu"), ("xpu", "xpu"), ("npu", "npu")])
-def test_a_trainer_without_paddles_launcher_is_told_its_device(kind: str, name: str) -> None:
-    """A Paddle for DCUs looks for GPUs."""
-    (node,) = make(f"paddle: {{launcher: legacy}}\ndevices: {kind}:2\n", "a slots=2\n").nodes
-    assert node.launch.process_env[2:] == ((f"FLAGS_selected_{name}s", Slot("local_rank")),)
-
-
-@pytest.mark.parametrize(("nodes", "level"), [("2", "1"), ("2:4", "2")])
-def test_who_takes_part_of_an_old_paddle_is_decided_here(nodes: str, level: str) -> None:
-    text = f'nodes: "{nodes}"\netcd: {{endpoints: ["10.0.0.9:2379"]}}\npaddle: {{launcher: legacy}}\n'
-    plan = make(text, "a\nb\n")
-    assert plan.nodes[0].launch.env == old(
-        ("PADDLE_DISTRI_BACKEND", "gloo"),
-        ("PADDLE_ELASTIC_SERVER", Slot("etcd_member")),
-        ("PADDLE_ELASTIC_JOB_ID", Slot("etcd_job")),
-        ("PADDLE_ELASTIC_NP", nodes),
-        ("PADDLE_ELASTIC_FAULT_TOLERANC_LEVEL", level),
-    )
-    assert [need.code for need in plan.needs] == ["framework-broken"]
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,7 @@ TABLE = Table("paddle.distributed.launch", (
     option(variable="PADDLE_PSERVERS_IP_PORT_LIST", part="servers"),
     option(variable="PADDLE_PSERVERS", part="servers"),
     option(variable="PADDLE_PSERVER_IPS", part="servers"),
+    option(variable="PADDLE_TRAINER_IPS", part="trainer_ips"),
     option(variable="PADDLE_TRAINER_ENDPOINTS", part="trainers"),
     option(variable="DISTRIBUTED_TRAINER_ENDPOINTS", part="trainers"),
     option(variable="PADDLE_TRAINERS_NUM", part="total"),
@@ -149,6 +150,8 @@ def _launcher(parts: Parts, draft: Draft, ps: bool) -> None:
         draft.set("paddle.launcher", "legacy")
     elif "servers" in parts and parts.written("servers").startswith("PADDLE_PSERVER_IPS="):
         draft.set("paddle.launcher", "legacy", "a program of Paddle 1, which knows one port for all servers")
+    elif "trainer_ips" in parts and not ps:
+        draft.set("paddle.launcher", "legacy", "a program of Paddle 1, which knows one port for all trainers")
     elif version < ((2, 0) if ps else (2, 3)):
         draft.set("paddle.launcher", "legacy", f"the image has Paddle {'1' if ps else '2.2 or older'}")
 
@@ -225,6 +228,7 @@ def _is_ps(parts: Parts) -> bool:
 
 def _hosts(parts: Parts, draft: Draft, endpoints: tuple[Endpoints, Endpoints], ps: bool) -> None:
     trainers, servers = ([host for host, _ in listed] for listed in endpoints)
+    trainers = trainers or list(parts.get("trainer_ips", values.host_names) or ())
     if ps and (trainers or servers):
         draft.name_hosts(_with_roles(trainers, servers))
         if not trainers and draft.hosts:
@@ -264,7 +268,7 @@ def _nodes(parts: Parts, draft: Draft, ps: bool) -> None:
     given = "nnodes" if "nnodes" in parts else "np"
     said = parts.get(given, values.node_range)
     hosts = sum(host.nodes for host in draft.hosts.values() if host.takes_nodes)
-    named = hosts if any(part in parts for part in ("ips", "trainers", "servers")) else 0
+    named = hosts if any(part in parts for part in ("ips", "trainers", "trainer_ips", "servers")) else 0
     least, most = said or (max(named, 1),) * 2
     if least != most and (ps or draft.get("etcd") is None):
         why = "parameter servers need a fixed number of nodes" if ps else "without etcd Paddle waits for all of them"

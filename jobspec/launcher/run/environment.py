@@ -109,6 +109,7 @@ class Environment:
             "server_addresses": ",".join(m.address for m in order.of_role("server")),
             "server_port": servers[0].rpartition(":")[2] if servers else "",
             "servers": ",".join(servers),
+            "trainer_addresses": ",".join(one.rpartition(":")[0] for one in order.endpoints("trainer")),
             "trainer_count": str(sum(m.nproc for m in order.of_role("trainer"))),
             "trainers": ",".join(order.endpoints("trainer")),
             "world_size": str(sum(m.nproc for m in peers)),

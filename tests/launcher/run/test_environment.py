@@ -119,12 +119,12 @@ def test_an_interface_that_the_user_named_wins_over_the_image(node: Any, named: 
 
 def test_names_of_hosts_become_addresses(node: Any) -> None:
     """Libraries that want to find an interface, or Paddle's launcher, can do nothing with a name; one nobody knows stays."""
-    slots = ["address", "interface", "master", "trainers"]
+    slots = ["address", "interface", "master", "trainers", "trainer_addresses"]
     members = [
         {"node": 0, "rank": 0, "roles": ["trainer"], "host": "a", "address": "localhost", "nproc": 1, "ports": [7]},
         {"node": 1, "rank": 1, "roles": ["trainer"], "host": "b", "address": "b.invalid", "nproc": 1, "ports": [7]},
     ]
-    script = 'echo "$SLOT_address $SLOT_interface $SLOT_master $SLOT_trainers $SLOT_endpoint $NO_PROXY"'
+    script = 'echo "$SLOT_address $SLOT_interface $SLOT_master $SLOT_trainers $SLOT_trainer_addresses $SLOT_endpoint $NO_PROXY"'
     process = node.start(
         command=["sh", "-c", script],
         env=[["http_proxy", "http://p:1"], *([f"SLOT_{name}", {"slot": name}] for name in slots)],
@@ -132,7 +132,8 @@ def test_names_of_hosts_become_addresses(node: Any) -> None:
     )
     node.order(1, members=members, rendezvous={"address": "localhost", "port": 29999, "id": "demo-1"})
     assert process.wait(PATIENCE) == 0
-    wanted = "127.0.0.1 lo 127.0.0.1:29999 127.0.0.1:7,b.invalid:7 127.0.0.1:7 127.0.0.1,b.invalid,localhost"
+    wanted = "127.0.0.1 lo 127.0.0.1:29999 127.0.0.1:7,b.invalid:7 127.0.0.1,b.invalid 127.0.0.1:7 "
+    wanted += "127.0.0.1,b.invalid,localhost"
     assert node.log("workerlog.0").split() == wanted.split()
 
 
