@@ -86,5 +86,6 @@ _OTHERS = {
     "DISTRIBUTED_TRAINER_ENDPOINTS": "the hosts file",
     "TRAINING_ROLE": "`mode: ps`",
     **{f"FLAGS_selected_{kind}s": "`devices`" for kind in ("gpu", "xpu", "npu")},
+    **dict.fromkeys(("CUDA_VISIBLE_DEVICES", "XPU_VISIBLE_DEVICES"), "`devices`"),
 }
 INSTEAD = {**{name: says for name, says in _SAYS.items() if says}, **_OTHERS}

@@ -28,7 +28,8 @@ def reserved_env_warnings(loaded: Loaded) -> Iterator[Diagnostic]:
 
 def _told(known: Framework, spec: Spec) -> set[str]:
     """Return those that a node of some role is started with, or without whatever `env` says."""
-    starts = [known.start(spec, RankSet("python3", 1, role=role.name)) for role in known.roles(spec)]
+    devices = () if spec.devices.kind == "cpu" else (0,)
+    starts = [known.start(spec, RankSet("python3", 1, devices, role.name)) for role in known.roles(spec)]
     told = [pair for start in starts for pair in (*start.env, *start.process_env)]
     # Some are passed on as the user gave them; those of jobctl's own are told of whatever the framework is.
     decided = {name for name, value in told if spec.env.get(name) != value and not name.startswith("JOBCTL_")}
