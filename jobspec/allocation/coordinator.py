@@ -228,8 +228,9 @@ class Coordinator:
             return
         self.revived = now
         self.taken.update(set(silent) - set(listed) if listed else ())  # Slurm never gives back what it has called down
-        if lost & self.taken and (places.at or len(places.hosts) - len(self.taken) < self.size.least):
-            self.stop("machines", "Slurm has taken %s out of the allocation" % ", ".join(sorted(lost & self.taken)))
+        taken = sorted(lost & self.taken) if self.resizing is None else []  # a job that gets smaller does without them
+        if taken and (places.at or len(places.hosts) - len(self.taken) < self.size.least):
+            self.stop("machines", "Slurm has taken %s out of the allocation" % ", ".join(taken))
             return
         for host in (host for host in silent if host not in self.taken):
             if host not in self.steps or self.steps[host].poll() is not None:

@@ -52,6 +52,7 @@ class PlayedAllocation:
     def __init__(self, work: Path, monkeypatch: pytest.MonkeyPatch, *hosts: str, **settings: Any) -> None:
         self.work, self.listed, self.started = work, list(hosts), list[str]()
         self.leaving: tuple[str, ...] = ()  # the machines whose runners were told to end
+        self.alive: tuple[str, ...] = ()  # those whose runners have a launcher
         self.preempts = False  # whether Slurm gives the nodes to another job
         (work / "run").mkdir()
         (work / "slurm.json").write_text(json.dumps({**SETTINGS, **settings}))
@@ -75,10 +76,10 @@ class PlayedAllocation:
         return "8", "submitted again as job 8"
 
     def hear(self, *hosts: str, address: str = "127.0.0.1", port: int = 9) -> None:
-        """Play a tick of the runners there, which have no launcher."""
+        """Play a tick of the runners there."""
         for host in hosts:
             said = {"who": host, "host": host, "slot": 0, "tick": 1, "node": None, "turn": 0, "names": 0}
-            said["leaving"] = host in self.leaving
+            said |= {"leaving": host in self.leaving, "alive": host in self.alive}
             self.coordinator.hear(said, (address, port), self.now)
 
     def turn(self, seconds: float, *hosts: str) -> int | None:
@@ -178,6 +179,19 @@ def test_a_spare_that_slurm_has_taken_is_left_alone(tmp_path: Path, monkeypatch:
     job.listed = ["s1", "s2"]
     assert job.turn(60.0, "s1", "s2") is None
     assert (job.started, job.coordinator.stopping) == (["s1,s2,s3", "s3"], None)
+
+
+def test_an_elastic_job_goes_on_without_a_machine_that_slurm_has_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the launchers that are left need a while to end."""
+    job = PlayedAllocation(tmp_path, monkeypatch, "s1", "s2", min_nodes=1, shrinks=True, host_timeout=30.0)
+    job.turn(1.0, "s1", "s2")
+    job.alive, job.listed = ("s1",), ["s1"]
+    assert (job.turn(60.0, "s1"), job.coordinator.stopping) == (None, None)
+    job.alive = ()
+    job.turn(1.0, "s1")
+    assert (job.events[-1], job.coordinator.stopping) == ("generation 2 on s1", None)
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGUSR1, 0), (signal.SIGTERM, 143)])
