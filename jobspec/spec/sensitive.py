@@ -28,7 +28,9 @@ _OPEN = re.compile(
     r"|token(i[sz]|ed)"
     r"|(?<![a-z])(max|min|num|n|per|first|second|third|one|two|single|multi|forward|backward)_?pass(?![a-z])"
 )
-_OPEN_KEY = re.compile(r"(PUBLIC|SORT|PRIMARY|FOREIGN|CACHE|PARTITION|GROUP)_KEY")
+_OPEN_KEY = re.compile(
+    r"(PUBLIC|SORT|PRIMARY|FOREIGN|CACHE|PARTITION|GROUP|TEXT|IMAGE|LABEL|INPUT|OUTPUT|TARGET|PROMPT|DATA|ID|CAPTION)_KEY"
+)
 
 # Tokens that say what they are: of GitHub, GitLab, Hugging Face …
 KNOWN_TOKEN = re.compile(
@@ -67,7 +69,7 @@ def masked_words(words: Sequence[Any]) -> Iterator[Any]:
     for word in words:
         sensitive = isinstance(word, str) and is_sensitive(word)
         yield HIDDEN if hides or sensitive else masked("", word)
-        hides = sensitive and "=" not in word
+        hides = sensitive and word.startswith("-") and not re.search(r"[=\s]", word)
 
 
 def masked_text(text: str) -> str:

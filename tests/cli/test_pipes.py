@@ -60,6 +60,34 @@ def test_hosts_come_from_the_standard_input(named: str, jobctl: Any) -> None:
     assert " --> /dev/stdin:1:6" in ran.out
 
 
+def test_the_standard_input_is_one_file(jobctl: Any) -> None:
+    ran = jobctl("validate", "-", "--hosts", "-")
+    assert (ran.code, ran.err.splitlines()) == (
+        2,
+        [
+            "error: standard input cannot be both the spec and the hosts file",
+            "hint: name a file for one of them",
+        ],
+    )
+
+
+def test_hosts_that_came_through_a_pipe_are_not_read_from_another(jobctl: Any, tmp_path: Path) -> None:
+    """What is there by now is the standard input of this command."""
+    (tmp_path / "state" / "jobs" / "small").mkdir(parents=True)
+    about = {"job": "small", "target": "compose", "spec": str(tmp_path / "job.yaml"), "hosts": "/dev/stdin"}
+    (tmp_path / "state" / "jobs" / "small" / "job.json").write_text(json.dumps(about))
+    reading = os.open(tmp_path / "job.yaml", os.O_RDONLY)
+    own = os.dup(0)
+    os.dup2(reading, 0)
+    try:
+        ran = jobctl("plan", "small")
+    finally:
+        os.dup2(own, 0)
+        os.close(own)
+        os.close(reading)
+    assert (ran.code, ran.err.splitlines()[0]) == (2, "error: job `small` was started with /dev/stdin, which is gone")
+
+
 def test_the_name_of_a_job_that_came_through_a_pipe_does_not_wait_for_another(jobctl: Any, tmp_path: Path) -> None:
     (tmp_path / "state" / "jobs" / "small").mkdir(parents=True)
     about = {"job": "small", "target": "local", "spec": "/dev/stdin"}

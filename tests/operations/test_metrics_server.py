@@ -51,6 +51,7 @@ def test_head_is_answered_as_get_without_the_body() -> None:
     [
         ("127.0.0.1", "127.0.0.1:{}", 200),
         ("127.0.0.1", "localhost:{}", 200),
+        ("127.1", "127.1:{}", 200),  # as somebody calls this machine who gives it that name
         ("127.0.0.1", None, 200),
         ("127.0.0.1", "rebound.example:{}", 403),
         ("127.0.0.1", "", 403),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jobctl.jobspec.spec.sensitive import is_sensitive, masked, masked_text
+from jobctl.jobspec.spec.sensitive import is_sensitive, masked, masked_text, masked_words
 
 SECRET_NAMES = (
     "HF_TOKEN --hub_token API_TOKENS access-token hubToken HFTOKEN NEW_TOKEN adminToken TOKEN token_file MY_SECRET PGPASSWORD apiKey "
@@ -14,7 +14,7 @@ SECRET_NAMES = (
 OPEN_NAMES = (
     "TOKENIZERS_PARALLELISM --tokenizer --max-tokens --num_tokens maxNewTokens tokens_per_batch n_tokens pad_token_id TOKENIZED_DATA "
     "max_token_length MAX_TOKENS KEYBOARD PASSES --num-passes NUM_PASS --first-pass bypass compass MASTER_PORT NCCL_SOCKET_IFNAME "
-    "NCCL_IB_HCA PWD OLDPWD --input_key --key PUBLIC_KEY SORT_KEY AUTH_TYPE SSH_AUTH_SOCK --author PATH PATTERN --patience"
+    "NCCL_IB_HCA PWD OLDPWD TEXT_KEY IMAGE_KEY LABEL_KEY --input_key --key PUBLIC_KEY SORT_KEY AUTH_TYPE SSH_AUTH_SOCK --author PATH PATTERN --patience"
 )
 
 
@@ -56,3 +56,16 @@ def test_secrets_are_hidden_in_whole_values() -> None:
         "args": ["(not shown)", "(not shown)", "--lr", 1],
         "env": {"DB_PASS": "(not shown)", "LR": "1"},
     }
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (["--token", "x", "y"], ["(not shown)", "(not shown)", "y"]),
+        (["--token=x", "y"], ["(not shown)", "y"]),
+        (["--data", "/data/c4_secrets", "--lr", "1"], ["--data", "(not shown)", "--lr", "1"]),
+        (["login --token x", "pip install y"], ["(not shown)", "pip install y"]),  # commands of `setup`
+    ],
+)
+def test_only_an_option_hides_the_next_word(words: list[str], shown: list[str]) -> None:
+    assert list(masked_words(words)) == shown

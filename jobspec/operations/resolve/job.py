@@ -148,11 +148,13 @@ def as_started(job: str | None, where: Where, *, needs_hosts: bool = True) -> Wh
         where = where_recorded(where, about["target"])
     if where.hosts is not None or not about.get("hosts") or (where.target is None and names_cluster(where)):
         return where
-    target = where.target or about["target"]
-    if not os.path.isfile(about["hosts"]):
+    from jobctl.jobspec.spec.reading.source import is_descriptor
+
+    target, gone = where.target or about["target"], Path(about["hosts"])
+    if is_descriptor(gone) or not os.path.isfile(gone):  # what came by a descriptor is something else by now
         if not needs_hosts:
-            return replace(where, target=target, hosts_gone=Path(about["hosts"]))
-        raise Refused(f"job `{name}` was started with {about['hosts']}, which is gone", _NAME_HOSTS)
+            return replace(where, target=target, hosts_gone=gone)
+        raise Refused(f"job `{name}` was started with {gone}, which is gone", _NAME_HOSTS)
     on, exclude = where.on or about.get("on"), where.exclude or about.get("exclude")
     return replace(where, target=target, hosts=Path(about["hosts"]), on=on, exclude=exclude)
 
@@ -201,6 +203,8 @@ def check(job: str | None, overrides: Sequence[str] | None, where: Where) -> Che
     from jobctl.jobspec.spec.diagnostics import has_errors, in_order
 
     chosen = choose_target(where)
+    if where.hosts is not None and str(where.hosts) == str(spec_path(job)) == "/dev/stdin":
+        raise Refused("standard input cannot be both the spec and the hosts file", "name a file for one of them")
     path, loaded = load(job, overrides)
     files = (path,) if where.hosts is None else (path, where.hosts)
     every, known, wrong = ((), (), _hosts_gone(where)) if where.hosts is None else _hosts(where.hosts, where)

@@ -40,6 +40,7 @@ class PlainServer(ThreadingHTTPServer):
 
     def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
         self._at_work: list[threading.Thread] = []
+        self._given = address[0].lower()  # a name of this machine, maybe
         self.address_family = AF_INET6 if ":" in address[0] else self.address_family
         try:
             super().__init__(address, handler)
@@ -62,7 +63,9 @@ class PlainServer(ThreadingHTTPServer):
 
     def names(self) -> frozenset[str]:
         """Return what the header Host may say: with another name, DNS of somebody else points here."""
-        return frozenset({self.origin.removeprefix("http://"), f"localhost:{self.server_address[1]}"})
+        port = self.server_address[1]
+        every = {self.origin.removeprefix("http://"), f"localhost:{port}", f"{self._given}:{port}"}
+        return frozenset(every | {name.removesuffix(":80") for name in every})  # which clients leave out
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Answer in a thread that does not keep the process alive."""

@@ -72,7 +72,7 @@ def test_logs_of_a_host_that_answers_only_later(
             end(hosts, "h0", "h1")
 
     monkeypatch.setattr(logs_view, "pause", between)
-    assert show_logs(hosts, Choice(), Form(follow=True)) == 0
+    assert show_logs(hosts, Choice(), Form(follow=True)) == {}
     assert shown[0] == "node0 rank0 | line 0 of node 0\n"
     assert shown.count("node1 rank1 | line 0 of node 1\n") == 1
 
@@ -90,11 +90,11 @@ def test_logs_of_a_host_that_never_answers_are_told_to_be_missing(
             end(hosts, "h0")
 
     monkeypatch.setattr(logs_view, "pause", between)
-    assert show_logs(hosts, Choice(), Form(follow=True)) == 4
+    assert set(show_logs(hosts, Choice(), Form(follow=True))) == {"h1"}
     said = capsys.readouterr()
     assert said.out == "node0 rank0 | line 0 of node 0\n"
     assert said.err.count("error: h1: it does not answer; unreachable since ") == 1
-    assert show_logs(hosts, Choice(node=1), Form()) == 4  # nobody knows that there is none
+    assert set(show_logs(hosts, Choice(node=1), Form())) == {"h1"}  # nobody knows that there is none
 
 
 def test_logs_go_on_while_a_host_is_silent(
