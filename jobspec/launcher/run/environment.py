@@ -230,7 +230,12 @@ class Environment:
         return environ
 
     def device(self, local: int) -> str:
-        """Return the device of a process by its number: the next of those that a variable of the node lists, or of all."""
+        """Return the device of a process: the next of those that a variable of the node lists, or of all by its number.
+
+        The plan sets such a list, or Slurm or the image does. Devices beyond its end are not the job's: then none is seen.
+        """
         own = [name for name, value in self.launch.process_env if value == Slot("device")]
-        listed = next((self.value(value).split(",") for name, value in self.launch.env if name in own), [])
-        return listed[local] if local < len(listed) else str(local)
+        listed = next((self.environ[name].split(",") for name in own if self.environ.get(name)), None)
+        if listed is None:
+            return str(local)
+        return listed[local].strip() if local < len(listed) else ""

@@ -168,11 +168,25 @@ def test_ranks_follow_the_members(node: Any) -> None:
     assert [node.log(f"workerlog.{local}") for local in (0, 1)] == ["3 0 5 2\n", "4 1 5 2\n"]
 
 
-@pytest.mark.parametrize(("env", "devices"), [([], ["0", "1"]), ([["CUDA_VISIBLE_DEVICES", "5,7"]], ["5", "7"])])
-def test_a_process_sees_its_own_device_alone(node: Any, env: list[Any], devices: list[str]) -> None:
-    """In a container they are numbered from 0; on this machine the node has a list of its own."""
+@pytest.mark.parametrize(
+    ("env", "inherited", "devices"),
+    [
+        ([], None, ["0", "1"]),
+        ([], "", ["0", "1"]),
+        ([["CUDA_VISIBLE_DEVICES", "5,7"]], "0,1", ["5", "7"]),
+        ([], "4,5", ["4", "5"]),
+        ([], "MIG-a1, MIG-b2", ["MIG-a1", "MIG-b2"]),
+        ([], "4", ["4", ""]),
+    ],
+    ids=["none", "empty", "of-the-plan", "of-slurm", "mig", "too-few"],
+)
+def test_a_process_sees_its_own_device_alone(
+    node: Any, env: list[Any], inherited: str | None, devices: list[str]
+) -> None:
+    """In a container they are numbered from 0; in Slurm and on this machine the node has a list of its own."""
     told, script = [["CUDA_VISIBLE_DEVICES", {"slot": "device"}]], 'echo "$CUDA_VISIBLE_DEVICES"'
-    process = node.start(nproc=2, command=["sh", "-c", script], env=env, process_env=told)
+    environ = {"PATH": os.environ["PATH"], **({} if inherited is None else {"CUDA_VISIBLE_DEVICES": inherited})}
+    process = node.start(nproc=2, command=["sh", "-c", script], env=env, process_env=told, environ=environ)
     node.order(
         1, members=[{"node": 0, "rank": 0, "roles": ["trainer"], "host": "a", "address": "127.0.0.1", "nproc": 2}]
     )
