@@ -41,7 +41,8 @@ _DECIDED = frozenset(
 )
 
 
-# torchrun takes them for options, of which jobctl does not say the others: where nodes meet, and what runs.
+# torchrun takes them for options, of which jobctl does not say the others: where nodes meet, and what runs. A torchrun
+# of the user's own, with `per: node`, gets them.
 _SCRUBBED = ("PET_RDZV_BACKEND", "PET_RDZV_ENDPOINT", "PET_STANDALONE", "PET_MODULE", "PET_RUN_PATH")
 
 _INSTEAD = {
@@ -101,7 +102,8 @@ class Torch:
         further = spec.torch.torchrun if spec.torch else ()
         argv = _torchrun(node.python, node.nproc, further, (*_keep_nothing(further), *_patience(spec)))
         waits = standby(spec, *_IMPORTS, launcher="torch.distributed.run", changing=_CHANGING)
-        return LaunchSpec(argv, (), interfaces(spec, *_INTERFACE_ENV), "workerlog", scrub=_SCRUBBED, standby=waits)
+        scrub = () if spec.command is not None and spec.per == "node" else _SCRUBBED
+        return LaunchSpec(argv, (), interfaces(spec, *_INTERFACE_ENV), "workerlog", scrub=scrub, standby=waits)
 
     def start_under_operator(self, spec: Spec, node: RankSet, operator: str) -> LaunchSpec:
         """Return torchrun's command line; of an elastic job it reads the rest from PET_… variables that the operator sets."""
