@@ -89,6 +89,9 @@ class NodeBuilder:
         ranks = RankSet(self.container.python, nproc, self._seen(devices), task.role, etcd, interface)
         start = self._start(ranks)
         visible = tuple((name, ",".join(map(str, devices.ids or ()))) for name in self.visible)
+        interface_env = tuple(name for name in start.interface_env if name not in spec.env)
+        # One that the user named wins over a variable of the image; one that the launcher finds does not.
+        named = tuple((name, interface) for name in interface_env if interface)
         said: dict[str, Any] = {name: getattr(start, name) for name in _OF_START}
         return replace(
             self.launch,
@@ -97,10 +100,10 @@ class NodeBuilder:
             role=task.role,
             nproc=nproc,
             start=() if per_node else start.argv,
-            env=(*self.launch.env, *start.env, *(_per_node_env(len(labels)) if per_node else ()), *visible),
+            env=(*named, *self.launch.env, *start.env, *(_per_node_env(len(labels)) if per_node else ()), *visible),
             devices=labels[:1] if per_node else labels,
             interface=interface,
-            interface_env=tuple(name for name in start.interface_env if name not in spec.env),
+            interface_env=interface_env,
             rejoin_within=spec.recovery.window if start.rejoin is not None else None,
             **{**said, "scrub": (*start.scrub, *self.scrub)},
         )

@@ -198,8 +198,7 @@ def runs(plan: Plan, node: Node) -> Runs:
     script = any(isinstance(value, Slot) and value.slot == "process_script" for value in launch.start)
     argv = [*command, *map(escaped, _without_interpreter(launch.command) if script else launch.command)]
     argv = [*_setup(launch.setup), *argv]
-    interface = {name: escaped(launch.interface) for name in launch.interface_env} if launch.interface else {}
-    env = {**interface, **{name: _fill(value, fills) for name, value in launch.env}}
+    env = {name: _fill(value, fills) for name, value in launch.env}
     return Runs(
         name=_CONTAINERS.get(operator, ""),
         command=tuple(argv[:1]),

@@ -43,7 +43,9 @@ def test_huaweis_collectives_are_told_the_interface(kind: str, told: bool) -> No
 
 @pytest.mark.parametrize(("text", "hosts"), [("network: {interface: ib0}\n", "a\n"), ("", "a interface=ib0\n")])
 def test_a_variable_of_the_spec_wins_over_the_interface(text: str, hosts: str) -> None:
-    """One of the image does not: see tests/launcher/run/test_environment.py."""
+    """One of the image does not: what the plan says, the launcher sets whatever processes inherit."""
     (node,) = make(f"devices: gpu:1\nenv: {{GLOO_SOCKET_IFNAME: eth1}}\n{text}", hosts).nodes
     assert (node.launch.interface, node.launch.interface_env) == ("ib0", ("NCCL_SOCKET_IFNAME", "TP_SOCKET_IFNAME"))
+    told = [pair for pair in node.launch.env if str(pair[0]).endswith("_IFNAME")]
+    assert told == [("NCCL_SOCKET_IFNAME", "ib0"), ("TP_SOCKET_IFNAME", "ib0")]
     assert dict(node.container.env)["GLOO_SOCKET_IFNAME"] == "eth1"

@@ -127,15 +127,12 @@ class Environment:
         return one_that_answers(sorted(launch.etcd.endpoints, key=lambda one: one.rpartition(":")[0] not in own))
 
     def make_environ(self, secrets: Dict[str, str]) -> Dict[str, str]:
-        """Return the environment of every process.
-
-        An interface that the user named wins over a variable of the image; one that was found on this host does not.
-        """
+        """Return the environment of every process. What it inherits wins over the interface's name, the plan over both."""
         order, launch = self.order, self.launch
         environ = {name: value for name, value in os.environ.items() if not is_scrubbed(name, launch.scrub)}
         interface = self.slots["interface"]
         for name in launch.interface_env:
-            if interface and (launch.interface or name not in environ):
+            if interface and name not in environ:
                 environ[name] = interface
         environ.update({name: self.value(value) for name, value in launch.env})
         environ.update(secrets)

@@ -110,10 +110,19 @@ def test_the_whole_environment(node: Any) -> None:
     assert (environ["NCCL_SOCKET_IFNAME"], environ["GLOO_SOCKET_IFNAME"], environ["KEPT"]) == ("lo", "x", "yes")
 
 
-@pytest.mark.parametrize(("named", "told"), [("ib0", "ib0"), (None, "eth0")])
-def test_an_interface_that_the_user_named_wins_over_the_image(node: Any, named: str | None, told: str) -> None:
+@pytest.mark.parametrize(
+    ("named", "told"),
+    [
+        ({"interface": "ib0", "env": [["NCCL_SOCKET_IFNAME", "ib0"]]}, "ib0"),
+        ({"interface": "ib0"}, "eth0"),
+        ({}, "eth0"),
+    ],
+    ids=["named", "named-in-0.2.0", "found"],
+)
+def test_an_interface_that_the_user_named_wins_over_the_image(node: Any, named: Any, told: str) -> None:
+    """A plan of 0.2.0 has no variables for it: there what a process inherits may be of the spec's own `env`."""
     environ = {"PATH": os.environ["PATH"], "NCCL_SOCKET_IFNAME": "eth0"}
-    _, environ = dumped(node, interface=named, interface_env=["NCCL_SOCKET_IFNAME"], environ=environ)
+    _, environ = dumped(node, interface_env=["NCCL_SOCKET_IFNAME"], environ=environ, **named)
     assert environ["NCCL_SOCKET_IFNAME"] == told
 
 

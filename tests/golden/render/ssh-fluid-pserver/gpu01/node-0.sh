@@ -31,17 +31,17 @@ set -- \
   --log-opt max-file=3 \
   --log-opt max-size=10m \
   --workdir /workspace \
-  --env 'JOBCTL_LAUNCH={"node":0,"host":"gpu01","role":"trainer","nproc":2,"start":[],"command":["python","-u","train.py"],"env":[["JOBCTL_CHECKPOINT_KEEP","2"],["PADDLE_PSERVERS_IP_PORT_LIST",{"slot":"servers"}],["PADDLE_TRAINER_ENDPOINTS",{"slot":"trainers"}],["PADDLE_TRAINERS_NUM",{"slot":"trainer_count"}],["POD_IP",{"slot":"address"}],["PADDLE_TRAINERS",{"slot":"trainer_count"}],["PADDLE_PSERVER_IPS",{"slot":"server_addresses"}],["PADDLE_CURRENT_IP",{"slot":"address"}],["PADDLE_WITH_GLOO","0"],["TRAINING_ROLE","TRAINER"],["PADDLE_TRAINING_ROLE","TRAINER"],["PADDLE_ROLE","TRAINER"],["FLAGS_enable_pir_api","0"]],"log_name":"workerlog","devices":["cpu:0","cpu:1"],"setup":[],"secrets":[],"workdir":"/workspace","interface":"eth0","interface_env":["NCCL_SOCKET_IFNAME","GLOO_SOCKET_IFNAME"],"stop_grace":45.0,"hang_timeout":null,"rank_env":["PADDLE_TRAINER_ID","PADDLE_RANK_IN_NODE"],"scrub":["PADDLE_*","POD_IP","POD_NAME","MASTER_ADDR","MASTER_PORT","DISTRIBUTED_TRAINER_ENDPOINTS","TRAINING_ROLE","FLAGS_START_PORT","FLAGS_selected_*"],"process_env":[["PADDLE_PORT",{"slot":"port"}],["PADDLE_CURRENT_ENDPOINT",{"slot":"endpoint"}],["PADDLE_PSERVER_PORT",{"slot":"server_port"}]],"listens":true,"after":"server"}' \
+  --env 'JOBCTL_LAUNCH={"node":0,"host":"gpu01","role":"trainer","nproc":2,"start":[],"command":["python","-u","train.py"],"env":[["NCCL_SOCKET_IFNAME","eth0"],["GLOO_SOCKET_IFNAME","eth0"],["JOBCTL_CHECKPOINT_KEEP","2"],["PADDLE_PSERVERS_IP_PORT_LIST",{"slot":"servers"}],["PADDLE_TRAINER_ENDPOINTS",{"slot":"trainers"}],["PADDLE_TRAINERS_NUM",{"slot":"trainer_count"}],["POD_IP",{"slot":"address"}],["PADDLE_TRAINERS",{"slot":"trainer_count"}],["PADDLE_PSERVER_IPS",{"slot":"server_addresses"}],["PADDLE_CURRENT_IP",{"slot":"address"}],["PADDLE_WITH_GLOO","0"],["TRAINING_ROLE","TRAINER"],["PADDLE_TRAINING_ROLE","TRAINER"],["PADDLE_ROLE","TRAINER"],["FLAGS_enable_pir_api","0"]],"log_name":"workerlog","devices":["cpu:0","cpu:1"],"setup":[],"secrets":[],"workdir":"/workspace","interface":"eth0","interface_env":["NCCL_SOCKET_IFNAME","GLOO_SOCKET_IFNAME"],"stop_grace":45.0,"hang_timeout":null,"rank_env":["PADDLE_TRAINER_ID","PADDLE_RANK_IN_NODE"],"scrub":["PADDLE_*","POD_IP","POD_NAME","MASTER_ADDR","MASTER_PORT","DISTRIBUTED_TRAINER_ENDPOINTS","TRAINING_ROLE","FLAGS_START_PORT","FLAGS_selected_*"],"process_env":[["PADDLE_PORT",{"slot":"port"}],["PADDLE_CURRENT_ENDPOINT",{"slot":"endpoint"}],["PADDLE_PSERVER_PORT",{"slot":"server_port"}]],"listens":true,"after":"server"}' \
   -- "${JOBCTL_IMAGE:-$image}" /opt/python3.11/bin/python3 /jobctl/launcher.py --control /jobctl/run/control.json --dir /jobctl/node
 
 docker() { command ${JOBCTL_DOCKER:-docker} "$@"; } # jobctl sets it where the engine is reached in another way, or is Podman
 name=jobctl-fluid-0
-spec=3ebdd7c7e177f4ed21e6c6e4ef8742a464e334133c3c050cb64187dc4102fa96
+spec=517ba7cfabc1bd5ff7846decc939f91377684e2e6e09ce3b92cc0fcf7fb40e10
 found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
 case $found in
 none)
   mkdir -p -- "$dir/"node-0
-  docker run --detach ${JOBCTL_SECURITY:+--security-opt "$JOBCTL_SECURITY"} --label jobctl.version=1.0 --label jobctl.inputs=627572837136e3d961b941c65ff736b3337c42ed4922f5b5e42a54272fdc7118 --label jobctl.spec=3ebdd7c7e177f4ed21e6c6e4ef8742a464e334133c3c050cb64187dc4102fa96 "$@"
+  docker run --detach ${JOBCTL_SECURITY:+--security-opt "$JOBCTL_SECURITY"} --label jobctl.version=1.0 --label jobctl.inputs=627572837136e3d961b941c65ff736b3337c42ed4922f5b5e42a54272fdc7118 --label jobctl.spec=517ba7cfabc1bd5ff7846decc939f91377684e2e6e09ce3b92cc0fcf7fb40e10 "$@"
   ;;
 "$spec") docker start -- "$name" ;;
 *)

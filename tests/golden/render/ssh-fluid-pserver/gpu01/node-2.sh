@@ -31,17 +31,17 @@ set -- \
   --log-opt max-file=3 \
   --log-opt max-size=10m \
   --workdir /workspace \
-  --env 'JOBCTL_LAUNCH={"node":2,"host":"gpu01","role":"server","nproc":1,"start":[],"command":["python","-u","train.py"],"env":[["JOBCTL_CHECKPOINT_KEEP","2"],["PADDLE_PSERVERS_IP_PORT_LIST",{"slot":"servers"}],["PADDLE_TRAINER_ENDPOINTS",{"slot":"trainers"}],["PADDLE_TRAINERS_NUM",{"slot":"trainer_count"}],["POD_IP",{"slot":"address"}],["PADDLE_TRAINERS",{"slot":"trainer_count"}],["PADDLE_PSERVER_IPS",{"slot":"server_addresses"}],["PADDLE_CURRENT_IP",{"slot":"address"}],["PADDLE_WITH_GLOO","0"],["TRAINING_ROLE","PSERVER"],["PADDLE_TRAINING_ROLE","PSERVER"],["PADDLE_ROLE","PSERVER"],["FLAGS_enable_pir_api","0"]],"log_name":"serverlog","devices":["cpu:0"],"setup":[],"secrets":[],"workdir":"/workspace","interface":"eth0","interface_env":["NCCL_SOCKET_IFNAME","GLOO_SOCKET_IFNAME"],"stop_grace":45.0,"hang_timeout":null,"rank_env":["PADDLE_TRAINER_ID","PADDLE_RANK_IN_NODE"],"scrub":["PADDLE_*","POD_IP","POD_NAME","MASTER_ADDR","MASTER_PORT","DISTRIBUTED_TRAINER_ENDPOINTS","TRAINING_ROLE","FLAGS_START_PORT","FLAGS_selected_*"],"process_env":[["PADDLE_PORT",{"slot":"port"}],["PADDLE_CURRENT_ENDPOINT",{"slot":"endpoint"}],["PADDLE_PSERVER_PORT",{"slot":"server_port"}]],"listens":true,"until":"trainer","one_port":true}' \
+  --env 'JOBCTL_LAUNCH={"node":2,"host":"gpu01","role":"server","nproc":1,"start":[],"command":["python","-u","train.py"],"env":[["NCCL_SOCKET_IFNAME","eth0"],["GLOO_SOCKET_IFNAME","eth0"],["JOBCTL_CHECKPOINT_KEEP","2"],["PADDLE_PSERVERS_IP_PORT_LIST",{"slot":"servers"}],["PADDLE_TRAINER_ENDPOINTS",{"slot":"trainers"}],["PADDLE_TRAINERS_NUM",{"slot":"trainer_count"}],["POD_IP",{"slot":"address"}],["PADDLE_TRAINERS",{"slot":"trainer_count"}],["PADDLE_PSERVER_IPS",{"slot":"server_addresses"}],["PADDLE_CURRENT_IP",{"slot":"address"}],["PADDLE_WITH_GLOO","0"],["TRAINING_ROLE","PSERVER"],["PADDLE_TRAINING_ROLE","PSERVER"],["PADDLE_ROLE","PSERVER"],["FLAGS_enable_pir_api","0"]],"log_name":"serverlog","devices":["cpu:0"],"setup":[],"secrets":[],"workdir":"/workspace","interface":"eth0","interface_env":["NCCL_SOCKET_IFNAME","GLOO_SOCKET_IFNAME"],"stop_grace":45.0,"hang_timeout":null,"rank_env":["PADDLE_TRAINER_ID","PADDLE_RANK_IN_NODE"],"scrub":["PADDLE_*","POD_IP","POD_NAME","MASTER_ADDR","MASTER_PORT","DISTRIBUTED_TRAINER_ENDPOINTS","TRAINING_ROLE","FLAGS_START_PORT","FLAGS_selected_*"],"process_env":[["PADDLE_PORT",{"slot":"port"}],["PADDLE_CURRENT_ENDPOINT",{"slot":"endpoint"}],["PADDLE_PSERVER_PORT",{"slot":"server_port"}]],"listens":true,"until":"trainer","one_port":true}' \
   -- "${JOBCTL_IMAGE:-$image}" /opt/python3.11/bin/python3 /jobctl/launcher.py --control /jobctl/run/control.json --dir /jobctl/node
 
 docker() { command ${JOBCTL_DOCKER:-docker} "$@"; } # jobctl sets it where the engine is reached in another way, or is Podman
 name=jobctl-fluid-2
-spec=1b6fc4df86dee85d8bddb4c2c2eadeadb25665b561a08800cde55fa1d54bb2d1
+spec=65eddf4eb85250c9e93fdfbfea001fba5ce298e4e2eaa2e50d8944b1254de4bf
 found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
 case $found in
 none)
   mkdir -p -- "$dir/"node-2
-  docker run --detach ${JOBCTL_SECURITY:+--security-opt "$JOBCTL_SECURITY"} --label jobctl.version=1.0 --label jobctl.inputs=7b7ece9f9bf6217a5c1a6fe6584a9135ab5c96188f857d147503cf5bf172569b --label jobctl.spec=1b6fc4df86dee85d8bddb4c2c2eadeadb25665b561a08800cde55fa1d54bb2d1 "$@"
+  docker run --detach ${JOBCTL_SECURITY:+--security-opt "$JOBCTL_SECURITY"} --label jobctl.version=1.0 --label jobctl.inputs=7b7ece9f9bf6217a5c1a6fe6584a9135ab5c96188f857d147503cf5bf172569b --label jobctl.spec=65eddf4eb85250c9e93fdfbfea001fba5ce298e4e2eaa2e50d8944b1254de4bf "$@"
   ;;
 "$spec") docker start -- "$name" ;;
 *)

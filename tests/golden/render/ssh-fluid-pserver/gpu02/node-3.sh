@@ -31,17 +31,17 @@ set -- \
   --log-opt max-file=3 \
   --log-opt max-size=10m \
   --workdir /workspace \
-  --env 'JOBCTL_LAUNCH={"node":3,"host":"gpu02","role":"server","nproc":1,"start":[],"command":["python","-u","train.py"],"env":[["JOBCTL_CHECKPOINT_KEEP","2"],["PADDLE_PSERVERS_IP_PORT_LIST",{"slot":"servers"}],["PADDLE_TRAINER_ENDPOINTS",{"slot":"trainers"}],["PADDLE_TRAINERS_NUM",{"slot":"trainer_count"}],["POD_IP",{"slot":"address"}],["PADDLE_TRAINERS",{"slot":"trainer_count"}],["PADDLE_PSERVER_IPS",{"slot":"server_addresses"}],["PADDLE_CURRENT_IP",{"slot":"address"}],["PADDLE_WITH_GLOO","0"],["TRAINING_ROLE","PSERVER"],["PADDLE_TRAINING_ROLE","PSERVER"],["PADDLE_ROLE","PSERVER"],["FLAGS_enable_pir_api","0"]],"log_name":"serverlog","devices":["cpu:0"],"setup":[],"secrets":[],"workdir":"/workspace","interface":"eth0","interface_env":["NCCL_SOCKET_IFNAME","GLOO_SOCKET_IFNAME"],"stop_grace":45.0,"hang_timeout":null,"rank_env":["PADDLE_TRAINER_ID","PADDLE_RANK_IN_NODE"],"scrub":["PADDLE_*","POD_IP","POD_NAME","MASTER_ADDR","MASTER_PORT","DISTRIBUTED_TRAINER_ENDPOINTS","TRAINING_ROLE","FLAGS_START_PORT","FLAGS_selected_*"],"process_env":[["PADDLE_PORT",{"slot":"port"}],["PADDLE_CURRENT_ENDPOINT",{"slot":"endpoint"}],["PADDLE_PSERVER_PORT",{"slot":"server_port"}]],"listens":true,"until":"trainer","one_port":true}' \
+  --env 'JOBCTL_LAUNCH={"node":3,"host":"gpu02","role":"server","nproc":1,"start":[],"command":["python","-u","train.py"],"env":[["NCCL_SOCKET_IFNAME","eth0"],["GLOO_SOCKET_IFNAME","eth0"],["JOBCTL_CHECKPOINT_KEEP","2"],["PADDLE_PSERVERS_IP_PORT_LIST",{"slot":"servers"}],["PADDLE_TRAINER_ENDPOINTS",{"slot":"trainers"}],["PADDLE_TRAINERS_NUM",{"slot":"trainer_count"}],["POD_IP",{"slot":"address"}],["PADDLE_TRAINERS",{"slot":"trainer_count"}],["PADDLE_PSERVER_IPS",{"slot":"server_addresses"}],["PADDLE_CURRENT_IP",{"slot":"address"}],["PADDLE_WITH_GLOO","0"],["TRAINING_ROLE","PSERVER"],["PADDLE_TRAINING_ROLE","PSERVER"],["PADDLE_ROLE","PSERVER"],["FLAGS_enable_pir_api","0"]],"log_name":"serverlog","devices":["cpu:0"],"setup":[],"secrets":[],"workdir":"/workspace","interface":"eth0","interface_env":["NCCL_SOCKET_IFNAME","GLOO_SOCKET_IFNAME"],"stop_grace":45.0,"hang_timeout":null,"rank_env":["PADDLE_TRAINER_ID","PADDLE_RANK_IN_NODE"],"scrub":["PADDLE_*","POD_IP","POD_NAME","MASTER_ADDR","MASTER_PORT","DISTRIBUTED_TRAINER_ENDPOINTS","TRAINING_ROLE","FLAGS_START_PORT","FLAGS_selected_*"],"process_env":[["PADDLE_PORT",{"slot":"port"}],["PADDLE_CURRENT_ENDPOINT",{"slot":"endpoint"}],["PADDLE_PSERVER_PORT",{"slot":"server_port"}]],"listens":true,"until":"trainer","one_port":true}' \
   -- "${JOBCTL_IMAGE:-$image}" /opt/python3.11/bin/python3 /jobctl/launcher.py --control /jobctl/run/control.json --dir /jobctl/node
 
 docker() { command ${JOBCTL_DOCKER:-docker} "$@"; } # jobctl sets it where the engine is reached in another way, or is Podman
 name=jobctl-fluid-3
-spec=93637112fca2c8f54fcbdbaba26f8b1fc1c924375b86055acc206fac81f430ab
+spec=23944f0877177437bd6b8e97673264b279cab1085300a5c60bdde7be2e4fa95e
 found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
 case $found in
 none)
   mkdir -p -- "$dir/"node-3
-  docker run --detach ${JOBCTL_SECURITY:+--security-opt "$JOBCTL_SECURITY"} --label jobctl.version=1.0 --label jobctl.inputs=9c1ffb5b4d25f0681e7f678d493638d7070cafcdf9b8cfac000d2853aa7de420 --label jobctl.spec=93637112fca2c8f54fcbdbaba26f8b1fc1c924375b86055acc206fac81f430ab "$@"
+  docker run --detach ${JOBCTL_SECURITY:+--security-opt "$JOBCTL_SECURITY"} --label jobctl.version=1.0 --label jobctl.inputs=9c1ffb5b4d25f0681e7f678d493638d7070cafcdf9b8cfac000d2853aa7de420 --label jobctl.spec=23944f0877177437bd6b8e97673264b279cab1085300a5c60bdde7be2e4fa95e "$@"
   ;;
 "$spec") docker start -- "$name" ;;
 *)
