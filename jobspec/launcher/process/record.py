@@ -6,7 +6,7 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from jobctl.jobspec.launcher.records import record
+from jobctl.jobspec.launcher.records import from_known, record
 from jobctl.jobspec.launcher.system.files import read_json
 from jobctl.jobspec.launcher.system.processes import start_ticks
 
@@ -59,10 +59,9 @@ class ProcessRecord:
 
     @classmethod
     def from_json(cls, data: Json) -> ProcessRecord:
-        """Return the record that a guard has written."""
-        known = {name: data[name] for name in cls.__annotations__ if name in data}
+        """Return the record that a guard has written, maybe one of a newer version of jobctl."""
         before = data.get("guard_before")
-        return cls(**{**known, "guard_before": Ending(**before) if before else None})
+        return from_known(cls, data, guard_before=from_known(Ending, before) if before else None)
 
     def for_report(self) -> Json:
         """Return the form that the launcher's report has."""

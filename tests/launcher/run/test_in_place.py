@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -74,6 +75,16 @@ def test_failures_in_a_row_are_too_many_and_nodes_that_come_are_not(
     played: Played, tries: list[Try], given_up: list[bool]
 ) -> None:
     assert [played.play(*one) for one in tries] == given_up
+
+
+def test_a_launcher_reads_what_guards_of_a_newer_version_write(played: Played) -> None:
+    """An upgrade replaces the program of guards, and the launcher lives on."""
+    for _ in range(2):
+        played.play(*SAME)
+    (before,), path = played.records(), played.folder / "0.json"
+    written = json.loads(path.read_text())
+    path.write_text(json.dumps({**written, "guard_new": 1, "guard_before": {**written["guard_before"], "new": 1}}))
+    assert played.records() == [before]
 
 
 def test_a_failure_that_nobody_saw_counts(played: Played) -> None:
