@@ -28,6 +28,7 @@ class InputReader(Expander):
         """Return what a command reads, as a word; None if nothing is known of it."""
         stdin = None
         for redirect in redirects:
+            self.line = redirect.target.line  # those of a loop are read before anything in it
             quoted = any(part.quoted for part in redirect.target.parts)
             if redirect.here:
                 stdin = "\n" + (literal(redirect.here) if quoted else self.document(redirect.here))
