@@ -66,10 +66,9 @@ class Coordinator:
         for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda received, frame: self.signals.append(received))
         self.record.note_job(self.job_id)
-        hosts = self.places.hosts
-        self.record.event("allocation", "job %s of Slurm runs on %s" % (self.job_id, ", ".join(hosts)))
+        self.record.event("allocation", "job %s of Slurm runs on %s" % (self.job_id, ", ".join(self.places.hosts)))
         self.orders.begin()
-        self.steps["all"] = self.start_runners(hosts)
+        self.steps["all"] = self.start_runners(self.places.hosts)
         while True:
             now = boot_time()
             for message, sender in self.datagrams.receive():

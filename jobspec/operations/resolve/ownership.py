@@ -54,10 +54,7 @@ def refuse_move(compiled: Compiled) -> None:
     before = (directory.job_record() or {}).get("target")
     if before is None or traits_of(before).place == traits_of(compiled.target).place:
         return
-    # What has ended on this machine leaves nothing behind that anyone would have to find again.
-    if not traits_of(before).is_here or any(
-        node.alive for node in deployer_of(directory, before, None).observe().nodes
-    ):
+    if not traits_of(before).is_here or _is_alive(deployer_of(directory, before, None).observe()):
         first = _spec_of(directory)
         if first is not None and first.exists() and not _same_folder(first, compiled.path):
             raise NotYours(
@@ -83,6 +80,16 @@ def refuse_other_folder(directory: JobDir, job: str | None, take_over: bool) -> 
             f"job `{directory.name}` was started from {before}, not from {here.absolute()}, and is left alone",
             f"name it if you mean that one (`{directory.name}` instead of the file), or `--take-over`",
         )
+
+
+def _is_alive(observed: Observed) -> bool:
+    """Say whether a job runs on this machine: what has ended leaves nothing behind that anyone would have to find again.
+
+    Launchers of a job that has succeeded live for a moment more.
+    """
+    from jobctl.jobspec.deploy.model.observed import phase
+
+    return any(node.alive for node in observed.nodes) and phase(observed)[0] != "succeeded"
 
 
 def refuse_others(

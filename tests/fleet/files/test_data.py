@@ -50,7 +50,7 @@ def test_a_secret_is_nowhere_but_in_one_file(jobs: Jobs, target: str) -> None:
     with_it = {path for root in (jobs.directory, *(host.dir for host in jobs.fleet.hosts)) for path in holding(root)}
     secret = [host.home / ".jobctl" / host.name / "counter" / "secrets" / "secrets.json" for host in jobs.fleet.hosts]
     assert with_it == set(secret)
-    assert [stat.S_IMODE(path.stat().st_mode) for path in secret] == [0o600, 0o600]
+    assert [stat.S_IMODE(path.stat().st_mode) for path in secret] == [0o1600, 0o1600]
     assert not any(VALUE.encode() in argv for argv in argvs())
 
 
@@ -303,7 +303,7 @@ def test_a_user_by_number_writes_where_it_has_to(jobs: Jobs, login: str) -> None
         eventually(lambda: "generation 2 from" in jobs.ok("logs", "--node", "1"))
         homes = [host.dir / "ml" if login == "ml" else host.home for host in jobs.fleet.hosts]
         secret = homes[0] / ".jobctl" / "h1" / "counter" / "secrets" / "secrets.json"
-        assert (stat.S_IMODE(secret.stat().st_mode), secret.stat().st_uid) == (0o600, 4343)
+        assert (stat.S_IMODE(secret.stat().st_mode), secret.stat().st_uid) == (0o1600, 4343)
         report = json.loads(jobs.ok("down", "-o", "json"))
         assert (Path(report["logs"]) / "outputs" / "h2" / "runs" / "file").read_text() == "kept"
         assert [path for home in homes for path in home.glob(".jobctl/**/*")] == []

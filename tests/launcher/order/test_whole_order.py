@@ -24,7 +24,7 @@ from jobctl.jobspec.launcher.peers import peers
 from jobctl.jobspec.launcher.peers.lease import MajorityLease
 from jobctl.jobspec.launcher.peers.peers import PeerLinks
 from jobctl.jobspec.launcher.records import changed
-from jobctl.jobspec.launcher.recovery import replacement
+from jobctl.jobspec.launcher.recovery import autonomy
 from jobctl.jobspec.launcher.recovery.replacement import moved_to
 from jobctl.jobspec.launcher.report.progress import Headway
 from jobctl.jobspec.launcher.system.processes import boot_time
@@ -86,7 +86,7 @@ def test_launchers_hear_where_nodes_have_moved_however_many_there_are(
     links: Any, nodes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """News of a move has the places of all nodes. And in what follows the move, those in it still get their answers."""
-    monkeypatch.setattr(replacement, "free_port", lambda address, first, *ports: first)
+    monkeypatch.setattr(autonomy, "free_port", lambda address, first, *ports: first)
     base, spare = large(nodes, 1), HotSpare("s", "127.0.0.9", 7, {})
     assert base.autonomy is not None
     moved = moved_to(changed(base, autonomy=changed(base.autonomy, spares=[spare])), {2: spare}, Headway())
