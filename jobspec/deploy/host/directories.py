@@ -53,3 +53,10 @@ def _machine_file(host: Host, directories: Directories) -> Path | None:
     """Return the file that says on which machine the job is, None where only one can have it."""
     work, own = directories
     return Path(work) / "machine.json" if host.local and work != own else None
+
+
+def are_missing(transport: Transport, *directories: PurePosixPath) -> bool:
+    """Say whether there is surely none of these directories: on a disk that does not answer may be some."""
+    said = transport.run(["env", "LC_ALL=C", "stat", "--", *map(str, directories)])
+    missing = (b": No such file or directory", b": Not a directory")
+    return not said.out and said.code != 0 and all(line.endswith(missing) for line in said.err.splitlines())

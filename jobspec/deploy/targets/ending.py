@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Protocol
 
 from jobctl.jobspec.deploy.apply.deployer import AllUnreachable, Failures, Verb
+from jobctl.jobspec.deploy.model.errors import DeployError, may_be_gone
 from jobctl.jobspec.deploy.model.observed import MAX_NAMED_NODES, Observed, ObservedNode
 from jobctl.jobspec.deploy.store.archive import free_folder
 from jobctl.jobspec.deploy.store.webhooks import tells
 from jobctl.jobspec.deploy.targets.background import end_supervisor
 from jobctl.jobspec.deploy.targets.fleet import Fleet
-from jobctl.jobspec.deploy.targets.job_on_host import J
+from jobctl.jobspec.deploy.targets.job_on_host import J, JobOnHost
 
 # Seconds between two looks, and for how many seconds it looks that often
 FAST_POLL_INTERVAL, FAST_POLL_SECONDS = 0.02, 1.0
@@ -50,14 +51,24 @@ def wait_for_nodes(job: Commanded, grace: float) -> None:
     _wait(job, lambda node: node.state in ("exited", "failed", "fenced"), grace)
 
 
+def leave_alone(host_job: JobOnHost, why: DeployError) -> bool:
+    """Do nothing on a host that could not be locked. Raises `why`."""
+    raise why
+
+
 def take_down(
-    fleet: Fleet[J], finish: Callable[[], None], erase: Callable[[J, Path], bool], gather: Callable[[], None]
+    fleet: Fleet[J],
+    finish: Callable[[], None],
+    erase: Callable[[J, Path], bool],
+    gather: Callable[[], None],
+    end_unlocked: Callable[[J, DeployError], bool] = leave_alone,
 ) -> tuple[Path | None, Failures]:
     """End everything by `finish`, and have each host that is locked `erase` all of the job; return where its logs went.
 
     `gather` collects what launchers have told people up to their end, if they do: nobody tells that again.
 
-    `erase` moves the logs of a host into a folder, and says whether there were any. Raises LockLost.
+    `erase` moves the logs of a host into a folder, and says whether there were any. `end_unlocked` ends what runs on a host that
+    answers, but could not be locked for a reason, and returns False; it raises the reason if files are left. Raises LockLost.
     """
     into = free_folder(fleet.job.history)
     end_supervisor(fleet.job)
@@ -67,11 +78,16 @@ def take_down(
             gather()
     fleet.check_here()  # this process may have been stopped while it waited: then another has brought the job up again
     not_locked = fleet.not_locked()
-    locked = [host for host in fleet.host_jobs if host not in not_locked]
-    outcome = fleet.on_each(locked, lambda host_job: erase(host_job, into))
+
+    def end(host_job: J) -> bool:
+        why = not_locked.get(host_job.host.name)
+        return erase(host_job, into) if why is None else end_unlocked(host_job, why)
+
+    silent = {host: error for host, error in not_locked.items() if may_be_gone(error)}
+    outcome = fleet.on_each([host for host in fleet.host_jobs if host not in silent], end)
     collected = into if into.exists() and any(outcome.done.values()) else None
     fleet.check_here()
-    return collected, {**not_locked, **fleet.failures(outcome)}
+    return collected, {**silent, **fleet.failures(outcome)}
 
 
 def _wait(job: Commanded, done: Callable[[ObservedNode], bool], grace: float) -> None:

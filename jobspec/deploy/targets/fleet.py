@@ -157,6 +157,14 @@ class Fleet(Generic[J]):
         # Where the hosts file has no spare any more, a launcher may still wait.
         return tuple(one for host, one in states.items() if host in spare or one.artefact is not None)
 
+    def homes(self) -> set[str]:
+        """Return the hosts that nodes, services and spares have by the plan or by the newest generation that is known."""
+        known = {*self.known.placement.values()} if self.known is not None else set()
+        if self.plan is not None:
+            known |= {node.host.name for node in (*self.plan.nodes, *self.plan.spares)}
+            known |= {service.host.name for service in self.plan.services}
+        return known
+
     def hosts_with_nodes(self) -> list[str]:
         """Return the hosts that have a directory of a node, as last observed."""
         return [host for host, seen in self.seen.items() if seen.directories]
@@ -225,7 +233,7 @@ class Fleet(Generic[J]):
             self._held.check_on(host)
 
     def not_locked(self) -> Failures:
-        """Return why some hosts could not be locked: nothing is removed there, and they may not even be ours."""
+        """Return why some hosts could not be locked: no file is removed there, and folders may not even be ours."""
         held = self._held
         return {host: error for host, error in held.failed.items() if host not in held.channels} if held else {}
 

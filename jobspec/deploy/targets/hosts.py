@@ -16,9 +16,11 @@ from jobctl.jobspec.deploy.apply.deployer import Failures, FaultTarget, RuntimeI
 from jobctl.jobspec.deploy.apply.reconcile import Step
 from jobctl.jobspec.deploy.host.collecting import collect
 from jobctl.jobspec.deploy.host.devices import devices_on
+from jobctl.jobspec.deploy.host.directories import are_missing
 from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.model.container import SeenContainer
 from jobctl.jobspec.deploy.model.control import Image
+from jobctl.jobspec.deploy.model.errors import DeployError, OnAnotherMachine
 from jobctl.jobspec.deploy.model.inventory import Inventory
 from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.store.jobdir import JobDir
@@ -221,7 +223,28 @@ class Hosts(FleetDeployer[HostJob]):
             host_job.erase([container.interpreter for container in containers])
             return count > 0
 
-        return ending.take_down(self.fleet, lambda: self.finish(grace), erase, self.events().gather)
+        def end_unlocked(host_job: HostJob, why: DeployError) -> bool:
+            return self._end_unlocked(host_job, why, grace)
+
+        return ending.take_down(self.fleet, lambda: self.finish(grace), erase, self.events().gather, end_unlocked)
+
+    def _end_unlocked(self, host_job: HostJob, why: DeployError, grace: float) -> bool:
+        """Remove the containers on a host that cannot be locked, as on a disk that is read-only; files there stay.
+
+        Its engine is the user's own, even where folders are not. Raises `why` unless the host surely has nothing of the job.
+        """
+        if isinstance(why, OnAnotherMachine):
+            raise why
+        containers = host_job.containers.seen()
+        self.tell(f"stopping what still runs on {host_job.host.name}")
+        host_job.containers.stop(containers, grace)
+        self.fleet.check_here()  # that took minutes
+        host_job.containers.remove(containers)
+        nothing = are_missing(host_job.transport, host_job.work, host_job.own)
+        # On a disk that is not mounted are files of the job that nobody sees.
+        if containers or host_job.host.name in self.fleet.homes() or not nothing:
+            raise why
+        return False
 
     def _collect(self, host_job: HostJob, into: Path, ended: Sequence[SeenContainer] = ()) -> int:
         """Copy all that the job leaves behind on a host, also of nodes that have another home by now."""

@@ -9,12 +9,16 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.deploy.model.errors import HostError
+from jobctl.jobspec.deploy.host.host_job import HostJob
+from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.deploy.store.lock import LockLost, break_lock, hold
 from jobctl.jobspec.deploy.targets import ending
 from jobctl.jobspec.deploy.targets.local.deployer import Local
+from jobctl.jobspec.deploy.transport.fanout import failures_of, fan_out
+from jobctl.jobspec.deploy.transport.local import LocalTransport
+from jobctl.jobspec.spec.hosts import Host
 from tests.deploy.apply.test_executor import RUNNING
 
 
@@ -81,12 +85,26 @@ def test_a_command_that_lost_its_lock_while_it_waited_ends_nothing_more(
     assert ended == []
 
 
-def test_what_is_on_a_host_that_could_not_be_locked_is_left_there(tmp_path: Path) -> None:
-    """It does not answer, or its folders are not ours: somebody else may have made them."""
-    foreign, erased = HostError("h1", "no-permission", "it belongs to somebody else"), list[str]()
-    fleet: Any = SimpleNamespace(job=JobDir(tmp_path / "jobs" / "demo"), plan=None, host_jobs={"h0": 0, "h1": 1})
-    fleet.check_here, fleet.not_locked = lambda: None, lambda: {"h1": foreign}
-    fleet.on_each = lambda hosts, task: erased.extend(hosts) or SimpleNamespace(done={})
-    fleet.failures = lambda outcome: {}
-    _, failed = ending.take_down(fleet, lambda: None, lambda job, into: True, lambda: None)
-    assert (erased, failed) == (["h0"], {"h1": foreign})
+def test_only_hosts_that_are_locked_are_erased(tmp_path: Path) -> None:
+    """One that does not answer is not asked, and on one whose folders are not ours what runs is ended."""
+    h0, h1, h2 = (HostJob(Host(f"h{n}"), LocalTransport(f"h{n}"), "demo", "ssh") for n in range(3))
+    silent, foreign = (
+        HostError("h1", "silent", "it does not answer"),
+        HostError("h2", "no-permission", "it is not ours"),
+    )
+    fleet: Any = SimpleNamespace(job=JobDir(tmp_path / "jobs" / "demo"), plan=None)
+    fleet.host_jobs, done = {"h0": h0, "h1": h1, "h2": h2}, list[object]()
+    fleet.check_here, fleet.not_locked = lambda: None, lambda: {"h1": silent, "h2": foreign}
+    fleet.on_each = lambda hosts, task: fan_out([fleet.host_jobs[host] for host in hosts], task, 1)
+    fleet.failures = failures_of
+
+    def erase(host_job: Any, into: Path) -> bool:
+        done.append(("erased", host_job))
+        return True
+
+    def end_unlocked(host_job: Any, why: DeployError) -> bool:
+        done.append(("ended", host_job))
+        return ending.leave_alone(host_job, why)
+
+    _, failed = ending.take_down(fleet, lambda: None, erase, lambda: None, end_unlocked)
+    assert (done, failed) == ([("erased", h0), ("ended", h2)], {"h1": silent, "h2": foreign})

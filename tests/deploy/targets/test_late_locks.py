@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from jobctl.jobspec.deploy.host.containers import Containers
+from jobctl.jobspec.deploy.model.container import SeenContainer
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.inventory import Inventory
 from jobctl.jobspec.deploy.store.jobdir import JobDir
@@ -25,12 +27,19 @@ def hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hosts:
     """Two hosts with files of a job; its nodes have ended."""
     monkeypatch.setattr(Hosts, "finish", lambda hosts, grace: None)
     monkeypatch.setattr(Containers, "seen", lambda containers: ())
-    known = tuple(Host(name, dir=str(tmp_path / "hosts" / name)) for name in ("h0", "h1"))
+    made = hosts_of(tmp_path, "h0", "h1")
+    for host_job in made.host_jobs.values():
+        host_job.send([], ["run"])
+    return made
+
+
+def hosts_of(tmp_path: Path, *names: str) -> Hosts:
+    """Return hosts that this machine plays, of a job with a node on h0 and one on h1."""
+    known = tuple(Host(name, dir=str(tmp_path / "hosts" / name)) for name in names)
     made = Hosts(JobDir(tmp_path / "jobs" / "job"), "ssh", Inventory(known), TWO)
     made.job.create()
     for name, host_job in made.host_jobs.items():
         host_job.transport = LocalTransport(name)
-        host_job.send([], ["run"])
     return made
 
 
@@ -86,6 +95,55 @@ def test_a_host_where_the_jobs_folder_is_not_ours_is_named_and_left_alone(hosts:
         logs, failed = hosts.take_down(0.0)
     assert {name: error.code for name, error in failed.items()} == {"h1": "no-permission"}
     assert (logs, left(hosts), (home / "outputs" / "thesis").read_text()) == (None, ["h1"], "years of work")
+
+
+def running(name: str) -> SeenContainer:
+    return SeenContainer(1, "trainer", name, running=True, artefact=None, owner="me")
+
+
+def play(hosts: Hosts, name: str, *seen: SeenContainer) -> list[str]:
+    """Have a host's engine tell of these containers; return what is asked of it, which grows."""
+    asked: list[str] = []
+    hosts.host_jobs[name].containers = cast(
+        Containers,
+        SimpleNamespace(
+            seen=lambda: seen,
+            stop=lambda found, grace: asked.extend(f"stop {one.id} within {grace:g} s" for one in found),
+            remove=lambda found: asked.extend(f"remove {one.id}" for one in found),
+        ),
+    )
+    return asked
+
+
+def test_what_runs_on_a_host_that_cannot_be_locked_is_ended_all_the_same(hosts: Hosts, tmp_path: Path) -> None:
+    """Its disk may be read-only by now: training would go on there until somebody has mended that."""
+    work = Path(hosts.host_jobs["h1"].work)
+    shutil.rmtree(work)
+    work.symlink_to(tmp_path)
+    asked = play(hosts, "h1", running("c1"))
+    with hosts.lock("down"):
+        _, failed = hosts.take_down(3.0)
+    assert asked == ["stop c1 within 3 s", "remove c1"]
+    assert ({name: error.code for name, error in failed.items()}, left(hosts)) == ({"h1": "no-permission"}, ["h1"])
+
+
+@pytest.mark.parametrize(("count", "files", "named"), [(0, False, []), (1, False, ["h2"]), (0, True, ["h2"])])
+def test_a_host_that_cannot_be_locked_is_named_unless_it_has_nothing_of_the_job(
+    hosts: Hosts, tmp_path: Path, *, count: int, files: bool, named: list[str]
+) -> None:
+    """No node was ever there, as on most hosts of a large hosts file. Where one runs, files are on a disk that has gone."""
+    hosts = hosts_of(tmp_path, "h0", "h1", "h2")
+    asked = play(hosts, "h2", *[running("c2")] * count)
+    folder = Path(hosts.host_jobs["h2"].work).parent
+    folder.parent.mkdir()
+    if files:
+        folder.symlink_to(tmp_path)
+        Path(hosts.host_jobs["h2"].work).mkdir()
+    else:
+        folder.touch()  # no folder can be made there
+    with hosts.lock("down"):
+        _, failed = hosts.take_down(0.0)
+    assert (list(failed), len(asked)) == (named, 2 * count)
 
 
 def test_a_host_that_is_locked_is_taken_down_though_it_was_silent_for_a_moment(hosts: Hosts) -> None:
