@@ -6,7 +6,7 @@ By hand, as rsync or a log shipper would have to be installed on each host, and 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import PurePosixPath
 
 from jobctl.jobspec.deploy.host.host_job import HostJob
@@ -37,6 +37,11 @@ class HostLogs:
         self._live = LiveFanOut(lambda host_job: str(host_job.host.name))
         self._again: dict[str, float] = {}
         self._files: dict[str, dict[LogKey, Size]] = {}
+
+    @property
+    def listed(self) -> Collection[str]:
+        """The hosts whose files `files` has returned the last time."""
+        return self._files.keys() - self.problems.keys()
 
     def files(self, *, live: bool = False) -> Mapping[LogKey, Size]:
         """Return all files below the nodes' `logs` and `processes` on all hosts that answer; `live`: soon."""

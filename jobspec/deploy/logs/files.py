@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path, PurePosixPath
@@ -46,6 +46,10 @@ class LogSource(Protocol):
     interval: float  # seconds between two looks at logs that grow
     problems: dict[str, DeployError]  # why the last read of a host failed
 
+    @property
+    def listed(self) -> Collection[str]:
+        """The hosts whose files `files` has returned the last time."""
+
     def files(self, *, live: bool = False) -> Mapping[LogKey, Size]:
         """Return all files below the nodes' `logs` and `processes`; those of a host that does not answer are missing.
 
@@ -63,6 +67,7 @@ class Folder:
     """
 
     interval = 0.1
+    listed = ("",)
 
     def __init__(self, *roots: Path) -> None:
         self.roots = roots

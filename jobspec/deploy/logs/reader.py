@@ -123,13 +123,21 @@ class Tail:
 
 
 class Logs:
-    """The chosen logs of a job. With `last`, only so many lines of each log that is there at the beginning."""
+    """The chosen logs of a job. With `last`, only so many lines of each log that is there at the beginning.
+
+    That is so on a host that answers later, too.
+    """
 
     def __init__(self, source: LogSource, selection: LineSelection, last: int | None = None) -> None:
         self.source, self.selection, self.last = source, selection, last
         self.tails: dict[LogKey, Tail] = {}
         self.known: Mapping[LogKey, Size] = {}
         self._begun = False
+        self._listed: set[str] = set()  # hosts whose files are known
+        self._old: set[LogKey] = set()  # logs of which only the last lines are wanted
+        self._left: dict[
+            tuple[int, str], int
+        ] = {}  # how many of them, of logs of one name, earlier generations may have
 
     @property
     def interval(self) -> float:
@@ -146,12 +154,14 @@ class Logs:
 
         It waits for slow hosts at first, when it has to know what there is, and at last.
         """
-        last, self.last = self.last, None
         self.known = self.source.files(live=self._begun and not final)
         self._begun = True
-        self._discover()
-        if last is not None:
-            self._skip(last)
+        come = set(self.source.listed) - self._listed
+        self._listed |= come
+        new = self._discover()
+        if self.last is not None:
+            self._note_old(come)
+            self._skip([tail for tail in new if tail.key in self._old], self.last)
         while True:
             self._fill()
             over = not any(tail.more for tail in self.tails.values())
@@ -172,25 +182,26 @@ class Logs:
 
     def generations(self) -> set[int]:
         """Return the generations that have logs."""
-        return {int(key.path.parts[2]) for key in self.source.files() if _in_generation(key.path)}
+        return {_generation(key.path) for key in self.source.files() if _in_generation(key.path)}
 
-    def _discover(self) -> None:
+    def _discover(self) -> list[Tail]:
+        """Begin to read logs that were not there before; return them."""
         new = [key for key in self.known if _is_log(key.path) and key not in self.tails]
         ranks = self._ranks(new)
         for key in new:
             path = key.path
-            generation = int(path.parts[2]) if _in_generation(path) else 0
             # The rank of a process that has only just begun is not known yet; it will be at the next look.
             if number_in(path.suffix[1:]) is None or key in ranks:
-                tail = Tail(key, _node(path), ranks.get(key), generation)
+                tail = Tail(key, _node(path), ranks.get(key), _generation(path))
                 if self._selected(tail):
                     self.tails[key] = tail
+        tails = [self.tails[key] for key in new if key in self.tails]
         if self.selection.since is not None:
-            tails = [self.tails[key] for key in new if key in self.tails]
             fresh = {tail.key: tail.index_key for tail in tails if not self._is_current(tail.generation)}
             for key, place in begin_at(self.source, self.known, fresh, self.selection.since).items():
                 tail = self.tails[key]
                 tail.offset, tail.index_offset, tail.torn = place.offset, place.index_offset, place.torn
+        return tails
 
     def _ranks(self, keys: Sequence[LogKey]) -> dict[LogKey, int]:
         """Return the global ranks of the processes that write these logs; of stacks only where py-spy has told them."""
@@ -279,18 +290,27 @@ class Logs:
 
     # The last lines.
 
-    def _skip(self, last: int) -> None:
+    def _note_old(self, hosts: set[str]) -> None:
+        """Take note of logs on hosts that are listed for the first time: they are as old as those that were found first.
+
+        New are logs of later generations, and all on a host that has no others: it got its first node since then.
+        """
+        logs = {key: _generation(key.path) for key in self.known if key.host in hosts and _is_log(key.path)}
+        newest = max(map(_generation, (key.path for key in self._old or logs)), default=0)
+        begun = {key.host for key, generation in logs.items() if not self._old or 0 < generation <= newest}
+        self._old |= {key for key, generation in logs.items() if key.host in begun and generation <= newest}
+
+    def _skip(self, tails: Sequence[Tail], last: int) -> None:
         """Let each log begin with its last lines; one that a later generation does not write any more has none."""
-        latest = max((tail.generation for tail in self.tails.values()), default=0)
-        left: dict[tuple[int, str], int] = {}
-        for tail in sorted(self.tails.values(), key=lambda tail: -tail.generation):
+        latest = max((tail.generation for key, tail in self.tails.items() if key in self._old), default=0)
+        for tail in sorted(tails, key=lambda tail: -tail.generation):
             name = tail.node, tail.key.path.name
-            count = left.setdefault(name, last if tail.generation == latest else 0)
+            count = last if tail.generation == latest else self._left.get(name, 0)
             tail.offset, found = start_of_last(self.source, tail.key, self.known[tail.key].bytes, count)
-            left[name] = count - found
+            self._left[name] = count - found
             tail.torn = False  # unlike where `since` begins, these are whole lines
-        begun = {key: tail.offset for key, tail in self.tails.items()}
-        indices = {key: tail.index_key for key, tail in self.tails.items()}
+        begun = {tail.key: tail.offset for tail in tails}
+        indices = {tail.key: tail.index_key for tail in tails}
         for key, offset in index_at(self.source, self.known, indices, begun).items():
             self.tails[key].index_offset = offset
 
@@ -305,6 +325,11 @@ def _is_log(path: PurePosixPath) -> bool:
 
 def _in_generation(path: PurePosixPath) -> bool:
     return _is_log(path) and len(path.parts) > 3 and number_in(path.parts[2]) is not None
+
+
+def _generation(path: PurePosixPath) -> int:
+    """Return the generation that wrote a log, 0 for one of the node's."""
+    return int(path.parts[2]) if _in_generation(path) else 0
 
 
 def _is_launcher(path: PurePosixPath) -> bool:

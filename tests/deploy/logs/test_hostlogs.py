@@ -12,7 +12,9 @@ from jobctl.jobspec.deploy.host import logs as hostlogs
 from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.host.logs import HostLogs
 from jobctl.jobspec.deploy.logs.files import LogKey, Want
+from jobctl.jobspec.deploy.logs.reader import Logs
 from jobctl.jobspec.deploy.model.errors import HostError
+from jobctl.jobspec.deploy.model.log_lines import LineSelection
 from jobctl.jobspec.deploy.transport import live_fanout
 from jobctl.jobspec.deploy.transport.base import Result
 from jobctl.jobspec.deploy.transport.local import LocalTransport
@@ -127,3 +129,27 @@ def test_nobody_who_follows_waits_for_a_host_that_takes_long_to_fail(
         ]
     finally:
         over.set()
+
+
+def test_of_logs_that_begin_after_the_last_lines_were_shown_all_lines_are(tmp_path: Path) -> None:
+    """Also on a host that had no node before, of its setup too; not on one that only answers later."""
+    now = [host_job(tmp_path, "h0")]
+    logs = Logs(HostLogs(lambda: now), LineSelection(), last=1)
+
+    def shown(*paths: str) -> dict[str, list[str]]:
+        """Have hosts write logs, and return what is shown of each."""
+        for path in paths:
+            write(tmp_path, path, "1\n2\n3\n")
+        found: dict[str, list[str]] = {}
+        for line in logs.lines():
+            found.setdefault(f"{line.node} {line.log}", []).append(line.text.decode())
+        return found
+
+    every = ["1", "2", "3"]
+    assert shown("h0/node-0/logs/setup.log", "h0/node-0/logs/2/old.log") == {"0 old.log": ["3"]}
+    assert shown("h0/node-0/logs/2/new.log") == {"0 new.log": every}
+    now.append(host_job(tmp_path, "h1"))
+    assert shown("h1/node-1/logs/setup.log", "h1/node-1/logs/2/old.log") == {"1 old.log": ["3"]}
+    now.append(host_job(tmp_path, "h2"))
+    assert shown("h2/node-2/logs/setup.log", "h2/node-2/logs/3/new.log") == {"2 setup.log": every, "2 new.log": every}
+    assert shown("h1/node-1/logs/2/new.log") == {"1 new.log": every}

@@ -27,13 +27,13 @@ def hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watched]:
         yield made
 
 
-def write_log(hosts: Watched, node: int, lines: int) -> None:
+def write_log(hosts: Watched, node: int, lines: int, generation: int = 1) -> None:
     """Have the only process of a node write so many lines."""
     folder = Path(hosts.host_jobs[f"h{node}"].work) / f"node-{node}"
-    for part in ("logs/1", "processes/1"):
+    for part in (f"logs/{generation}", f"processes/{generation}"):
         (folder / part).mkdir(parents=True, exist_ok=True)
-    (folder / "processes" / "1" / "0.json").write_text(json.dumps({"rank": node}))
-    with (folder / "logs" / "1" / "workerlog.0").open("w") as file:
+    (folder / f"processes/{generation}" / "0.json").write_text(json.dumps({"rank": node}))
+    with (folder / f"logs/{generation}/workerlog.0").open("w") as file:
         file.writelines(f"line {number} of node {node}\n" for number in range(lines))
 
 
@@ -75,6 +75,33 @@ def test_logs_of_a_host_that_answers_only_later(
     assert show_logs(hosts, Choice(), Form(follow=True)) == {}
     assert shown[0] == "node0 rank0 | line 0 of node 0\n"
     assert shown.count("node1 rank1 | line 0 of node 1\n") == 1
+
+
+def test_the_last_lines_of_a_host_that_answers_only_later(
+    hosts: Watched, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What it had before is as old as what others had; what begins later is shown as a whole."""
+    for node in (0, 1):
+        write_log(hosts, node, 30)
+    see_silent(hosts)
+    shown: list[str] = []
+    deadline = time.monotonic() + PROMPT
+
+    def between(seconds: float) -> None:
+        shown.extend(line.partition(" | ")[2] for line in capsys.readouterr().out.splitlines())
+        assert time.monotonic() < deadline, shown
+        time.sleep(0.01)
+        hosts.transports["h1"].silent = False
+        hosts.transports["h1"].over.set()
+        if shown[-1] == "line 29 of node 1":
+            write_log(hosts, 1, 4, generation=2)
+        if shown[-1] == "line 3 of node 1":
+            end(hosts, "h0", "h1")
+
+    monkeypatch.setattr(logs_view, "pause", between)
+    assert show_logs(hosts, Choice(tail=2), Form(follow=True)) == {}
+    late = [f"line {number} of node 1" for number in (28, 29, 0, 1, 2, 3)]
+    assert shown == ["line 28 of node 0", "line 29 of node 0", *late]
 
 
 def test_logs_of_a_host_that_never_answers_are_told_to_be_missing(
