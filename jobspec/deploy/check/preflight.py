@@ -134,19 +134,20 @@ class Preflight:
         if container.pull == "always" or (found is None and not sources):
             try:
                 self._ask_registry(seat, image)
-            except HostError:  # an image for another processor is better than none: the host may emulate it
+            except HostError as refusal:  # an image for another processor is better than none: the host may emulate it
                 if container.pull == "always" or (found := images.look(seat.host_job, image)) is None:
                     raise
-                self._warn_of_processor(seat, image)
+                self._warn_of_processor(seat, image, refusal)
         elif found is not None and container.pull == "never":
             self._warn_of_processor(seat, image)
         return found.ids[-1] if found else None, sources
 
-    def _warn_of_processor(self, seat: CheckedHost, image: str) -> None:
-        """Warn of an image if it is for another processor."""
+    def _warn_of_processor(self, seat: CheckedHost, image: str, refusal: HostError | None = None) -> None:
+        """Warn of an image if it is for another processor. `refusal`: why the registry does not give it for this one."""
         why = misfit(seat.host_job.engine, image)
         if why is not None:
-            text, hint = f"its image `{image}` {why}", "`pull: missing` and `pull: always` get it for this host's"
+            text = f"its image `{image}` {why}" + (f"; {refusal.cause}" if refusal is not None else "")
+            hint = refusal.hint if refusal is not None else "`pull: missing` and `pull: always` get it for this host's"
             self.survey.findings.append(Finding(seat.name, "image", "warning", text, "image-processor", hint))
 
     def _ask_registry(self, seat: CheckedHost, image: str) -> None:

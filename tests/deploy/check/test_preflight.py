@@ -109,7 +109,7 @@ class HasForAnother:
 
     def _ask(self, seat: CheckedHost, image: str) -> None:
         if self.refuses:
-            raise HostError("h1", "registry-unreachable", "no")
+            raise HostError("h1", "registry-unreachable", "no answer", "is it up?")
 
     def look(self, pull: str) -> tuple[str | None, list[str], list[str | None]]:
         container: Any = SimpleNamespace(image="app:1", pull=pull)
@@ -133,8 +133,23 @@ def test_an_image_for_another_processor_counts_only_if_there_is_no_other(
     assert HasForAnother(monkeypatch, having, refuses=refuses).look(pull) == found
 
 
+def test_a_warning_of_an_image_for_another_processor_says_why_there_is_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    there, findings = "its image `app:1` is for arm64, and this host has amd64", dict[str, tuple[str, str | None]]()
+    for pull in ("missing", "never"):
+        host = HasForAnother(monkeypatch, ["h2"] if pull == "never" else [], refuses=True)
+        host.look(pull)
+        (found,) = host.preflight.survey.findings
+        findings[pull] = found.message, found.hint
+    assert findings == {
+        "missing": (f"{there}; no answer", "is it up?"),
+        "never": (there, "`pull: missing` and `pull: always` get it for this host's"),
+    }
+
+
 def test_always_needs_the_registry_whatever_image_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(HostError, match="no"):
+    with pytest.raises(HostError, match="no answer"):
         HasForAnother(monkeypatch, [], refuses=True).look("always")
 
 
