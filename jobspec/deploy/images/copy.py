@@ -69,10 +69,11 @@ class ImageSources:
         return self._engines[name]
 
     def received(self, image: str, host_job: HostJob) -> None:
-        """Take note that a host has an image by now."""
-        processor = host_job.engine.kind().processor
-        with self._changed:
-            self._found.setdefault(image, {})[host_job.host.name] = processor
+        """Take note that a host has an image by now, and for which processor. Raises HostError."""
+        made = made_for(host_job.engine, image)
+        if made is not None:
+            with self._changed:
+                self._found.setdefault(image, {})[host_job.host.name] = made
 
     def note_current(self, image: str, hosts: Iterable[str]) -> None:
         """Take note that hosts have what the registry gives under this name."""
@@ -97,7 +98,8 @@ class ImageSources:
                 with self._changed:
                     self._found[image].pop(source, None)
             else:
-                self.received(image, host_job)
+                with self._changed:  # it is for the same processor as where it comes from
+                    self._found[image][me] = self._found[image].get(source, processor)
                 return True
             finally:
                 with self._changed:

@@ -71,7 +71,7 @@ class ImageSpread:
         lacking = [name for name, found in seen.items() if found is None]
         with suppress(DeployError):  # what is wrong shows where hosts get the image by themselves
             if pull == "always":
-                lacking = self._outdated(image, seen)
+                lacking = self._outdated(image, seen, processor)
             elif (
                 pull == "missing" and len(lacking) > 1 and "@" not in image and not self._sources.have(image, processor)
             ):
@@ -99,11 +99,12 @@ class ImageSpread:
 
     # What the registry has.
 
-    def _outdated(self, image: str, seen: dict[str, Image | None]) -> list[str]:
+    def _outdated(self, image: str, seen: dict[str, Image | None], processor: str) -> list[str]:
         """Ask the registry once for all hosts; return those that lack what it has. Raises HostError.
 
         `seen` is what hosts have, and what one has after it has pulled. Each host asks by itself, and none is returned, for a
-        name by digest, which loaded images do not have, and where there is one host only.
+        name by digest, which loaded images do not have, where there is one host only, and where what it gives is for another
+        processor, which hosts may emulate.
         """
         able = list(seen)
         if len(able) < 2 or "@" in image:
@@ -117,6 +118,8 @@ class ImageSpread:
             known = [self._pull(image, able)]
             seen[known[0]] = None
             seen[known[0]] = images.look(self._jobs[known[0]], image)
+            if known[0] not in self._sources.have(image, processor):
+                return []
         pulled = seen[known[0]]
         # One that was handed on bears no digest of the registry, but the same id.
         same = [name for name, found in seen.items() if found and pulled and found.ids == pulled.ids]

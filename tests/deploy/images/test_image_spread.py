@@ -43,6 +43,7 @@ class Cluster:
         self.ids: dict[str, Image] = {}
         self.current: set[str] = set()
         self.made_for: dict[str, str] = {}  # where it is not for amd64
+        self.gives = ""  # the only processor for which the registry has it
         self.jobs = {name: self._job(name) for name in having if name != HERE}
         for name, value in {
             "HandingOn": self._transfer,
@@ -94,7 +95,7 @@ class Cluster:
         self._ask(job, image)
         self.pulled.append(job.host.name)
         self.having[job.host.name] = LAYERS
-        self.made_for[job.host.name] = self.processor(job.host.name)
+        self.made_for[job.host.name] = self.gives or self.processor(job.host.name)
         self.ids[job.host.name] = NEW
 
     def note_current(self, image: str, hosts: Iterable[str]) -> None:
@@ -154,6 +155,16 @@ def test_one_host_of_each_processor_pulls_it(monkeypatch: pytest.MonkeyPatch, pu
     cluster.made_for = {"h1": "arm64"}
     assert cluster.bring(pull) == [("h1", ["h2", "h3"]), ("arm1", ["arm2"])]
     assert cluster.pulled == ["h1", "arm1"]
+
+
+@pytest.mark.parametrize("pull", ["missing", "always"])
+def test_what_a_registry_has_for_another_processor_alone_is_not_handed_on(
+    monkeypatch: pytest.MonkeyPatch, pull: Pull
+) -> None:
+    """Nor is an older image for that of the hosts, where the registry is to be asked for the newest: each asks by itself."""
+    cluster = Cluster(monkeypatch, {"arm1": None, "arm2": None, "arm3": LAYERS if pull == "always" else None})
+    cluster.gives, cluster.made_for = "amd64", {"arm3": "arm64"}
+    assert (cluster.bring(pull), cluster.pulled, cluster.current) == ([], ["arm1"], {"arm1"})
 
 
 @pytest.mark.parametrize(

@@ -177,8 +177,11 @@ def test_an_image_for_another_processor_is_not_copied(monkeypatch: pytest.Monkey
     assert copies.sources.copy(copies.jobs["h1"], "app:1")
     assert copies.sources.copy(copies.jobs["arm1"], "app:1")
     assert copies.made == [("h3", "h1"), ("h2", "arm1")]
-    copies.sources.received("app:1", copies.jobs["h1"])
-    assert copies.sources.have("app:1", "amd64") == ["h3", "h1"]
+    having |= {"h1": "amd64", "arm1": "amd64"}  # what the registry gave: it has none for arm64
+    for name in ("h1", "arm1"):
+        copies.sources.received("app:1", copies.jobs[name])
+    assert copies.sources.have("app:1", "amd64") == ["h3", "h1", "arm1"]
+    assert copies.sources.have("app:1", "arm64") == ["h2", image_copy.HERE]
     copies = Copies(monkeypatch, {"h1": False, image_copy.HERE: "arm64"})
     assert not copies.sources.copy(copies.jobs["h1"], "app:1")
     copies = Copies(monkeypatch, {"h1": False, image_copy.HERE: ""})  # Podman, or an old engine, may not say
