@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 NO_IMAGE = 125  # exit code, as that of `docker run` where there is no container
 LIFE = 60.0  # seconds between two signs of life
 WAIT = 0.2  # seconds between two looks at an image that is fetched
+OF_ENGINES = ("SLURM_STEP_GPUS",)  # what start.sh reads of the task to choose a container's devices; no command gets it
 
 
 class LookAround:
@@ -37,6 +38,7 @@ class LookAround:
         host = environ.get("SLURMD_NODENAME") or socket.gethostname()
         self.own = os.path.join(work, "hosts", host, "look-%d" % os.getpid())
         self.environ = {name: environ[name] for name in environ if not is_scrubbed(name, self.settings["scrub"])}
+        self.engines = {name: environ[name] for name in OF_ENGINES if name in environ}
         self.child: Optional[subprocess.Popen[bytes]] = None
         self.ended = 0  # the signal by which it was told to end
 
@@ -66,7 +68,8 @@ class LookAround:
     def start(self, argv: List[str], image: str) -> int:
         """Start the command, in a container if the job has some, and wait for its end."""
         script = ["sh", os.path.join(self.work, "start.sh"), "start", "", "", self.own, image]
-        self.child = subprocess.Popen([*script, *argv], env=self.environ, preexec_fn=die_with_parent)
+        environ = self.environ if self.settings["container"] == "none" else {**self.environ, **self.engines}
+        self.child = subprocess.Popen([*script, *argv], env=environ, preexec_fn=die_with_parent)
         if self.ended:
             forward_signal(self.child.pid, self.ended)
         code = self.child.wait()

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,13 @@ GOLDEN = Path(__file__).parent.parent / "golden" / "looks"
 SPECS = dict(SLURM)
 # Takes its image, and runs the command behind it, as all engines do.
 ENGINE = '#!/bin/sh\nwhile [ "${1%.sif}" = "$1" ]; do shift; done\nshift\nexec "$@"\n'
+# Knows no container, and has its image. Tells the GPUs that it is asked for, and runs the command behind its image.
+DOCKER = """#!/bin/sh
+case $1 in container) exit 1 ;; run) ;; *) exit 0 ;; esac
+while [ "$1" != -- ]; do [ "$1" != --gpus ] || echo "$2"; shift; done
+shift 2
+exec env -i PATH="$PATH" "$@"
+"""
 
 
 def look(name: str) -> Plan:
@@ -55,7 +63,9 @@ def test_slurm_is_asked_for_one_machine_like_those_of_the_job() -> None:
     ]
 
 
-def run_like(tmp_path: Path, name: str, *argv: str, **changes: Any) -> subprocess.CompletedProcess[str]:
+def run_like(
+    tmp_path: Path, name: str, *argv: str, told: Mapping[str, str] = {}, **changes: Any
+) -> subprocess.CompletedProcess[str]:
     """Run a command with what is sent for it, in a directory with a space in its name, and an engine that is played."""
     work, tools = tmp_path / "its work", tmp_path / "bin"
     plan = look(name)
@@ -70,10 +80,11 @@ def run_like(tmp_path: Path, name: str, *argv: str, **changes: Any) -> subproces
     if plan.nodes[0].launch.secrets:
         (work / "secrets").mkdir()
         (work / "secrets" / "secrets.json").write_text('{"TOKEN": "hidden-7"}')
-    tools.mkdir()
-    (tools / "apptainer").write_text(ENGINE)
-    (tools / "apptainer").chmod(0o755)
-    environ = {"PATH": f"{tools}:{os.environ['PATH']}", "SLURM_PROCID": "0", "SLURM_JOB_ID": "7"}
+    tools.mkdir(exist_ok=True)
+    for engine, text in (("apptainer", ENGINE), ("docker", DOCKER)):
+        (tools / engine).write_text(text)
+        (tools / engine).chmod(0o755)
+    environ = {"PATH": f"{tools}:{os.environ['PATH']}", "SLURM_PROCID": "0", "SLURM_JOB_ID": "7", **told}
     done = subprocess.run(
         look_command(plan, argv), env=environ, capture_output=True, text=True, check=False, timeout=60
     )
@@ -86,8 +97,6 @@ def test_a_command_runs_on_the_machine_itself_and_leaves_nothing(tmp_path: Path)
         tmp_path, "slurm", "sh", "-c", 'pwd; echo "${SLURM_PROCID:-none} $SLURM_JOB_ID $1"; exit 7', "0", "a b"
     )
     assert (done.stdout, done.returncode) == (f"{tmp_path}\nnone 7 a b\n", 7)
-    (tmp_path / "bin" / "apptainer").unlink()
-    (tmp_path / "bin").rmdir()
     missing = run_like(tmp_path, "slurm", "no-such-command")
     assert (missing.returncode, missing.stderr) == (127, "no-such-command: No such file or directory\n")
 
@@ -98,6 +107,15 @@ def test_a_command_in_a_container_has_the_secrets_of_the_job(tmp_path: Path, mon
     done = run_like(tmp_path, "slurm-sif", "sh", "-c", 'echo "$GREETING $TOKEN $1"', "0", "$HOME 'x")
     assert (tmp_path / "checkpoints").is_dir()  # a volume of the container
     assert (done.stdout, done.stderr, done.returncode) == ("it's hidden-7 $HOME 'x\n", "", 0)
+
+
+def test_a_command_in_a_container_has_the_gpus_of_its_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are a variable of the task, which says nothing to the command; with the first ones it would have another job's."""
+    monkeypatch.setitem(SPECS, "slurm-docker", SPECS["slurm-docker"].replace("code: .\n", ""))
+    told = {"SLURM_STEP_GPUS": "4,5", "CUDA_VISIBLE_DEVICES": "0,1"}
+    shown = 'echo "${CUDA_VISIBLE_DEVICES:-uncounted} ${SLURM_PROCID:-untold}"'
+    done = run_like(tmp_path, "slurm-docker", "sh", "-c", shown, told=told, pull="never")
+    assert done.stdout.splitlines() == ['"device=4,5"', "uncounted untold"]
 
 
 def test_an_image_that_is_not_there_is_said(tmp_path: Path) -> None:
