@@ -28,6 +28,7 @@ from jobctl.jobspec.render.shell import (
 from jobctl.jobspec.spec.targets import TargetName
 
 __all__ = [
+    "COMPOSE_FILE",
     "Artefact",
     "control_json",
     "folder",
@@ -41,6 +42,7 @@ __all__ = [
 ]
 
 
+COMPOSE_FILE = "compose.yaml"
 _OWNERS = 0o700  # of what has the values of `env`: it starts containers, and none of them reads it
 
 
@@ -142,7 +144,7 @@ def _compose_files(plan: Plan, generation: Generation) -> Iterator[Artefact]:
         services.setdefault(service.host.name, []).append(service)
     for host in dict.fromkeys([*nodes, *services]):
         content = compose_file(plan, nodes.get(host, ()), services.get(host, ()))
-        yield Artefact(f"{folder(host)}/compose.yaml", content, _OWNERS & 0o666)
+        yield Artefact(f"{folder(host)}/{COMPOSE_FILE}", content, _OWNERS & 0o666)
 
 
 def _local_id(plan: Plan, one: Node | Service) -> ArtefactId:

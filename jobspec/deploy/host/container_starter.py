@@ -11,6 +11,7 @@ from jobctl.jobspec.deploy.host.engine import Engine
 from jobctl.jobspec.deploy.host.scripts import SCRIPTS
 from jobctl.jobspec.deploy.model.errors import HostError, NotPrepared
 from jobctl.jobspec.deploy.transport.base import Result, Transport
+from jobctl.jobspec.render.artefact import COMPOSE_FILE
 from jobctl.jobspec.spec.targets import traits_of
 
 # How runc, and crun, name a limit that the engine may not raise, and what artefacts get for it then.
@@ -61,7 +62,7 @@ class ContainerStarter:
 
     def _artefact(self, name: str) -> str:
         """Return the file below the work directory that starts what is called `name`."""
-        return "compose.yaml" if traits_of(self.target).uses_compose else f"{name}.sh"
+        return COMPOSE_FILE if traits_of(self.target).uses_compose else f"{name}.sh"
 
     def _command(self, work: PurePosixPath, name: str, image: str | None) -> tuple[list[str], bytes]:
         """Return the command that starts what is called `name` in artefacts, and what it reads."""

@@ -34,7 +34,7 @@ from jobctl.jobspec.plan.homes import homes_of
 from jobctl.jobspec.plan.sent import Dataset
 from jobctl.jobspec.plan.types import Container, Plan
 from jobctl.jobspec.records import dataclass
-from jobctl.jobspec.render.artefact import Artefact, folder, render
+from jobctl.jobspec.render.artefact import COMPOSE_FILE, Artefact, folder, render
 from jobctl.jobspec.render.container import code_directory, data_directory
 
 T = TypeVar("T")
@@ -83,15 +83,22 @@ def free_hosts(fleet: HostFleet, observed: Observed) -> tuple[str, ...]:
 
 
 def artefacts(fleet: HostFleet, plan: Plan) -> dict[str, list[Artefact]]:
-    """Return the files of each host: its own folder of what `render` prints, and the launcher; for spares only that."""
+    """Return the files of each host: its own folder of what `render` prints, and the launcher; for spares only that.
+
+    Where Compose runs as root (`docker=sudo`), everybody may read its file: on network file systems, root often has no more
+    rights than any stranger (`root_squash`).
+    """
     spare = [host.name for host in fleet.inventory.hosts if host.spare] + [node.host.name for node in plan.spares]
     homes = [node.host.name for node in plan.nodes] + [service.host.name for service in plan.services]
     found: dict[str, list[Artefact]] = {name: [] for name in (*homes, *spare, *sorted(idle_hosts(fleet, plan)))}
     folders = {folder(host): host for host in found}
+    by_root = {host.name for host in fleet.inventory.hosts if host.docker == "sudo"}
     for artefact in render(plan, first_generation(plan)):
         where, slash, path = artefact.path.partition("/")
         if slash:
-            found[folders[where]].append(replace(artefact, path=path))
+            host = folders[where]
+            mode = artefact.mode | 0o044 if path == COMPOSE_FILE and host in by_root else artefact.mode
+            found[host].append(replace(artefact, path=path, mode=mode))
         elif artefact.path == "launcher.py":
             for files in found.values():
                 files.append(artefact)

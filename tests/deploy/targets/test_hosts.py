@@ -99,6 +99,15 @@ def test_spares_get_the_launcher_and_hosts_their_own_files_only(hosts: Hosts) ->
     assert files == {"h0": ["launcher.py", "node-0.sh"], "h1": ["launcher.py", "node-1.sh"], "s0": ["launcher.py"]}
 
 
+def test_root_reads_compose_files_of_hosts_where_it_is_a_stranger_to_the_users_files(tmp_path: Path) -> None:
+    """With `docker=sudo`, Compose runs as root, whom a home on NFS may show only what everybody may read."""
+    known = (Host("h0", dir=str(tmp_path / "h0")), Host("h1", dir=str(tmp_path / "h1"), docker="sudo"))
+    made = Hosts(JobDir(tmp_path / "jobs" / "job"), "compose", Inventory(known), TWO)
+    files = artefacts(made.fleet, replace(TWO, target="compose"))
+    modes = {host: {one.path: one.mode for one in found} for host, found in files.items()}
+    assert [modes[host]["compose.yaml"] for host in ("h0", "h1")] == [0o600, 0o644]
+
+
 def test_a_node_moves_to_a_spare_first_and_never_to_a_host_without_files(hosts: Hosts) -> None:
     nothing = Observed(Control(), (), supervised=False)
     look(hosts)
