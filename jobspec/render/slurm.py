@@ -17,7 +17,7 @@ from jobctl.jobspec.render.errors import RenderError
 from jobctl.jobspec.render.launcher import allocation, launcher
 from jobctl.jobspec.render.payload import handed_over, launch_json
 from jobctl.jobspec.render.quote import Rendered
-from jobctl.jobspec.render.slurm_container import container_script, environ_file, image_settings
+from jobctl.jobspec.render.slurm_container import container_script, environ_file, image_settings, variables_of
 from jobctl.jobspec.spec.durations import EARLIEST_SIGNAL, for_slurm
 
 BATCH, PROGRAM = "job.sbatch", "allocation.py"
@@ -152,7 +152,7 @@ def _quoted(value: str) -> str:
 def starting_files(plan: Plan, *, look: bool = False) -> Iterator[SlurmFile]:
     """Yield what starts a launcher, or with `look` a command: only the user reads it, as it has the values of `env`."""
     yield SlurmFile("start.sh", _start_script(plan, look=look), 0o700)
-    if options_of(plan).container != "none":
+    if options_of(plan).container != "none" and variables_of(plan):  # a container of another user could not read it
         yield SlurmFile("environ.json", environ_file(plan), 0o600)
 
 

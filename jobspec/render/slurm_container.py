@@ -44,16 +44,22 @@ def container_script(plan: Plan, *, look: bool = False) -> bytes:
         user=container.user(node.container) or "self",
         rdma=container.wants_rdma(node.container),
         gpus=container.gpus(node.container) is not None,
+        environ=variables_of(plan) != {},
         look=look,
         workdir=node.launch.workdir,
     )
     return text.encode(errors="surrogateescape")
 
 
-def environ_file(plan: Plan) -> bytes:
-    """Return the variables that containers get: in their command lines everybody on the machine would read them."""
+def variables_of(plan: Plan) -> dict[str, str]:
+    """Return the variables that containers get."""
     pairs = (one.partition("=") for one in container.variables(plan.nodes[0].container))
-    return json.dumps({name: value for name, _, value in pairs}, indent=2).encode() + b"\n"
+    return {name: value for name, _, value in pairs}
+
+
+def environ_file(plan: Plan) -> bytes:
+    """Return the file of these variables: in command lines, everybody on the machine would read them."""
+    return json.dumps(variables_of(plan), indent=2).encode() + b"\n"
 
 
 def image_settings(plan: Plan) -> dict[str, Any]:

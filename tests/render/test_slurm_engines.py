@@ -54,6 +54,17 @@ def test_a_container_gets_the_gpus_that_are_the_jobs(
     assert (found, "--named-devices" in inside) == (gpus, named)
 
 
+@pytest.mark.parametrize(("env", "named"), [("", False), ("env: {KEY: value}\n", True)])
+def test_a_container_without_variables_of_its_own_reads_no_file_of_the_user(
+    env: str, named: bool, tmp_path: Path
+) -> None:
+    """One of another user (`container.user: UID:GID`) may not read it, and would not start."""
+    spec = f"name: tiny\nframework: torch\nscript: train.py\nimage: torch:2.9\ncode: .\n{env}"
+    files = list(starting_files(planned(f"{spec}slurm: {{directory: /shared, container: podman}}\n", "slurm")))
+    script = next(file.content for file in files if file.path == "start.sh")
+    assert (b"--environ" in script, "environ.json" in {file.path for file in files}) == (named, named)
+
+
 def test_machines_that_share_a_home_have_containers_of_their_own(tmp_path: Path) -> None:
     """Enroot keeps them in the user's home: each machine removed those of the others, which were running."""
     (start,) = (file for file in starting_files(planned(SPECS["slurm-enroot"], "slurm")) if file.path == "start.sh")
