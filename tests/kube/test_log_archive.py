@@ -63,6 +63,31 @@ def test_what_pods_print_once_they_are_told_to_end_is_kept(jobctl: Any, world: W
     ]
 
 
+def test_what_is_printed_after_a_connection_broke_is_kept(
+    jobctl: Any, world: World, api: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does after two minutes of silence, and a save that is told of at its end may take longer than that."""
+    jobctl("up", "--target", "kubernetes")
+    api.print("resnet-0-abcde", "rank0 | step 1")
+    read, write = threading.Event(), pod_log_archive._Kept.write
+
+    def noted(kept: Any, line: Line) -> None:
+        write(kept, line)
+        if line.text == b"saved at step 2":
+            read.set()
+
+    def save(thing: Any) -> None:
+        if thing["spec"].get("suspend"):
+            api.print("resnet-0-abcde", "rank0 | saved at step 2")
+            read.wait(20)  # the pod goes afterwards
+
+    monkeypatch.setattr(pod_log_archive._Kept, "write", noted)
+    api.altered.insert(0, save)
+    api.fail("get", "pods/log", "cut", name="resnet-0-abcde", skip=1)  # the log is read, and then followed
+    assert jobctl("stop", "resnet").code == 0
+    assert jobctl("logs", "resnet").out == "node0 rank0 | step 1\nnode0 rank0 | saved at step 2\n"
+
+
 def test_a_line_with_a_number_that_is_no_rank_is_a_line() -> None:
     """Any process in a pod can print it; Python reads no number of so many digits, which ended `logs` and `down`."""
     text = b"rank" + b"9" * 5000 + b" | x"

@@ -14,6 +14,7 @@ from jobctl.jobspec.deploy.kubernetes.api import Api
 from jobctl.jobspec.deploy.kubernetes.pod_log_writers import NOTES, writers
 from jobctl.jobspec.deploy.kubernetes.pod_logs import ENDED_LOGS_TIMEOUT, PodLog
 from jobctl.jobspec.deploy.kubernetes.pods import Pod
+from jobctl.jobspec.deploy.kubernetes.problems import Cut
 from jobctl.jobspec.deploy.logs.seeking import RECORD
 from jobctl.jobspec.deploy.model.errors import DeployError
 from jobctl.jobspec.deploy.model.log_lines import Line
@@ -112,12 +113,26 @@ class PodLogArchive:
             self.close()
 
     def _follow(self, log: PodLog, answer: Any) -> None:
-        """Keep what comes on an open answer, unless its connection breaks, as when its node goes away, or the disk is full."""
+        """Keep what comes on an open answer, and on further ones if its connection breaks, until the pod has ended or is gone.
+
+        Processes may save for minutes without a word. Nothing more is kept once the disk is full.
+        """
         kept = self._kept[log.writer.node]
+
+        def keep(line: Line) -> None:
+            kept.write(line)
+            kept.let_go()
+
+        def failed(error: DeployError | None) -> None:
+            if error is not None and kept.ended:
+                raise error  # nobody waits for it any more
+
         with suppress(DeployError, OSError):
-            for line in log.rest(answer):
-                kept.write(line)
-                kept.let_go()
+            try:
+                for line in log.rest(answer):
+                    keep(line)
+            except Cut:
+                log.follow(keep, failed)
 
     def close(self) -> None:
         """Write no more."""
@@ -134,12 +149,12 @@ class _Kept:
     def __init__(self, into: Path) -> None:
         self.into, self.paths = into, set[Path]()
         self._open: dict[Path, tuple[BinaryIO, BinaryIO]] = {}
-        self._lock, self._ended = threading.Lock(), False
+        self._lock, self.ended = threading.Lock(), False
 
     def write(self, line: Line) -> None:
         """Append a line to its log, and its time to the index; after `end`, do nothing."""
         with self._lock:
-            if not self._ended:
+            if not self.ended:
                 self._append(line)
 
     def _append(self, line: Line) -> None:
@@ -169,7 +184,7 @@ class _Kept:
     def end(self) -> None:
         """Write no more."""
         with self._lock:
-            self._ended = True
+            self.ended = True
             self._close()
 
     def _close(self) -> None:

@@ -117,7 +117,7 @@ class PodLog:
     def follow(self, tell: Callable[[Line], None], failed: Callable[[DeployError | None], None]) -> None:
         """Tell each line as it comes, until the pod has ended or is gone."""
         while True:
-            came = False
+            came, begun = False, time.monotonic()
             try:
                 self._go_on(tell)
                 if self.over:
@@ -127,7 +127,7 @@ class PodLog:
                     tell(line)
                 failed(None)
             except Cut:
-                pass  # it is read on from where it broke off: at once, unless it breaks before a line has come
+                pass  # it is read on from where it broke off: at once, unless it breaks soon, and before a line has come
             except ApiError as error:
                 if error.status == 404:
                     self.over = True
@@ -136,7 +136,7 @@ class PodLog:
                     failed(error)
             except DeployError as error:
                 failed(error)
-            if not came:
+            if not came and time.monotonic() - begun < SILENCE_TIMEOUT:
                 time.sleep(RETRY_AFTER)
 
     def _go_on(self, tell: Callable[[Line], None]) -> None:
