@@ -17,7 +17,7 @@ from jobctl.jobspec.deploy.sending.send_code import Package
 from jobctl.jobspec.deploy.slurm.problems import has_ended, slurm_error, written_there
 from jobctl.jobspec.deploy.slurm.queue import QueuePlace, SlurmLook, read_look, read_place
 from jobctl.jobspec.deploy.slurm.scripts import SCRIPTS
-from jobctl.jobspec.deploy.slurm.variables import of_another_job
+from jobctl.jobspec.deploy.slurm.variables import of_other_steps
 from jobctl.jobspec.deploy.targets.gathering import MAX_FILE_BYTES
 from jobctl.jobspec.deploy.targets.host_fleet import transport_to
 from jobctl.jobspec.deploy.transport.base import Result, Transport, checked, put
@@ -158,7 +158,17 @@ class LoginNode:
     def step(self, place: tuple[str, str]) -> list[str]:
         """Return the `srun` of a command on a machine of the allocation: `place` is the number of Slurm's job, and the machine."""
         job_id, host = place
-        step = ["srun", f"--jobid={job_id}", f"--nodelist={host}", "--nodes=1", "--ntasks=1", "--overlap", "--quiet"]
+        # The machines are there: the user's default for others may contradict what the job has asked for.
+        step = [
+            *without(["SLURM_CONSTRAINT"]),
+            "srun",
+            f"--jobid={job_id}",
+            f"--nodelist={host}",
+            "--nodes=1",
+            "--ntasks=1",
+            "--overlap",
+            "--quiet",
+        ]
         return [*step, "--cpu-bind=none", "--mem=0"]  # as for node runners: Slurm would bind the command to one core
 
     def enter(self, place: tuple[str, str], inside: Sequence[str], *, terminal: bool) -> int:
@@ -167,7 +177,7 @@ class LoginNode:
 
     def interact(self, srun: Sequence[str], inside: Sequence[str], *, terminal: bool) -> int:
         """Run `inside` by `srun` with this process's terminal, or with pipes; return its exit code."""
-        before = without(of_another_job(os.environ))
+        before = without(of_other_steps(os.environ))
         return self.transport.interact([*before, *srun, *(["--pty"] if terminal else []), *inside])
 
     def collect(self, into: Path) -> int:

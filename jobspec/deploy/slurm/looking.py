@@ -14,7 +14,7 @@ from jobctl.jobspec.deploy.slurm.entering import has_terminal
 from jobctl.jobspec.deploy.slurm.login import LoginNode, without
 from jobctl.jobspec.deploy.slurm.preflight import NOW_NOT
 from jobctl.jobspec.deploy.slurm.problems import slurm_error
-from jobctl.jobspec.deploy.slurm.variables import of_another_job
+from jobctl.jobspec.deploy.slurm.variables import of_other_steps
 from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.render.artefact import Artefact
@@ -56,7 +56,7 @@ def run_oneoff(looking: Looking, place: tuple[str, str] | None, argv: Sequence[s
 
 def _try_out(login: LoginNode, options: Sequence[str]) -> None:
     """Ask Slurm whether it gives such a machine at all: `srun` waits for one that is busy or down."""
-    result = login.transport.run([*without(of_another_job(os.environ)), "srun", "--test-only", *options, "true"])
+    result = login.transport.run([*without(of_other_steps(os.environ)), "srun", "--test-only", *options, "true"])
     if result.code != 0 and NOW_NOT not in result.err:
         raise slurm_error(login.name, "get a machine", result)
 

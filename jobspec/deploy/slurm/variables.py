@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from jobctl.jobspec.allocation.slurm_environ import FOR_STEPS
 from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.render.slurm import batch_options, options_of
 
@@ -33,6 +34,14 @@ def of_another_job(environ: Mapping[str, str]) -> set[str]:
     if "SLURM_JOB_ID" not in environ:
         return set()
     return {name for name in environ if name.startswith("SLURM") and name not in _KEPT}
+
+
+def of_other_steps(environ: Mapping[str, str]) -> set[str]:
+    """Return the variables by which `srun` would do something else than it is told: another job's, and those of users' own steps.
+
+    The user's may come from the login shell of another machine, so they are named whether they are in `environ` or not.
+    """
+    return of_another_job(environ) | (FOR_STEPS - _KEPT) | {name for name in environ if name.startswith("SRUN_")}
 
 
 def before_the_script(plan: Plan) -> set[str]:

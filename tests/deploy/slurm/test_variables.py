@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -72,4 +74,35 @@ def test_a_command_in_a_job_has_nothing_of_the_one_whose_shell_this_is() -> None
     there: Any = SimpleNamespace(host="login", interact=lambda argv: ran.append(argv) or 0)
     login = LoginNode(Inventory((Host("localhost"),)), "tiny", "/shared/tiny", there)
     login.enter(("8", "s2"), ["hostname"], terminal=False)
-    assert ran[0][: ran[0].index("srun")] == ["env", *(word for name in sorted(OF_JOB) for word in ("-u", name))]
+    before = ran[0][: ran[0].index("srun")]
+    assert set(before) >= OF_JOB
+    assert not set(before) & {"SLURM_CONF", "SLURM_ACCOUNT"}
+
+
+@pytest.fixture
+def own_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("SLURM_TIMELIMIT", "SLURM_LABELIO", "SRUN_OUTPUT", "SLURM_CONSTRAINT", "SLURM_CLUSTERS", "SLURM_QOS"):
+        monkeypatch.setenv(name, "1")
+
+
+# Prints which variables it has that users set for their steps.
+SRUN = "#!/bin/sh\nenv | sed -nE 's/^((SLURM|SRUN)_[A-Z]*)=.*/\\1/p' | sort\n"
+
+
+@pytest.mark.usefixtures("own_steps")
+def test_a_command_in_a_job_is_no_step_of_the_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SLURM_TIMELIMIT ended it after a minute, and SLURM_LABELIO put numbers before all that it printed."""
+    (tmp_path / "srun").write_text(SRUN)
+    (tmp_path / "srun").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    said: list[list[str]] = []
+
+    def interact(argv: list[str]) -> int:
+        said.append(subprocess.run(argv, capture_output=True, text=True, check=True).stdout.split())
+        return 0
+
+    there: Any = SimpleNamespace(host="login", interact=interact)
+    login = LoginNode(Inventory((Host("localhost"),)), "tiny", "/shared/tiny", there)
+    login.enter(("8", "s2"), ["hostname"], terminal=False)
+    login.interact(["srun"], ["hostname"], terminal=False)  # which asks Slurm for a machine
+    assert said == [["SLURM_CLUSTERS", "SLURM_QOS"], ["SLURM_CLUSTERS", "SLURM_CONSTRAINT", "SLURM_QOS"]]
