@@ -70,16 +70,26 @@ def test_up_begins_on_a_spare_where_a_container_cannot_start(job: Run, scratch: 
     assert ([node["host"] for node in state["nodes"]], state["generation"]) == (["h1", "h3"], 1)
 
 
+def removed(folder: Path) -> None:
+    """Remove a folder in which launchers write meanwhile."""
+
+    def gone() -> bool:
+        shutil.rmtree(folder, ignore_errors=True)
+        return not folder.exists()
+
+    eventually(gone)
+
+
 def test_a_node_moves_from_where_somebody_has_removed_the_files_of_its_job(job: Run) -> None:
     """Its container still has them, but can begin nothing more. Where it can go nowhere, `up` sends them again."""
     job.begin()
-    shutil.rmtree(job.fleet[1].home / ".jobctl")
+    removed(job.fleet[1].home / ".jobctl")
     assert job.trains(1, after=1)["nodes"][1]["host"] == "h3"
     assert any(
         "h2: cannot start node 1: files of the job are not in " in told["message"]
         for told in job.happened("host-failed")
     )
-    shutil.rmtree(job.fleet[2].home / ".jobctl")
+    removed(job.fleet[2].home / ".jobctl")
     job.tells("h3: the code that runs is not there")
     eventually(lambda: "cannot be started on h3: the code that runs is not there" in (job.status()["reason"] or ""))
     assert job.up().returncode == 0
