@@ -185,14 +185,14 @@ class _Transport(paramiko.Transport):
 
 def serve_stdio(keys: Keys, session: NodeSession) -> None:
     """Serve the client that has started this process, until it has gone or ends it. Raises DeployError."""
-    over = threading.Event()
+    signals: list[int] = []  # no Event: a handler that interrupts its `set` would wait for its lock for ever
     for number in (signal.SIGHUP, signal.SIGTERM):  # what clients end their ProxyCommand with
-        signal.signal(number, lambda received, frame: over.set())
-    serve(Stdio(0, 1), keys, session, over)
+        signal.signal(number, lambda received, frame: signals.append(received))
+    serve(Stdio(0, 1), keys, session, threading.Event(), signals)
 
 
-def serve(wire: Any, keys: Keys, session: NodeSession, over: threading.Event) -> None:
-    """Serve one client on a socket until it has gone, the node has, or it is `over`.
+def serve(wire: Any, keys: Keys, session: NodeSession, over: threading.Event, signals: Sequence[int] = ()) -> None:
+    """Serve one client on a socket until it has gone, the node has, it is `over`, or one of its `signals` has come.
 
     Raises DeployError if the client speaks no SSH, and if the node has gone: an editor connects again, to where it is then.
     """
@@ -203,7 +203,7 @@ def serve(wire: Any, keys: Keys, session: NodeSession, over: threading.Event) ->
     threading.Thread(target=_look, args=(session, over, gone), daemon=True).start()
     try:
         transport.start_server(server=server)
-        while transport.is_active() and not over.is_set():
+        while transport.is_active() and not over.is_set() and not signals:
             channel = transport.accept(ACCEPT)
             if channel is not None:
                 server.opened(channel)
