@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from jobctl.jobspec.deploy.apply.deployer import Handle
 
 INTERVAL = 0.1  # seconds between two looks of -f
-END_TIMEOUT = 10.0  # seconds for which -f waits, once the job has ended, for whoever is to tell how
+END_TIMEOUT = 10.0  # seconds for which -f waits, once the job has ended, for the event that says how
 GATHER_TIMEOUT = 1.0  # seconds that hosts get to tell what they know, before what is known here is printed without that
 _BEGINNINGS = ("up", "submitted", "generation", "generation-begun")
 

@@ -81,9 +81,9 @@ class NotCollected(HostError):
 
 
 class OnAnotherMachine(HostError):
-    """What runs on this machine's namesake, which shares the folder with the files: `localhost`, or target `local`.
+    """A job of target `local`, or of `localhost`, that another machine runs, which shares a folder with this one.
 
-    Nobody looks there. `what` runs there, and `folder` is what both machines have.
+    Nobody can look there. `what` runs there, and `folder` is what both machines have.
     """
 
     def __init__(

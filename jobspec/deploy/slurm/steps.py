@@ -46,20 +46,20 @@ def steps(plan: Plan, now: Submitted, changed: Sequence[Changed], *, fresh: bool
     """Return what `up` has to do, nothing if all is as planned; `changed` are the keys of the spec that differ."""
     other, due = _other_files(plan, now.sent, changed), bool(now.sent.get(DUE))
     words = "; ".join(map(str, changed)) or (f"{', '.join(other)} differs" if other else _CUT_OFF)
-    anew = "`--fresh`: a new run" if fresh else None
+    asked, same = "`--fresh`: a new run" if fresh else None, not (other or due or fresh)
     if now.phase in SETTLED:
-        if now.phase == "succeeded" and not other and not due and anew is None:
+        if now.phase == "succeeded" and same:
             return ()
         cause = {"failed": "it has failed", "stopped": "nothing of it is in Slurm"}.get(now.phase, words)
-        return (Step("create", "allocation", anew or cause),)
+        return (Step("create", "allocation", asked or cause),)
     if recreate:
-        return (Step("replace", "allocation", anew or "`--recreate`"),)
-    if not other and not due and anew is None:
+        return (Step("replace", "allocation", asked or "`--recreate`"),)
+    if same:
         return ()
-    if now.phase == "pending" or set(other) & set(_READ_ONCE) or (anew and not now.begins_runs):
-        return (Step("replace", "allocation", anew or words),)
+    if now.phase == "pending" or set(other) & set(_READ_ONCE) or (fresh and not now.begins_runs):
+        return (Step("replace", "allocation", asked or words),)
     change = (Step("change", "files", words),) if other or due else ()
-    return (*change, Step("generation", now.follows, anew or words))
+    return (*change, Step("generation", now.follows, asked or words))
 
 
 def _other_files(plan: Plan, sent: Mapping[str, Any], changed: Sequence[Changed]) -> list[str]:
