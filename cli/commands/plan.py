@@ -52,7 +52,8 @@ def plan(
     from jobctl.jobspec.operations.lifecycle.base import UpOptions
     from jobctl.jobspec.operations.lifecycle.open import planned_job
     from jobctl.jobspec.operations.resolve.job import Reached, Where, as_started, compile_job
-    from jobctl.jobspec.operations.resolve.ownership import refuse_move, warn_of_refusal
+    from jobctl.jobspec.operations.resolve.moves import refuse_move
+    from jobctl.jobspec.operations.resolve.ownership import warn_of_refusal
     from jobctl.views.outcome import show_steps, tell_failures
     from jobctl.views.plan import explain_plan
     from jobctl.views.reporter import Terminal

@@ -62,7 +62,8 @@ def up(
     from jobctl.jobspec.operations.lifecycle.base import UpOptions
     from jobctl.jobspec.operations.lifecycle.open import planned_job
     from jobctl.jobspec.operations.resolve.job import Reached, Where, as_started, compile_job, refuse_missing_files
-    from jobctl.jobspec.operations.resolve.ownership import refuse_move, warn_of_refusal
+    from jobctl.jobspec.operations.resolve.moves import refuse_move
+    from jobctl.jobspec.operations.resolve.ownership import warn_of_refusal
     from jobctl.jobspec.operations.unsupported import refuse_unsupported
     from jobctl.views.outcome import finish_up, raise_code, show_steps, tell_failures
     from jobctl.views.reporter import Terminal

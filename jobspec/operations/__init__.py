@@ -190,7 +190,7 @@ def _planned(job: Compiled, reached: Reached | None) -> Iterator[Planned]:
     """Plan a job where it is to run, and let go of its connections at the end."""
     from jobctl.jobspec.operations.lifecycle.open import planned_job
     from jobctl.jobspec.operations.resolve.job import AS_STARTED
-    from jobctl.jobspec.operations.resolve.ownership import refuse_move
+    from jobctl.jobspec.operations.resolve.moves import refuse_move
 
     refuse_move(job)
     planned = planned_job(job, reached or AS_STARTED)

@@ -12,7 +12,7 @@ import pytest
 from jobctl.jobspec.deploy.model.control import NOTHING
 from jobctl.jobspec.deploy.model.observed import Observed, Phase
 from jobctl.jobspec.operations.errors import Refused
-from jobctl.jobspec.operations.resolve import ownership
+from jobctl.jobspec.operations.resolve import moves
 from jobctl.jobspec.operations.resolve.job import AS_STARTED, Reached, Where
 from jobctl.jobspec.operations.targets.choose import choose_target, target_of, where_recorded
 
@@ -92,16 +92,16 @@ def test_a_job_is_looked_for_where_options_say_or_it_was_started(about: Any, rea
     assert target_of(directory, reached) == target
 
 
-@pytest.mark.parametrize(("phase", "moves"), [("running", False), ("failed", False), ("succeeded", True)])
+@pytest.mark.parametrize(("phase", "may_move"), [("running", False), ("failed", False), ("succeeded", True)])
 def test_a_job_that_has_succeeded_moves_though_its_launchers_live_a_moment_more(
-    phase: Phase, moves: bool, monkeypatch: pytest.MonkeyPatch
+    phase: Phase, may_move: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They do when `wait` has just ended. A job that has failed may have a process that cannot be killed."""
     nodes: Any = (SimpleNamespace(alive=True),)
-    known = SimpleNamespace(job_record=lambda: {"target": "local"})
+    known = SimpleNamespace(name="small", job_record=lambda: {"target": "local"})
     played = SimpleNamespace(observe=lambda: Observed(NOTHING, nodes, None, verdict=(phase, None)))
-    monkeypatch.setattr(ownership, "job_of_name", lambda name: known)
-    monkeypatch.setattr(ownership, "deployer_of", lambda *_: played)
+    monkeypatch.setattr(moves, "job_of_name", lambda name: known)
+    monkeypatch.setattr(moves, "deployer_of", lambda *_: played)
     compiled: Any = SimpleNamespace(spec=SimpleNamespace(name="small"), target="kubernetes", path=Path("job.yaml"))
-    with nullcontext() if moves else pytest.raises(Refused, match="is up on target `local`"):
-        ownership.refuse_move(compiled)
+    with nullcontext() if may_move else pytest.raises(Refused, match="is up on target `local`"):
+        moves.refuse_move(compiled)

@@ -23,6 +23,7 @@ from jobctl.jobspec.operations.lifecycle.records import record_of, secret_names,
 from jobctl.jobspec.operations.lifecycle.telling import leave_none, leave_teller, tell_now
 from jobctl.jobspec.operations.resolve.channels import channels_of, withheld_variables
 from jobctl.jobspec.operations.resolve.drift import differing, spec_started_with
+from jobctl.jobspec.operations.resolve.moves import refuse_move_in_slurm
 from jobctl.jobspec.operations.resolve.names import node_number
 from jobctl.jobspec.operations.resolve.ownership import refuse_others, refuse_owner, warn_of_another_spec
 from jobctl.jobspec.operations.unsupported import unsupported
@@ -79,7 +80,7 @@ class SlurmJob:
     # Bringing up.
 
     def change(self, compiled: Compiled, options: UpOptions) -> AllocationChange:
-        """Return what `up` would do now."""
+        """Return what `up` would do now. Raises Refused if the job is up in another place."""
         from jobctl.jobspec.deploy.apply.deployer import AllUnreachable
         from jobctl.jobspec.deploy.model.observed import phase
 
@@ -89,6 +90,7 @@ class SlurmJob:
             error = nothing.failures[self.handle.login.name]
             raise HostsFailed(error.message, error.hint, details={"job": self.handle.job.name}) from nothing
         refuse_owner(self.handle, observed, options.take_over)
+        refuse_move_in_slurm(self.handle, compiled, take_over=options.take_over)
         changed = _changed_keys(compiled, self.handle)
         now = phase(observed)[0]
         return AllocationChange(self._steps(observed, changed, options), now, changed)

@@ -1,4 +1,4 @@
-"""The owner of a job: a command leaves alone what belongs to another user, another folder or another place."""
+"""The owner of a job: a command leaves alone what belongs to another user or another folder."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jobctl.jobspec.operations.errors import NotYours, OperationError, Refused
-from jobctl.jobspec.operations.resolve.job import is_spec_file, job_of_name, spec_path
-from jobctl.jobspec.operations.resolve.planning import deployer_of, owner
+from jobctl.jobspec.operations.errors import NotYours, OperationError
+from jobctl.jobspec.operations.resolve.job import is_spec_file, spec_path
+from jobctl.jobspec.operations.resolve.planning import owner
 from jobctl.jobspec.operations.targets.table import known_handle
 from jobctl.jobspec.spec.targets import traits_of
 
@@ -44,29 +44,6 @@ def refuse_superseded(deployer: Handle, observed: Observed, take_over: bool) -> 
         )
 
 
-def refuse_move(compiled: Compiled) -> None:
-    """Raise Refused if the job is up on another kind of target: it would train twice, and only one of the two be known.
-
-    Raise NotYours if that is the job of another folder: taking it down would be the wrong remedy.
-    """
-    name = compiled.spec.name
-    directory = job_of_name(name)
-    before = (directory.job_record() or {}).get("target")
-    if before is None or traits_of(before).place == traits_of(compiled.target).place:
-        return
-    if not traits_of(before).is_here or _is_alive(deployer_of(directory, before, None).observe()):
-        first = _spec_of(directory)
-        if first is not None and first.exists() and not _same_folder(first, compiled.path):
-            raise NotYours(
-                f"job `{name}` was started from {first}, and is up on target `{before}`: it is left alone",
-                f"give yours another `name`; `jobctl down {name}` ends that one",
-            )
-        raise Refused(
-            f"job `{name}` is up on target `{before}`, and would be brought up on target `{compiled.target}` too",
-            f"`jobctl down {name}` first; its checkpoints stay",
-        )
-
-
 # Two folders, one name.
 
 
@@ -74,15 +51,15 @@ def refuse_other_folder(directory: JobDir, job: str | None, take_over: bool) -> 
     """Raise NotYours if JOB is a spec file, and the job of that name came from another folder; a name means what is known."""
     if take_over or (job is not None and not is_spec_file(job)):
         return
-    before, here = _spec_of(directory), spec_path(job)
-    if before is not None and before.exists() and not _same_folder(before, here):
+    before, here = spec_of(directory), spec_path(job)
+    if before is not None and before.exists() and not same_folder(before, here):
         raise NotYours(
             f"job `{directory.name}` was started from {before}, not from {here.absolute()}, and is left alone",
             f"name it if you mean that one (`{directory.name}` instead of the file), or `--take-over`",
         )
 
 
-def _is_alive(observed: Observed) -> bool:
+def is_alive(observed: Observed) -> bool:
     """Say whether a job runs on this machine: what has ended leaves nothing behind that anyone would have to find again.
 
     Launchers of a job that has succeeded live for a moment more.
@@ -101,8 +78,8 @@ def refuse_others(
     """
     if take_over:
         return
-    before = _spec_of(deployer.job)
-    if before is not None and before.exists() and not _same_folder(before, compiled.path):
+    before = spec_of(deployer.job)
+    if before is not None and before.exists() and not same_folder(before, compiled.path):
         _refuse_replacing(deployer, before)
     if not fresh:
         _refuse_rivals(deployer, compiled, plan, reporter)
@@ -118,7 +95,7 @@ def warn_of_refusal(deployer: Handle, compiled: Compiled, plan: Plan, reporter: 
 
 def warn_of_another_spec(deployer: Handle, compiled: Compiled, reporter: Reporter) -> None:
     """Say that a job of this name was started from another file: who copies a project forgets to rename the job."""
-    before, now = _spec_of(deployer.job), compiled.path.absolute()
+    before, now = spec_of(deployer.job), compiled.path.absolute()
     if before is None or before == now:
         return
     name = deployer.job.name
@@ -128,13 +105,14 @@ def warn_of_another_spec(deployer: Handle, compiled: Compiled, reporter: Reporte
         reporter.warn(f"job `{name}` was started from {before}, and becomes what {now} says")
 
 
-def _spec_of(directory: JobDir) -> Path | None:
+def spec_of(directory: JobDir) -> Path | None:
     """Return the spec file that a job was last brought up from."""
     spec = (directory.job_record() or {}).get("spec")
     return Path(spec) if spec else None
 
 
-def _same_folder(one: Path, other: Path) -> bool:
+def same_folder(one: Path, other: Path) -> bool:
+    """Say whether two specs are in one folder."""
     from jobctl.jobspec.spec.reading.source import folder_of
 
     return os.path.realpath(folder_of(one)) == os.path.realpath(folder_of(other))
@@ -181,7 +159,7 @@ def _refuse_rivals(deployer: Handle, compiled: Compiled, plan: Plan, reporter: R
         observed, silent = _look_at(other)
         if observed is not None and not _is_in_the_way(observed, deployer, plan, shared):
             continue
-        why = f"it writes to {shared}" if shared else f"it was started from {_spec_of(other)} before its `name` changed"
+        why = f"it writes to {shared}" if shared else f"it was started from {spec_of(other)} before its `name` changed"
         refusal = _refusal(other.name, why, silent)
         if renamed or (observed is not None and theirs is not None and _share_a_host(plan, theirs)):
             raise refusal
@@ -257,7 +235,7 @@ def _was_renamed(compiled: Compiled, plan: Plan, other: JobDir) -> bool:
     from jobctl.jobspec.spec.load import literal_name
 
     about, theirs = other.job_record() or {}, other.plan()
-    before = _spec_of(other)
+    before = spec_of(other)
     if before is None or os.path.realpath(before) != os.path.realpath(compiled.path):
         return False
     given = any(one.partition("=")[0].strip() == "name" for one in (*compiled.overrides, *(about.get("set") or ())))
