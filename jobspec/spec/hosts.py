@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from itertools import product
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from jobctl.jobspec.records import dataclass
@@ -49,6 +49,17 @@ class Host:
     def takes(self, role: str) -> bool:
         """Say whether it takes nodes of a role: any, unless its line names some."""
         return not self.roles or role in self.roles
+
+    @property
+    def at_home(self) -> bool:
+        """Whether its directory is in the home of the user who logs in there."""
+        return not self.local and not self.dir.startswith("/")
+
+    @property
+    def place(self) -> tuple[str, str | None, str | None]:
+        """Where a job's files and containers are on it: the directory, the user in whose home that is, and the engine."""
+        path = str(PurePosixPath(self.dir.removeprefix("~/")))
+        return path, self.user if self.at_home else None, self.docker
 
     @property
     def address(self) -> str:

@@ -20,6 +20,8 @@ from jobctl.jobspec.operations.errors import NotYours, Refused
 from jobctl.jobspec.operations.lifecycle.base import UpOptions
 from jobctl.jobspec.operations.lifecycle.in_allocation import SlurmJob
 from jobctl.jobspec.operations.resolve import moves
+from jobctl.jobspec.operations.resolve.job import Reached, Where, check, compiled_of, job_of_name
+from jobctl.jobspec.operations.targets.hosts import OnHosts
 from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.spec.hosts import Host
 from tests.render.plans import SLURM, planned
@@ -120,3 +122,63 @@ def test_a_job_in_slurm_whose_place_does_not_answer_moves_if_the_user_says_that_
         "`jobctl down resnet` once it answers, or `--take-over` if that job has ended",
     )
     moves.refuse_move_in_slurm(allocation, compiled, take_over=True)
+
+
+HOSTS = (Host("h0"), Host("h1", user="ml", dir="/data"))
+
+
+def hosts_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> JobDir:
+    """Return a job that was brought up on HOSTS; `off` has never been reached."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("JOBCTL_STATE_DIR", str(tmp_path / "state"))
+    Path("job.yaml").write_text("name: demo\nframework: torch\nmodule: train\nimage: img\nnodes: '1:3'\n")
+    job = job_of_name("demo")
+    job.create()
+    about = {"target": "ssh", "reach": dump_inventory(Inventory((*HOSTS, Host("off"))))}
+    job.remember({**about, "spec": str(tmp_path / "job.yaml")}, PLAN, {})
+    job.note_unmet(["off"])
+    return job
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        ("h0\nml@h1 dir=/data\noff dir=/b\nnew dir=/b\n", None),
+        ("h0 dir=.jobctl/\nroot@h1 dir=/data/ addr=10.0.0.1\n", None),
+        ("h0 dir=/b\nml@h1 dir=/b\n", "on h0, h1 with `dir=~/.jobctl`, and would be brought up with `dir=/b`"),
+        ("ml@h0\nml@h1 dir=/data\n", "on h0 with no user, and would be brought up with user `ml`"),
+        ("h0 docker=sudo\n", "on h0 with no `docker`, and would be brought up with `docker=sudo`"),
+    ],
+)
+def test_a_job_is_not_brought_up_in_a_second_place_on_its_hosts(
+    lines: str, words: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its containers would go on as they are, by files that nobody reads any more."""
+    hosts_job(tmp_path, monkeypatch)
+    Path("hosts.txt").write_text(lines)
+    compiled = compiled_of(check("job.yaml", None, Where("ssh", Path("hosts.txt"))))
+    if words is None:
+        moves.refuse_move(compiled)
+        return
+    with pytest.raises(Refused) as caught:
+        moves.refuse_move(compiled)
+    assert (caught.value.message, caught.value.hint) == (
+        f"job `demo` is up {words} too",
+        "`jobctl down demo` first, or leave the lines of these hosts as they were",
+    )
+
+
+def test_a_job_is_looked_for_where_it_is_on_its_hosts_whatever_a_hosts_file_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file says how hosts are reached: their ports, say, and the user if the directory is nobody's home."""
+    job = hosts_job(tmp_path, monkeypatch)
+    Path("hosts.txt").write_text("ml@h0:22 dir=/b docker=sudo\nroot@h1 dir=/b\noff dir=/b\nnew dir=/b\n")
+    found = OnHosts().known(job, Reached(hosts=Path("hosts.txt"))).inventory
+    assert found is not None
+    assert found.hosts == (
+        Host("h0", port=22),
+        Host("h1", user="root", dir="/data"),
+        Host("off", dir="/b"),
+        Host("new", dir="/b"),
+    )

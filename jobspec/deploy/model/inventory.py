@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Iterable
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,17 @@ class Inventory:
         known = {host.name for host in self.hosts}
         more = tuple(host for host in others if host.name not in known)
         return Inventory((*self.hosts, *more), self.ssh, (*self.left, *(host.name for host in more)), self.others)
+
+    def where_job_is(self, known: Iterable[Host]) -> Inventory:
+        """Return this with the places of hosts on which the job is known to be: what a hosts file says now moves no files."""
+        before = {host.name: host for host in known}
+        return replace(self, hosts=tuple(_in_place_of(before.get(host.name), host) for host in self.hosts))
+
+
+def _in_place_of(before: Host | None, host: Host) -> Host:
+    if before is None or before.place == host.place:
+        return host
+    return replace(host, dir=before.dir, docker=before.docker, user=before.user if before.at_home else host.user)
 
 
 def dump_inventory(inventory: Inventory) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from jobctl.jobspec.operations.lifecycle.bring_up import (
 from jobctl.jobspec.operations.lifecycle.telling import start_supervisor, tell_now
 from jobctl.jobspec.operations.resolve.drift import compiled_as_started, say_drift
 from jobctl.jobspec.operations.resolve.job import Where, as_started, check, compiled_of, refuse_missing_code
+from jobctl.jobspec.operations.resolve.moves import refuse_move
 from jobctl.jobspec.operations.resolve.names import node_number
 from jobctl.jobspec.operations.resolve.ownership import refuse_owner, refuse_superseded
 from jobctl.jobspec.operations.resolve.planning import plan_in_place
@@ -75,6 +76,7 @@ class HostsJob:
         where = Where(hosts=request.reached.hosts)
         compiled = compiled_as_started(directory.name, where) or _compiled_now(directory, request.job, where)
         refuse_missing_code(compiled)
+        refuse_move(compiled)
         _, deployer = plan_in_place(compiled, request.reached, request.count)
         self.handle = deployer
         say_drift(directory, reporter)  # while hosts let us in

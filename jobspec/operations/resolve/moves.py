@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from jobctl.jobspec.operations.errors import NotYours, OperationError, Refused
 from jobctl.jobspec.operations.resolve.job import job_of_name
 from jobctl.jobspec.operations.resolve.ownership import is_alive, same_folder, spec_of
-from jobctl.jobspec.operations.resolve.planning import deployer_of
+from jobctl.jobspec.operations.resolve.planning import deployer_of, met_hosts
 from jobctl.jobspec.spec.targets import traits_of
 
 if TYPE_CHECKING:
@@ -17,21 +17,46 @@ if TYPE_CHECKING:
     from jobctl.jobspec.deploy.slurm.queue import SlurmLook
     from jobctl.jobspec.deploy.store.jobdir import JobDir
     from jobctl.jobspec.operations.resolve.job import Compiled
+    from jobctl.jobspec.spec.hosts import Host
 
+MAX_NAMED = 3  # hosts that are named
 _START = PurePosixPath("run/start.json")  # when the job was first submitted: no two jobs have the same
 
 
 def refuse_move(compiled: Compiled) -> None:
-    """Raise Refused if the job is up on another kind of target.
+    """Raise Refused if the job is up on another kind of target, or in another place on its hosts.
 
     Raise NotYours if that is the job of another folder: taking it down would be the wrong remedy.
     """
-    directory = job_of_name(compiled.spec.name)
+    directory, target = job_of_name(compiled.spec.name), compiled.target
     before = (directory.job_record() or {}).get("target")
-    if before is None or traits_of(before).place == traits_of(compiled.target).place:
+    if before is not None and traits_of(before).place == traits_of(target).place:
+        if traits_of(target).takes_hosts:
+            _refuse_moved_hosts(directory, compiled)
+    elif before is not None and (
+        not traits_of(before).is_here or is_alive(deployer_of(directory, before, None).observe())
+    ):
+        raise _moved(directory, compiled, f"on target `{before}`", f"on target `{target}`")
+
+
+def _refuse_moved_hosts(directory: JobDir, compiled: Compiled) -> None:
+    before = {host.name: host for host in met_hosts(directory)}
+    moved = [host for host in compiled.hosts if host.name in before and before[host.name].place != host.place]
+    if not moved:
         return
-    if not traits_of(before).is_here or is_alive(deployer_of(directory, before, None).observe()):
-        raise _moved(directory, compiled, f"on target `{before}`", f"on target `{compiled.target}`")
+    first = moved[0]
+    there, here = _line(before[first.name], first), _line(first, before[first.name])
+    names = ", ".join(host.name for host in moved[:MAX_NAMED]) + (" …" if len(moved) > MAX_NAMED else "")
+    hint = f"`jobctl down {directory.name}` first, or leave the lines of these hosts as they were"
+    raise _moved(directory, compiled, f"on {names} with {there}", f"with {here}", hint)
+
+
+def _line(host: Host, other: Host) -> str:
+    """Return what the line of a host says of its place that another line does not."""
+    words = [f"`dir={host.dir}`"] if host.dir != other.dir else []
+    words += [f"user `{host.user}`" if host.user else "no user"] if host.user != other.user else []
+    words += [f"`docker={host.docker}`" if host.docker else "no `docker`"] if host.docker != other.docker else []
+    return " and ".join(words)
 
 
 def refuse_move_in_slurm(allocation: SlurmAllocation, compiled: Compiled, *, take_over: bool) -> None:
@@ -93,7 +118,7 @@ def _place_of(allocation: SlurmAllocation) -> str:
     return allocation.login.work if local else f"{allocation.login.work} of {allocation.login.name}"
 
 
-def _moved(directory: JobDir, compiled: Compiled, there: str, here: str) -> OperationError:
+def _moved(directory: JobDir, compiled: Compiled, there: str, here: str, hint: str | None = None) -> OperationError:
     """Return why a job that is up `there` is not brought up `here`."""
     name, first = directory.name, spec_of(directory)
     if first is not None and first.exists() and not same_folder(first, compiled.path):
@@ -103,5 +128,5 @@ def _moved(directory: JobDir, compiled: Compiled, there: str, here: str) -> Oper
         )
     return Refused(
         f"job `{name}` is up {there}, and would be brought up {here} too",
-        f"`jobctl down {name}` first; its checkpoints stay",
+        hint or f"`jobctl down {name}` first; its checkpoints stay",
     )

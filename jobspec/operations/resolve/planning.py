@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from jobctl.jobspec.operations.resolve.job import Checked, Compiled, Reached
     from jobctl.jobspec.plan.types import Plan
     from jobctl.jobspec.planner.context import Context
+    from jobctl.jobspec.spec.hosts import Host
 
 
 def plan_in_place(compiled: Compiled, reached: Reached, count: int | None = None) -> tuple[Plan, Deployer]:
@@ -102,10 +103,14 @@ def inventory_for(compiled: Compiled, reached: Reached) -> Inventory | None:
     if not traits_of(compiled.target).takes_hosts:
         return None
     job = job_of_name(compiled.spec.name)
-    known, unmet = job.inventory(), job.unreached_hosts()
-    options = ssh_options(reached.ssh_config, reached.accept_new, known)
-    reach = Inventory(compiled.hosts, options, others=compiled.others)
-    return reach.with_hosts(tuple(host for host in known.hosts if host.name not in unmet)) if known else reach
+    options = ssh_options(reached.ssh_config, reached.accept_new, job.inventory())
+    return Inventory(compiled.hosts, options, others=compiled.others).with_hosts(met_hosts(job))
+
+
+def met_hosts(directory: JobDir) -> tuple[Host, ...]:
+    """Return the hosts on which something of a job may be, as far as that is known here."""
+    known, unmet = directory.inventory(), directory.unreached_hosts()
+    return tuple(host for host in known.hosts if host.name not in unmet) if known is not None else ()
 
 
 def owner() -> str:

@@ -15,6 +15,7 @@ from jobctl.jobspec.operations.resolve.names import node_number
 from jobctl.jobspec.operations.resolve.planning import (
     deployer_of,
     inventory_for,
+    met_hosts,
     plan_in_place,
     plan_of,
     ssh_options,
@@ -37,7 +38,7 @@ class OnHosts:
 
     def known(self, directory: JobDir, reached: Reached) -> Deployer:
         """Return what a job is driven through: on the hosts where it was started, or on those of `reached`."""
-        return deployer_of(directory, target_of(directory, reached), _reach(directory.inventory(), reached))
+        return deployer_of(directory, target_of(directory, reached), _reach(directory, reached))
 
     def homes(self, directory: JobDir) -> list[str]:
         """Return the hosts of its nodes, services and spares."""
@@ -101,10 +102,13 @@ def _checked(request: CheckRequest) -> tuple[Deployer, Plan | None]:
     return deployer, plan
 
 
-def _reach(known: Inventory | None, reached: Reached) -> Inventory | None:
+def _reach(directory: JobDir, reached: Reached) -> Inventory | None:
+    """Return how the hosts of a job are reached: as it was started, or as `reached` says; it is where it was started."""
+    known = directory.inventory()
     hosts, left = (known.hosts, known.left) if known else ((), ())
     if reached.hosts is not None:
         hosts, left = known_hosts(Where(hosts=reached.hosts)), ()
     if not hosts:
         return None
-    return Inventory(hosts, ssh_options(reached.ssh_config, reached.accept_new, known), left)
+    options = ssh_options(reached.ssh_config, reached.accept_new, known)
+    return Inventory(hosts, options, left).where_job_is(met_hosts(directory))
