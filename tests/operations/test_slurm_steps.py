@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock
@@ -27,6 +27,8 @@ from jobctl.jobspec.operations.errors import HostsFailed, PartlyDone
 from jobctl.jobspec.operations.lifecycle import in_allocation
 from jobctl.jobspec.operations.lifecycle.base import UpOptions
 from jobctl.jobspec.operations.lifecycle.in_allocation import SlurmJob
+from jobctl.jobspec.operations.lifecycle.records import source_of
+from jobctl.jobspec.operations.resolve.job import Where, check, compiled_of, job_of_name
 from jobctl.jobspec.plan.types import Plan
 from tests.render.plans import SLURM, planned
 
@@ -50,6 +52,26 @@ def test_up_with_a_new_version_does_not_submit_a_job_again_because_its_coordinat
         assert slurm_steps.steps(plan, now, other, fresh=False, recreate=False) == ()
     (step,) = slurm_steps.steps(plan, now, changed, fresh=False, recreate=False)
     assert (step.kind, step.target) == ("replace", "allocation")
+
+
+SECRET = Changed("secrets.TOKEN", "•", "•", generation=True)
+ANOTHER = "secrets.TOKEN: another value, which is not shown"
+
+
+@pytest.mark.parametrize(
+    ("phase", "wanted"),
+    [
+        ("running", [f"change files: {ANOTHER}", f"generation 1: {ANOTHER}"]),
+        ("pending", [f"replace allocation: {ANOTHER}"]),
+        ("succeeded", [f"create allocation: {ANOTHER}"]),
+    ],
+)
+def test_another_value_of_a_secret_is_sent_and_a_generation_begins_with_it(phase: Phase, wanted: list[str]) -> None:
+    """Its file has no hash among those that are sent."""
+    now = Submitted(phase, "1", SENT)
+    other = Changed("recovery.max_restarts", 3, 5)
+    assert [*map(str, slurm_steps.steps(PLAN, now, (SECRET,), fresh=False, recreate=False))] == wanted
+    assert slurm_steps.steps(PLAN, now, (other,), fresh=False, recreate=False) == ()
 
 
 class PlayedJob(SlurmJob):
@@ -259,3 +281,30 @@ def test_an_up_that_is_cut_off_has_changed_a_job_that_has_got_its_order(
     monkeypatch.setattr(SlurmJob, cut_off, MagicMock(side_effect=HostError("login", "lost", "no answer")))
     with pytest.raises(error, match="no answer"):
         job._apply(MagicMock(), UpOptions(), MagicMock())
+
+
+@pytest.mark.usefixtures("prepared")
+def test_values_of_secrets_are_the_jobs_once_they_are_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An `up` that is killed before leaves it to the next one to send them."""
+    told: list[object] = []
+    monkeypatch.setattr(in_allocation, "source_of", lambda compiled, plan, secrets: told.append(dict(secrets)))
+    monkeypatch.setattr(in_allocation, "secrets_of", lambda compiled: {"TOKEN": "b"})
+    monkeypatch.setattr(SlurmJob, "_do", lambda self, step, secrets, fresh: told.append(step.kind))
+    job = SlurmJob(MagicMock())
+    steps = (Step("change", "files", ANOTHER), Step("generation", "2", ANOTHER))
+    monkeypatch.setattr(SlurmJob, "change", lambda *_: SimpleNamespace(steps=steps, changed=(SECRET,)))
+    job._apply(MagicMock(), UpOptions(), MagicMock())
+    assert told == [{}, "change", {"TOKEN": "b"}, "generation"]
+
+
+def test_a_secret_with_another_value_is_among_what_has_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("JOBCTL_STATE_DIR", str(tmp_path / "state"))
+    Path("job.yaml").write_text("name: resnet\nframework: torch\nmodule: train\nsecrets: [TOKEN]\n")
+    compiled, job = compiled_of(check("job.yaml", None, Where("slurm"))), job_of_name("resnet")
+    job.create()
+    job.remember({"target": "slurm"}, PLAN, source_of(compiled, PLAN, {"TOKEN": "a"}))
+    allocation: Any = SimpleNamespace(job=job)
+    for value, wanted in (("a", []), ("b", [ANOTHER])):
+        monkeypatch.setenv("TOKEN", value)
+        assert [str(one) for one in in_allocation._changed_keys(compiled, allocation)] == wanted

@@ -79,3 +79,23 @@ def test_a_fresh_run_trains_from_the_start_in_the_same_allocation(jobs: SlurmJob
     ups = [json.loads(line) for line in jobs.ok("events", "-o", "json").splitlines()]
     assert [event["fresh"] for event in ups if event["event"] == "up"] == [False, True, False, True]
     jobs.ok("down")
+
+
+def test_another_value_of_a_secret_begins_a_generation_in_the_same_allocation(jobs: SlurmJobs) -> None:
+    jobs.write(spec={"nodes": 1, "secrets": ["TOKEN"]})
+    jobs.environ["TOKEN"] = "hidden-1"
+    jobs.ok("up", "--target", "slurm")
+    job = jobs.running()["slurm"]["job_id"]
+    jobs.environ["TOKEN"] = "hidden-2"
+    up = jobs.run("up")
+    assert (up.returncode, "secrets.TOKEN: another value, which is not shown" in up.stdout + up.stderr) == (0, True)
+    state = jobs.running()
+    assert (state["generation"], state["slurm"]["job_id"]) == (2, job)
+    wait_for(lambda: "node 0 with hidden-2" in (jobs.work / "slurm.out").read_text(), "a rank with the new value")
+    jobs.ok("plan")
+    jobs.write(spec={"nodes": 1, "secrets": ["TOKEN"]}, directory=str(jobs.directory / "other"))
+    refused = jobs.run("up")
+    assert (refused.returncode, jobs.jobs()) == (2, [str(job)])
+    assert f"job `tiny` is up in {jobs.work}, and would be brought up in" in refused.stderr
+    jobs.ok("down")
+    assert not jobs.work.exists()

@@ -44,7 +44,9 @@ def submitted_of(observed: Observed, sent: Mapping[str, Any], *, begins_runs: bo
 
 def steps(plan: Plan, now: Submitted, changed: Sequence[Changed], *, fresh: bool, recreate: bool) -> tuple[Step, ...]:
     """Return what `up` has to do, nothing if all is as planned; `changed` are the keys of the spec that differ."""
-    other, due = _other_files(plan, now.sent, changed), bool(now.sent.get(DUE))
+    other = _other_files(plan, now.sent, changed)
+    # Values of secrets are in a file whose hash nobody may know.
+    due = bool(now.sent.get(DUE)) or any(one.generation for one in changed)
     words = "; ".join(map(str, changed)) or (f"{', '.join(other)} differs" if other else _CUT_OFF)
     asked, same = "`--fresh`: a new run" if fresh else None, not (other or due or fresh)
     if now.phase in SETTLED:

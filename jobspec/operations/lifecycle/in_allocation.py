@@ -22,7 +22,7 @@ from jobctl.jobspec.operations.lifecycle.base import Applied, JobRequest, Restar
 from jobctl.jobspec.operations.lifecycle.records import record_of, secret_names, secrets_of, source_of, tell_up
 from jobctl.jobspec.operations.lifecycle.telling import leave_none, leave_teller, tell_now
 from jobctl.jobspec.operations.resolve.channels import channels_of, withheld_variables
-from jobctl.jobspec.operations.resolve.drift import differing, spec_started_with
+from jobctl.jobspec.operations.resolve.drift import changed_secrets, differing, spec_started_with
 from jobctl.jobspec.operations.resolve.moves import refuse_move_in_slurm
 from jobctl.jobspec.operations.resolve.names import node_number
 from jobctl.jobspec.operations.resolve.ownership import refuse_others, refuse_owner, warn_of_another_spec
@@ -133,8 +133,8 @@ class SlurmJob:
         allocation.check_here()
         allocation.job.create()
         keep_channels(allocation.job, plan.run_id, channels)
-        source = source_of(compiled, plan, secrets)
-        allocation.job.remember(record_of(compiled, plan, allocation.inventory), plan, source)
+        # Values of secrets are the job's once they are sent: until then, the next `up` has to see that they differ.
+        self._remember(compiled, plan, {} if allocation.sent() else secrets)
         if change.steps:
             end_supervisor(allocation.job)  # which would take what is replaced for ended
             tell_up(allocation, plan, fresh=options.fresh)
@@ -147,9 +147,16 @@ class SlurmJob:
                     tell(step)
                     self._begun = self._begun or step.kind == "replace"  # which ends the allocation
                     self._do(step, secrets, fresh=options.fresh)
+                    if step.kind != "generation":
+                        self._remember(compiled, plan, secrets)
         except DeployError as error:
             raise cut_off(error, begun=self._begun) from error
         return Applied(plan, change.steps, {}, True, changed=change.changed)
+
+    def _remember(self, compiled: Compiled, plan: Plan, secrets: Mapping[str, str]) -> None:
+        """Keep what the job is started with; of secrets that are not among these, what was known of them."""
+        about = record_of(compiled, plan, self.handle.inventory)
+        self.handle.job.remember(about, plan, source_of(compiled, plan, secrets))
 
     def _do(self, step: Step, secrets: Mapping[str, str], *, fresh: bool) -> None:
         from jobctl.jobspec.deploy.slurm.steps import DUE
@@ -340,6 +347,6 @@ def _refuse_size(plan: Plan, observed: Observed, count: int) -> None:
 
 
 def _changed_keys(compiled: Compiled, allocation: SlurmAllocation) -> tuple[Changed, ...]:
-    """Return the keys of the spec that are not as the job was started with."""
+    """Return the keys of the spec that are not as the job was started with. Values of `secrets` count too."""
     spec = spec_started_with(allocation.job)
-    return () if spec is None else differing(spec, compiled.spec)
+    return () if spec is None else (*differing(spec, compiled.spec), *changed_secrets(compiled, allocation.job))
