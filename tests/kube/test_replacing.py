@@ -36,6 +36,26 @@ def test_a_change_that_the_server_refuses_leaves_the_job_as_it_runs(
     assert jobctl("status", "resnet", "-o", "json").json["phase"] == "running"
 
 
+def test_a_change_that_is_refused_is_not_what_the_job_is(jobctl: Any, world: World, api: ApiServer) -> None:
+    jobctl(*UP)
+    stands = jobctl("status").out
+    Path("job.yaml").write_text(SPEC.replace("nodes: 2", "nodes: 3"))
+    words = 'admission webhook "size" denied the request: two pods at most'
+    api.fail("patch", "jobs", 403, words=words)
+    ran = jobctl("up")
+    assert (ran.code, ran.err.splitlines()[-1].endswith(words)) == (3, True), ran.err
+    assert jobctl("status", "resnet").out == stands
+    Path("job.yaml").write_text(SPEC)
+    assert jobctl("up").err == "job `resnet` is running as the spec says; nothing to do\n"
+
+
+def test_nothing_is_made_of_a_job_that_is_refused(jobctl: Any, world: World, api: ApiServer) -> None:
+    api.fail("patch", "jobs", 403, words='admission webhook "size" denied the request: no jobs today')
+    ran = jobctl(*UP)
+    assert (ran.code, ran.err.splitlines()[-1].endswith("no jobs today")) == (3, True), ran.err
+    assert (api.list("ConfigMap", "jobctl.dev/job=resnet"), "resnet" in jobctl("list").out) == ([], False)
+
+
 @pytest.mark.real
 @pytest.mark.needs("jobs")
 def test_a_job_that_may_not_be_deleted_goes_on(jobctl: Any, world: World, api: ApiServer) -> None:

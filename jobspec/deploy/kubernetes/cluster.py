@@ -74,6 +74,27 @@ class ObjectChange:
         """The owners of the objects that it is about."""
         return owners_of(self.there.objects.values())
 
+    @property
+    def ending(self) -> frozenset[str]:
+        """What is removed, or made again."""
+        return frozenset(step.target for step in self.steps if step.kind in ("remove", "replace"))
+
+    @property
+    def going(self) -> list[Object]:
+        """The objects of these."""
+        return [thing for key, thing in self.there.objects.items() if str(key) in self.ending]
+
+    def making(self, secrets: Mapping[str, str]) -> list[Object]:
+        """Return what is created, changed or made again."""
+        todo = {step.target for step in self.steps}
+        return [thing for thing in with_secrets(self.want, secrets) if str(key_of(thing)) in todo]
+
+    def applied(self, secrets: Mapping[str, str]) -> list[Object]:
+        """Return what of that the server gets in a new form."""
+        todo = {step.target: step for step in self.steps}
+        made = self.making(secrets)
+        return [thing for thing in made if resumed_as_it_is(thing, todo[str(key_of(thing))], self.there) is None]
+
 
 class Cluster:
     """One job in one namespace of a cluster. `kinds` are those that it consists of, None if that is not known here."""
@@ -236,20 +257,20 @@ class Cluster:
             "give the job another `name`, or `--take-over` if it is yours nevertheless",
         )
 
+    def try_out(self, change: ObjectChange, secrets: Mapping[str, str], *, force: bool = False) -> None:
+        """Ask the server whether it accepts what `change` makes, before anything is changed. Raises DeployError."""
+        refuse_kept(self.api, change.going)
+        refuse_unaccepted(self.api, change.applied(secrets), change.ending, force=force)
+
     def execute(
         self, change: ObjectChange, secrets: Mapping[str, str], note: Callable[[Step], None], *, force: bool = False
     ) -> Path | None:
-        """Do what `change` says, telling `note` of each step before it is done. Raises DeployError.
+        """Do what `change` says, once it was tried out, telling `note` of each step before it is done. Raises DeployError.
 
         Return where the logs of pods are that it has ended: nothing else has them then.
         """
         todo = {step.target: step for step in change.steps}
-        ending = {step.target for step in change.steps if step.kind in ("remove", "replace")}
-        making = [thing for thing in with_secrets(change.want, secrets) if str(key_of(thing)) in todo]
-        going = [thing for key, thing in change.there.objects.items() if str(key) in ending]
-        if ending:
-            refuse_kept(self.api, going)
-            refuse_unaccepted(self.api, making, ending, force=force)
+        ending, going, making = change.ending, change.going, change.making(secrets)
         for step in (step for step in change.steps if step.target in ending):
             note(step)
         removal = self._removal(self._grace())

@@ -125,6 +125,7 @@ class ClusterJob:
         with locked(cluster, "restart", request.break_lock):
             change = self._change(plan, {}, "`jobctl restart`", take_over=request.take_over)
             self._refuse_another(plan, change, request)
+            self._try_out(change, {}, take_over=request.take_over)
             self._carry_out(change, {}, reporter, "restart", take_over=request.take_over)
         return Restarted(begins=True)
 
@@ -194,12 +195,23 @@ class ClusterJob:
         warn_of_another_spec(cluster, compiled, reporter)
         cluster.check_here()
         cluster.job.create()
+        if change.steps:
+            self._try_out(change, secrets, take_over=options.take_over)
         access = dump_access(cluster.api, cluster.kinds or ())
         cluster.job.remember(record_of(compiled, plan, None, access), plan, source_of(compiled, plan, {}))
         if change.steps:
             tell_up(cluster, plan)
             self._carry_out(change, secrets, reporter, "up", take_over=options.take_over)
         return Applied(plan, change.steps, {}, True)
+
+    def _try_out(self, change: ObjectChange, secrets: dict[str, str], *, take_over: bool) -> None:
+        """Raise HostsFailed for what the server would refuse: nothing has changed then, neither there nor here."""
+        from jobctl.jobspec.deploy.model.errors import DeployError
+
+        try:
+            self.handle.try_out(change, secrets, force=take_over)
+        except DeployError as error:
+            raise HostsFailed(error.message, error.hint) from error
 
     def _carry_out(
         self, change: ObjectChange, secrets: dict[str, str], reporter: Reporter, command: str, *, take_over: bool
