@@ -25,7 +25,7 @@ from jobctl.jobspec.deploy.model.spare_state import SpareState, idle_spare
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.deploy.store.lock import JobLock, Locked, break_lock, hold, read_holder
 from jobctl.jobspec.deploy.targets.job_on_host import Followed, J, Together
-from jobctl.jobspec.deploy.transport.fanout import MAX_PARALLEL, Outcome, T, failures_of
+from jobctl.jobspec.deploy.transport.fanout import MAX_PARALLEL, Outcome, T, after_left, failures_of
 from jobctl.jobspec.deploy.transport.live_fanout import LiveFanOut
 from jobctl.jobspec.plan.generation import Generation
 from jobctl.jobspec.plan.homes import homes_of
@@ -204,17 +204,17 @@ class Fleet(Generic[J]):
     @contextlib.contextmanager
     def _lock(self, command: str, *, break_it: bool = False, stay: bool = False) -> Iterator[None]:
         heard = [host_job for host, host_job in self.host_jobs.items() if host not in self._silent]
-        with (
-            self._here.hold(command),
-            self._together.lock(heard, command, break_it=break_it, stay=stay) as held,
-        ):
-            self._held = held
+        locks = contextlib.ExitStack()
+        try:
+            locks.enter_context(self._here.hold(command))
+            held = locks.enter_context(self._together.lock(heard, command, break_it=break_it, stay=stay))
             if held is not None:
                 held.failed |= self._silent
-            try:
-                yield
-            finally:
-                self._held = None
+            locks.callback(setattr, self, "_held", None)
+            self._held = held
+            yield
+        finally:
+            after_left(locks.close)
 
     def check_here(self) -> None:
         """Raise LockLost if we have lost the lock on this machine. Hosts are not asked."""

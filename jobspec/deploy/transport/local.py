@@ -7,10 +7,10 @@ import os
 import socket
 import subprocess
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import IO, Any
 
 from jobctl.jobspec.deploy.model.errors import HostError, PortClosed
+from jobctl.jobspec.deploy.transport.aside import aside
 from jobctl.jobspec.deploy.transport.base import TIMEOUT, Result, RunningCommand, Stdin, TerminalSize, in_english
 from jobctl.jobspec.deploy.transport.descriptors import for_child
 from jobctl.jobspec.deploy.transport.foreground import run_in_foreground
@@ -30,8 +30,8 @@ def _run(argv: Sequence[str], stdin: Stdin, timeout: float) -> subprocess.Comple
         )
     reader, writer = os.pipe()
     feed = _Feed(writer, stdin)
-    with os.fdopen(reader, "rb") as theirs, ThreadPoolExecutor(1, thread_name_prefix="input") as feeding:
-        fed = feeding.submit(feed.write)
+    with os.fdopen(reader, "rb") as theirs:
+        fed = aside(feed.write, "input")
         try:
             return _fed(argv, theirs, feed, timeout)
         finally:

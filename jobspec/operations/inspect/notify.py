@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
-from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 from secrets import token_hex
-from threading import Thread
 from typing import TYPE_CHECKING, Literal
 
 from jobctl.jobspec.operations.errors import InvalidSpec
@@ -81,21 +80,17 @@ def send_tests(recipients: Recipients) -> Iterator[Tested]:
     """Send a marked message through each channel, side by side; yield what became of each, in their order."""
     from jobctl.jobspec.deploy.channels.send import send
     from jobctl.jobspec.deploy.model.notification import Notification
+    from jobctl.jobspec.deploy.transport.aside import aside
 
     job = recipients.job or NO_JOB
     about = f"of job `{job}`" if recipients.job else "of your jobs"
     text = f"This is a test by `jobctl notify --test`: messages {about} arrive here. Nothing has happened."
 
-    def test(channel: Channel, done: Future[Tested]) -> None:
+    def test(channel: Channel) -> Tested:
         began = time.monotonic()
         message = Notification(token_hex(10), job, "test", "test", time.time(), None, text)
-        try:
-            done.set_result(Tested(channel, send(channel, message), time.monotonic() - began))
-        except BaseException as error:
-            done.set_exception(error)  # else nobody would hear of it, and wait for ever
+        return Tested(channel, send(channel, message), time.monotonic() - began)
 
-    tests = [(channel, Future[Tested]()) for channel in recipients.channels]
-    for one in tests:  # the threads of an executor are waited for where Ctrl-C ends the process
-        Thread(target=test, args=one, daemon=True, name="notify").start()
-    for _, done in tests:
-        yield done.result()
+    tests = [aside(partial(test, channel), "notify") for channel in recipients.channels]
+    for one in tests:
+        yield one.result()

@@ -14,12 +14,14 @@ from jobctl.jobspec.deploy.model.container import SeenContainer
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.inventory import Inventory
 from jobctl.jobspec.deploy.store.jobdir import JobDir
-from jobctl.jobspec.deploy.store.lock import LockLost, break_lock
+from jobctl.jobspec.deploy.store.lock import LockLost, break_lock, read_holder
 from jobctl.jobspec.deploy.targets import hosts as target
 from jobctl.jobspec.deploy.targets.hosts import Hosts
 from jobctl.jobspec.deploy.transport.local import LocalTransport
 from jobctl.jobspec.spec.hosts import Host
 from tests.deploy.apply.test_executor import TWO
+from tests.deploy.transport.test_fanout import interrupted
+from tests.tools.waiting import promptly
 
 
 @pytest.fixture
@@ -152,3 +154,12 @@ def test_a_host_that_is_locked_is_taken_down_though_it_was_silent_for_a_moment(h
         hosts.fleet._held.failed["h1"] = HostError("h1", "silent", "it did not answer")
         assert hosts.take_down(0.0) == (None, {})
     assert left(hosts) == []
+
+
+def test_nobody_gets_the_lock_while_a_task_of_an_interrupted_command_goes_on(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with interrupted(monkeypatch, 0.0, hosts.lock("up")):
+        for lock in (hosts.job.lock, *(Path(one.own) / "lock" for one in hosts.host_jobs.values())):
+            assert read_holder(lock)
+    promptly(lambda: not read_holder(hosts.job.lock))

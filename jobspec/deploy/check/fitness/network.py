@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import wait
+from functools import partial
 
 from jobctl.jobspec.deploy.check.cut_off import HINT, cut_off
 from jobctl.jobspec.deploy.check.fitness.effort import Effort
@@ -29,6 +30,7 @@ from jobctl.jobspec.deploy.check.fitness.sums import wrong_sums
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.model.finding import Finding
 from jobctl.jobspec.deploy.model.untrusted import Json
+from jobctl.jobspec.deploy.transport.aside import aside
 from jobctl.jobspec.deploy.transport.fanout import fan_out
 
 CALL = 90.0  # seconds in which a probe measures a link on a busy host
@@ -129,12 +131,13 @@ class HostNetwork:
         how = {"word": self.word, "streams": streams, "seconds": seconds, "least": MIN_TRANSFER_BYTES}
         try:
             port = self.sessions[receiver].ask("listen", CALL, address=self.addresses[receiver])["port"]
-            with ThreadPoolExecutor(1, thread_name_prefix="receives") as pool:
-                receiving = pool.submit(self.sessions[receiver].ask, "receive", CALL, **how)
-                sent = self.sessions[sender].ask(
-                    "send", CALL, to=self.addresses[receiver], port=port, block=block, **how
-                )
-                got = receiving.result()
+            receiving = aside(partial(self.sessions[receiver].ask, "receive", CALL, **how), "receives")
+            try:
+                to = {"to": self.addresses[receiver], "port": port, "block": block}
+                sent = self.sessions[sender].ask("send", CALL, **to, **how)
+            finally:
+                wait([receiving])  # its probe answers one question at a time
+            got = receiving.result()
         except HostError as error:
             self.cut.setdefault((sender, receiver), error)
             return
