@@ -32,6 +32,8 @@ def enter(fleet: HostFleet, node: int | str, argv: Sequence[str]) -> int:
         with ended_by_signals():
             command = [*host_job.docker, "exec", *terminal_flags(), "-e", mark, container.id, *argv]
             code = host_job.transport.interact(command)
+        if code > 128:  # a signal may have ended the program that started it, and not the command
+            _hang_up(host_job, container, _python_of(fleet, node), mark, "group")
     except HostError:  # its connection is lost
         raise
     except BaseException:

@@ -76,6 +76,15 @@ def test_a_command_ends_with_the_jobctl_that_started_it(
     assert [(argv[:-3], argv[-2:]) for argv in host.asked] == [(start, [mark, "group"])]
 
 
+def test_a_command_ends_where_a_signal_has_ended_the_program_that_started_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On this machine: `exec -- yes | head -1` ends `docker exec` with SIGPIPE, and no exception tells."""
+    host = Host(lambda: 141)
+    monkeypatch.setattr(inside, "_running", lambda fleet, node: (host, SimpleNamespace(id="c0")))
+    fleet: Any = SimpleNamespace(plan=TWO)
+    assert inside.enter(fleet, 0, ["yes"]) == 141
+    assert [argv[-1] for argv in host.asked] == ["group"]
+
+
 @pytest.mark.parametrize("during", [lambda: 7, loses_the_host])
 def test_a_command_that_has_ended_or_cannot_be_reached_is_left_alone(
     during: Callable[[], int], monkeypatch: pytest.MonkeyPatch
