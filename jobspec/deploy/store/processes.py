@@ -11,7 +11,7 @@ import math
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from jobctl.jobspec.deploy.model.untrusted import as_number, is_number
@@ -73,6 +73,11 @@ def environment(pid: int) -> dict[str, str]:
 def marked(work: Path, node: int | str | None = None) -> Iterator[int]:
     """Yield the pids of all processes of the job in `work` (of its node or service `node`, if given)."""
     return with_folder(WORK_MARK, work, *([] if node is None else [f"{NODE_MARK}={node}"]))
+
+
+def without_marks(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment for what belongs to no job: jobctl may be called from within one, which ends its own processes."""
+    return {name: value for name, value in environ.items() if name not in (WORK_MARK, NODE_MARK, ARTEFACT_MARK)}
 
 
 def folder_mark(name: str, folder: Path) -> dict[str, str]:

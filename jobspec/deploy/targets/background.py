@@ -10,7 +10,14 @@ from collections.abc import Mapping, Sequence
 from jobctl.jobspec.deploy.model.errors import DeployError
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.deploy.store.lock import LET_GO, end_holder, read_holder
-from jobctl.jobspec.deploy.store.processes import SUPERVISES_MARK, end, folder_mark, start_ticks, with_folder
+from jobctl.jobspec.deploy.store.processes import (
+    SUPERVISES_MARK,
+    end,
+    folder_mark,
+    start_ticks,
+    with_folder,
+    without_marks,
+)
 from jobctl.jobspec.deploy.transport.descriptors import for_child
 
 TIMEOUT = 120.0  # seconds: one that lives is only slow, on a machine that has other things to do
@@ -25,7 +32,7 @@ def start_supervisor(job: JobDir, argv: Sequence[str], environ: Mapping[str, str
     with log.open("ab") as file:
         process = subprocess.Popen(
             argv,
-            env={**environ, **folder_mark(SUPERVISES_MARK, job.root)},
+            env={**without_marks(environ), **folder_mark(SUPERVISES_MARK, job.root)},
             stdin=subprocess.DEVNULL,
             stdout=file,
             stderr=file,

@@ -49,3 +49,13 @@ def test_a_supervisor_is_ended_by_another_path(jobs: tuple[Path, Path]) -> None:
     start_supervisor(first, ["sh", "-c", "sleep 600 & exit 0"], os.environ)
     assert end_left_behind(second)
     assert not end_left_behind(first)
+
+
+def test_a_supervisor_does_not_belong_to_the_job_from_within_which_it_was_started(jobs: tuple[Path, Path]) -> None:
+    job = JobDir(jobs[0] / "jobs" / "demo")
+    job.create()
+    start_supervisor(job, ["sh", "-c", "sleep 600 & exit 0"], {**os.environ, WORK_MARK: str(jobs[1])})
+    try:
+        assert list(marked(jobs[1])) == []
+    finally:
+        assert end_left_behind(job)
