@@ -219,3 +219,14 @@ def test_without_its_order_the_launcher_says_what_is_missing(node: Any) -> None:
     assert process.stdout is not None
     assert "unrecognized arguments: --nonsense" in process.stdout.read()
     assert not Path(node.dir).exists()
+
+
+def test_an_order_that_comes_after_a_newer_one_of_its_number_is_not_followed(node: Any) -> None:
+    """What was handed to a host may arrive late. By the report, jobctl sees what this node follows, and others may lack."""
+    meeting = {"address": "127.0.0.1", "port": 29999}
+    node.start(command=["sleep", "1000"])
+    node.order(2, rendezvous={**meeting, "id": "demo-2-b"})
+    node.until("running", 2)
+    node.order(2, rendezvous={**meeting, "id": "demo-2-a"})
+    told = promptly(lambda: node.report()["order"])
+    assert (told["rendezvous"]["id"], node.report()["state"], len(node.pids("sleep"))) == ("demo-2-b", "running", 1)

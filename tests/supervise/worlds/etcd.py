@@ -80,17 +80,12 @@ def order_of(generation: Generation) -> Order:
 
 @dataclass
 class EtcdHost(Host):
-    """What launchers have begun by themselves can be read there, too."""
+    """A machine that keeps what launchers with a session in etcd write there."""
 
     lease: dict[str, str] | None = None  # the file that the next launcher there reads
     reached: tuple[float, int] = (0.0, 0)  # the last generation that a launcher there has begun
     # Nodes whose launchers stay as they have ended well, and in which generation.
     ended: dict[int, int] = field(default_factory=dict)
-
-    def generations(self) -> list[Generation]:
-        told = [x.order for x in self.launchers if isinstance(x, EtcdLauncher) and x.order]
-        parsed = [parse_control(order.to_json(), None).generation for order in told]
-        return super().generations() + [generation for generation in parsed if generation]
 
 
 class EtcdLauncher(Launcher):
@@ -126,6 +121,10 @@ class EtcdLauncher(Launcher):
         self.report: Any = SimpleNamespace(state="waiting", fields=None)
         self.autonomy = Autonomy(self.launch, self.report, self.reports, self.etcd_lease.supervised)
         self.replacement = EtcdReplacement(self.reports, self.launch, self.etcd_lease.supervised)
+
+    @property
+    def reported(self) -> Generation | None:
+        return parse_control(self.order.to_json(), None).generation if self.order is not None else None
 
     @property
     def how(self) -> tuple[str, float] | None:

@@ -258,7 +258,8 @@ class Supervisor:
         outdated = [
             m.host
             for m in generation.members
-            if self.reaches(m.host) and ((c := self.sim.hosts[m.host].control) is None or age(c) < age(generation))
+            if self.reaches(m.host)
+            and all(age(known) < age(generation) for known in self.sim.hosts[m.host].generations())
         ]
         unreachable = {name: "" for name in self.sim.hosts if not self.reaches(name)}
         return Observed(self.control, tuple(nodes), True, unreachable, tuple(outdated), tuple(strays))

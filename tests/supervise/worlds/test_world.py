@@ -41,6 +41,11 @@ def test_no_node_trains_twice_and_all_train_again(batch: int) -> None:
     hold_all(range(batch, WORLDS, 8), lambda seed: end_watched(live(seed)))
 
 
+def test_a_generation_that_comes_after_a_newer_one_of_its_number_stops_nobody() -> None:
+    """In this world a supervisor begins two of a number, and a host gets the older one last: its launcher reports the other."""
+    assert end_watched(live(828)) is None
+
+
 def test_a_node_moves_although_none_is_left_to_tell_of_it() -> None:
     """Launchers that have ended keep nobody alive; without that nobody could say so of the last one."""
     sim = Sim(4, 1, 0)

@@ -63,6 +63,11 @@ class Launcher:
         self.next = 0.0
         self.echo: str | None = None
 
+    @property
+    def reported(self) -> Generation | None:
+        """The order that it follows, as its report has it: a control file that came later may be older."""
+        return self.order
+
     def turn(self) -> None:
         now = self.sim.now
         if self.trains and not self.lease.held(now):
@@ -163,8 +168,9 @@ class Host:
         return self.launchers
 
     def generations(self) -> list[Generation]:
-        """What can be read there."""
-        return [self.control] if self.control else []
+        """What can be read there: the control file, and what launchers report to follow, should that be another."""
+        told = [self.control, *(launcher.reported for launcher in self.launchers)]
+        return [generation for generation in told if generation is not None]
 
     def send(self, line: Any) -> None:
         if self.follower is not None:
