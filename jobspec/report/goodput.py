@@ -37,7 +37,7 @@ def shares(course: Course, failed: Sequence[Incident]) -> tuple[Share, ...]:
     """Return what all the time of a run was used for, in order and without gaps."""
     marks: list[_Mark] = [(course.begin, "starting")]
     for chapter in course.chapters:
-        failure = next((f for f in failed if f.generation == chapter.begins.number), None)
+        failure = next((f for f in failed if f.generation == chapter.begins.number and not f.alone), None)
         marks += _marks(course, chapter, failure)
     return tuple(_tiles(marks, course.end))
 

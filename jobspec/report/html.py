@@ -236,6 +236,7 @@ class _Told:
 
 
 _TIMES = ("noticed", "new generation", "all running", "first step")
+_TIMES_ALONE = ("noticed", "new generation", "running", "first step")  # of a node, while the others went on
 
 _OUTCOMES = {
     "regained": "until it was back at that step",
@@ -248,6 +249,8 @@ _OUTCOMES = {
 
 def _failure(number: int, failure: Incident, clock: RunClock) -> _Told:
     times = (failure.detected, failure.stopped, failure.running, failure.training)
+    names = _TIMES_ALONE if failure.alone else _TIMES
+    rejoined = failure.alone and failure.outcome == "ran again"
     return _Told(
         number=number,
         at=clock.time(failure.at),
@@ -255,9 +258,9 @@ def _failure(number: int, failure: Incident, clock: RunClock) -> _Told:
         node="?" if failure.node is None else str(failure.node),
         cause=cut(failure.cause),
         step="" if failure.step is None else str(failure.step),
-        times=tuple((name, in_words(at)) for name, at in zip(_TIMES, times, strict=True) if at is not None),
+        times=tuple((name, in_words(at)) for name, at in zip(names, times, strict=True) if at is not None),
         lost=in_words(failure.lost),
-        outcome=_OUTCOMES[failure.outcome],
+        outcome="until it ran again" if rejoined else _OUTCOMES[failure.outcome],
         log=failure.log or "log",
         tail=tuple(map(cut, failure.tail)),
         stacks=tuple((process_names(stack), tuple(map(cut, stack.frames))) for stack in failure.stacks),

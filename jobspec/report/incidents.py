@@ -1,14 +1,15 @@
 """What failures cost, and how each was recovered from. Pure.
 
 A failure costs the time from when it was seen until the job was again at the step that it had had; where no steps are
-known, until it ran again. The next failure takes over what was not made up for until then, so that no second is
-counted twice.
+known, until it ran again. The next failure takes over what was not made up for until then. A node may also fail alone,
+and begin again while the others go on: that ends no generation, and costs the time until the node ran again, less what
+other failures cost meanwhile. So no second is counted twice.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import zip_longest
+from itertools import dropwhile, zip_longest
 from typing import Any, Literal
 
 from jobctl.jobspec.deploy.model.untrusted import is_number
@@ -18,8 +19,8 @@ from jobctl.jobspec.report.run import Course
 from jobctl.jobspec.report.runs import Chapter, Event
 from jobctl.jobspec.report.timeline import TROUBLE, ran
 
-# How a failure was over: its step was reached again; all nodes ran again (no steps are known); the next failure came
-# first; the job ended; or it is not over yet.
+# How a failure was over: its step was reached again; all nodes ran again (no steps are known), or the one that failed
+# alone; the next failure came first; the job ended; or it is not over yet.
 Outcome = Literal["regained", "ran again", "failed again", "ended", "not yet"]
 
 
@@ -39,6 +40,8 @@ class Incident:
     `at` is when it was first seen (seconds since the epoch), `step` how far the job had come. `detected`, `stopped`,
     `running`, `training` are seconds from then until the supervisor had decided, the next generation began, all its
     nodes ran, and it was seen to make a step; None where that did not happen or is not known. `lost` is in seconds.
+    `until` is when it was over, or the next failure came. `alone`: the node began again while the others went on, and
+    `running` is when it ran.
     """
 
     at: float
@@ -52,9 +55,11 @@ class Incident:
     stopped: float | None
     running: float | None
     training: float | None
+    until: float
     lost: float
     outcome: Outcome
     stacks: tuple[Stack, ...] = ()
+    alone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +110,12 @@ def _stack(told: dict[str, Any]) -> Stack:
 
 def failures(course: Course) -> tuple[Incident, ...]:
     """Return the failures of a run, in order."""
+    ended = _ended(course)
+    return tuple(sorted([*ended, *_rejoins(course, ended)], key=lambda one: one.at))
+
+
+def _ended(course: Course) -> list[Incident]:
+    """Return the failures that ended generations."""
     signs = [sign for chapter in course.chapters if (sign := _sign(course, chapter)) is not None]
     found: list[Incident] = []
     wanted: int | None = None  # the step that the job has to come back to
@@ -113,28 +124,34 @@ def failures(course: Course) -> tuple[Incident, ...]:
         wanted = max((s for s in (wanted, step) if s is not None), default=None)
         found.append(_failure(course, sign, following, step, wanted))
         wanted = None if found[-1].outcome == "regained" else wanted
-    return tuple(found)
+    return found
 
 
 def _sign(course: Course, chapter: Chapter) -> _Sign | None:
     """Return the failure that ended a generation, None if it did not end so."""
     number = chapter.begins.number
     mine = [event for event in chapter.events if event.number("generation") in (None, 0, number)]
-    told = next((event for event in reversed(mine) if event.kind == "failure"), None)
+    ends = [event for event in mine if event.kind == "failure" and not _is_alone(event)]
+    told = ends[-1] if ends else None
     seen = _first_trouble(mine if told is None else mine[: mine.index(told)])
     if told is not None:
-        return _Sign(number, seen or next(event for event in mine if event.kind == "failure"), told)
+        return _Sign(number, seen or ends[0], told)
     ended = chapter is not course.chapters[-1] or any(event.kind == "failed" for event in mine)
     return _Sign(number, seen, None) if seen is not None and ended else None
 
 
+def _is_alone(event: Event) -> bool:
+    """Say whether it is a failure after which a node begins again while the others go on."""
+    return event.kind == "failure" and event.details.get("alone") is True
+
+
 def _first_trouble(events: Sequence[Event]) -> Event | None:
-    """Return what was first told of the nodes that were in trouble in the end."""
+    """Return what was first told of the nodes that were in trouble in the end, and did not just begin again alone."""
     troubled: dict[int | None, Event] = {}
     for event in events:
         if event.kind == "node" and event.text("state") in TROUBLE:
             troubled.setdefault(event.number("node"), event)
-        elif event.kind == "node":
+        elif event.kind == "node" or _is_alone(event):
             troubled.pop(event.number("node"), None)
     return min(troubled.values(), key=lambda event: event.at, default=None)
 
@@ -164,10 +181,16 @@ def _failure(course: Course, sign: _Sign, following: _Sign | None, step: int | N
         stopped=sign.until(back.began),
         running=sign.until(back.ran),
         training=sign.until(back.trained),
+        until=stop,
         lost=stop - sign.at - course.paused(sign.at, stop),
-        outcome=back.how if over else "failed again" if following else "ended" if course.final else "not yet",
+        outcome=back.how if over else _unless_back(course, following is not None),
         stacks=sign.stacks,
     )
+
+
+def _unless_back(course: Course, failed_again: bool) -> Outcome:
+    """Return what became of a failure that the job did not come back from."""
+    return "failed again" if failed_again else "ended" if course.final else "not yet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,3 +224,78 @@ def _regained(curves: Sequence[Curve], step: int | None) -> float | None:
     """Return when `step` was reached again; with None, when any step was made."""
     times = (curve.reached(curve.first.step if step is None else step) for curve in curves)
     return min((at for at in times if at is not None), default=None)
+
+
+# Failures of nodes that begin again while the others go on.
+
+
+def _rejoins(course: Course, ended: Sequence[Incident]) -> list[Incident]:
+    """Return these; `ended` are the failures that ended generations."""
+    signs = [sign for chapter in course.chapters for sign in _signs_alone(chapter)]
+    counted = [*((one.at, one.until) for one in ended), *((pause.begin, pause.end) for pause in course.pauses)]
+    found: list[Incident] = []
+    for number, sign in enumerate(signs):
+        again = [other.at for other in signs[number + 1 :] if other.node == sign.node]
+        found.append(_rejoin(course, sign, [*again, *(one.at for one in ended if one.at >= sign.at)], counted))
+        counted.append((sign.at, found[-1].until))
+    return found
+
+
+def _signs_alone(chapter: Chapter) -> Iterator[_Sign]:
+    """Yield each of them in a generation once: a supervisor whose predecessor was killed may tell of it again."""
+    number, troubled = chapter.begins.number, dict[int | None, Event]()
+    away: set[int | None] = set()
+    for event in chapter.events:
+        node = event.number("node")
+        if _is_alone(event):
+            seen = troubled.pop(node, None)
+            if seen is not None or node not in away:
+                yield _Sign(number, seen or event, event)
+            away.add(node)
+        elif event.kind == "node" and event.text("state") in TROUBLE:
+            troubled.setdefault(node, event)
+        elif event.kind == "node":
+            troubled.pop(node, None)
+            away -= {node} if _runs(event) else set()
+
+
+def _runs(event: Event) -> bool:
+    """Say whether it tells of a node that it runs, or ran."""
+    return event.kind == "node" and event.text("state") in ("running", "exited")
+
+
+def _rejoin(course: Course, sign: _Sign, later: Sequence[float], counted: Sequence[tuple[float, float]]) -> Incident:
+    """Return one of them; `later` failures end it, what is `counted` already is not lost by it."""
+    following = min(later, default=None)
+    until = course.end if following is None else following
+    since = dropwhile(lambda event: event is not sign.told, course.run)
+    ran_again = (event.at for event in since if _runs(event) and event.number("node") == sign.node)
+    back = next(_before(until, ran_again), None)
+    stop = until if back is None else back
+    return Incident(
+        at=sign.at,
+        generation=sign.generation,
+        node=sign.node,
+        cause=sign.event.message,
+        step=_step(course, sign),
+        log=sign.event.text("log"),
+        tail=sign.tail,
+        detected=sign.until(sign.event.at),
+        stopped=None,
+        running=sign.until(back),
+        training=None,
+        until=stop,
+        lost=_uncounted(sign.at, stop, counted),
+        outcome="ran again" if back is not None else _unless_back(course, following is not None),
+        stacks=sign.stacks,
+        alone=True,
+    )
+
+
+def _uncounted(begin: float, end: float, counted: Sequence[tuple[float, float]]) -> float:
+    """Return how many seconds from `begin` to `end` are in no span that is counted."""
+    free, at = 0.0, begin
+    for first, last in sorted(counted):
+        free += max(0.0, min(first, end) - at)
+        at = max(at, last)
+    return free + max(0.0, end - at)
