@@ -142,7 +142,7 @@ class Supervisor:
         self._settles = isinstance(decision, Continue) and any(node.broken for node in observed.members)
         if isinstance(decision, Continue):
             self._unwritten = self._paused = None
-            self.recorder.forget()
+            self.recorder.goes_on()
             if isinstance(decision, Stay):
                 self.recorder.stay(decision, observed)
             self._retry.done()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from jobctl.jobspec.deploy.apply.clock import Clock
@@ -24,6 +24,9 @@ from jobctl.jobspec.supervise.decisions import Restart, Stay
 
 PROGRESS = 5.0  # seconds between two records of progress
 
+# The events after which nobody takes the job for one that waits.
+_ENDS_WAIT = frozenset({"goes-on", "generation", "generation-begun", *events.ENDINGS})
+
 
 class Recorder:
     """Writes down what happens to one job on this machine, and prints it to the supervisor's output."""
@@ -34,6 +37,7 @@ class Recorder:
         self._known = events.KnownEvents(job.events)
         self._noticed: set[str] = set()  # what was told of nodes by this supervisor
         self._told: object = None  # what was said last of something that goes on
+        self._may_wait = True  # whether the log may say, as the last that is known, that the job waits for a person
         self._begun: tuple[float, int] | None = None  # up to which generation it was told how processes were started
         self._told_of: Generation | None = None  # what launchers have begun by themselves was told up to this one
         # What was told of nodes once in a generation: when the job was brought up, number, node, event, kind of failure.
@@ -42,6 +46,7 @@ class Recorder:
 
     def record(self, kind: str, message: str, /, **details: object) -> None:
         """Record an event of now."""
+        self._may_wait |= kind == "waiting" and details.get("lasting") is True
         events.record(self.job.events, self.clock.now(), kind, message, **details)
         self.say(message)
 
@@ -69,6 +74,15 @@ class Recorder:
     def forget(self) -> None:
         """Tell what goes on again the next time."""
         self._told = None
+
+    def goes_on(self) -> None:
+        """Take note that all is as it should be; record it if the log says that the job waits for a person."""
+        self.forget()
+        if self._may_wait:
+            self._may_wait = False
+            waited = _open_wait(events.read(self.job.events)[0])
+            if waited is not None:
+                self.record("goes-on", f"the job waits no longer: {waited}")
 
     def notice(self, observed: Observed) -> None:
         """Record what changed since the last look, and how far the job is."""
@@ -243,3 +257,17 @@ class Recorder:
 def _why_begun(generation: Generation) -> Mapping[str, Any]:
     """Return who has begun a generation, and why, as its launchers tell it: nothing else was recorded of it."""
     return why_begun(Order.from_json(json.loads(control_json(generation))))
+
+
+def _open_wait(told: Iterable[Mapping[str, Any]]) -> str | None:
+    """Return what the job waits for by its log, None if it waits for nodes, which tell that they run, or for nothing."""
+    waits = None
+    for event in told:
+        kind = event["event"]
+        begins = kind == "step" and event.get("step") == "generation"
+        fails = kind == "failure" and event.get("alone") is not True
+        if kind == "waiting" and event.get("lasting") is True and "id" not in event:
+            waits = None if event.get("nodes") else str(event["message"])
+        elif kind in _ENDS_WAIT or begins or fails:
+            waits = None
+    return waits

@@ -178,6 +178,24 @@ def test_a_host_that_comes_back_ends_the_waiting() -> None:
     assert found[2][3] == 60.0
 
 
+FULL = line(20.0, "waiting", "cannot act: [Errno 28] No space left on device", lasting=True)
+
+
+def test_a_wait_that_ends_without_a_new_generation_is_over() -> None:
+    """What happens after that is told by itself: also the same wait."""
+    over = line(30.0, "goes-on", "the job waits no longer")
+    fails, again, runs = ({**event, "time": event["time"] + 80} for event in (FAILS, AGAIN, RUNS))
+    full_again, full_over = {**FULL, "time": 200.0}, {**over, "time": 201.0}
+    assert told(BEGINS, FULL, over, fails, again, runs, full_again, full_over) == [
+        ("waiting", FULL["message"], (), None),
+        ("recovered", f"{FULL['message']}. That was over after 10 s.", (), None),
+        ("recovered", RECOVERED, (1,), 4.5),
+        ("waiting", FULL["message"], (), None),
+        ("recovered", f"{FULL['message']}. That was over after 1 s.", (), None),
+    ]
+    assert kinds(BEGINS, FAILS, FULL, over, AGAIN, RUNS) == ["waiting", "recovered"]  # from the failure
+
+
 def test_a_lost_host_is_told_when_its_node_moves() -> None:
     moved = line(55.0, "failure", "gpu02 is lost; restarting all nodes", generation=1, node=1, kind="host")
     assert kinds(BEGINS, moved, {**AGAIN, "time": 56.0}, {**RUNS, "time": 60.0}) == ["host-lost", "recovered"]

@@ -97,6 +97,28 @@ def test_a_failed_node_is_left_to_launchers_for_as_long_as_another_host_is_not_h
     assert left == [frozenset(), frozenset({0}), frozenset()]
 
 
+def test_a_wait_is_over_when_the_job_goes_on(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the next supervisor sees that; it is told once."""
+    whole, feed = job(node(0), node(1), node(2)), SimpleNamespace(detector=SimpleNamespace(), wait=lambda seconds: None)
+    watched.supervisor.recorder.record("waiting", "cannot act: no space left", lasting=True)
+    watched.begin()
+    play(watched, monkeypatch, [(whole, Continue()), (whole, Continue())], feed)
+    assert watched.told == [("waiting", ()), ("recovered", ())]
+    watched.supervisor.recorder.record("waiting", "cannot change the job: no", lasting=True)
+    play(watched, monkeypatch, [(whole, Continue()), (whole, Continue())], feed)
+    assert watched.told == [("waiting", ()), ("recovered", ())] * 2
+
+
+def test_a_wait_for_nodes_or_before_a_failure_ends_with_them(watched: Watched) -> None:
+    recorder = watched.supervisor.recorder
+    watched.supervisor._wait(FOR_A_PERSON, LOST)
+    recorder.goes_on()
+    recorder.record("waiting", "cannot change the job: no", lasting=True)
+    recorder.record("failure", "node 1 failed", generation=4, node=1)
+    recorder.goes_on()
+    assert [event["event"] for event in events.read(watched.job.events)[0]] == ["waiting", "waiting", "failure"]
+
+
 @pytest.mark.parametrize("kind", ["hang", "host"])
 def test_a_failure_is_told_once_though_two_supervisors_see_it(watched: Watched, kind: str) -> None:
     failure = replace(HOST_FAILURE, kind=kind)

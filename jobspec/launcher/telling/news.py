@@ -290,6 +290,15 @@ class News:
                 self._recovered(event, trouble)
         self.told = changed(self.told, apart=tuple(one for one in told.apart if node not in one.nodes))
 
+    def _goes_on(self, event: Happened) -> None:
+        """Take note that the job waits no longer, though no generation has begun: nodes may have run all the time."""
+        trouble = self.told.trouble
+        if trouble is not None and trouble.waits:
+            took = in_words(max(0.0, event.at - trouble.at))
+            self._tell("recovered", event, f"{trouble.words}. That was over after {took}.", trouble.nodes)
+            self.told = changed(self.told, trouble=None)
+        self.told = changed(self.told, waiting=None, away=frozenset())
+
     def _generation_runs(self, event: Happened) -> None:
         number, trouble = event.number("generation"), self.told.troubles
         over = trouble is not None and number is not None and number > trouble.generation
@@ -329,6 +338,7 @@ _READERS = {
     "failure": News._failure,
     "host-lost": News._host_lost,
     "waiting": News._waiting,
+    "goes-on": News._goes_on,
     "node": News._node,
     "generation-begun": News._generation_runs,
     "process-restarted": News._process_restarted,
