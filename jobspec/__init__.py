@@ -24,7 +24,8 @@ __all__ = ["load", "plan", "render"]
 
 
 def load(spec: str | PathLike[str], where: Where | None = None, *, overrides: Sequence[str] = ()) -> Compiled:
-    """Return a spec that is valid for its target and hosts. Raises InvalidSpec with everything that is wrong.
+    """Return a spec that is valid for its target and hosts. Raises InvalidSpec with everything that is wrong, and
+    Refused if `where` makes no sense.
 
     `spec` is a file, or the name of a job that was started from one. `where` says where the job will run, by default on
     this machine. `overrides` are like `--set`: `key.path=value`.

@@ -205,7 +205,7 @@ def _running(job: Compiled | str | PathLike[str], reached: Reached | None) -> It
     from jobctl.jobspec.operations.resolve.job import AS_STARTED
 
     file, name = _named(job)
-    found = running_job(name or file, reached or AS_STARTED)
+    found = running_job(file, reached or AS_STARTED, name)
     with closing(found.handle):
         yield found
 

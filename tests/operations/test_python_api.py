@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 
 import jobctl.jobspec
 from jobctl.jobspec import operations
-from jobctl.jobspec.deploy.store.jobdir import job_dir
+from jobctl.jobspec.deploy.store.jobdir import JobDir, job_dir
 
 PAGE = (Path(__file__).parents[2] / "docs/python-api.md").read_text(encoding="utf-8")
 
@@ -76,6 +77,40 @@ def test_a_job_that_is_not_known_or_goes_on_is_a_typed_error(notebook: Path) -> 
     with pytest.raises(operations.TimedOut, match=r"job `count` still running after 0\.1 s"):
         operations.wait(job, timeout=0.1)
     assert operations.down(job, operations.JobRequest(grace=0.0)).failed == {}
+
+
+def test_a_job_as_it_was_loaded_is_looked_for_where_its_spec_says(
+    notebook: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As its file is: nothing is known of it here, but its spec names a login node."""
+    from jobctl.jobspec.operations.resolve import running
+
+    looked: list[tuple[Path, str]] = []
+
+    def found_in_spec(spec: Path, directory: JobDir, reached: operations.Reached) -> None:
+        looked.append((spec, directory.name))
+
+    monkeypatch.setattr(running, "found_in_spec", found_in_spec)
+    job = jobctl.jobspec.load("job.yaml", overrides=["name=other"])
+    assert [operations.down(one).anything for one in (job, "job.yaml", "job.yaml", job)] == [False] * 4
+    operations.status(job)
+    assert looked == [(Path("job.yaml"), name) for name in ("other", "count", "count", "other", "other")]
+
+
+def test_a_spec_that_came_by_a_descriptor_is_read_once(notebook: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from jobctl.jobspec.operations.resolve import running
+
+    monkeypatch.setattr(running, "found_in_spec", lambda *args: pytest.fail("reads it again"))
+    job = replace(jobctl.jobspec.load("job.yaml"), path=Path("/dev/stdin"))
+    assert not operations.down(job).anything
+
+
+def test_a_target_that_does_not_exist_is_refused(notebook: Path) -> None:
+    where: Any = {"target": "foo"}
+    with pytest.raises(operations.Refused) as caught:
+        jobctl.jobspec.load("job.yaml", operations.Where(**where))
+    assert caught.value.message == "there is no target `foo`"
+    assert caught.value.hint == "choose one of local, compose, ssh, kubernetes, slurm"
 
 
 def test_no_job_is_started_without_its_env_file(notebook: Path) -> None:

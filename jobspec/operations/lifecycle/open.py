@@ -16,9 +16,12 @@ from jobctl.jobspec.spec.targets import PlaceKind, traits_of
 R = TypeVar("R")
 
 
-def running_job(job: str | None, reached: Reached = AS_STARTED) -> JobOnTarget:
-    """Return a job that is up, or was and left a trace. Raises Refused for one that is not known."""
-    place, handle = find_running(job, reached)
+def running_job(job: str | None, reached: Reached = AS_STARTED, name: str | None = None) -> JobOnTarget:
+    """Return a job that is up, or was and left a trace. Raises Refused for one that is not known.
+
+    `name` is its name, if JOB need not tell it.
+    """
+    place, handle = find_running(job, reached, name)
     return JOBS[place](handle)
 
 
@@ -31,7 +34,7 @@ def change_job(
     """
 
     def attempt() -> R:
-        found = running_job(name or job, reached)
+        found = running_job(job, reached, name)
         try:
             refuse_other_folder(found.handle.job, job, request.take_over)
             return change(found)

@@ -29,8 +29,13 @@ def may_take_hosts(target: TargetName | None) -> bool:
 
 
 def choose_target(where: Where) -> TargetName:
-    """Return the target: asked for, or `compose` with hosts and `local` without. Raises Refused if options disagree."""
+    """Return the target: asked for, or `compose` with hosts and `local` without.
+
+    Raises Refused if there is no such target, or if options disagree.
+    """
     chosen = where.target or (WITH_HOSTS if where.hosts else WITH_CONTEXT if names_cluster(where) else WITH_NEITHER)
+    if chosen not in TARGETS:
+        raise Refused(f"there is no target `{chosen}`", f"choose one of {', '.join(TARGETS)}")
     traits = TARGETS[chosen]
     if names_cluster(where) and not traits.takes_context:
         raise Refused(f"`--context` and `--namespace` choose a cluster, and target `{chosen}` has none")
