@@ -116,7 +116,7 @@ def _printer(form: Form) -> Callable[[Line], None]:
     colour = console.colourful(sys.stdout)
 
     def show(line: Line) -> None:
-        who = f"node{line.node} {_writer(line)}"
+        who = f"node{line.node} {line.writer}"
         if colour:
             number = _COLOURS[(line.rank if line.rank is not None else line.node) % len(_COLOURS)]
             who = f"\x1b[{number}m{who}\x1b[0m"
@@ -124,14 +124,6 @@ def _printer(form: Form) -> Callable[[Line], None]:
         console.out_log(f"{stamp}{who} | ", line.text)
 
     return show
-
-
-def _writer(line: Line) -> str:
-    """Say in one word who wrote a line: a rank, a server, or one of the launchers."""
-    if line.rank is None:
-        return line.log.removesuffix(".log")
-    role = line.log.partition("log.")[0]
-    return f"rank{line.rank}" if role == "worker" or line.log.startswith("stack.") else f"{role}{line.rank}"
 
 
 def _show_json(line: Line) -> None:

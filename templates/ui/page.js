@@ -129,7 +129,7 @@ async function readLogs(name) {
   const key = JSON.stringify(filter);
   try {
     const found = await ask("/api/logs", { ...filter, since: logs.key === key ? logs.at : "" }, patience.signal);
-    const lines = found.lines.map((one) => `node${one.node} ${one.rank === null ? one.log : "rank" + one.rank} | ${one.line}`);
+    const lines = found.lines.map((one) => `node${one.node} ${one.writer} | ${one.line}`);
     const before = logs.key === key && found.more ? logs.lines : [];
     logs = { key, at: found.at, lines: [...before, ...lines].slice(-LINES) };
     const searched = found.searched && `searching: up to ${new Date(found.searched).toLocaleString()} so far`;

@@ -119,6 +119,15 @@ def test_a_page_gets_all_lines_of_a_window_that_is_another_than_it_had() -> None
     assert (_texts(after), after["more"]) == (["one", "two", "three"], False)
 
 
+def test_lines_are_named_as_jobctl_logs_names_them() -> None:
+    """A server has a number of its own, which is no rank of a trainer."""
+    logs = (("workerlog.3", 3), ("serverlog.0", 0), ("stack.1", 1), ("launcher.log", None), ("setup.log", None))
+    lines = [Line(1.0, 0, rank, 1, log, b"x") for log, rank in logs]
+    reader = cast(Any, SimpleNamespace(problems={}, lines=lambda: lines))
+    found = LogWindows(lambda choice: reader, lambda choice: reader).read(Choice(), "", "")
+    assert [line["writer"] for line in found["lines"]] == ["rank3", "server0", "rank1", "launcher", "setup"]
+
+
 def test_windows_of_logs_are_few() -> None:
     opened: list[int | None] = []
 

@@ -20,6 +20,15 @@ class Line:
     log: str
     text: bytes
 
+    @property
+    def writer(self) -> str:
+        """Who wrote it, in one word: a rank, a server, or one of the launchers."""
+        if self.rank is None:
+            return self.log.removesuffix(".log")
+        role = self.log.partition("log.")[0]
+        worker = role == "worker" or self.log.startswith("stack.")
+        return f"rank{self.rank}" if worker else f"{role}{self.rank}"
+
 
 @dataclass(frozen=True, slots=True)
 class LineSelection:

@@ -90,7 +90,7 @@ def _problems(reader: Reader) -> list[str]:
 
 
 def _shown(line: Line) -> dict[str, Any]:
-    data = line_json(line)
+    data = {**line_json(line), "writer": line.writer}
     if len(line.text) > MAX_LINE_BYTES:
         start = line.text[:MAX_LINE_BYTES].decode(errors="replace")
         data["line"] = f"{start}… ({len(line.text) - MAX_LINE_BYTES} more bytes)"
