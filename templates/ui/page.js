@@ -108,7 +108,8 @@ function showJob(job) {
     job.down === false && job.supervised === false ? "no supervisor" : null].filter(Boolean).join(" · ");
   const found = rates(job.points);
   at("curve").setAttribute("d", curve(found));
-  at("speed").textContent = found.length ? `${found.at(-1).toPrecision(3)} steps/s` : "no step rate is known yet";
+  const last = found.length ? `last: ${found.at(-1).toPrecision(3)} steps/s` : "no step rate is known yet";
+  at("speed").textContent = job.rate === null ? last : `${job.rate.toPrecision(3)} steps/s`;
   showNodes(job);
   showActions(allowed, job);
   if (story !== seen.story) showStory(story);

@@ -13,6 +13,7 @@ import pytest
 
 from jobctl.jobspec.deploy.model.log_lines import Line
 from jobctl.jobspec.deploy.model.sample import DeviceSample
+from jobctl.jobspec.deploy.store.history import StepProgress
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.operations.errors import NotYours
 from jobctl.jobspec.operations.inspect.as_json import iso
@@ -27,7 +28,7 @@ from jobctl.jobspec.operations.serve.ui_actions import PageActions, Wish
 from jobctl.jobspec.operations.serve.ui_data import UiData
 from jobctl.jobspec.operations.serve.ui_logs import MAX_PAGE_LINES, LogSearch, LogWindow, LogWindows
 from jobctl.jobspec.operations.serve.ui_server import TICKET_LIFE, TICKETS, Tickets
-from jobctl.jobspec.operations.serve.ui_view import POINTS, Samples
+from jobctl.jobspec.operations.serve.ui_view import POINTS, Samples, rate_of
 from tests.tools.waiting import PATIENCE, promptly
 
 
@@ -195,6 +196,13 @@ def test_samples_are_numbered_and_the_last_ones_kept() -> None:
     assert len(samples.after(0)) == POINTS
     assert samples.after(POINTS + 4) == [{"number": POINTS + 5, "at": 124.0, "busy": {"3": [[50, 50], [None, 50]]}}]
     assert len(samples.after(POINTS + 6)) == POINTS  # a number of an earlier server
+
+
+def test_a_job_that_stands_still_or_has_ended_makes_no_steps() -> None:
+    steps = [StepProgress(at, 2, int(2 * at)) for at in (100.0, 105.0, 110.0)]
+    runs = {"phase": "running", "generation": 2}
+    assert (rate_of(runs, steps, 112.0), rate_of(runs, steps, 3700.0)) == (2.0, 0.0)
+    assert [rate_of({**runs, "phase": phase}, steps, 112.0) for phase in ("restarting", "succeeded")] == [None, None]
 
 
 def test_a_value_is_found_out_again_in_the_background() -> None:

@@ -6,7 +6,7 @@ import json
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from jobctl.jobspec.operations.serve.ui_logs import MAX_LOG_LINES, TAIL, LogWind
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.apply.deployer import Handle
     from jobctl.jobspec.deploy.model.log_lines import Reader
+    from jobctl.jobspec.deploy.store.history import StepProgress
     from jobctl.jobspec.deploy.store.jobdir import JobDir
     from jobctl.jobspec.operations.inspect.listing import KnownJobs
     from jobctl.jobspec.operations.inspect.logs import Choice
@@ -94,7 +95,7 @@ class JobView:
         is_up = self.directory.job_record() is not None
         state, age = (self._up if is_up else self._down).get(HOSTS_TIMEOUT)
         if state is None:
-            state = {**unseen(self.directory.name), **_NOTHING, "down": not is_up, "points": self._points()}
+            state = {**unseen(self.directory.name), **_NOTHING, "down": not is_up, "points": _points(self._steps())}
         story = self._told.story()
         told = story["version"] == version
         found = {**state, "age": round(age), "samples": self._samples.after(since)}
@@ -121,19 +122,19 @@ class JobView:
         self._processes = sum(len(node.processes) for node in load.observed.nodes) or 1
         self._samples.add(time.time(), load)
         self._row = time.monotonic(), _row(state)
-        return {**state, "down": False, "step": step_of(state), "points": self._points(), "loads": _loads(load)}
+        steps, shown = self._steps(), {"down": False, "step": step_of(state), "loads": _loads(load)}
+        return {**state, **shown, "points": _points(steps), "rate": rate_of(state, steps, time.time())}
 
     def _past(self) -> dict[str, Any]:
         """Return what is known of a job that is down, with the same keys."""
         from jobctl.jobspec.deploy.store.past import past_job
 
-        return {**past_json(past_job(self.directory)), **_NOTHING, "points": self._points()}
+        return {**past_json(past_job(self.directory)), **_NOTHING, "points": _points(self._steps())}
 
-    def _points(self) -> list[list[float]]:
+    def _steps(self) -> Sequence[StepProgress]:
         from jobctl.jobspec.deploy.store.history import read_progress
 
-        steps = read_progress(self.directory.progress, TAIL_BYTES)[-POINTS:]
-        return [[one.at, one.generation, one.step] for one in steps]
+        return read_progress(self.directory.progress, TAIL_BYTES)
 
     def _follow(self, handle: Handle) -> None:
         """Let go of what belongs to connections that were closed: the job was brought up again, say."""
@@ -178,12 +179,28 @@ class JobView:
 ROW = ("job", "framework", "target", "phase", "reason", "generation", "replicas", "supervised", "step")
 
 
-_NOTHING: Mapping[str, Any] = {"nodes": [], "step": None, "loads": {}}  # what is seen of a job that is down
+_NOTHING: Mapping[str, Any] = {
+    "nodes": [],
+    "step": None,
+    "rate": None,
+    "loads": {},
+}  # what is seen of a job that is down
 
 
 def unseen(name: str, why: str = "its hosts have not answered yet") -> dict[str, Any]:
     """Return the row of a job of which nothing is known, and why."""
     return {**dict.fromkeys(ROW), "job": name, "phase": "unknown", "reason": why}
+
+
+def rate_of(state: Mapping[str, Any], steps: Sequence[StepProgress], now: float) -> float | None:
+    """Return how many steps a second a job makes now, None if that is not known or it does not run."""
+    from jobctl.jobspec.report.metrics import step_rate
+
+    return step_rate(steps, state["generation"], now) if state["phase"] == "running" else None
+
+
+def _points(steps: Sequence[StepProgress]) -> list[list[float]]:
+    return [[one.at, one.generation, one.step] for one in steps[-POINTS:]]
 
 
 def _row(state: Mapping[str, Any]) -> dict[str, Any]:
