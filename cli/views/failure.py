@@ -128,8 +128,7 @@ def _as_failed(problem: Exception) -> OperationError | None:
     if isinstance(problem, OperationError):
         return problem
     if isinstance(problem, DeployError):
-        details = {"failed_hosts": failures_json(problem.failures)} if problem.failures else {}
-        return HostsFailed(problem.message, problem.hint, details=details, kind=problem.code, failures=problem.failures)
+        return HostsFailed(problem.message, problem.hint, kind=problem.code, failures=problem.failures)
     if isinstance(problem, OSError):
         what, remedy = file_error(problem)
         return Failed(what, 2, remedy, kind="disk-full" if problem.errno in NO_ROOM else "file")
@@ -180,4 +179,5 @@ def error_json(failed: OperationError) -> dict[str, Any]:
     cause = failed.__cause__
     code = failed.kind or (cause.code if isinstance(cause, DeployError) else None) or kind
     told = {"code": code, "message": first[0], "hint": first[1], "exit_code": failed.exit_code}
-    return {"error": told, **failed.details}
+    hosts = {"failed_hosts": failures_json(failed.failures)} if failed.failures else {}
+    return {"error": told, **hosts, **failed.details}

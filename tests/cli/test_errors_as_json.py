@@ -12,6 +12,9 @@ from typing import Any
 import pytest
 from typer import Exit
 
+from jobctl.jobspec.deploy.model.errors import HostError
+from jobctl.jobspec.operations.errors import HostsFailed
+from jobctl.views.failure import error_json
 from tests.cli.conftest import SPEC
 
 # Errors where JSON was asked for.
@@ -140,3 +143,11 @@ def test_a_report_names_the_hosts_that_did_not_do_their_part(
     ran = jobctl(*command.split(), "-o", "json")
     failed = [{"host": host, "code": "no-route", "message": f"{host}: no way", "hint": "a hint"} for host in silent]
     assert (ran.code, json.loads(ran.out)["failed_hosts"]) == (4, failed)
+
+
+def test_an_error_names_the_hosts_that_failed() -> None:
+    """Whoever raised it gave only `failures`: programs need not find them among the details."""
+    silent = HostError("a", "unreachable", "does not answer", "is sshd up?")
+    told = error_json(HostsFailed("no host answers", failures={"a": silent}))
+    row = {"host": "a", "code": "unreachable", "message": "a: does not answer", "hint": "is sshd up?"}
+    assert told["failed_hosts"] == [row]

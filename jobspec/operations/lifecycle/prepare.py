@@ -58,5 +58,5 @@ def prepare(planned: Planned, request: JobRequest, reporter: Reporter, *, check:
             deployer.tell = waiting.show
             failed = {**failed, **deployer.stage(plan, homes - set(failed))}
     except DeployError as error:
-        raise HostsFailed(error.message, error.hint) from error
+        raise HostsFailed(error.message, error.hint, failures=error.failures) from error
     return Prepared(tuple(sorted(homes - set(failed))), failed)

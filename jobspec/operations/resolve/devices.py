@@ -26,15 +26,12 @@ def devices_of(compiled: Compiled, deployer: Deployer, old: Plan | None) -> Mapp
     if found is None or found or any(_says(host) for host in compiled.hosts):
         return found
     kind = compiled.spec.devices.kind
-    silent = (
-        "no host answers that could be asked for its devices" if failed else f"no host has a device of kind `{kind}`"
-    )
-    raise HostsFailed(
-        silent,
-        f"is the driver loaded there? `devices: {kind}:8` or `slots=8` in the hosts file says how many there are",
-        kind="devices-unknown",
-        failures=failed,
-    )
+    remedy = f"`devices: {kind}:8` or `slots=8` in the hosts file says how many there are"
+    if failed:
+        silent = "no host answers that could be asked for its devices"
+        raise HostsFailed(silent, remedy, kind="devices-unknown", failures=failed)
+    hint = f"is the driver loaded there? {remedy}"
+    raise HostsFailed(f"no host has a device of kind `{kind}`", hint, kind="devices-unknown")
 
 
 def devices_to_check(compiled: Compiled, deployer: Deployer, old: Plan | None) -> Mapping[str, int] | None:
