@@ -22,7 +22,7 @@ class Line:
 
     @property
     def writer(self) -> str:
-        """Who wrote it, in one word: a rank, a server, or one of the launchers."""
+        """The process that wrote it, in one word: a rank, a server, or one of the launchers."""
         if self.rank is None:
             return self.log.removesuffix(".log")
         role = self.log.partition("log.")[0]
