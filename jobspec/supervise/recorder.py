@@ -248,8 +248,8 @@ class Recorder:
         if not steps or generation is None or any(node.generation != generation.number for node in observed.members):
             return
         at, number, step = self._progress
-        now = self.clock.now()
-        if max(steps) != step and (now - at >= PROGRESS or number != generation.number):
+        now = self.clock.now()  # somebody may have set it back
+        if max(steps) != step and (abs(now - at) >= PROGRESS or number != generation.number):
             self._progress = now, generation.number, max(steps)
             history.record_progress(self.job.progress, now, generation.number, max(steps))
 

@@ -125,6 +125,14 @@ def test_progress_is_written_down_at_times(told: Told) -> None:
     assert told.steps == [1, 3]
 
 
+def test_progress_is_written_down_by_a_clock_that_was_set_back(told: Told) -> None:
+    told.look(1, 3600)
+    told.look(2, -3600)
+    told.look(3, PROGRESS - 1)
+    told.look(4, 1)
+    assert told.steps == [1, 2, 4]
+
+
 def test_the_first_step_of_a_generation_is_written_down_at_once(told: Told) -> None:
     told.look(1)
     late = replace(GENERATION, number=5)
