@@ -180,9 +180,10 @@ def joined(choices: list[str] | None) -> str | None:
 def duration(text: str) -> float:
     """Return the seconds that a duration such as `30s`, `10m` or a plain number means. Ends with 2 for others."""
     try:
-        return float(text) if text.replace(".", "", 1).isdigit() else parse_duration(text)
+        return parse_duration(f"{float(text):f}s" if text.replace(".", "", 1).isdigit() else text)
     except ValueError as error:
-        raise Failed(f"`{text}` is not a duration", 2, "write it as `30s`, `10m` or `1h30m`") from error
+        hint = "write it as `30s`, `10m` or `1h30m`, at most 100 years"
+        raise Failed(f"`{text}` is not a duration", 2, hint) from error
 
 
 def moment(since: str | None) -> float | None:

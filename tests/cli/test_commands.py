@@ -79,7 +79,9 @@ def test_a_path_in_what_is_printed_is_quoted_for_a_shell(jobctl: Any) -> None:
         (("logs", "--node", "-1"), 2, "error: the job has no node `-1`"),
         (("pull",), 2, "error: job `small` has left nothing to fetch"),
         (("logs", "small", "--since", "yesterday"), 2, "error: `yesterday` is not a time"),
+        (("logs", "small", "--since", "99999999999"), 2, "error: `99999999999` is not a time"),
         (("down", "--timeout", "soon"), 2, "error: `soon` is not a duration"),
+        (("down", "--timeout", "99999999999"), 2, "error: `99999999999` is not a duration"),
         (
             ("up", "--target", "local", "--hosts", "hosts.txt"),
             2,
