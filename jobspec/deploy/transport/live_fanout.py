@@ -157,5 +157,6 @@ def _since(problem: DeployError, since: float) -> DeployError:
     if not isinstance(problem, HostError) or problem.code not in UNHEARD:
         return problem
     at = datetime.fromtimestamp(since)
-    words = f"{problem.cause}; unreachable since {at:%H:%M:%S}"
+    form = "%H:%M:%S" if at.date() == datetime.now().date() else "%Y-%m-%d %H:%M:%S"
+    words = f"{problem.cause}; unreachable since {at.strftime(form)}"
     return HostError(problem.host, problem.code, words, problem.hint)

@@ -8,7 +8,9 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -320,3 +322,15 @@ def test_what_fails_is_told_with_the_time_since_when(monkeypatch: pytest.MonkeyP
     first, second = (live.on_each(["a"], ask).failed["a"] for _ in range(2))
     assert first.message.startswith("a: no route to its address; unreachable since ")
     assert (first.hint, second.message) == ("hint", "a: no engine")
+
+
+def test_a_host_that_is_silent_since_another_day_is_told_with_the_date(monkeypatch: pytest.MonkeyPatch) -> None:
+    since = time.time() - 3 * 86400
+    monkeypatch.setattr(live_fanout, "time", SimpleNamespace(time=lambda: since, monotonic=time.monotonic))
+
+    def ask(host: str) -> str:
+        raise HostError(host, "no-route", "no route to its address", "hint")
+
+    failed = LiveFanOut(str).on_each(["a"], ask).failed["a"]
+    day = datetime.fromtimestamp(since)
+    assert failed.message == f"a: no route to its address; unreachable since {day:%Y-%m-%d %H:%M:%S}"
