@@ -27,7 +27,8 @@ class Failure:
     `at` is seconds since the epoch, `progress` the job's step number then, `ran` how many seconds the
     generation had run. `rank` is None where the node as a whole failed. `alike` has rank and exit code of all
     processes of the generation that ended badly by themselves: a bug fails on many ranks, in any order. `alone`: the
-    generation went on, and the node joined it again.
+    generation went on, and the node joined it again. `noted`: when a supervisor took it into the
+    ledger; `at` is by the clock of a host, which may be far from the supervisor's.
     """
 
     generation: int
@@ -45,6 +46,12 @@ class Failure:
     alike: tuple[tuple[int, int], ...] = ()
     alone: bool = False
     role: str = "trainer"  # whose rank it is
+    noted: float | None = None
+
+    @property
+    def counts_from(self) -> float:
+        """When it was, for a budget with a window: by the supervisor's clock, where one took note of it."""
+        return self.at if self.noted is None else self.noted
 
 
 @dataclass(frozen=True, slots=True)

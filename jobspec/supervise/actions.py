@@ -66,7 +66,7 @@ class Actions:
             case GiveUp():
                 ledger = now.control.ledger
                 if decision.failure is not None:
-                    ledger = ledger.with_failure(decision.failure)
+                    ledger = ledger.with_failure(decision.failure, self.clock.now())
                     self.deployer.keep(ledger)
                     self.recorder.record("failure", decision.reason, **failure_details(decision.failure, now))
                 self.end("failed", decision.reason)
@@ -198,7 +198,7 @@ class Actions:
         outcome = self._execute(now, decision)
         started = now.control.placement.get(decision.failure.node) not in outcome.failed
         if decision.counts and (started or not self._tells_failure(decision.failure.node)):
-            self.deployer.keep(now.control.ledger.with_failure(decision.failure))
+            self.deployer.keep(now.control.ledger.with_failure(decision.failure, self.clock.now()))
         return outcome
 
     def _tells_failure(self, node: int) -> bool:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jobctl.jobspec.deploy.model.control import Ledger
 from jobctl.jobspec.plan.recovery import Failure, Recovery, Rule
 from jobctl.jobspec.supervise.decisions import (
     GiveUp,
@@ -191,3 +192,13 @@ def test_no_run_takes_more_restarts_than_its_budget(faults: list[tuple[int, int,
         assert 0.0 <= decision.delay <= 30.0
         earlier.append(now)
     assert len(earlier) <= budget
+
+
+@pytest.mark.parametrize("hours", [-2, 2])
+def test_a_window_counts_by_the_clock_of_the_supervisor(hours: int) -> None:
+    """That of the host whose node failed may be far ahead, or behind."""
+    policy, apart = replace(POLICY, max_restarts=1, window=3600.0), hours * 3600.0
+    ledger = Ledger(0.0).with_failure(failure(at=NOW + apart), NOW)
+    second = failure(generation=2, progress=60, at=NOW + 60 + apart)
+    assert isinstance(judge(second, ledger.failures, policy, NOW + 60), GiveUp)
+    assert isinstance(judge(second, ledger.failures, policy, NOW + 3601), Restart)

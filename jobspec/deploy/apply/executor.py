@@ -219,7 +219,7 @@ def _autonomy(
         return None
     window = plan.recovery.window
     counted = ledger.counting(window, now)
-    spent = () if window is None else tuple(failure.at for failure in counted)
+    spent = () if window is None else tuple(failure.counts_from for failure in counted)
     rules = (*plan.recovery.rules, *DEFAULT_RULES)
     base = None if etcd else Base(generation.number, generation.rendezvous.id)
     # In a job that could begin with fewer nodes, a command that does not know of a move might leave out those that do.
@@ -242,7 +242,7 @@ def _ledger(transition: Transition, image: Image | None, clock: Clock, failure: 
     image = image or before.image
     if failure is None and not want.keep_budget:
         return before.renewed(clock.now(), want.code, image)
-    after = before.with_failure(failure) if failure else before
+    after = before.with_failure(failure, clock.now()) if failure else before
     excluded = tuple(sorted({*before.excluded, *want.excluded}))
     return replace(after, code=want.code, result=None, excluded=excluded, image=image)
 

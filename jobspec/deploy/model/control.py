@@ -74,10 +74,10 @@ class Ledger:
         """
         return Ledger(max(now, self.began + BUDGET_STEP), code, image=image)
 
-    def with_failure(self, failure: Failure) -> Ledger:
-        """Return the ledger with `failure` noted: of those that ended a generation, one for each."""
+    def with_failure(self, failure: Failure, now: float | None = None) -> Ledger:
+        """Return the ledger with `failure`, noted `now`: of those that ended a generation, one for each."""
         others = tuple(f for f in self.failures if f.generation != failure.generation or f.alone)
-        return replace(self, failures=(*others, failure))
+        return replace(self, failures=(*others, replace(failure, noted=now)))
 
     def with_those_of(self, generation: Generation | None) -> Ledger:
         """Return the ledger with what launchers have decided by themselves: failures, and that the job has failed."""
@@ -109,7 +109,7 @@ class Ledger:
     def counting(self, window: float | None, now: float) -> tuple[Failure, ...]:
         """Return the failures that count for `recovery.max_restarts`. A node that was only slow has not failed."""
         failed = (failure for failure in self.failures if failure.kind != STRAGGLER)
-        return tuple(failure for failure in failed if window is None or now - failure.at <= window)
+        return tuple(failure for failure in failed if window is None or now - failure.counts_from <= window)
 
     def counted(self, window: float | None, now: float) -> int:
         """Return how many these are."""

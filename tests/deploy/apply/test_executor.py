@@ -267,7 +267,7 @@ def test_a_failure_is_counted_and_a_persons_wish_begins_a_new_budget() -> None:
     before = replace(RUNNING, control=replace(RUNNING.control, ledger=Ledger(1.0, "code", (FAILED,))))
     later, world = replace(FAILED, generation=2), World()
     run(world, before, failure=later)
-    assert world.ledger == Ledger(1.0, "code", (FAILED, later))
+    assert world.ledger == Ledger(1.0, "code", (FAILED, replace(later, noted=5.0)))
     run(world, before)
     assert world.ledger == Ledger(5.0, "code")
     ahead = replace(before.control, ledger=Ledger(99.0, "code", result=JobResult("stopped", "by the user", 99.0)))
