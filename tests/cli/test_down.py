@@ -97,3 +97,8 @@ def test_nothing_is_left_of_a_job_that_is_not_up(jobctl: Any, command: str, left
         (jobs / "small" / "lock").touch()
     assert jobctl(command, "job.yaml").code == (0 if command == "down" else 2)
     assert list(jobs.glob("*")) == []
+
+
+@pytest.mark.parametrize("command", ["stop", "down"])
+def test_help_says_where_a_timeout_gives_processes_no_other_time(jobctl: Any, command: str) -> None:
+    assert "In Slurm and Kubernetes they get what the spec says" in " ".join(jobctl(command, "--help").out.split())
