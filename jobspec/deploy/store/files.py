@@ -101,14 +101,15 @@ def is_full(path: Path) -> bool:
 def append_line(path: Path, line: str) -> None:
     """Append a line, in one write, so that lines of two writers never mix; the file is readable by its owner only.
 
-    It begins a new line after one that broke off on a full disk. Raises OSError.
+    It begins a new line after one that broke off on a full disk. A file's name that is no UTF-8 becomes an escape of JSON.
+    Raises OSError.
     """
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
         size = os.fstat(handle).st_size
         whole = size == 0 or os.pread(handle, 1, size - 1) == b"\n"
-        data = f"{'' if whole else chr(10)}{line}\n".encode()
+        data = f"{'' if whole else chr(10)}{line}\n".encode(errors="backslashreplace")
         if os.write(handle, data) < len(data):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
     finally:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import json
+import os
 import subprocess
 from pathlib import Path
 
@@ -74,3 +76,9 @@ def test_a_line_that_broke_off_spoils_none_after_it(tmp_path: Path) -> None:
     append_line(path, "fourth")
     assert path.read_text() == "first\nsec\nthird\nfourth\n"
     assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_line_tells_a_name_that_is_not_utf8_as_an_escape(tmp_path: Path) -> None:
+    path, name = tmp_path / "events.jsonl", os.fsdecode(b"data-\xff")
+    append_line(path, json.dumps({"file": name}, ensure_ascii=False))
+    assert json.loads(path.read_text()) == {"file": name}
