@@ -15,7 +15,7 @@ from jobctl.jobspec.deploy.kubernetes.kinds import POD
 from jobctl.jobspec.deploy.kubernetes.problems import Call, Cut, refused_websocket
 from jobctl.jobspec.deploy.model.errors import CannotRun, DeployError
 from jobctl.jobspec.deploy.transport.base import CHUNK
-from jobctl.jobspec.deploy.transport.terminal import STDIN, raw, resizes, window
+from jobctl.jobspec.deploy.transport.terminal import STDIN, Resizes, raw, resizes, window
 from jobctl.jobspec.records import dataclass
 
 # Channels of the protocols v4.channel.k8s.io and v5.channel.k8s.io; only v5 can say that input has ended.
@@ -32,30 +32,30 @@ class PodSession:
         """Run the command and return its exit code. Raises DeployError if it cannot start, or the connection breaks."""
         terminal = sys.stdin.isatty() and sys.stdout.isatty()
         socket = open_exec(self.api, self.pod, self.container, argv, Streams(_has_input(), terminal))
-
-        def resize(size: os.terminal_size) -> None:
-            socket.write_channel(RESIZE, json.dumps({"Width": size.columns, "Height": size.lines}).encode())
-
         try:
-            if terminal:
-                resize(window())
             with contextlib.ExitStack() as stack:
+                changes = None
                 if terminal:
+                    _resize(socket, window())
                     stack.enter_context(raw())
-                    stack.enter_context(resizes(resize))
-                result = self._join(socket)
+                    changes = stack.enter_context(resizes())
+                result = self._join(socket, changes)
         finally:
             socket.close()
         return self._code(argv, result)
 
-    def _join(self, socket: Any) -> bytes:
+    def _join(self, socket: Any, changes: Resizes | None) -> bytes:
         """Pass on what is typed and what is printed until the command ends; return what the API says of its end."""
         with selectors.PollSelector() as ready:
             ready.register(socket.sock.sock, selectors.EVENT_READ)
             if _has_input():
                 ready.register(STDIN, selectors.EVENT_READ)
+            if changes is not None:
+                ready.register(changes, selectors.EVENT_READ)
             result = b""
             while socket.is_open() and not result:
+                if changes is not None and (size := changes.taken()):
+                    _resize(socket, size)
                 typed = any(key.fd == STDIN for key, _ in ready.select(0.5))
                 result += self._print(socket)  # first: who has ended hears nothing more
                 if typed and socket.is_open() and not result:
@@ -154,6 +154,13 @@ def exit_code(result: bytes) -> int:
 
 # What container runtimes say of a command that is not there.
 _MISSING = ("not found in $path", "no such file or directory")
+
+
+def _resize(socket: Any, size: os.terminal_size) -> None:
+    from websocket import WebSocketException
+
+    with contextlib.suppress(WebSocketException, OSError):  # it has ended: what it said is read
+        socket.write_channel(RESIZE, json.dumps({"Width": size.columns, "Height": size.lines}).encode())
 
 
 def _buffered(socket: Any, channel: int) -> bytes:

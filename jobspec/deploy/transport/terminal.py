@@ -51,16 +51,16 @@ def interact(channel: Any, begin: Begin, ask: Callable[[], None]) -> int:
         channel.get_pty(os.environ.get("TERM", "xterm"), size.columns, size.lines)
     begin(terminal=terminal)
 
-    def resize(size: os.terminal_size) -> None:
-        channel.resize_pty(size.columns, size.lines)
-
-    with raw() if terminal else contextlib.nullcontext(), resizes(resize) if terminal else contextlib.nullcontext():
-        _join(channel, ask)
+    with (
+        raw() if terminal else contextlib.nullcontext(),
+        resizes() if terminal else contextlib.nullcontext() as changes,
+    ):
+        _join(channel, ask, changes)
     code: int = channel.recv_exit_status()
     return code if code >= 0 else 255
 
 
-def _join(channel: Any, ask: Callable[[], None]) -> None:
+def _join(channel: Any, ask: Callable[[], None], changes: Resizes | None) -> None:
     channel.setblocking(False)
     typed, heard = _Typed(channel), time.monotonic()
     while True:
@@ -73,7 +73,10 @@ def _join(channel: Any, ask: Callable[[], None]) -> None:
         elif time.monotonic() - heard > SILENCE_TIMEOUT:
             ask()
             heard = time.monotonic()
-        typed.wait()
+        if changes is not None and (size := changes.taken()):
+            with contextlib.suppress(OSError):  # the command has ended
+                channel.resize_pty(size.columns, size.lines)
+        typed.wait(changes)
 
 
 class _Typed:
@@ -83,10 +86,12 @@ class _Typed:
         self._channel, self._ended = channel, False
         self._left = b""  # what was read, and is not sent yet
 
-    def wait(self) -> None:
+    def wait(self, changes: Resizes | None) -> None:
         """Wait until there may be something to do. Nothing tells when the command reads on: that is looked for."""
         watch = select.poll()
         watch.register(self._channel, select.POLLIN)
+        if changes is not None:
+            watch.register(changes, select.POLLIN)
         if self._left:
             watch.poll(20)
             return
@@ -148,16 +153,43 @@ def window() -> os.terminal_size:
     return os.get_terminal_size(STDIN)
 
 
+class Resizes:
+    """Changes of the window's size. They are only noted: what the signal interrupts may hold a lock of the connection."""
+
+    def __init__(self) -> None:
+        self._noted, self._note = os.pipe()
+        os.set_blocking(self._noted, False)
+        os.set_blocking(self._note, False)
+
+    def fileno(self) -> int:
+        """Return what can be read when the size has changed."""
+        return self._noted
+
+    def note(self, number: int, frame: object) -> None:
+        """Note a change: a handler of signals."""
+        with contextlib.suppress(OSError):  # as many as fit are noted already
+            os.write(self._note, b"\0")
+
+    def taken(self) -> os.terminal_size | None:
+        """Return the size if it has changed since the last call."""
+        try:
+            os.read(self._noted, CHUNK)
+            return window()
+        except OSError:
+            return None
+
+    def close(self) -> None:
+        """Note nothing any more."""
+        os.close(self._note)
+        os.close(self._noted)
+
+
 @contextlib.contextmanager
-def resizes(tell: Callable[[os.terminal_size], None]) -> Iterator[None]:
-    """Tell the other side when the window changes its size."""
-
-    def resized(number: int, frame: object) -> None:
-        with contextlib.suppress(OSError):
-            tell(window())
-
-    before = signal.signal(signal.SIGWINCH, resized)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGWINCH, before)
+def resizes() -> Iterator[Resizes]:
+    """Note when the window changes its size, for the other side."""
+    with contextlib.closing(Resizes()) as changes:
+        before = signal.signal(signal.SIGWINCH, changes.note)
+        try:
+            yield changes
+        finally:
+            signal.signal(signal.SIGWINCH, before)
