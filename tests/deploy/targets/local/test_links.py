@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from jobctl.jobspec.deploy.store.jobdir import JobDir
-from jobctl.jobspec.deploy.store.processes import WORK_MARK, marked
+from jobctl.jobspec.deploy.store.processes import SUPERVISES_MARK, WORK_MARK, environment, marked, with_folder
 from jobctl.jobspec.deploy.targets.background import end_left_behind, start_supervisor
 from jobctl.jobspec.deploy.targets.local.processes import spawn
+from tests.tools.waiting import promptly
 
 WAIT = "import sys; sys.stdin.read()"  # ends with what started it
 
@@ -29,7 +30,8 @@ def test_a_launcher_is_found_by_another_path(jobs: tuple[Path, Path]) -> None:
     (jobs[0] / "node-0.sh").write_text("exec sleep 600\n")
     process = spawn(jobs[0], 0, jobs[0] / "log", os.environ)
     try:
-        assert [process.pid in marked(path, 0) for path in jobs] == [True, True]
+        for path in jobs:
+            promptly(lambda path=path: process.pid in marked(path, 0))  # its environment is empty while it executes
     finally:
         process.kill()
         process.wait()
@@ -47,7 +49,7 @@ def test_a_supervisor_is_ended_by_another_path(jobs: tuple[Path, Path]) -> None:
     first, second = (JobDir(path / "jobs" / "demo") for path in jobs)
     first.create()
     start_supervisor(first, ["sh", "-c", "sleep 600 & exit 0"], os.environ)
-    assert end_left_behind(second)
+    promptly(lambda: end_left_behind(second))  # as above
     assert not end_left_behind(first)
 
 
@@ -56,6 +58,12 @@ def test_a_supervisor_does_not_belong_to_the_job_from_within_which_it_was_starte
     job.create()
     start_supervisor(job, ["sh", "-c", "sleep 600 & exit 0"], {**os.environ, WORK_MARK: str(jobs[1])})
     try:
-        assert list(marked(jobs[1])) == []
+        (begun,) = promptly(lambda: [found for pid in pids_of(job) if SUPERVISES_MARK in (found := environment(pid))])
+        assert begun[SUPERVISES_MARK] == str(jobs[1] / "jobs" / "demo")
+        assert WORK_MARK not in begun
     finally:
-        assert end_left_behind(job)
+        promptly(lambda: end_left_behind(job))
+
+
+def pids_of(job: JobDir) -> list[int]:
+    return list(with_folder(SUPERVISES_MARK, job.root))
