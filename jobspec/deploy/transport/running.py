@@ -11,6 +11,7 @@ import signal
 import struct
 import subprocess
 import termios
+import threading
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -67,6 +68,7 @@ class ProcessCommand:
         self, argv: Sequence[str], environ: Mapping[str, str], directory: str | None, terminal: TerminalSize | None
     ) -> None:
         self._master: int | None = None
+        self._closing = threading.Lock()  # others write and resize until it has ended
         streams = _Streams(terminal)
         try:
             self._process = subprocess.Popen(
@@ -88,15 +90,20 @@ class ProcessCommand:
     def send(self, data: bytes) -> None:
         """Write to its input."""
         place = self._input()
-        while data:
-            data = data[os.write(place, data) :]
+        try:
+            while data:
+                data = data[os.write(place, data) :]
+        finally:
+            os.close(place)
 
     def _input(self) -> int:
-        if self._master is not None:
-            return self._master
+        """Return a descriptor of the caller's own: to write may take long, and the terminal may be closed meanwhile."""
+        with self._closing:
+            if self._master is not None:
+                return os.dup(self._master)
         if self._process.stdin is None or self._process.stdin.closed:
             raise BrokenPipeError(errno.EPIPE, "its input has ended")
-        return self._process.stdin.fileno()
+        return os.dup(self._process.stdin.fileno())
 
     def end_input(self) -> None:
         """End its input, if that is a pipe."""
@@ -118,13 +125,17 @@ class ProcessCommand:
 
     def resize(self, columns: int, lines: int) -> None:
         """Give its terminal another size."""
-        if self._master is not None:
-            with contextlib.suppress(OSError):
+        with self._closing, contextlib.suppress(OSError):
+            if self._master is not None:
                 _set_size(self._master, columns, lines)
 
     def wait(self) -> int:
-        """Return its exit code when it has ended."""
+        """Return its exit code when it has ended. Its output is not read any more: its terminal is closed."""
         code = self._process.wait()
+        with self._closing:
+            if self._master is not None:
+                os.close(self._master)
+                self._master = None
         return code if code >= 0 else 128 - code
 
     def close(self) -> None:
