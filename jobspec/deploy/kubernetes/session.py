@@ -15,6 +15,7 @@ from jobctl.jobspec.deploy.kubernetes.kinds import POD
 from jobctl.jobspec.deploy.kubernetes.problems import Call, Cut, refused_websocket
 from jobctl.jobspec.deploy.model.errors import CannotRun, DeployError
 from jobctl.jobspec.deploy.transport.base import CHUNK
+from jobctl.jobspec.deploy.transport.ending import ended_by_signals
 from jobctl.jobspec.deploy.transport.terminal import STDIN, Resizes, raw, resizes, window
 from jobctl.jobspec.records import dataclass
 
@@ -33,7 +34,7 @@ class PodSession:
         terminal = sys.stdin.isatty() and sys.stdout.isatty()
         socket = open_exec(self.api, self.pod, self.container, argv, Streams(_has_input(), terminal))
         try:
-            with contextlib.ExitStack() as stack:
+            with ended_by_signals(), contextlib.ExitStack() as stack:
                 changes = None
                 if terminal:
                     _resize(socket, window())

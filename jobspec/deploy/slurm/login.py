@@ -21,6 +21,7 @@ from jobctl.jobspec.deploy.slurm.variables import of_other_steps
 from jobctl.jobspec.deploy.targets.gathering import MAX_FILE_BYTES
 from jobctl.jobspec.deploy.targets.host_fleet import transport_to
 from jobctl.jobspec.deploy.transport.base import Result, Transport, checked, put
+from jobctl.jobspec.deploy.transport.ending import ended_by_signals
 from jobctl.jobspec.render.artefact import Artefact
 from jobctl.jobspec.render.slurm import mark
 
@@ -173,7 +174,8 @@ class LoginNode:
 
     def enter(self, place: tuple[str, str], inside: Sequence[str], *, terminal: bool) -> int:
         """Run `inside` on a machine of the allocation, see `step`; return its exit code."""
-        return self.interact(self.step(place), inside, terminal=terminal)
+        with ended_by_signals():
+            return self.interact(self.step(place), inside, terminal=terminal)
 
     def interact(self, srun: Sequence[str], inside: Sequence[str], *, terminal: bool) -> int:
         """Run `inside` by `srun` with this process's terminal, or with pipes; return its exit code."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from secrets import token_hex
 
 from jobctl.jobspec.deploy.model.errors import HostError
@@ -15,6 +15,7 @@ from jobctl.jobspec.deploy.slurm.login import LoginNode, without
 from jobctl.jobspec.deploy.slurm.preflight import NOW_NOT
 from jobctl.jobspec.deploy.slurm.problems import slurm_error
 from jobctl.jobspec.deploy.slurm.variables import of_other_steps
+from jobctl.jobspec.deploy.transport.ending import ended_by_signals
 from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.render.artefact import Artefact
@@ -42,16 +43,19 @@ def run_oneoff(looking: Looking, place: tuple[str, str] | None, argv: Sequence[s
     there = LoginNode(looking.inventory, login.job, options_of(plan).work, login.transport)
     command = look_command(plan, argv)
     srun = ["srun", *machine_options(plan), "--cpu-bind=none", f"--chdir={there.work}"]
-    try:
+    with ended_by_signals(), ExitStack() as afterwards:
+        afterwards.callback(_erase, there)
         if place is None:
             _try_out(there, machine_options(plan))
         _send(there, plan, looking.secrets)
         if place is not None:
             srun = there.step(place)
         return there.interact([*without(looking.hidden), *srun], command, terminal=has_terminal())
-    finally:
-        with suppress(HostError):  # the command has removed it itself, unless it never began
-            there.erase()
+
+
+def _erase(there: LoginNode) -> None:
+    with suppress(HostError):  # the command has removed it itself, unless it never began
+        there.erase()
 
 
 def _try_out(login: LoginNode, options: Sequence[str]) -> None:

@@ -17,8 +17,9 @@ from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.model.untrusted import objects
 from jobctl.jobspec.deploy.targets.host_fleet import HostFleet
 from jobctl.jobspec.deploy.targets.node_ports import home_of, open_port
-from jobctl.jobspec.deploy.targets.oneoff import ended_by_signals, terminal_flags
+from jobctl.jobspec.deploy.targets.oneoff import terminal_flags
 from jobctl.jobspec.deploy.transport.base import RunningCommand, TerminalSize, checked
+from jobctl.jobspec.deploy.transport.ending import ended_by_signals
 
 SESSION_MARK = "JOBCTL_SESSION"  # a variable by which the command of a session is found again
 
@@ -127,7 +128,8 @@ def show_log(fleet: HostFleet, service: str, last: int | None, *, follow: bool) 
                 host_job = fleet.host_jobs[host]
                 how = ["--follow"] * follow + ([] if last is None else ["--tail", str(last)])
                 both = ["sh", "-c", 'exec "$@" 2>&1', "sh"]  # it prints on either stream
-                return host_job.transport.interact([*both, *host_job.docker, "logs", *how, container.id])
+                with ended_by_signals():
+                    return host_job.transport.interact([*both, *host_job.docker, "logs", *how, container.id])
     raise DeployError(f"{service} has no container", f"`jobctl status {fleet.job.name}` shows what runs")
 
 

@@ -7,10 +7,8 @@ is removed afterwards; `down` removes what one that was killed has left.
 
 from __future__ import annotations
 
-import contextlib
-import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from copy import copy
 from dataclasses import replace
@@ -23,6 +21,7 @@ from jobctl.jobspec.deploy.sending.code_spread import spread_code
 from jobctl.jobspec.deploy.sending.send_code import Package
 from jobctl.jobspec.deploy.targets.host_fleet import HostFleet
 from jobctl.jobspec.deploy.targets.provision import transfer_of
+from jobctl.jobspec.deploy.transport.ending import ended_by_signals
 from jobctl.jobspec.plan.known_environ import node_environ, with_variables
 from jobctl.jobspec.plan.types import Node, Plan
 from jobctl.jobspec.render.shell import Look, look_script
@@ -93,21 +92,3 @@ def _with_secrets(node: Node, argv: Sequence[str]) -> tuple[str, ...]:
         " file.truncate(0); file.close(); os.execvp(sys.argv[1], sys.argv[1:])"
     )
     return (node.container.python, "-c", load, *argv)
-
-
-@contextlib.contextmanager
-def ended_by_signals() -> Iterator[None]:
-    """Have this process end in order where its terminal goes away, or somebody ends it."""
-    numbers = (signal.SIGHUP, signal.SIGTERM)
-
-    def end(number: int, frame: object) -> None:
-        for one in numbers:  # a shell whose terminal goes away sends a second one
-            signal.signal(one, signal.SIG_IGN)
-        raise SystemExit(128 + number)
-
-    before = {number: signal.signal(number, end) for number in numbers if signal.getsignal(number) != signal.SIG_IGN}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
