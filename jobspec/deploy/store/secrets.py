@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from jobctl.jobspec.deploy.store.files import write_atomic
 from jobctl.jobspec.spec.reading.env_files import dot_env
+from jobctl.jobspec.spec.reading.source import MAX_BYTES, SilentPipe, read_once
 from jobctl.jobspec.spec.scalars import is_text
 
 if TYPE_CHECKING:
@@ -53,15 +54,7 @@ def _with_dot_env(secrets: Sequence[Secret], directory: Path, environ: Mapping[s
 
 def _read(secret: Secret, directory: Path, environ: Mapping[str, str]) -> str:
     if secret.file is not None:
-        path = directory / os.path.expanduser(secret.file)
-        try:
-            return path.read_text(encoding="utf-8-sig").rstrip("\n")
-        except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-            raise SecretMissing(
-                f"secret `{secret.name}`: cannot read {path}: {reason}",
-                "make the file, readable by you alone",
-            ) from error
+        return _read_file(secret, directory / os.path.expanduser(secret.file))
     name = secret.env or secret.name
     if name not in environ:
         raise SecretMissing(
@@ -69,6 +62,21 @@ def _read(secret: Secret, directory: Path, environ: Mapping[str, str]) -> str:
             f"export {name}=… or write it into `.env` beside the spec, then `up` again",
         )
     return environ[name]
+
+
+def _read_file(secret: Secret, path: Path) -> str:
+    """Return the text of a file; of a pipe, which gives it once, the same each time."""
+    hint = "make the file, readable by you alone"
+    try:
+        content = read_once(path)
+        if len(content) <= MAX_BYTES:
+            return content.decode("utf-8-sig").replace("\r\n", "\n").rstrip("\n")
+        reason = f"it is larger than {MAX_BYTES >> 20} MiB"
+    except SilentPipe:
+        reason, hint = "it is a pipe, and nobody has written into it", "name a file, or start what writes first"
+    except (OSError, UnicodeDecodeError) as error:
+        reason = str(error.strerror) if isinstance(error, OSError) else "not UTF-8 text"
+    raise SecretMissing(f"secret `{secret.name}`: cannot read {path}: {reason}", hint)
 
 
 def _checked(secret: Secret, value: str) -> str:

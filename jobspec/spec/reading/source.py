@@ -181,8 +181,8 @@ def folder_of(path: Path) -> Path:
     return Path() if is_descriptor(path) else path.parent
 
 
-def _read(path: Path) -> bytes:
-    """Return the beginning of a file. Raises SilentPipe, and OSError."""
+def read_once(path: Path) -> bytes:
+    """Return the beginning of a file, up to one byte more than MAX_BYTES. Raises SilentPipe, and OSError."""
     about = os.stat(path)
     if stat.S_ISREG(about.st_mode):
         return _content(path)
@@ -227,7 +227,7 @@ def read_text(path: Path, name: str, missing: str = "`jobctl init` writes one to
     try:
         if path.is_dir():
             raise bad("not-a-file", f"`{name}` is a directory", "name the file in it")
-        content = _read(path)
+        content = read_once(path)
     except SilentPipe:
         message = f"cannot read `{name}`: it is a pipe, and nobody has written into it within {PIPE_WAIT:g} s"
         raise bad("unreadable", message, "name a file, or start what writes first") from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from jobctl.jobspec.deploy.store.secrets import SecretMissing, digests, own_key, read_secrets, readable_secrets
 from jobctl.jobspec.spec.model import Secret
+from jobctl.jobspec.spec.reading import source
 
 
 def test_secrets_come_from_variables_and_files(tmp_path: Path) -> None:
@@ -53,3 +55,22 @@ def test_a_digest_tells_values_apart_with_the_key_only(tmp_path: Path) -> None:
     assert found != digests({**same, "A": "y"}, key)
     assert found["A"] != found["B"]
     assert found["A"] != digests(same, b"another key")["A"]
+
+
+def test_a_secret_that_a_pipe_gives_once_is_the_same_each_time(tmp_path: Path) -> None:
+    """A command reads secrets twice: for what has changed, and for what it sends."""
+    reading, writing = os.pipe()
+    os.write(writing, b"hunter2\n")
+    os.close(writing)
+    secret = Secret(name="TOKEN", file=f"/dev/fd/{reading}")
+    try:
+        assert [read_secrets([secret], tmp_path, {}) for _ in range(2)] == 2 * [{"TOKEN": "hunter2"}]
+    finally:
+        os.close(reading)
+
+
+def test_a_named_pipe_into_which_nobody_writes_is_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source, "PIPE_WAIT", 0.01)
+    os.mkfifo(tmp_path / "token")
+    with pytest.raises(SecretMissing, match="it is a pipe, and nobody has written into it"):
+        read_secrets([Secret(name="TOKEN", file="token")], tmp_path, {})
