@@ -202,17 +202,21 @@ def _next(
         generation = replace(generation, began=now)
     hot = want.spare_artefacts
     spares = deployer.idle_spares(hot, {node.host.name for node in ready}) if hot else ()
-    autonomy, cause = _autonomy(want.plan, ledger, now, generation, spares), step.cause if step else None
+    known = deployer.inventory.hosts if deployer.inventory is not None else ()
+    free = {host.name for host in known} - {node.host.name for node in want.plan.nodes} - set(ledger.excluded_hosts)
+    autonomy = _autonomy(want.plan, ledger, now, generation, spares, moves=bool(free))
+    cause = step.cause if step else None
     return replace(generation, autonomy=autonomy, why=None, cause=cause)
 
 
 def _autonomy(
-    plan: Plan, ledger: Ledger, now: float, generation: Generation, spares: Sequence[HotSpare]
+    plan: Plan, ledger: Ledger, now: float, generation: Generation, spares: Sequence[HotSpare], *, moves: bool
 ) -> AutonomyTerms | None:
     """Return what launchers may do by themselves in `generation`.
 
     Without etcd nothing, where a node that comes back has to stay away for a while first: only a supervisor knows for how
-    long it was gone. `spares` are those that wait for a node.
+    long it was gone. `spares` are those that wait for a node. A rule has a node leave its host only if a supervisor could
+    move it (`moves`): it would have the node begin again where it is, too.
     """
     etcd = any(node.launch.etcd for node in plan.nodes)
     if not etcd and any(node.launch.rejoin_after for node in plan.nodes):
@@ -220,7 +224,10 @@ def _autonomy(
     window = plan.recovery.window
     counted = ledger.counting(window, now)
     spent = () if window is None else tuple(failure.counts_from for failure in counted)
-    rules = (*plan.recovery.rules, *DEFAULT_RULES)
+    rules = tuple(
+        replace(rule, do="restart") if rule.do == "exclude_host" and not moves else rule
+        for rule in (*plan.recovery.rules, *DEFAULT_RULES)
+    )
     base = None if etcd else Base(generation.number, generation.rendezvous.id)
     # In a job that could begin with fewer nodes, a command that does not know of a move might leave out those that do.
     fixed = plan.min_nodes == len(plan.nodes)

@@ -13,11 +13,13 @@ from jobctl.jobspec.deploy.apply.executor import Done, Execution, Transition, ex
 from jobctl.jobspec.deploy.apply.reconcile import Step, Wanted, reconcile
 from jobctl.jobspec.deploy.model.control import Control, JobResult, Ledger, newest
 from jobctl.jobspec.deploy.model.errors import HostError
+from jobctl.jobspec.deploy.model.inventory import Inventory, SshOptions
 from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode
 from jobctl.jobspec.plan.artefact_id import ArtefactId
 from jobctl.jobspec.plan.generation import Base, Generation, HotSpare, first_generation
 from jobctl.jobspec.plan.recovery import Failure
 from jobctl.jobspec.plan.types import Checkpoint, HostRef, Node, Plan
+from jobctl.jobspec.spec.hosts import Host
 from tests.deploy.apply.test_reconcile import PLAN
 from tests.tools.failures import failed
 
@@ -53,8 +55,10 @@ class World:
     broken: Mapping[str, HostError] = field(default_factory=dict)
     dies: str | None = None  # whose engine goes away when the processes are ended
     image: None = None
+    inventory: Inventory | None = None
     done: list[str] = field(default_factory=list)
     now: Observed = RUNNING  # how the job is once all that comes before the generation is done
+    rules: set[str] = field(default_factory=set)  # what those tell launchers to do that are about failures
     ledger: Ledger | None = None  # what went with the generation that has begun
     spares: tuple[HotSpare, ...] | None = (
         None  # those that launchers may use by themselves in it; None: they begin nothing
@@ -93,6 +97,7 @@ class World:
     def begin(self, generation: Generation, ledger: Ledger, patience: float) -> Mapping[str, HostError]:
         self.done.append(f"begin {generation.number}")
         self.spares = generation.autonomy.spares if generation.autonomy else None
+        self.rules = {rule.do for rule in generation.autonomy.rules} if generation.autonomy else set()
         self.ledger = ledger
         return {}
 
@@ -114,6 +119,14 @@ def test_launchers_know_the_spares_that_wait_when_a_generation_begins() -> None:
     fewer = replace(hot, plan=replace(hot.plan, min_nodes=1))  # a command might leave out the nodes that moved one
     run(world, RUNNING, fewer)
     assert world.spares == ()
+
+
+@pytest.mark.parametrize(("hosts", "leaves"), [((), False), (HOSTS, False), ((*HOSTS, "h2"), True)])
+def test_a_rule_has_a_node_leave_its_host_only_where_there_is_another(hosts: tuple[str, ...], leaves: bool) -> None:
+    """Where nobody watches, launchers would wait for a supervisor, which could not move the node either."""
+    world = World(inventory=Inventory(tuple(map(Host, hosts)), SshOptions()) if hosts else None)
+    run(world, RUNNING, CHANGED)
+    assert world.rules == {"restart", "fail"} | ({"exclude_host"} if leaves else set())
 
 
 def test_launchers_begin_generations_where_nodes_may_join_again_at_once() -> None:
