@@ -28,6 +28,8 @@ _OWN = re.compile(r"PATH|HOME|SSH_AUTH_SOCK|(DOCKER|BUILDX|BUILDKIT|LD|XDG)_.*|(
 _CREDENTIALS = re.compile(r"secret|pass|credential|token|auth(?!_sock)|key|headers", re.IGNORECASE)
 _LOGIN = re.compile(r"(^|://)[^/\s]*@")  # in a URL, or in a proxy without `http://`
 
+# The path of a socket has 107 bytes at most: below this folder there are one of a random name, and the socket.
+LONGEST_FOLDER = 75
 _DIGEST = re.compile(r"#\d+ sha256:[0-9a-f]+")  # a line that tells people nothing
 
 
@@ -122,7 +124,9 @@ def _feed(process: subprocess.Popen[bytes], context: Iterable[bytes], broken: li
 @contextmanager
 def _listening(engine: Engine) -> Iterator[str]:
     """Yield the address of a socket of this machine whose connections are passed on to an engine."""
-    with tempfile.TemporaryDirectory(prefix="jobctl-") as folder, socket.socket(socket.AF_UNIX) as listener:
+    top = tempfile.gettempdir()
+    top = top if len(os.fsencode(top)) < LONGEST_FOLDER else "/tmp"
+    with tempfile.TemporaryDirectory(prefix="jobctl-", dir=top) as folder, socket.socket(socket.AF_UNIX) as listener:
         path = Path(folder) / "engine.sock"
         listener.bind(str(path))
         listener.listen()
