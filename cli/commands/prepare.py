@@ -68,5 +68,7 @@ def prepare(
         name = planned.plan.job
         console.out_json({"job": name, "prepared": list(done.hosts), "failed_hosts": failures_json(done.failed)})
     elif done.hosts:
-        console.say(f"{', '.join(done.hosts)}: what the job needs is there; `jobctl up` starts the job")
+        console.say(
+            f"{', '.join(done.hosts)}: what the job needs is there; `jobctl up` with the same options starts the job"
+        )
     raise_code(done.code)

@@ -230,7 +230,9 @@ class Preflight:
         seat.probe = probe_said(result.out, self.token)
         if seat.probe is None:
             text = f"a container like the job's ran, and what it said cannot be read: {result.words}"
-            hint = "does something in the image end its Python early? `jobctl run -- true` shows what it prints"
+            hint = (
+                "does something in the image end its Python early? `jobctl run --hosts … -- true` shows what it prints"
+            )
             self.survey.findings.append(Finding(seat.name, "container", "warning", text, "probe-unreadable", hint))
 
     def _can_be_probed(self, seat: CheckedHost) -> bool:

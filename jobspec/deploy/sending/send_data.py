@@ -137,7 +137,7 @@ class DataPackage:
         room = there.room_without(stale)
         if room is not None and size > room and not (own and self._shares_blocks(folder, own, missing)):
             message = f"there is no room for {megabytes(size)} of data in {folder.top}: {megabytes(room)} are free"
-            hint = "make room there; `jobctl data` lists what is kept"
+            hint = "make room there; `jobctl data --hosts …` lists what is kept"
             raise HostError(host_job.host.name, "disk-full", message, hint)
         if not own:
             return [Shipment(linked, stale, rest, "", self.source.archive(missing, rest), size)]

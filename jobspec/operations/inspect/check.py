@@ -58,6 +58,7 @@ def check_hosts(
     alone = job is None and not Path(DEFAULT_SPEC).exists()
     compiled = None if alone else compiled_of(check(job, overrides, where))
     if fitness != "off" and not traits.takes_hosts:
-        raise Refused(f"`--fitness` compares hosts, and target `{target}` has none", "name them: `--hosts hosts.txt`")
+        hint = "leave out `--fitness`, or name hosts: `--target compose --hosts hosts.txt`"
+        raise Refused(f"`--fitness` compares hosts, and target `{target}` has none", hint)
     findings, hosts = finder_of(target).check(CheckRequest(compiled, where, reached, deep, fitness))
     return CheckResult(tuple(findings), hosts, cluster=traits.chooses_nodes)

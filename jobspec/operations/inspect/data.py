@@ -71,10 +71,12 @@ def choose(found: DataOnHosts, names: Sequence[str]) -> dict[str, list[KeptData]
         meant = [one for one in every if name in (one.name, one.path)]
         if not meant:
             where = "the hosts that answer" if found.failed else "these hosts"
-            hint = "`jobctl data list` shows what there is"
+            hint = "`jobctl data` without names shows what there is"
             raise Refused(f"no data `{name}` is on {where}", hint, failures=found.failed)
         if jobs := sorted({job for one in meant for job in one.jobs}):
-            raise Refused(f"job `{jobs[0]}` has data `{name}`", f"`jobctl down {jobs[0]}` first")
+            raise Refused(
+                f"job `{jobs[0]}` has data `{name}`", f"`jobctl down {jobs[0]}` first, where that was brought up"
+            )
     return {
         host: [one for one in data if not one.jobs and (not names or one.name in names or one.path in names)]
         for host, data in found.hosts.items()

@@ -160,7 +160,9 @@ def _fit(deployer: Breakable) -> Observed:
     if now != "running":
         raise Refused(f"job `{name}` is {now}: a drill needs one that runs", reason)
     if observed.supervised is False:
-        raise Refused(f"job `{name}` has no supervisor, who would recover it", f"`jobctl up {name}` starts one")
+        raise Refused(
+            f"job `{name}` has no supervisor, and a drill shows what that does", f"`jobctl up {name}` starts one"
+        )
     homes = {node.host for node in observed.members}  # a full spare, or a host that the job has left, stops nothing
     full = {host: words for host, words in observed.obstacles.items() if host in homes}
     if full:

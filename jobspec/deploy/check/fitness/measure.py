@@ -142,7 +142,7 @@ class FitnessCheck:
         built = self.plan.build if self.plan else None
         if built is not None and built.image == container.image and not self.images.have(container.image):
             message = f"the image `{container.image}` is not built yet"
-            raise HostError(seat.name, "image-missing", message, "`jobctl prepare` builds it")
+            raise HostError(seat.name, "image-missing", message, "`jobctl prepare --hosts …` builds it")
         images.ensure(seat.host_job, container, self.images)
 
     def _note(self, finding: Finding) -> None:
