@@ -6,7 +6,7 @@ The job's phase is derived here each time; nothing stores it.
 from __future__ import annotations
 
 import signal
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from functools import cached_property
 from typing import Literal
@@ -258,16 +258,17 @@ def _unfinished(observed: Observed) -> tuple[Phase, str | None]:
     members, generation = observed.members, observed.control.generation
     failed = [node for node in members if node.broken and not (generation and is_behind(node, generation))]
     running = [node for node in members if takes_part(observed, node)]
+    lost = [f"node {node.node}: {node.reason}" for node in members if not node.reachable]
     if failed:
-        words = "; ".join(describe_failure(node) for node in failed)
+        broken = [describe_failure(node).removesuffix(f"; {_awaited(node)}") for node in failed]
+        words = "; ".join([*broken, *lost])
         if observed.supervised:
             return "restarting", words
         if running or any(node.alive for node in members):
-            return "degraded", f"{words}; no supervisor runs: {_goes_on_alone(observed)}"
+            return "degraded", f"{words}; no supervisor runs: {_goes_on_alone(observed, failed)}"
         return "failed", f"{words}; nothing of it runs and no supervisor does: `jobctl up` goes on"
-    lost = [node for node in members if not node.reachable]
     if lost:
-        return "degraded", "; ".join(f"node {node.node}: {node.reason}" for node in lost)
+        return "degraded", "; ".join(lost)
     paused = [f"node {node.node}: {node.host} has its container paused" for node in members if node.paused]
     if paused:
         if observed.supervised:
@@ -292,14 +293,29 @@ def decides_alone(observed: Observed) -> bool:
     return not observed.supervised and generation is not None and generation.autonomy is not None
 
 
-def _goes_on_alone(observed: Observed) -> str:
+def _goes_on_alone(observed: Observed, failed: Sequence[ObservedNode]) -> str:
     """Say what becomes of a job with failed nodes that nobody watches, in the words of `status`."""
     if not decides_alone(observed):
         return "`jobctl up` or `jobctl supervise` goes on"
+    waiting = {node.node: words for node in failed if node.alive and (words := _awaited(node))}
+    if waiting:
+        return "; ".join(f"node {node}: {words}" for node, words in waiting.items())
     gone = [str(node.node) for node in observed.members if node.reachable and not node.alive]
-    if not gone:
-        return "its launchers go on by themselves, or end it"
-    return f"its launchers go on once node {', '.join(gone)} is started again, by its engine or `jobctl up`"
+    if gone:
+        return f"its launchers go on once node {', '.join(gone)} is started again, by its engine or `jobctl up`"
+    lost = [str(node.node) for node in observed.members if not node.reachable]
+    if lost:
+        return f"its launchers go on once they hear node {', '.join(lost)}, or a hot spare has taken its place"
+    return "its launchers go on by themselves, or end it"
+
+
+def _awaited(node: ObservedNode) -> str | None:
+    """Return what the launcher of a failed node waits for, as its report says after how the node failed; None for nothing.
+
+    It leaves a failure to another launcher for moments only.
+    """
+    words = (node.reason or "").partition("; ")[2]
+    return words if words and not words.startswith("leaves it to ") else None
 
 
 def describe_failure(node: ObservedNode) -> str:

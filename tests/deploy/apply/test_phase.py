@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
-from jobctl.jobspec.deploy.model.observed import FULL, GOES_BACK, phase
+from jobctl.jobspec.deploy.model.observed import FULL, GOES_BACK, Observed, phase
+from jobctl.jobspec.plan.generation import AutonomyTerms
 from tests.deploy.apply.test_reconcile import CONTROL, MISSED, RUNNING, with_node
+from tests.tools.failures import failed
 
 
 def test_a_running_job_says_what_its_nodes_wait_for() -> None:
@@ -55,6 +58,40 @@ def test_a_job_whose_command_was_cut_off_says_what_becomes_of_it() -> None:
         "stopped",
         "taken down in part: `jobctl down` takes the rest down, `jobctl up` starts it again",
     )
+
+
+def unwatched(**others: Any) -> Observed:
+    """Return a job that nobody watches: its node 0 has failed, and is as `others` say; and node 1 runs."""
+    assert CONTROL.generation is not None
+    alone = replace(CONTROL.generation, autonomy=AutonomyTerms(2, (), (20000, 20010)))
+    broken = with_node(0, **{"state": "failed", "failure": failed(rank=0), "reason": EXITED, **others})
+    return replace(broken, control=replace(CONTROL, generation=alone), supervised=False)
+
+
+EXITED = "rank 0 exited with code 1"
+LOST = {"state": "lost", "reachable": False, "launcher": None, "reason": "h2 cannot be reached"}
+
+
+def test_what_launchers_wait_for_after_a_failure_is_told() -> None:
+    def told(reason: str, **others: Any) -> str | None:
+        return phase(unwatched(reason=reason, **others))[1]
+
+    assert told(EXITED) == f"node 0: {EXITED}; no supervisor runs: its launchers go on by themselves, or end it"
+    assert told(f"{EXITED}; leaves it to node 1, which failed first") == told(EXITED)
+    for words in ("waits for node 1, which is not heard", "a rule has it leave its host; waits for the supervisor"):
+        assert told(f"{EXITED}; {words}") == f"node 0: {EXITED}; no supervisor runs: node 0: {words}"
+    again = "its launcher was started again"
+    begun = {"failure": failed(kind="launcher", reason=f"{again}; has no lease")}
+    assert told(f"{again}; has no lease", **begun) == f"node 0: {again}; no supervisor runs: node 0: has no lease"
+
+
+def test_a_lost_host_is_told_beside_a_failure() -> None:
+    seen = unwatched()
+    nodes = (seen.nodes[0], replace(seen.nodes[1], **LOST))
+    words = f"node 0: {EXITED}; node 1: h2 cannot be reached"
+    goes_on = "its launchers go on once they hear node 1, or a hot spare has taken its place"
+    assert phase(replace(seen, nodes=nodes)) == ("degraded", f"{words}; no supervisor runs: {goes_on}")
+    assert phase(replace(seen, nodes=nodes, supervised=True)) == ("restarting", words)
 
 
 def test_a_full_disk_is_told_of_a_job_that_runs() -> None:
