@@ -33,6 +33,8 @@ class GoingBack:
             self.since, self.stopped = now, order.age
         if now - self.since < order.grace + CHANGE_TIMEOUT:
             return None
+        if orders.lease.generation is None:  # the change may have replaced it, and it has never run what the order says
+            return "cannot go on as before: this launcher was started again since"
         gone = ", ".join(map(str, sorted(orders.gone)))
         if gone:
             return "cannot go on as before: the launcher of node %s is not heard, or was started again since" % gone

@@ -209,6 +209,17 @@ def test_launchers_wait_where_a_change_has_replaced_one_of_them() -> None:
     assert (sim.all_train(), sim.newest().generation and sim.newest().generation.number) == (True, 2)
 
 
+def test_the_only_launcher_waits_where_a_change_has_replaced_it() -> None:
+    """It would go on with the old order in what the change has made of its container. The next command counts."""
+    sim = made(AloneSim, 1, 0, 1, watched=False)
+    assert Command(sim, "s0").begin_change(replaces=1)
+    sim.run(2 * CHANGE_TIMEOUT)
+    assert not sim.any_trains()
+    assert Command(sim, "s1").up()
+    sim.run(10.0)
+    assert sim.all_train()
+
+
 @pytest.mark.parametrize("before", [0.0, CHANGE_TIMEOUT + 10.0])
 def test_a_stop_is_a_stop_also_after_a_change_that_was_cut_off(before: float) -> None:
     """It may come from a machine that knows neither of the change nor of what launchers have begun after it."""
