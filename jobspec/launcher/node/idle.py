@@ -64,7 +64,7 @@ class IdleLauncher(SpareLauncher):
         order = self.orders.order
         if order is None:
             return None
-        if order.command != "run":
+        if order.command != "run" and not order.is_paused:  # after a change, what it has imported is of use again
             self.standby.drop()
         if order.command == "finish":
             return 0

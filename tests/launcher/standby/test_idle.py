@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from jobctl.jobspec.launcher.node.idle import IdleLauncher
 from tests.launcher.conftest import Node, lose_power
 from tests.tools.processes import hurry
 from tests.tools.waiting import eventually, promptly
@@ -142,6 +144,19 @@ def test_nothing_waits_on_a_spare_of_a_job_that_is_over(spare: Any, command: str
     assert waiting(spare)
     order(spare, 1, command=command)
     promptly(lambda: waiting(spare) == {})
+
+
+@pytest.mark.parametrize(("paused", "dropped"), [(True, []), (False, ["standby"])])
+def test_what_waits_on_a_spare_waits_on_during_a_change(*, paused: bool, dropped: list[str]) -> None:
+    """The next generation is to follow at once."""
+    found: list[str] = []
+    idle: Any = SimpleNamespace(
+        orders=SimpleNamespace(order=SimpleNamespace(command="stop", is_paused=paused)),
+        standby=SimpleNamespace(drop=lambda: found.append("standby")),
+        links=SimpleNamespace(greet=lambda order: None),
+        given_node=lambda: None,
+    )
+    assert (IdleLauncher.obey(idle), found) == (None, dropped)
 
 
 def test_with_setup_nothing_is_imported_before_that(spare: Any) -> None:
