@@ -5,6 +5,7 @@ Any of them may be killed in the middle.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from jobctl.jobspec.deploy.apply.reconcile import half_is_silent
@@ -64,8 +65,8 @@ class Command(Supervisor):
         self.hand_over()
         return True
 
-    def begin_change(self, replaces: int = 0) -> bool:
-        """Do the first half of a change: stop what runs, and replace so many launchers. Say whether it came to that."""
+    def begin_change(self, replaces: Collection[str] = ()) -> bool:
+        """Do the first half of a change: stop what runs, and replace launchers of hosts. Say whether it came to that."""
         before = self.control.generation
         if before is None or self.control.ordered_to_end or half_is_silent(self.observe(before)):
             return False
@@ -73,10 +74,9 @@ class Command(Supervisor):
         self.hand_over()
         for name, host in self.sim.hosts.items():
             here = {launcher.node for launcher in host.launchers}
-            if self.reached[name] and here and replaces > 0:
+            if self.reached[name] and name in replaces:
                 host.remove(here)
                 host.launchers += [self.sim.launcher(host, node) for node in sorted(here)]
-                replaces -= 1
         return True
 
     def send(self, host: Host) -> None:

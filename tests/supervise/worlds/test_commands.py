@@ -31,7 +31,7 @@ def command(sim: Sim, chance: random.Random, *, may_stop: bool) -> None:
     if sim.least < len(sim.plans["s"]) and chance.random() < 0.4:
         change(sim, chance, chance.choice(("s0", "b0", "b0")))
     elif may_stop and chance.random() < 0.3:  # something kills the command before the next generation
-        Command(sim, machine, killed_after=killed_after).begin_change(chance.choice((0, 0, 0, 1, 5)))
+        Command(sim, machine, killed_after=killed_after).begin_change([*sim.hosts][: chance.choice((0, 0, 0, 1, 5))])
     elif may_stop and chance.random() < 0.4 and Command(sim, machine).stop():
         sim.run(chance.choice((0.25, 1.0, 5.0, 20.0)))
         bring_up(sim, chance)
@@ -198,10 +198,11 @@ def test_launchers_go_on_where_a_change_was_cut_off(hosts: int) -> None:
     assert (sim.all_train(), generation and generation.number, generation and generation.pause) == (True, 3, 2)
 
 
-def test_launchers_wait_where_a_change_has_replaced_one_of_them() -> None:
+@pytest.mark.parametrize("replaced", ["h0", "h1"])
+def test_launchers_wait_where_a_change_has_replaced_one_of_them(replaced: str) -> None:
     """They would go on with two different specs. The next command counts, whatever they have waited for."""
     sim = made(AloneSim, 3, 0, 1, watched=False)
-    assert Command(sim, "s0").begin_change(replaces=1)
+    assert Command(sim, "s0").begin_change([replaced])
     sim.run(2 * CHANGE_TIMEOUT)
     assert not sim.any_trains()
     assert Command(sim, "s1").up()
@@ -212,7 +213,7 @@ def test_launchers_wait_where_a_change_has_replaced_one_of_them() -> None:
 def test_the_only_launcher_waits_where_a_change_has_replaced_it() -> None:
     """It would go on with the old order in what the change has made of its container. The next command counts."""
     sim = made(AloneSim, 1, 0, 1, watched=False)
-    assert Command(sim, "s0").begin_change(replaces=1)
+    assert Command(sim, "s0").begin_change(["h0"])
     sim.run(2 * CHANGE_TIMEOUT)
     assert not sim.any_trains()
     assert Command(sim, "s1").up()
