@@ -13,6 +13,7 @@ from jobctl.jobspec.plan.artefact_id import INPUTS_LABEL, ArtefactId
 from jobctl.jobspec.plan.sent import Code, Dataset, Sent
 from jobctl.jobspec.plan.types import Container, Launch, Mount, Node, Pairs, Service, Ulimit
 from jobctl.jobspec.render.devices import access
+from jobctl.jobspec.render.mounts import one_at_a_place
 from jobctl.jobspec.render.payload import launch_json
 from jobctl.jobspec.render.quote import Rendered, mount_option
 from jobctl.jobspec.spec.hosts import is_address
@@ -102,7 +103,7 @@ def data_directory(data: Dataset) -> str:
 
 def host_mounts(container: Container) -> tuple[Mount, ...]:
     """Return the mounts of what lies elsewhere on the host: the user's, the checkpoints', the driver's."""
-    return container.mounts + access(container.devices, container.runtime).mounts
+    return one_at_a_place(container.mounts + access(container.devices, container.runtime).mounts)
 
 
 def mount(given: Mount) -> str:

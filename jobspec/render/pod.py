@@ -12,6 +12,7 @@ from jobctl.jobspec.plan.types import Checkpoint, ClusterOptions, Container, Mou
 from jobctl.jobspec.records import dataclass
 from jobctl.jobspec.render.manifest import Object, escaped
 from jobctl.jobspec.render.marks import COMPONENT_LABEL, JOB, MANAGED_LABEL, NAME_LABEL, ROLE, mark
+from jobctl.jobspec.render.mounts import one_at_a_place
 
 OWN_ADDRESS = "JOBCTL_ADDRESS"
 REFERENCE = "$(" + OWN_ADDRESS + ")"
@@ -64,7 +65,7 @@ def template(
 ) -> Object:
     """Return the pod template of `node`, and of those that are like it; a pod fails after `deadline` seconds."""
     cluster, given = of(plan), node.container
-    mounts = [_mount(given, mount, number, plan) for number, mount in enumerate(_unique(given.mounts))]
+    mounts = [_mount(given, mount, number, plan) for number, mount in enumerate(one_at_a_place(given.mounts))]
     volumes = [*_shared_memory(given), *runs.volumes, *_code_volumes(plan), *(volume for volume, _ in mounts)]
     spec: Object = {
         **({"restartPolicy": restart} if restart else {}),
@@ -219,11 +220,6 @@ def _shared_memory(given: Container) -> list[Object]:
     return [{"name": "dshm", "emptyDir": {"medium": "Memory", **limit}}]
 
 
-def _unique(mounts: tuple[Mount, ...]) -> list[Mount]:
-    """Return mounts, the last one of those at one place."""
-    return list({mount.target: mount for mount in mounts}.values())
-
-
 def _mount(given: Container, mount: Mount, number: int, plan: Plan) -> tuple[Object, Object]:
     """Return a volume, and its mount."""
     checkpoint = plan.checkpoint is not None and mount == _of_checkpoint(given, plan.checkpoint)
@@ -237,7 +233,7 @@ def _mount(given: Container, mount: Mount, number: int, plan: Plan) -> tuple[Obj
 
 def _of_checkpoint(given: Container, checkpoint: Checkpoint) -> Mount | None:
     """Return the mount that the checkpoints are in: of several above each other, the innermost."""
-    own = [mount for mount in _unique(given.mounts) if mount.kind == "bind" and mount.source == mount.target]
+    own = [mount for mount in one_at_a_place(given.mounts) if mount.kind == "bind" and mount.source == mount.target]
     holding = [mount for mount in own if PurePosixPath(checkpoint.dir).is_relative_to(mount.target)]
     return max(holding, key=lambda mount: len(mount.target), default=None)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jobctl.jobspec.planner.memory import SHM_SIZE
-from jobctl.jobspec.render.container import job_mounts
+from jobctl.jobspec.render.container import host_mounts, job_mounts
 
 from .made import make
 
@@ -116,3 +116,23 @@ def test_a_capability_is_added_once() -> None:
     """A compose file must not name it twice."""
     (node,) = make("container: {cap_add: [SYS_PTRACE, IPC_LOCK, SYS_PTRACE]}\n", "a slots=1\n").nodes
     assert node.container.cap_add == ("SYS_PTRACE", "IPC_LOCK")
+
+
+ASCEND = "/usr/local/Ascend/driver"
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "mounts"),
+    [
+        ("volumes: ['/ck:/ck']\ncheckpoint: /ck\n", "/ck", [("/ck", "/ck", False)]),
+        ("volumes: ['/ck:/ck']\ncheckpoint: /ck/\n", "/ck", [("/ck", "/ck", False)]),
+        (f"devices: npu:1\nvolumes: ['{ASCEND}/:{ASCEND}/']\n", ASCEND, [(f"{ASCEND}/", f"{ASCEND}/", False)]),
+    ],
+)
+def test_what_jobctl_mounts_too_comes_once_as_the_user_says(
+    text: str, place: str, mounts: list[tuple[str, str, bool]]
+) -> None:
+    """Engines refuse a container with two mounts at one place."""
+    (node,) = make(text, "a slots=1\n").nodes
+    found = [one for one in host_mounts(node.container) if one.target.startswith(place)]
+    assert [(one.source, one.target, one.read_only) for one in found] == mounts

@@ -139,6 +139,14 @@ def test_the_users_own_mounts_are_neither_doubled_nor_taken_for_the_checkpoints(
     assert spec["activeDeadlineSeconds"] == 1  # none at all would be over at once
 
 
+@pytest.mark.parametrize("written", ["/ck", "/ck/"])
+def test_a_volume_for_the_checkpoint_is_mounted_once(written: str) -> None:
+    text = f"name: a\nframework: torch\nimage: i\nscript: /t.py\ncheckpoint: {written}\nvolumes: ['/ck:/ck']\n"
+    pod = objects(of_text(text))[-1]["spec"]["template"]["spec"]
+    mounted = [one["mountPath"] for one in pod["containers"][0]["volumeMounts"]]
+    assert [path for path in mounted if path.startswith("/ck")] == ["/ck"]
+
+
 @pytest.mark.parametrize("restarts", [1, 3])
 def test_kubeflows_operator_lets_all_pods_restart_as_often_as_the_spec_says(restarts: int) -> None:
     """It fails the job once all restarts of containers are as many as its limit (`PastBackoffLimit` of its pkg/core/job.go)."""
