@@ -146,7 +146,7 @@ def test_a_report_names_the_hosts_that_did_not_do_their_part(
 
 
 def test_an_error_names_the_hosts_that_failed() -> None:
-    """Whoever raised it gave only `failures`: programs need not find them among the details."""
+    """Also if the error has them as `failures` alone, and not among its details."""
     silent = HostError("a", "unreachable", "does not answer", "is sshd up?")
     told = error_json(HostsFailed("no host answers", failures={"a": silent}))
     row = {"host": "a", "code": "unreachable", "message": "a: does not answer", "hint": "is sshd up?"}

@@ -20,6 +20,7 @@ from jobctl.jobspec.deploy.model.usage import NodeUsage
 WORK_MARK = "JOBCTL_WORK"  # the work directory of the job that a process belongs to
 NODE_MARK = "JOBCTL_NODE"  # the node of it
 ARTEFACT_MARK = "JOBCTL_ARTEFACT"  # hash of the script that started the launcher
+MARKS = (WORK_MARK, NODE_MARK, ARTEFACT_MARK)  # of what belongs to a job
 SUPERVISES_MARK = "JOBCTL_SUPERVISES"  # the directory of the job that a supervisor in the background watches
 
 
@@ -77,7 +78,7 @@ def marked(work: Path, node: int | str | None = None) -> Iterator[int]:
 
 def without_marks(environ: Mapping[str, str]) -> dict[str, str]:
     """Return an environment for what belongs to no job: jobctl may be called from within one, which ends its own processes."""
-    return {name: value for name, value in environ.items() if name not in (WORK_MARK, NODE_MARK, ARTEFACT_MARK)}
+    return {name: value for name, value in environ.items() if name not in MARKS}
 
 
 def folder_mark(name: str, folder: Path) -> dict[str, str]:

@@ -161,7 +161,7 @@ def _fit(deployer: Breakable) -> Observed:
         raise Refused(f"job `{name}` is {now}: a drill needs one that runs", reason)
     if observed.supervised is False:
         raise Refused(
-            f"job `{name}` has no supervisor, and a drill shows what that does", f"`jobctl up {name}` starts one"
+            f"job `{name}` has no supervisor: a drill shows how one recovers a job", f"`jobctl up {name}` starts it"
         )
     homes = {node.host for node in observed.members}  # a full spare, or a host that the job has left, stops nothing
     full = {host: words for host, words in observed.obstacles.items() if host in homes}

@@ -179,12 +179,8 @@ class JobView:
 ROW = ("job", "framework", "target", "phase", "reason", "generation", "replicas", "supervised", "step")
 
 
-_NOTHING: Mapping[str, Any] = {
-    "nodes": [],
-    "step": None,
-    "rate": None,
-    "loads": {},
-}  # what is seen of a job that is down
+# What is seen of a job that is down.
+_NOTHING: Mapping[str, Any] = {"nodes": [], "step": None, "rate": None, "loads": {}}
 
 
 def unseen(name: str, why: str = "its hosts have not answered yet") -> dict[str, Any]:

@@ -9,6 +9,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ import pytest
 
 from jobctl.jobspec.deploy.host.engine import Engine
 from jobctl.jobspec.deploy.images import build as image_build
+from jobctl.jobspec.deploy.images import buildkit
 from jobctl.jobspec.deploy.images.build import build_image, registries
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.store.build_context import context_of
@@ -329,3 +331,15 @@ def test_a_context_that_breaks_off_is_no_whole_archive(folder: Path) -> None:
     with pytest.raises(DeployError, match=r"run.sh was changed"):
         sent.writelines(image_build.packed(context))
     assert subprocess.run(["tar", "-tf", "-"], input=sent.getvalue(), capture_output=True).returncode == 2
+
+
+def test_a_client_reaches_an_engine_where_the_folder_of_temporary_files_is_a_long_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The path of a socket has 107 bytes at most."""
+    folder = tmp_path / ("scratch" * 15)
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    engine: Any = None
+    with buildkit._listening(engine) as address:
+        assert (address.startswith("unix:///"), len(address) <= len("unix://") + 107) == (True, True)

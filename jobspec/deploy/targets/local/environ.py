@@ -18,7 +18,7 @@ from jobctl.jobspec.plan.types import Node, Plan
 # A job started from within a job (or from a test) is not part of it: it has another place, checkpoints of its own, or none.
 _OWN = frozenset(
     (
-        *(processes.WORK_MARK, processes.NODE_MARK, processes.ARTEFACT_MARK, "JOBCTL_LAUNCH", "JOBCTL_PROCESS"),
+        *(*processes.MARKS, "JOBCTL_LAUNCH", "JOBCTL_PROCESS"),
         *("JOBCTL_JOB", "JOBCTL_RUN_ID", "JOBCTL_NODES", "JOBCTL_ROLE", "JOBCTL_ROLE_RANK", "JOBCTL_GENERATION"),
         *("JOBCTL_CHECKPOINT_DIR", "JOBCTL_CHECKPOINT_KEEP", "JOBCTL_PROGRESS_FILE", "JOBCTL_STANDBY"),
         *("JOBCTL_SERVERS", "JOBCTL_TRAINERS", "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"),
