@@ -99,13 +99,13 @@ class Supervisor:
         while True:
             try:
                 left = self._look(feed)
+                feed.detector.silent = False
             except HostError as error:  # a host, or the way to it, that is not there now: the job goes on without us
                 left = None if self.deployer.job.root.exists() else Leave("the job is down")
                 if left is None:
                     self.recorder.once(error.code, "waiting", error.message, host=error.host)
-            except (
-                OSError
-            ) as error:  # a full disk, mostly: nothing can be kept, and so nothing begun, until there is room
+            except OSError as error:  # a full disk, mostly: what cannot be kept is not begun
+                feed.detector.silent = True  # launchers that hear no supervisor do what they can by themselves
                 if str(error) != self._unwritten:
                     self._unwritten = str(error)
                     self.recorder.record("waiting", f"cannot act: {error}", lasting=True)

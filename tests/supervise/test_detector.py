@@ -40,6 +40,17 @@ def test_a_launcher_without_a_node_gets_no_answer_and_has_no_voice() -> None:
     assert -1 not in supervisor.detector.progress
 
 
+def test_launchers_hear_nothing_of_a_supervisor_that_leaves_all_to_them() -> None:
+    supervisor = Supervisor()
+    told = tick_of({"node": 0, "tick": "t", "generation": THREE.rendezvous.id})
+    for silent in (False, True, False):
+        supervisor.detector.silent = silent
+        for host in ("h0", "h1"):
+            supervisor.detector.hear_host(host)
+        answer = supervisor.detector.hear(told, "h0")
+        assert answer == (None if silent else f"t me:100.000{PROBE_MARK}")
+
+
 class Supervisor:
     """A failure detector with a clock that is set by hand, and launchers that say whom they have not answered since when."""
 

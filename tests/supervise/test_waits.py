@@ -142,6 +142,33 @@ def test_a_node_that_can_start_nowhere_is_not_tried_for_ever(watch: Watch) -> No
     assert watch.told("host-failed") == ["h1: no", "s1: its disk is full"]
 
 
+def test_a_supervisor_that_can_keep_nothing_leaves_all_to_the_launchers_meanwhile(watch: Watch) -> None:
+    """Its disk is full when a process has failed: launchers that it answered would wait for it."""
+    heard: list[bool] = []
+
+    def full(*given: object) -> dict[str, DeployError]:
+        raise OSError(28, "No space left on device", "newest.json")
+
+    class Enough(Exception):
+        pass
+
+    def wait(seconds: float) -> None:
+        heard.append(watch.feed.detector.silent)
+        if len(heard) == 3:
+            watch.supervisor.deployer.begin = watch.world.begin  # type: ignore[method-assign]
+        if len(heard) == 4:
+            raise Enough
+
+    watch.seen = replace(RUNNING, nodes=(RUNNING.nodes[0], replace(RUNNING.nodes[1], state="failed", failure=failed())))
+    watch.feed.detector.generation = watch.seen.control.generation
+    watch.feed.detector.silent, watch.feed.wait = False, wait
+    watch.supervisor.deployer.begin = full  # type: ignore[method-assign]
+    with pytest.raises(Enough):
+        watch.supervisor.run(watch.feed)
+    assert heard == [True, True, True, False]
+    assert watch.told("waiting") == ["cannot act: [Errno 28] No space left on device: 'newest.json'"]
+
+
 def test_a_generation_that_begins_ends_the_wait(watch: Watch) -> None:
     for _ in range(3):
         watch.seen, watch.cleared = H1_LOST, frozenset({1})

@@ -127,6 +127,7 @@ class FailureDetector:
     progress: dict[int, int | None] = field(default_factory=dict)  # by node, as last heard
     paces: dict[int, Mapping[int, float]] = field(default_factory=dict)  # by node, as last heard
     left: frozenset[int] = frozenset()  # nodes that have failed, and are left to the launchers: they get no lease
+    silent: bool = False  # whether all is left to the launchers: they get no answer, as if no supervisor were there
 
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
@@ -237,7 +238,7 @@ class FailureDetector:
                 if tick.unheard is not None:
                     self._said[node] = Said(now, tick.echo[1], tick.unheard)
             self._note_clear(tick, generation, now)
-            if not self._may_answer(generation, now):
+            if self.silent or not self._may_answer(generation, now):
                 return None
             lease = node not in self.left and self._are_confirmed(generation, now) and self._may_begin(node, generation)
             return f"{tick.name} {self.token}:{now:.3f}{'' if lease else PROBE_MARK}"

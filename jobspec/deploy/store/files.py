@@ -19,8 +19,11 @@ def write_atomic(path: Path, content: bytes, mode: int = 0o644, *, sync: bool = 
 
     `sync`: return only when a power cut cannot undo it.
     """
-    with told_of(path):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
         _write(path, content, mode, sync)
+    except OSError as error:  # which names no file, or the temporary one
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 @contextlib.contextmanager
@@ -35,7 +38,6 @@ def told_of(path: Path) -> Iterator[None]:
 
 
 def _write(path: Path, content: bytes, mode: int, sync: bool) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:

@@ -215,6 +215,22 @@ def test_the_disk_of_the_checkpoints_is_full_for_a_while(small: Path, run: Calla
     assert job.ends_well()["generation"] >= 3
 
 
+def test_a_supervisor_that_can_write_nothing_leaves_what_fails_to_the_launchers(run: Callable[..., Run]) -> None:
+    job = run()
+    job.begin()
+    kept = job.directory / "state/jobs/counter/newest.json"
+    kept.unlink()
+    kept.mkdir()
+    try:
+        os.kill(trainer(job.fleet[1]), signal.SIGKILL)
+        job.runs(2)
+    finally:
+        kept.rmdir()
+    assert job.happened("waiting")[0]["message"] == f"cannot act: [Errno 21] Is a directory: '{kept}'"
+    assert job.ends_well()["generation"] == 2
+    assert [event["by"] for event in job.events() if event["event"] == "generation"] == ["launchers"]
+
+
 def test_a_rank_stands_still(run: Callable[..., Run]) -> None:
     job = run(change=("host_timeout", "hang_timeout: 3s, host_timeout"))
     job.begin()
