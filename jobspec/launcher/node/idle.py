@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from jobctl.jobspec.launcher.node.agent import GIVEN, Launcher
 from jobctl.jobspec.launcher.peers.lease import NOBODY
 from jobctl.jobspec.launcher.records import changed
+from jobctl.jobspec.launcher.report.report import last_report
 from jobctl.jobspec.launcher.run.scratch import remove_scratch
 from jobctl.jobspec.launcher.system.files import note, read_json, write_json
 from jobctl.jobspec.launcher.system.processes import handle_signals
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from jobctl.jobspec.launcher.etcd.session_lease import LeaseSession
     from jobctl.jobspec.launcher.order.launch import Launch
     from jobctl.jobspec.launcher.system.deadline import Deadline
+    from jobctl.jobspec.launcher.system.files import Json
 
 
 class SpareLauncher(Launcher):
@@ -118,7 +120,10 @@ def take_over(launcher: SpareLauncher, spare: str, node: int) -> bool:
         "left": launcher.report.fields.left,
         "port": launcher.links.addresses.port,
     }
-    begun = {"version": 1, "node": node, "role": launcher.launch.role, "state": "waiting", "spare": True}
+    # What the launcher of the node has begun here counts: a power cut may have made this one forget which node it was.
+    before = last_report(node_directory(spare, node))
+    begun: Json = {key: before[key] for key in ("generation", "epoch") if key in before}
+    begun.update({"version": 1, "node": node, "role": launcher.launch.role, "state": "waiting", "spare": True})
     path = os.path.join(spare, "report.json")
     here = {**(read_json(path) or {}), "node": node, "reason": "node %d is here" % node}
     # That of the node comes first: the other one names it.

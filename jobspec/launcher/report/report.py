@@ -19,11 +19,22 @@ if TYPE_CHECKING:
     from jobctl.jobspec.launcher.order.launch import Launch
     from jobctl.jobspec.launcher.order.order import Order
     from jobctl.jobspec.launcher.report.node_report import ReportChanges, StandbyState
+    from jobctl.jobspec.launcher.system.files import Json
 
 WRITTEN_AGAIN = 2.0  # seconds after which a report that could not be written is written again
+LAST_STATE = "last-state.json"
 STARTED_AGAIN = "its launcher was started again"
 # Last states of a launcher whose processes have ended with it, or with its engine.
 HAVE_RUN = ("setup", "running", "stopped")
+
+
+def last_report(folder: str) -> Json:
+    """Return what the last launcher in this folder has reported: its last change of state if the report itself is damaged."""
+    path = os.path.join(folder, "report.json")
+    last = read_json(path)
+    if last is None and os.path.lexists(path):
+        last = read_json(os.path.join(folder, LAST_STATE))
+    return last or {}
 
 
 class Report:
@@ -39,13 +50,10 @@ class Report:
 
     def __init__(self, launch: Launch, folder: str, guard: int, port: Optional[int], standby: StandbyState) -> None:
         self.path, self.dead = os.path.join(folder, "report.json"), os.path.join(folder, DECLARED_DEAD)
-        self.last_state = os.path.join(folder, "last-state.json")
+        self.last_state = os.path.join(folder, LAST_STATE)
         self.since = boot_time()  # when the state last changed
         self.unwritten: Optional[float] = None  # when it could not be written last, None where it could
-        last = read_json(self.path)
-        if last is None:
-            last = read_json(self.last_state) if os.path.lexists(self.path) else None
-        last = last or {}
+        last = last_report(folder)
         self.fields = NodeReport(
             node=launch.node,
             role=launch.role,

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from jobctl.jobspec.launcher.peers.messages import PeerMessage
+from jobctl.jobspec.launcher.system.files import read_json
 from tests.launcher.conftest import PATIENCE, STALL, Node, lose_power
 from tests.tools.waiting import promptly
 
@@ -263,3 +264,21 @@ def test_a_spare_that_cannot_write_down_its_node_begins_nothing(node: Node, plac
     node.start()
     taken = node.root / "node-1" / "report.json"
     promptly(lambda: taken.exists() and json.loads(taken.read_text())["state"] == "running")
+
+
+def test_a_spare_that_has_forgotten_its_node_in_a_power_cut_does_not_begin_it_again(node: Node) -> None:
+    """Its node has run in the order already: another launcher may have begun it since, or wait for it."""
+    node.dir = node.root / "spare"
+    node.launch.update(node=-1, host="c", spare=2, command=node.script(TRAIN))
+    members = [{"node": 1, "rank": 0, "roles": ["trainer"], "host": "c", "address": "127.0.0.1", "nproc": 1}]
+    node.order(7, members=members, base={"number": 7, "id": "demo-7"})
+    taken = node.root / "node-1"
+    taken.mkdir()
+    (taken / "report.json").write_text("")
+    (taken / "last-state.json").write_text(json.dumps({"node": 1, "generation": 7, "epoch": 0.0, "state": "running"}))
+    node.dir.mkdir()
+    (node.dir / "report.json").write_text("")
+    (node.dir / "last-state.json").write_text(json.dumps({"node": -1, "state": "waiting"}))
+    node.start()
+    state = promptly(lambda: (said := read_json(str(taken / "report.json"))) and said["state"] != "waiting" and said)
+    assert (state["state"], state["generation"], (taken / "logs" / "7").exists()) == ("failed", 7, False)
