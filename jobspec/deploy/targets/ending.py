@@ -19,6 +19,7 @@ from jobctl.jobspec.deploy.targets.job_on_host import J, JobOnHost
 
 # Seconds between two looks, and for how many seconds it looks that often
 FAST_POLL_INTERVAL, FAST_POLL_SECONDS = 0.02, 1.0
+TOLD_AT_MOST = 3  # times that launchers are told to end
 LAUNCHER_END_MARGIN = 2.0  # seconds, beyond the grace of its processes, that a launcher takes to do as it is told
 
 
@@ -36,9 +37,14 @@ class Commanded(Protocol):
 
 
 def stop_processes(job: Commanded, grace: float, verb: Verb = "stop") -> None:
-    """End all processes of a job, at the same time on all nodes; the launchers stay."""
-    job.command(verb, grace)
-    _wait(job, lambda node: node.state not in ("starting", "running"), grace)
+    """End all processes of a job, at the same time on all nodes; the launchers stay.
+
+    With etcd, launchers may begin a generation just as they are told to stop the previous one. They are told again then.
+    """
+    for _ in range(TOLD_AT_MOST):
+        job.command(verb, grace)
+        if _wait(job, lambda node: node.state not in ("starting", "running"), grace, _runs):
+            return
 
 
 def wait_for_launchers(job: Commanded, grace: float) -> None:
@@ -90,18 +96,36 @@ def take_down(
     return collected, {**silent, **fleet.failures(outcome)}
 
 
-def _wait(job: Commanded, done: Callable[[ObservedNode], bool], grace: float) -> None:
-    """Wait until `done` is true of every node that lives, as long as launchers take at most."""
+def _runs(observed: Observed) -> bool:
+    """Say whether launchers know of nothing newer than an order to run."""
+    generation = observed.control.generation
+    return generation is not None and generation.command == "run"
+
+
+def _wait(
+    job: Commanded,
+    done: Callable[[ObservedNode], bool],
+    grace: float,
+    overruled: Callable[[Observed], bool] = lambda observed: False,
+) -> bool:
+    """Wait until `done` is true of every node that lives, as long as launchers take at most; say whether it was not `overruled`."""
     began = time.monotonic()
     deadline = began + grace + LAUNCHER_END_MARGIN
-    while waited := [node for node in job.observe().nodes if node.reachable and node.alive and not done(node)]:
+    while waited := _waited(observed := job.observe(), done):
         left = deadline - time.monotonic()
+        if overruled(observed):
+            return False
         if left <= 0:
-            return
+            return True
         job.tell(waits_for(waited, left - LAUNCHER_END_MARGIN))
         # Most processes end at once, and a change keeps all from training
         soon = time.monotonic() - began < FAST_POLL_SECONDS
         time.sleep(min(FAST_POLL_INTERVAL, job.pause) if soon else job.pause)
+    return True
+
+
+def _waited(observed: Observed, done: Callable[[ObservedNode], bool]) -> list[ObservedNode]:
+    return [node for node in observed.nodes if node.reachable and node.alive and not done(node)]
 
 
 def waits_for(nodes: Sequence[ObservedNode], grace: float) -> str:

@@ -18,6 +18,7 @@ from jobctl.jobspec.deploy.targets import ending
 from jobctl.jobspec.deploy.targets.local.deployer import Local
 from jobctl.jobspec.deploy.transport.fanout import failures_of, fan_out
 from jobctl.jobspec.deploy.transport.local import LocalTransport
+from jobctl.jobspec.plan.generation import Generation
 from jobctl.jobspec.spec.hosts import Host
 from tests.deploy.apply.test_executor import RUNNING
 
@@ -31,31 +32,47 @@ class Ending:
         self.seconds, self.now, self.looks, self.told = seconds, 0.0, 0, list[str]()
         monkeypatch.setattr(ending.time, "monotonic", lambda: self.now)
         monkeypatch.setattr(ending.time, "sleep", self.sleep)
-        self.tell = self.told.append
+        self.tell, self.control, self.begun = self.told.append, RUNNING.control, list[Generation]()
 
     def sleep(self, seconds: float) -> None:
         self.now += seconds
 
     def command(self, verb: Any, grace: float) -> None:
-        self.told.append(f"{verb} within {grace:g} s")
+        assert self.control.generation is not None
+        self.told.append(f"{verb} {self.control.generation.number} within {grace:g} s")
+        ended = self.control.generation.told("stop", grace)
+        self.control = replace(self.control, generation=self.begun.pop() if self.begun else ended)
 
     def observe(self) -> Observed:
         self.looks += 1
         state: Any = "running" if self.now < self.seconds else "exited"
-        return replace(RUNNING, nodes=tuple(replace(node, state=state) for node in RUNNING.nodes))
+        nodes = tuple(replace(node, state=state) for node in RUNNING.nodes)
+        return replace(RUNNING, nodes=nodes, control=self.control)
 
 
 def test_processes_that_end_at_once_keep_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     job = Ending(0.1, monkeypatch)
     ending.stop_processes(job, 45.0, "pause")
     assert job.now == pytest.approx(0.1, abs=0.03)
-    assert job.told[:2] == ["pause within 45 s", "waiting for node 0 on h0, node 1 on h1 to end; SIGKILL in 45 s"]
+    assert job.told[:2] == ["pause 1 within 45 s", "waiting for node 0 on h0, node 1 on h1 to end; SIGKILL in 45 s"]
 
 
 def test_hosts_are_asked_less_often_where_it_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
     job = Ending(11.0, monkeypatch)
     ending.stop_processes(job, 45.0)
     assert (round(job.now), job.looks) == (11, pytest.approx(100, abs=3))
+
+
+def test_a_generation_that_begins_as_launchers_are_told_to_stop_is_stopped_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Etcd had it first, and takes no order to stop the one before."""
+    job = Ending(3.0, monkeypatch)
+    assert job.control.generation is not None
+    job.begun = [replace(job.control.generation, number=2)]
+    ending.stop_processes(job, 45.0)
+    assert (job.now, [told for told in job.told if told.startswith("stop")]) == (
+        pytest.approx(3.0, abs=0.3),
+        ["stop 1 within 45 s", "stop 2 within 45 s"],
+    )
 
 
 @pytest.mark.parametrize("ends", ["down", "finish"])
