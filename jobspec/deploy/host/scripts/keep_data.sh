@@ -7,4 +7,5 @@ cd -- "$1"
 . ./lock_data.sh
 if [ -d "$2" ]; then exit 0; fi
 [ "$(cat .stamp 2>/dev/null)" = "$3" ] || exit 75
+sync -f incomplete 2>/dev/null || : # or a power cut may leave it its name, and files without content
 touch -- incomplete; mv -T -- incomplete "$2"

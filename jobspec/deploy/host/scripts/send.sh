@@ -22,4 +22,5 @@ mkdir -p -- "$new" "$@"
 cat > "$new/.tar"
 [ "$(wc -c < "$new/.tar")" -eq "$size" ] || { echo "the connection broke off" >&2; exit 1; }
 tar -C "$new" -xpf "$new/.tar"
+find "$new" -type f -exec sync {} + 2>/dev/null || : # or a power cut may leave some without content
 set -- "$new"/*; [ ! -e "$1" ] || mv -f -- "$@" .

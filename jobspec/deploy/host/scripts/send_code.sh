@@ -44,6 +44,7 @@ for path do
   fi
 done
 mv -f -- "$new/results" "$top/../.results"
+sync -f "$new/files" 2>/dev/null || : # or a power cut may leave it its name, and files without content
 touch "$new/files"; mv -T -- "$new/files" "$top/$version"
 for old in *; do
   case $old in "$version"|"$base") continue ;; esac
