@@ -14,7 +14,7 @@ from jobctl.jobspec.deploy.apply.deployer import Deployer, Feed
 from jobctl.jobspec.deploy.apply.executor import runs
 from jobctl.jobspec.deploy.apply.joining import can_wait
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
-from jobctl.jobspec.deploy.model.observed import Observed
+from jobctl.jobspec.deploy.model.observed import Observed, all_take_part
 from jobctl.jobspec.deploy.store.lock import Locked, LockLost, read_holder
 from jobctl.jobspec.plan.generation import Generation, Standing
 from jobctl.jobspec.plan.homes import homes_of
@@ -91,6 +91,7 @@ class Supervisor:
         self._paused: object = None  # after whose failure it has paused, until all is well
         self._gathered: object = None  # what was known of the job when launchers' events were collected last
         self._held: str | None = None  # why nodes cannot be started, as last said
+        self._seen: Observed | None = None  # what the last look has found
         self._unwritten: str | None = None  # what this machine's own files refused last, since something could be done
 
     def run(self, feed: Feed) -> str:
@@ -105,7 +106,8 @@ class Supervisor:
                 if left is None:
                     self.recorder.once(error.code, "waiting", error.message, host=error.host)
             except OSError as error:  # a full disk, mostly: what cannot be kept is not begun
-                feed.detector.silent = True  # launchers that hear no supervisor do what they can by themselves
+                # Launchers that hear no supervisor do what they can by themselves; while all run, they may need its leases.
+                feed.detector.silent = self._seen is not None and not all_take_part(self._seen)
                 if str(error) != self._unwritten:
                     self._unwritten = str(error)
                     self.recorder.record("waiting", f"cannot act: {error}", lasting=True)
@@ -120,7 +122,7 @@ class Supervisor:
 
     def _look(self, feed: Feed) -> Leave | None:
         """Look once, and do what has to be done; return why there is nothing to do any more."""
-        observed = self._frozen.look(feed.observe(), self.clock.now())
+        observed = self._seen = self._frozen.look(feed.observe(), self.clock.now())
         if self._is_behind(observed, feed):
             return None
         self._gather(observed)

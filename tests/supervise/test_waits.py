@@ -169,6 +169,28 @@ def test_a_supervisor_that_can_keep_nothing_leaves_all_to_the_launchers_meanwhil
     assert watch.told("waiting") == ["cannot act: [Errno 28] No space left on device: 'newest.json'"]
 
 
+def test_a_supervisor_that_can_read_nothing_leaves_nodes_that_run_their_leases(
+    watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Launchers that do not hear each other have no other ones."""
+
+    class Enough(Exception):
+        pass
+
+    def unreadable(job: JobDir) -> object:
+        raise OSError(5, "Input/output error", "plan.json")
+
+    def wait(seconds: float) -> None:
+        raise Enough
+
+    watch.feed.detector.generation = watch.seen.control.generation
+    watch.feed.detector.silent, watch.feed.wait = False, wait
+    monkeypatch.setattr(JobDir, "stamp", unreadable)
+    with pytest.raises(Enough):
+        watch.supervisor.run(watch.feed)
+    assert watch.feed.detector.silent is False
+
+
 def test_a_generation_that_begins_ends_the_wait(watch: Watch) -> None:
     for _ in range(3):
         watch.seen, watch.cleared = H1_LOST, frozenset({1})

@@ -228,6 +228,11 @@ def takes_part(observed: Observed, node: ObservedNode) -> bool:
     return _current(observed, node) and node.state in ("running", "exited") and not node.broken
 
 
+def all_take_part(observed: Observed) -> bool:
+    """Say whether that holds for all members of the generation, as far as they are heard, and all are."""
+    return all(node.reachable and takes_part(observed, node) for node in observed.members)
+
+
 def succeeded(observed: Observed) -> bool:
     """Say whether the job is done: what serves trainers has nothing left to do once all of them have ended well."""
     trainers = [node for node in observed.members if node.role == "trainer"]
