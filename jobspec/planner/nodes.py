@@ -18,6 +18,7 @@ from jobctl.jobspec.planner.kubernetes import has_operator
 from jobctl.jobspec.planner.memory import shared_memory
 from jobctl.jobspec.planner.placement import Task
 from jobctl.jobspec.planner.slurm import TASK_VARIABLES, runs_on_nodes
+from jobctl.jobspec.spec.checkpoint_volume import is_in_a_volume
 
 if TYPE_CHECKING:
     from jobctl.jobspec.spec.model import Spec
@@ -142,7 +143,7 @@ def _container(request: Request) -> types.Container:
         runtime=options.runtime,
         env=tuple(sorted(spec.env.items())),
         labels=(),
-        mounts=() if bare else (*_mounts(spec), *certificates(spec)),
+        mounts=() if bare else (*_mounts(spec, traits.in_cluster), *certificates(spec)),
         devices=types.Devices("cpu", ()),
         extra_devices=options.devices,
         cap_add=tuple(dict.fromkeys(options.cap_add)),
@@ -214,9 +215,9 @@ def _workdir(spec: Spec, context: Context) -> str | None:
     return spec.code.target if spec.code else None
 
 
-def _mounts(spec: Spec) -> tuple[types.Mount, ...]:
+def _mounts(spec: Spec, in_cluster: bool) -> tuple[types.Mount, ...]:
     volumes = tuple(types.Mount(v.kind, v.source or "", v.target, v.read_only) for v in spec.volumes)
-    if spec.checkpoint is None:
+    if spec.checkpoint is None or (in_cluster and is_in_a_volume(spec)):
         return volumes
     return (*volumes, types.Mount("bind", spec.checkpoint.dir, spec.checkpoint.dir))
 

@@ -233,9 +233,10 @@ def _mount(given: Container, mount: Mount, number: int, plan: Plan) -> tuple[Obj
 
 def _of_checkpoint(given: Container, checkpoint: Checkpoint) -> Mount | None:
     """Return the mount that the checkpoints are in: of several above each other, the innermost."""
-    own = [mount for mount in one_at_a_place(given.mounts) if mount.kind == "bind" and mount.source == mount.target]
-    holding = [mount for mount in own if PurePosixPath(checkpoint.dir).is_relative_to(mount.target)]
-    return max(holding, key=lambda mount: len(mount.target), default=None)
+    place = PurePosixPath(checkpoint.dir)
+    holding = [mount for mount in one_at_a_place(given.mounts) if place.is_relative_to(mount.target)]
+    inner = max(holding, key=lambda mount: len(mount.target), default=None)
+    return inner if inner is not None and inner.kind == "bind" and inner.source == inner.target else None
 
 
 def _source(mount: Mount, cluster: ClusterOptions, checkpoint: bool) -> Object:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from pathlib import PurePosixPath
 
+from jobctl.jobspec.spec.checkpoint_volume import is_in_a_volume
 from jobctl.jobspec.spec.checks.rules import ERROR, WARNING, CheckRule, has_recovery_key, is_elastic, operator_of
 from jobctl.jobspec.spec.model import Spec
 
@@ -50,10 +50,7 @@ def _needs_a_path(spec: Spec) -> bool:
     """Say whether the checkpoints are in a folder of each node, which nobody makes."""
     if spec.checkpoint is None or (spec.kubernetes and spec.kubernetes.checkpoint_claim):
         return False
-    return not any(
-        volume.kind == "volume" and PurePosixPath(spec.checkpoint.dir).is_relative_to(volume.target)
-        for volume in spec.volumes
-    )
+    return not is_in_a_volume(spec)
 
 
 # The operator and the framework for which a range of nodes works.
