@@ -59,3 +59,15 @@ def test_checkpoints_in_a_claim_get_no_folder_of_a_node(volumes: Any, mounted: o
 def test_a_claim_for_the_checkpoints_alone_is_mounted_within_another() -> None:
     text = "volumes: [data:/data]\ncheckpoint: /data/ck\nkubernetes: {checkpoint_claim: disk}\n"
     assert (place(text, "/data/ck"), told(text)) == (("/data/ck", claim("disk")), [])
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ("", [*ON_A_NODE, ("warning", "kubernetes-checkpoint")]),
+        ("volumes: [data:/data]\n", []),
+        ("kubernetes: {checkpoint_claim: disk}\n", []),
+    ],
+)
+def test_nothing_keeps_a_pod_where_its_checkpoints_are(more: str, said: object) -> None:
+    assert told(f"checkpoint: {{dir: /data/ck, shared: false}}\n{more}") == said

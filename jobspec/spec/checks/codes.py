@@ -179,6 +179,10 @@ CODES: dict[str, tuple[str, str]] = {
     ),
     "no-requests": ("warning", "on `kubernetes`: pods on the CPU that ask for neither cores nor memory"),
     "node-path": ("warning", "on `kubernetes`: checkpoints in a folder of each node, which has to be there"),
+    "kubernetes-checkpoint": (
+        "warning",
+        "on `kubernetes`: `checkpoint.shared: false`, where nothing keeps a pod on its node",
+    ),
     "kubernetes-devices": ("error", "on `kubernetes`: devices without a count, so that no pod could ask for them"),
     "kubernetes-ids": ("warning", "on `kubernetes`: device numbers, which the cluster chooses"),
     "kubernetes-etcd": (

@@ -136,5 +136,9 @@ RULES: tuple[CheckRule, ...] = (
     CheckRule("node-path", WARNING, ("checkpoint",), _needs_a_path,
          "the checkpoints are in this folder of each node (`hostPath`): where it is not there, pods do not start",
          "mount shared storage there on all nodes, or name a claim: `kubernetes: {checkpoint_claim: NAME}`"),
+    CheckRule("kubernetes-checkpoint", WARNING, ("checkpoint", "shared"),
+         lambda s: _needs_a_path(s) and s.checkpoint and not s.checkpoint.shared,
+         "the cluster may start a pod again on another node, which lacks what it has saved: it begins from zero there",
+         "name a claim, which goes with it: `kubernetes: {checkpoint_claim: NAME}`, or share the checkpoint"),
 )
 # fmt: on

@@ -163,7 +163,7 @@ class Checkpoint(Part):
     )
     shared: Bool = Field(
         default=True,
-        description="Whether all hosts see the same files there. If not, a node never moves to another host.",
+        description="Whether all hosts see the same files there. If not, a node never moves to another host; on `kubernetes`, nothing keeps it from that.",
         examples=[False],
     )
     keep: Annotated[Int, AfterValidator(at_least(1, "`checkpoint.keep`"))] = Field(
