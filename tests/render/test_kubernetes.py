@@ -216,7 +216,7 @@ def test_the_launcher_is_sent_as_it_is_installed() -> None:
     assert made["data"] == {"launcher.py": launcher().decode()}
 
 
-@pytest.mark.parametrize("devices", ["gpu", "gpu:2", '{kind: gpu, ids: "0-1"}'])
+@pytest.mark.parametrize("devices", ["gpu", "gpu:1", "gpu:2", '{kind: gpu, ids: "0-1"}'])
 def test_a_trainer_is_a_pod_with_one_device_however_many_a_host_would_give(devices: str) -> None:
     text = f"name: a\nframework: torch\nimage: i\nscript: /t.py\ndevices: {devices}\n"
     made = objects(of_text(f"{text}mode: ps\nps: {{servers: 1, trainers: 2}}\n"))

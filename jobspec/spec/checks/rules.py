@@ -64,14 +64,6 @@ def _external(spec: Spec) -> tuple[str, ...]:
     return (spec.etcd.endpoints or ()) if spec.etcd else ()
 
 
-def trainers_exceed(spec: Spec) -> bool:
-    """Say whether there are more trainers on a host than devices; they are dealt round-robin, so the first has the most."""
-    if spec.ps is None or spec.mode != "ps":
-        return False
-    devices = len(spec.devices.ids) if spec.devices.ids is not None else spec.devices.count
-    return devices is not None and -(-spec.ps.trainers // spec.nodes.max) > devices
-
-
 def _waits(spec: Spec) -> bool:
     """Say whether a job of paddle is to wait for nodes for a time of its own."""
     return spec.framework == "paddle" and spec.paddle is not None and spec.paddle.elastic_timeout is not None
@@ -165,10 +157,6 @@ RULES: tuple[CheckRule, ...] = (
          lambda s: s.mode == "ps" and s.ps and s.per == "node" and max(s.ps.servers, s.ps.trainers) > s.nodes.max,
          "`per: node` runs one process of a role on a node, which are fewer than `ps` says", "leave `per` out"),
     CheckRule("bad-value", ERROR, ("ps", "gloo"), lambda s: s.ps and s.ps.gloo > 2, "`ps.gloo`: expected 0, 1 or 2"),
-    CheckRule("too-many-trainers", ERROR, ("ps", "trainers"), lambda s: s.devices.kind != "cpu" and trainers_exceed(s),
-         "more trainers on a host than it has devices", "lower `ps.trainers`, or add nodes or devices"),
-    CheckRule("too-many-trainers", WARNING, ("ps", "trainers"), lambda s: s.devices.kind == "cpu" and trainers_exceed(s),
-         "more trainers on a host than `devices` says", "raise `devices: cpu:N`, or lower `ps.trainers`"),
     CheckRule("native-recovery-device", ERROR, ("mindspore", "recovery"),
          lambda s: s.mindspore and s.mindspore.recovery == "native" and s.devices.kind != "gpu",
          "mindspore's own recovery works on `gpu` only", "use `recovery: restart`"),

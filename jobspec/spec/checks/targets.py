@@ -18,9 +18,11 @@ from jobctl.jobspec.spec.checks.kubernetes import RULES as KUBERNETES
 from jobctl.jobspec.spec.checks.mounts import check_relative_sources
 from jobctl.jobspec.spec.checks.notify import check_from_hosts, check_told
 from jobctl.jobspec.spec.checks.ports import check_etcd_port, check_ports
-from jobctl.jobspec.spec.checks.rules import apply, operator_of, trainers_exceed
+from jobctl.jobspec.spec.checks.rules import apply, operator_of
 from jobctl.jobspec.spec.checks.slurm import RULES as SLURM
 from jobctl.jobspec.spec.checks.slurm import check_enroot_paths, check_options, in_container
+from jobctl.jobspec.spec.checks.trainers import RULES as TRAINERS
+from jobctl.jobspec.spec.checks.trainers import check_trainers
 from jobctl.jobspec.spec.checks.unmounted import check_local_code, check_local_paths, check_node_paths
 from jobctl.jobspec.spec.checks.visible_devices import check_shared_devices, check_visible_devices
 from jobctl.jobspec.spec.cluster_names import OBJECT_HINT, is_object
@@ -60,6 +62,7 @@ class _Where:
 
 def _on_this_machine(spec: Spec, source: Source, where: _Where) -> list[Diagnostic]:
     return _all(
+        lambda: apply(TRAINERS, spec, source),
         lambda: _processes(spec, source),
         lambda: check_local_paths(spec, source, where.directory),
         lambda: check_local_code(spec, source, where.directory),
@@ -93,6 +96,7 @@ def _in_cluster(spec: Spec, source: Source, where: _Where) -> list[Diagnostic]:
 def _on_hosts(spec: Spec, source: Source, where: _Where) -> list[Diagnostic]:
     found = _in_containers(spec, source, where)
     found += _all(
+        lambda: apply(TRAINERS, spec, source),
         lambda: _gloo(spec, source),
         lambda: _native(spec, source),
         lambda: check_docker_options(spec, source),
@@ -111,7 +115,7 @@ def _with_hosts(spec: Spec, source: Source, hosts: Sequence[Host]) -> list[Diagn
         lambda: _roles(spec, source, hosts),
         lambda: _slots(spec, source, hosts),
         lambda: _shared_ids(spec, source, hosts),
-        lambda: _trainers(spec, source, hosts),
+        lambda: check_trainers(spec, source, _places(spec, hosts)),
         lambda: check_ports(spec, source, hosts),
     )
 
@@ -122,7 +126,7 @@ def _all(*rules: Callable[[], Iterable[Diagnostic]]) -> list[Diagnostic]:
 
 def _in_allocation(spec: Spec, source: Source, where: _Where) -> list[Diagnostic]:
     """Return what is wrong in an allocation, where processes run in containers only if the spec says so."""
-    return apply(SLURM, spec, source) + _all(
+    return apply((*SLURM, *TRAINERS), spec, source) + _all(
         lambda: check_options(spec, source),
         lambda: check_enroot_paths(spec, source, where.directory),
         lambda: _gloo(spec, source),
@@ -342,34 +346,6 @@ def _shared_ids(spec: Spec, source: Source, hosts: Sequence[Host]) -> Iterator[D
             hint = "give `count` in place of `ids`, or have each host take one node"
             yield Diagnostic("error", "shared-devices", message, source.value_span(("devices", "ids")), hint)
             return
-
-
-def _trainers(spec: Spec, source: Source, hosts: Sequence[Host]) -> Iterator[Diagnostic]:
-    """Trainers are dealt round-robin over the nodes that take them, and each needs a device of its own."""
-    if spec.ps is None or trainers_exceed(spec):  # then it is said, whatever the hosts
-        return
-    used = [host for host in _places(spec, hosts) if host.trains]
-    for number, host in enumerate(used):
-        has, share = _devices_a_node(spec, host), len(range(number, spec.ps.trainers, len(used)))
-        if has is None or share <= has:
-            continue
-        where = source.value_span(("ps", "trainers"))
-        node = f"a node of {host.name}" if host.nodes > 1 else host.name
-        if spec.devices.kind == "cpu":
-            message = f"{share} trainers on {node}, and `devices` says {has} there"
-            yield Diagnostic("warning", "too-many-trainers", message, where)
-        else:
-            message = f"{share} trainers on {node}, which has {counted(has, 'device')}"
-            yield Diagnostic("error", "too-many-trainers", message, where)
-        return
-
-
-def _devices_a_node(spec: Spec, host: Host) -> int | None:
-    """Return how many devices each node on a host has, None where nobody has said."""
-    if spec.devices.ids is not None:
-        return len(spec.devices.ids)
-    has = len(host.devices) if host.devices is not None else host.slots
-    return spec.devices.count if has is None or spec.devices.count is not None else has // host.nodes
 
 
 def _places(spec: Spec, hosts: Sequence[Host]) -> list[Host]:
