@@ -78,14 +78,15 @@ def has_operator(cluster: ClusterOptions | None) -> bool:
 
 
 def uses_etcd(cluster: ClusterOptions, spec: Spec) -> bool:
-    """Say whether a framework's launchers keep in etcd, under an operator, who takes part.
+    """Say whether Paddle's launchers keep in etcd, under an operator, who takes part.
 
-    Those of a range do; Paddle's below paddle-operator also for a fixed number of nodes, of which one that fails comes
+    Those of a range do; below paddle-operator also those of a fixed number of nodes, of which one that fails comes
     back, where the spec names an etcd. One that jobctl starts on hosts is not there.
     """
-    elastic = spec.nodes.elastic
+    if spec.framework != "paddle" or not has_operator(cluster):
+        return False
     named = spec.etcd is not None and bool(spec.etcd.endpoints)
-    return has_operator(cluster) and (elastic or (named and cluster.operator == "paddle-operator" and spec.ps is None))
+    return spec.nodes.elastic or (named and cluster.operator == "paddle-operator" and spec.ps is None)
 
 
 def _toleration(given: Given) -> Toleration:

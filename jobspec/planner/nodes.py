@@ -43,7 +43,7 @@ class NodeBuilder:
     ) -> None:
         self.request, self.etcd = request, etcd
         self.operator = cluster.operator if cluster is not None and has_operator(cluster) else None
-        self.container = _container(request)
+        self.container = _container(request, etcd)
         self.launch = _launch(request, etcd, self.container.python)
         if (cluster is not None and self.operator is None) or request.context.traits.in_allocation:
             self.launch = replace(self.launch, peer_port=port_of(request.spec.name, 0))
@@ -127,12 +127,13 @@ class NodeBuilder:
         return ids if self._local else tuple(range(len(ids)))
 
 
-def _container(request: Request) -> types.Container:
+def _container(request: Request, etcd: types.Etcd | None) -> types.Container:
     """Return what the containers of all nodes have alike."""
     spec, options, resources = request.spec, request.spec.container, request.spec.resources
     traits = request.context.traits
     local = traits.is_here
     bare = local or runs_on_nodes(spec, request.context)
+    read = certificates(spec) if etcd is not None else ()
     return types.Container(
         name="",
         image="" if bare else request.context.image or spec.image or "",
@@ -143,7 +144,7 @@ def _container(request: Request) -> types.Container:
         runtime=options.runtime,
         env=tuple(sorted(spec.env.items())),
         labels=(),
-        mounts=() if bare else (*_mounts(spec, traits.in_cluster), *certificates(spec)),
+        mounts=() if bare else (*_mounts(spec, traits.in_cluster), *read),
         devices=types.Devices("cpu", ()),
         extra_devices=options.devices,
         cap_add=tuple(dict.fromkeys(options.cap_add)),

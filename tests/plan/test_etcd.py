@@ -12,6 +12,7 @@ from jobctl.jobspec.plan.serial import dump_plan, load_plan
 from jobctl.jobspec.plan.types import Etcd, HostRef, Mount, Plan, Tls
 from jobctl.jobspec.planner import job as planner
 from jobctl.jobspec.planner.context import Context, Placement, PlanError
+from jobctl.jobspec.spec.checks.targets import check_target
 from jobctl.jobspec.spec.hosts import parse_hosts
 from jobctl.jobspec.spec.load import load_text
 
@@ -123,3 +124,19 @@ def test_other_members_are_another_cluster() -> None:
     directories = [dict(plan.services[0].container.env)["ETCD_DATA_DIR"] for plan in (one, three)]
     assert len(set(directories)) == 2
     assert replace(one, nodes=()) != replace(three, nodes=())
+
+
+@pytest.mark.parametrize(
+    ("target", "more"),
+    [
+        ("slurm", "slurm: {container: podman}\n"),
+        ("kubernetes", ""),
+        ("kubernetes", 'nodes: "2:4"\nkubernetes: {operator: kubeflow}\n'),
+    ],
+)
+def test_one_that_is_not_used_needs_no_certificates(target: Any, more: str) -> None:
+    loaded = load_text(Path("/specs/job.yaml"), BASE + EXTERNAL.replace("/etc/etcd/ca", "ca") + more, environ={})
+    assert loaded.spec is not None, loaded.diagnostics
+    assert not [one for one in check_target(loaded, target) if one.severity == "error"]
+    node = planner.plan(loaded.spec, (), Context(target, "/specs", "me@here", "1.0")).nodes[0]
+    assert (node.launch.etcd, node.container.mounts) == (None, ())

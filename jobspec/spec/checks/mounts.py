@@ -76,6 +76,10 @@ def check_relative_sources(spec: Spec, source: Source) -> Iterator[Diagnostic]:
             yield Diagnostic(
                 "error", "relative-volume", message, source.value_span(("volumes", number, "source")), hint
             )
+
+
+def check_certificates(spec: Spec, source: Source) -> Iterator[Diagnostic]:
+    """Yield an error for each certificate that is relative to the spec, where containers read them on their hosts."""
     tls = spec.etcd.tls if spec.etcd else None
     for name, path in (("ca", tls.ca), ("cert", tls.cert), ("key", tls.key)) if tls else ():
         if path is not None and not PurePosixPath(path).is_absolute():

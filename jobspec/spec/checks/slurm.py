@@ -110,9 +110,6 @@ def _mounted(spec: Spec, directory: Path) -> Iterator[tuple[str, tuple[str | int
         yield volume.target, ("volumes", number, "target"), hint
     if spec.checkpoint is not None:
         yield spec.checkpoint.dir, ("checkpoint", "dir"), hint
-    tls = spec.etcd.tls if spec.etcd is not None else None
-    for name in ("ca", "cert", "key") if tls is not None else ():
-        yield getattr(tls, name) or "", ("etcd", "tls", name), hint
 
 
 def _sets_ours(name: str) -> bool:

@@ -15,7 +15,7 @@ from jobctl.jobspec.spec.checks.build import check_build
 from jobctl.jobspec.spec.checks.data import check_data
 from jobctl.jobspec.spec.checks.docker_options import check_docker_options
 from jobctl.jobspec.spec.checks.kubernetes import RULES as KUBERNETES
-from jobctl.jobspec.spec.checks.mounts import check_relative_sources
+from jobctl.jobspec.spec.checks.mounts import check_certificates, check_relative_sources
 from jobctl.jobspec.spec.checks.notify import check_from_hosts, check_told
 from jobctl.jobspec.spec.checks.ports import check_etcd_port, check_ports
 from jobctl.jobspec.spec.checks.rules import apply, operator_of
@@ -99,6 +99,7 @@ def _on_hosts(spec: Spec, source: Source, where: _Where) -> list[Diagnostic]:
         lambda: apply(TRAINERS, spec, source),
         lambda: _gloo(spec, source),
         lambda: _native(spec, source),
+        lambda: check_certificates(spec, source),
         lambda: check_docker_options(spec, source),
         lambda: check_from_hosts(spec, source),
     )
