@@ -237,8 +237,12 @@ def _count(spec: Spec) -> str:
     return str(most) if least == most else f"{least}:{most}"
 
 
+def _timeout(spec: Spec) -> float | None:
+    return spec.paddle.elastic_timeout if spec.paddle else None
+
+
 def _membership(spec: Spec) -> tuple[Value, ...]:
-    timeout = spec.paddle.elastic_timeout if spec.paddle else None
+    timeout = _timeout(spec)
     return (
         *("--master", Slot("etcd_master"), "--nnodes", _count(spec)),
         *("--elastic_level", "1", "--max_restart", _ALWAYS),
@@ -250,11 +254,13 @@ def _membership(spec: Spec) -> tuple[Value, ...]:
 
 def _elastic(spec: Spec, etcd: str) -> tuple[tuple[str, Value], ...]:
     """Return the variables that say what `_membership` says: the operator tells its elastic jobs too little."""
+    timeout = _timeout(spec)
     return (
         ("PADDLE_MASTER", etcd_master(etcd)),
         ("PADDLE_NNODES", _count(spec)),
         ("PADDLE_JOB_ID", Slot("etcd_job")),
         ("PADDLE_ELASTIC_LEVEL", "1"),
+        *((("PADDLE_ELASTIC_TIMEOUT", str(ceil(timeout))),) if timeout is not None else ()),
         ("PADDLE_MAX_RESTART", str(spec.recovery.max_restarts)),
         ("PADDLE_SORT_IP", "1"),
         ("POD_IP", Slot("address")),

@@ -317,7 +317,14 @@ def test_fault_tolerance_of_a_fixed_number_of_nodes_goes_through_etcd() -> None:
     told = {one["name"]: one.get("value") for one in container["env"]}
     expected = {"PADDLE_MASTER": "etcd://ETCD:2379", "PADDLE_NNODES": "2", "PADDLE_ELASTIC_LEVEL": "1"}
     assert {name: told.get(name) for name in expected} == expected
-    assert told["PADDLE_MAX_RESTART"] == "5"
+    assert (told["PADDLE_MAX_RESTART"], "PADDLE_ELASTIC_TIMEOUT" in told) == ("5", False)
+
+
+def test_below_an_operator_paddle_waits_for_nodes_as_long_as_the_spec_says() -> None:
+    text = FIXED.replace("nodes: 2", 'nodes: "2:4"\npaddle: {elastic_timeout: 89.5s}')
+    (job,) = [one for one in objects(of_text(text)) if one["kind"] == "PaddleJob"]
+    (container,) = job["spec"]["worker"]["template"]["spec"]["containers"]
+    assert {"name": "PADDLE_ELASTIC_TIMEOUT", "value": "90"} in container["env"]
 
 
 @pytest.mark.parametrize("etcd", ["", "etcd: {managed: {}}\n"])
