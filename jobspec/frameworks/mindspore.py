@@ -116,7 +116,7 @@ class MindSpore:
         options = spec.mindspore or MindsporeOptions()
         native, msrun = options.recovery == "native", options.launcher == "msrun" and not scheduler
         interface_env = _INTERFACE_ENV.get(spec.devices.kind, ())
-        asked = (("MS_NODE_TIMEOUT", _seconds(options.node_timeout)),) if options.node_timeout else ()
+        asked = (("MS_NODE_TIMEOUT", _seconds(options.node_timeout)),) if options.node_timeout is not None else ()
         if spec.per == "node":
             return LaunchSpec((), asked, interface_env, "workerlog", scrub=_DECIDED)
         patience = _seconds(spec.rendezvous.timeout)

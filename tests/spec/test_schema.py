@@ -183,9 +183,7 @@ KEYS = {
         f"slurm.{key}": ONE_LINE
         for key in ["python", "partition", "account", "qos", "constraint", "reservation", "gres", "mail"]
     },
-    **dict.fromkeys(
-        ("stop_grace_period", "paddle.elastic_timeout", "mindspore.node_timeout"), (f"0s | {DURATION[0]}", DURATION[1])
-    ),
+    **dict.fromkeys(("stop_grace_period", "paddle.elastic_timeout"), (f"0s | {DURATION[0]}", DURATION[1])),
 }
 
 # What only `validate` knows. Rules across fields, of which the values below break some:

@@ -2,13 +2,13 @@
 
 # Without `from __future__ import annotations`: pydantic would have to compile each of them again.
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from jobctl.jobspec.spec.base import Part
 from jobctl.jobspec.spec.parts.values import Texts
-from jobctl.jobspec.spec.scalars import Bool, Duration
+from jobctl.jobspec.spec.scalars import Bool, Duration, positive
 
 
 class TorchOptions(Part):
@@ -52,7 +52,7 @@ class MindsporeOptions(Part):
         description="`restart` restarts all processes. `native` uses MindSpore's own disaster recovery (MindSpore 2.5 or earlier, on GPUs, with a shared `checkpoint`).",
         examples=["native"],
     )
-    node_timeout: Duration | None = Field(
+    node_timeout: Annotated[Duration, AfterValidator(positive("`mindspore.node_timeout`"))] | None = Field(
         default=None,
         description="End all workers when one has been silent for this long (`MS_NODE_TIMEOUT`). Default: one year.",
         examples=["30s"],
