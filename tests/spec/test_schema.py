@@ -166,6 +166,8 @@ FORMS = {
 KEYS = {
     "build.context": (". | ../a | 5", "https://a/b | git@host:a/b | [a] | {a: b}"),
     "checkpoint.dir": ("/c", "c | '' | 5 | [/c]"),
+    "container.python": ("python3 | a b | 5", "'' | ' ' | [a] | {a: b}"),
+    **dict.fromkeys(("container.devices", "container.cap_add"), ("a | [a, b] | 5", "'' | [a, ' '] | {a: b} | [[a]]")),
     "data.source": (". | /a | h:/a | u@h:/a | 5 | ./a:b", "h:a | u@h:a | [a]"),
     "etcd.endpoints": ("a:2379 | [a:1, '[::1]:2379']", "a | 'a:' | a:0 | http://a:1 | '::1:2379' | 5 | [a]"),
     "kubernetes.image_pull_secrets": ("a | [a, b.c] | 5", "A | [a_b] | {a: b} | [~]"),

@@ -1,7 +1,8 @@
-"""Mounts of a container that hide each other, or what jobctl mounts itself, and those of paths that hosts do not have."""
+"""Mounts of a container that hide each other, or what jobctl mounts itself, and those of what hosts do not have."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 from posixpath import normpath
@@ -10,6 +11,7 @@ from jobctl.jobspec.spec.diagnostics import Diagnostic
 from jobctl.jobspec.spec.model import Spec
 from jobctl.jobspec.spec.reading.source import Source
 
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")  # of Docker and Podman
 _ROOT, _OURS = PurePosixPath("/"), PurePosixPath("/jobctl")  # the launcher's files are in the latter
 
 
@@ -86,3 +88,12 @@ def check_certificates(spec: Spec, source: Source) -> Iterator[Diagnostic]:
             message = f"`{path}` is relative to the spec, and the hosts have no such file"
             where = source.value_span(("etcd", "tls", name))
             yield Diagnostic("error", "relative-volume", message, where, "give an absolute path on the hosts")
+
+
+def check_volume_names(spec: Spec, source: Source) -> Iterator[Diagnostic]:
+    """Yield an error for each name that no engine lets a volume have."""
+    for number, volume in enumerate(spec.volumes):
+        if volume.kind == "volume" and volume.source and not _NAME.fullmatch(volume.source):
+            message = f"`{volume.source}` is not a valid name for a volume"
+            hint = "use letters, digits, `_`, `.` and `-`, a letter or digit first; a path begins with `/`"
+            yield Diagnostic("error", "bad-value", message, source.value_span(("volumes", number, "source")), hint)

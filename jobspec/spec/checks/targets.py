@@ -15,7 +15,7 @@ from jobctl.jobspec.spec.checks.build import check_build
 from jobctl.jobspec.spec.checks.data import check_data
 from jobctl.jobspec.spec.checks.docker_options import check_docker_options
 from jobctl.jobspec.spec.checks.kubernetes import RULES as KUBERNETES
-from jobctl.jobspec.spec.checks.mounts import check_certificates, check_relative_sources
+from jobctl.jobspec.spec.checks.mounts import check_certificates, check_relative_sources, check_volume_names
 from jobctl.jobspec.spec.checks.notify import check_from_hosts, check_told
 from jobctl.jobspec.spec.checks.ports import check_etcd_port, check_ports
 from jobctl.jobspec.spec.checks.rules import apply, operator_of
@@ -78,7 +78,7 @@ def _on_this_machine(spec: Spec, source: Source, where: _Where) -> list[Diagnost
 def _in_containers(spec: Spec, source: Source, where: _Where) -> list[Diagnostic]:
     return _all(
         lambda: _image(spec, source, where.target),
-        lambda: _image_name(spec, source),
+        lambda: _image_name(source, spec.image, "image"),
         lambda: check_build(spec, source, where.directory, where.target, where.hosts),
         lambda: check_relative_sources(spec, source),
         lambda: _script_not_sent(spec, source, where.directory),
@@ -100,6 +100,8 @@ def _on_hosts(spec: Spec, source: Source, where: _Where) -> list[Diagnostic]:
         lambda: _gloo(spec, source),
         lambda: _native(spec, source),
         lambda: check_certificates(spec, source),
+        lambda: check_volume_names(spec, source),
+        lambda: _image_of_etcd(spec, source),
         lambda: check_docker_options(spec, source),
         lambda: check_from_hosts(spec, source),
     )
@@ -233,11 +235,16 @@ _IMAGE = re.compile(
 )
 
 
-def _image_name(spec: Spec, source: Source) -> Iterator[Diagnostic]:
-    if spec.image and not _IMAGE.fullmatch(spec.image):
-        message = f"`{spec.image}` is not a valid image name"
+def _image_name(source: Source, image: str | None, *where: str) -> Iterator[Diagnostic]:
+    if image and not _IMAGE.fullmatch(image):
+        message = f"`{image}` is not a valid image name"
         hint = "write `[REGISTRY[:PORT]/]NAME[:TAG]`; the name has lower-case letters, digits, `.`, `_`, `-` and `/`"
-        yield Diagnostic("error", "bad-image", message, source.value_span(("image",)), hint)
+        yield Diagnostic("error", "bad-image", message, source.value_span(where), hint)
+
+
+def _image_of_etcd(spec: Spec, source: Source) -> Iterator[Diagnostic]:
+    managed = spec.etcd.managed if spec.etcd else None
+    yield from _image_name(source, managed.image if managed else None, "etcd", "managed", "image")
 
 
 def _outputs_not_kept(spec: Spec, source: Source) -> Iterator[Diagnostic]:

@@ -12,7 +12,7 @@ from jobctl.jobspec.spec import canonical as short
 from jobctl.jobspec.spec.base import Part, without_extensions
 from jobctl.jobspec.spec.diagnostics import closest
 from jobctl.jobspec.spec.names import ENV_NAME
-from jobctl.jobspec.spec.parts.values import AbsolutePath, Endpoints, Port, Texts, VariableName
+from jobctl.jobspec.spec.parts.values import AbsolutePath, Endpoints, Port, Some, SomeTexts, Texts, VariableName
 from jobctl.jobspec.spec.scalars import (
     MOST_DEVICES,
     MOST_NODES,
@@ -351,7 +351,7 @@ class ContainerOptions(Part):
         description="The user that processes run as. `self`: the user who logs in to the host. Default: the image's user.",
         examples=["self"],
     )
-    python: Text = Field(
+    python: Some = Field(
         default="python3",
         description="The Python interpreter in the image, 3.8 or later.",
         examples=["/opt/conda/bin/python"],
@@ -359,8 +359,8 @@ class ContainerOptions(Part):
     runtime: Text | None = Field(
         default=None, description="The container runtime. Default: the engine's.", examples=["nvidia"]
     )
-    devices: Texts = Field(default=(), description="Device files to add.", examples=[["/dev/fuse"]])
-    cap_add: Texts = Field(default=(), description="Linux capabilities to add.", examples=[["SYS_PTRACE"]])
+    devices: SomeTexts = Field(default=(), description="Device files to add.", examples=[["/dev/fuse"]])
+    cap_add: SomeTexts = Field(default=(), description="Linux capabilities to add.", examples=[["SYS_PTRACE"]])
     options: Texts = Field(
         default=(),
         description="Further options of `docker run`, except those that jobctl sets itself, such as `--network`.",

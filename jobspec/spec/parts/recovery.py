@@ -47,7 +47,7 @@ class Rule(Part):
 
     @model_validator(mode="after")
     def _matches_something(self) -> Self:
-        if self.event is None and self.log is None and self.exit is None:
+        if self.event is None and not self.log and self.exit is None:
             raise bad("empty-rule", "a rule needs `log`, `exit` or `event`")
         if self.event is not None and (self.log is not None or self.exit is not None):
             raise bad(

@@ -1,4 +1,4 @@
-"""What several keys take: ports, paths, names of variables, and lists that may be one text."""
+"""What several keys take: ports, paths, names of variables, texts that name something, and lists that may be one text."""
 
 # Without `from __future__ import annotations`: pydantic would have to compile each of them again.
 
@@ -23,6 +23,12 @@ def _absolute_target(value: str) -> str:
     return value
 
 
+def _something(value: str) -> str:
+    if not value.strip():
+        raise bad("bad-value", "an empty text names nothing", "leave it out")
+    return value
+
+
 def _words(what: object) -> BeforeValidator:
     return BeforeValidator(short.words, json_schema_input_type=what)
 
@@ -33,6 +39,8 @@ ABSOLUTE = Form("absolute path", {"type": "string", "pattern": "^/"})
 _VARIABLE = Form("string", {"type": "string", "pattern": f"^{ENV_NAME}$"})
 
 Texts = Annotated[tuple[Text, ...], _words(Text | list[Text]), Form("string, or list of strings")]
+Some = Annotated[Text, AfterValidator(_something), Form("string", {"pattern": r"[^\s]"})]
+SomeTexts = Annotated[tuple[Some, ...], _words(Some | list[Some]), Form("string, or list of strings")]
 Endpoints = Annotated[tuple[_Endpoint, ...], _words(_Endpoint | list[_Endpoint]), Form("string, or list of strings")]
 Port = Annotated[Int, AfterValidator(_port), Form("integer from 1 to 65535", {"minimum": 1, "maximum": 65535})]
 AbsolutePath = Annotated[Text, AfterValidator(_absolute_target), ABSOLUTE]
