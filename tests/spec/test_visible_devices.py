@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from jobctl.jobspec.spec.checks.targets import check_target
 from jobctl.jobspec.spec.checks.visible_devices import check_shared_devices, check_visible_devices
 from jobctl.jobspec.spec.load import load_text
 
@@ -58,3 +59,28 @@ def test_nodes_of_this_machine_that_have_the_same_devices(text: str, warned: boo
     assert loaded.spec is not None
     found = [(one.severity, one.code) for one in check_shared_devices(loaded.spec, loaded.source)]
     assert found == [("warning", "shared-devices")] * warned
+
+
+@pytest.mark.parametrize(
+    ("devices", "value", "warned"),
+    [
+        ("gpu:2", "5", True),
+        ("gpu:2", "4,5", True),
+        ("gpu:2", "0", True),
+        ("gpu:2", "", True),
+        ("gpu:2", "GPU-1,GPU-2", True),
+        ("gpu:2", "1,0", False),
+        ("{kind: gpu, ids: '4-5'}", "4,5", True),
+        ("{kind: gpu, ids: '4-5'}", "0,1", False),
+        ("gpu", "4,5", True),
+        ("gpu", "0,1", False),
+        ("cpu:2", "", False),  # a program that is to see none
+        ("dcu:2", "4,5", False),  # a container sees the cards of all nodes, with their numbers
+    ],
+)
+def test_gpus_of_the_host_are_not_those_of_a_container(devices: str, value: str, warned: bool) -> None:
+    text = f"{HEAD}image: i\nresources: {{cpus: 1}}\ndevices: {devices}\nenv: {{CUDA_VISIBLE_DEVICES: '{value}'}}\n"
+    loaded = load_text(Path("/none/job.yaml"), text, environ={})
+    for target in ("compose", "ssh", "kubernetes"):
+        found = [one.code for one in check_target(loaded, target)]
+        assert ("reserved-variable" in found) == warned

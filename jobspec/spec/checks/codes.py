@@ -121,7 +121,10 @@ CODES: dict[str, tuple[str, str]] = {
     "two-sources": ("error", "a secret with both `env` and `file`"),
     "secret-in-env": ("error", "one variable in `env` and in `secrets`"),
     "secret-in-value": ("warning", "a `${VAR}` that is a secret: what is rendered and sent holds its value"),
-    "reserved-variable": ("warning", "a variable of `env`, or on `local` of the shell, that the launcher sets"),
+    "reserved-variable": (
+        "warning",
+        "a variable of `env`, or on `local` of the shell, that the launcher sets, or that names GPUs which no container has",
+    ),
     "elastic-unshared": ("warning", "an elastic job whose hosts do not share the checkpoint"),
     "no-checkpoint": ("warning", "a job of several nodes that can restart, without `checkpoint`"),
     "one-checkpoint": ("warning", "`checkpoint.keep` of 1 with mindspore"),

@@ -24,7 +24,11 @@ from jobctl.jobspec.spec.checks.slurm import check_enroot_paths, check_options, 
 from jobctl.jobspec.spec.checks.trainers import RULES as TRAINERS
 from jobctl.jobspec.spec.checks.trainers import check_trainers
 from jobctl.jobspec.spec.checks.unmounted import check_local_code, check_local_paths, check_node_paths
-from jobctl.jobspec.spec.checks.visible_devices import check_shared_devices, check_visible_devices
+from jobctl.jobspec.spec.checks.visible_devices import (
+    check_numbers_in_containers,
+    check_shared_devices,
+    check_visible_devices,
+)
 from jobctl.jobspec.spec.cluster_names import OBJECT_HINT, is_object
 from jobctl.jobspec.spec.diagnostics import Diagnostic
 from jobctl.jobspec.spec.hosts import Host
@@ -81,6 +85,7 @@ def _in_containers(spec: Spec, source: Source, where: _Where) -> list[Diagnostic
         lambda: _image_name(source, spec.image, "image"),
         lambda: check_build(spec, source, where.directory, where.target, where.hosts),
         lambda: check_relative_sources(spec, source),
+        lambda: check_numbers_in_containers(spec, source),
         lambda: _script_not_sent(spec, source, where.directory),
         lambda: _outputs_not_kept(spec, source),
     )

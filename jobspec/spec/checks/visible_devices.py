@@ -1,4 +1,7 @@
-"""Variables that say which devices processes see: on this machine jobctl sets them, as nothing else separates nodes there."""
+"""Variables that say which devices processes see: on this machine jobctl sets them, as nothing else separates nodes there.
+
+A container has no other devices than its node's.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +25,21 @@ def check_visible_devices(spec: Spec, source: Source, environ: Mapping[str, str]
             message = f"target `local` does not use `{name}={environ[name]}` of this shell: it takes {taken}"
             where = source.value_span(("devices",))
             yield Diagnostic("warning", "reserved-variable", message, where, _hint(spec, environ[name]))
+
+
+def check_numbers_in_containers(spec: Spec, source: Source) -> Iterator[Diagnostic]:
+    """Yield a warning where `env` names GPUs that a container does not have: its own are numbered from 0, whichever they are."""
+    name = "CUDA_VISIBLE_DEVICES"
+    value = spec.env.get(name)
+    if spec.devices.kind != "gpu" or value is None:
+        return
+    count = spec.devices.count if spec.devices.ids is None else len(spec.devices.ids)
+    named = value.split(",")
+    if sorted(named) == sorted(map(str, range(count or len(named)))):
+        return
+    message = f"a container sees its own GPUs alone, numbered from 0: with `{name}={value}` processes lack some of them"
+    hint = "leave it out: `devices` says which GPUs a container has"
+    yield Diagnostic("warning", "reserved-variable", message, source.key_span(("env", name)), hint)
 
 
 def check_shared_devices(spec: Spec, source: Source) -> Iterator[Diagnostic]:
