@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -21,6 +23,7 @@ from tests.kube.server import ApiServer
 from tests.kube.world import World
 
 UP = ("up", "--target", "kubernetes")
+MIRROR = "jobctl.jobspec.deploy.kubernetes.mirror"
 
 
 def client(api: ApiServer, tmp_path: Path) -> Api:
@@ -181,7 +184,7 @@ def test_without_the_package_the_extra_is_named(here: Path) -> None:
 @pytest.fixture
 def mirror(api: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mirror]:
     for name in ("IDLE", "WATCH_TIMEOUT"):  # however seldom this test gets to look, and the watch to watch
-        monkeypatch.setattr(f"jobctl.jobspec.deploy.kubernetes.mirror.{name}", 1e9)
+        monkeypatch.setattr(f"{MIRROR}.{name}", 1e9)
     made = Mirror(client(api, tmp_path), POD, "jobctl.dev/job=resnet")
     made.objects()  # a second look begins to watch
     yield made
@@ -270,13 +273,64 @@ def test_a_watch_that_says_nothing_any_more_is_begun_anew(
     api: ApiServer, mirror: Mirror, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As after a night in which this machine slept: nobody has told it that the connection is gone."""
-    monkeypatch.setattr("jobctl.jobspec.deploy.kubernetes.mirror.SILENCE", 0.3)
+    monkeypatch.setattr(f"{MIRROR}.SILENCE", 0.3)
     dead = api.fail("watch", "pods", "slow")
     eventually(mirror, [])
     assert dead.met.wait(60)
     put(api, "a")
     eventually(mirror, ["a"], 60.0)
     dead.gate.set()
+
+
+def names(mirror: Mirror) -> list[str]:
+    return sorted(pod["metadata"]["name"] for pod in mirror.objects())
+
+
+def test_after_a_sleep_of_this_machine_each_look_lists_until_the_watch_has_begun_anew(
+    api: ApiServer, mirror: Mirror, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = SimpleNamespace(ahead=0.0)
+    monkeypatch.setattr(f"{MIRROR}.boot_time", lambda: time.monotonic() + clock.ahead)
+    monkeypatch.setattr(mirror, "_slept", 0.0)
+    monkeypatch.setattr(f"{MIRROR}.SILENCE", 1e6)
+    hear, begun = mirror._hear, threading.Semaphore(0)
+    monkeypatch.setattr(mirror, "_hear", lambda: (hear(), begun.release()))
+    dead = api.fail("watch", "pods", "slow")
+    assert names(mirror) == []
+    for _ in ("list", "watch"):
+        assert begun.acquire(timeout=60)
+    put(api, "a")
+    assert names(mirror) == []  # nobody has told it
+    clock.ahead = 3600.0
+    assert names(mirror) == ["a"]
+    put(api, "b")
+    assert names(mirror) == ["a", "b"]
+    dead.gate.set()
+    put(api, "c")
+    eventually(mirror, ["a", "b", "c"])
+
+
+def test_what_a_watch_hears_after_another_list_is_not_taken_for_newer(mirror: Mirror) -> None:
+    """It begins anew from that list, which may lack what the watch has told meanwhile, or have what it tells late."""
+
+    def told(kind: str, name: str, version: int) -> Any:
+        return {"type": kind, "object": {"metadata": {"uid": name, "name": name, "resourceVersion": str(version)}}}
+
+    def lines(answer: object, call: object) -> Iterator[bytes]:
+        yield json.dumps(told("ADDED", "a", 1)).encode()
+        mirror._relist()
+        yield json.dumps(told("DELETED", "b", 2)).encode()
+        raise AssertionError("goes on")
+
+    listed = [told("", name, 3)["object"] for name in "ab"]
+    mirror.api = cast(
+        "Api",
+        SimpleNamespace(
+            namespace="ml", stream=lambda *given: None, lines=lines, find_all=lambda kind, query: (listed, "3")
+        ),
+    )
+    mirror._watch()
+    assert (sorted(mirror._objects), mirror._version) == (["a", "b"], "3")
 
 
 @pytest.mark.real
@@ -292,7 +346,7 @@ def test_what_a_watch_has_ended_with_is_forgotten_at_the_next_look(
 ) -> None:
     """As after a Ctrl-Z, while nobody looks and the server is not well."""
     for name, value in (("IDLE", 0.0), ("WATCH_TIMEOUT", 0.0), ("PAUSE", 0.01)):
-        monkeypatch.setattr(f"jobctl.jobspec.deploy.kubernetes.mirror.{name}", value)
+        monkeypatch.setattr(f"{MIRROR}.{name}", value)
     monkeypatch.setattr(mirror, "_looked", 0.0)
     mirror._deaf(DeployError("not well"))
     put(api, "a")

@@ -17,10 +17,12 @@ from jobctl.jobspec.deploy.kubernetes.api import Api
 from jobctl.jobspec.deploy.kubernetes.kinds import Kind, Object
 from jobctl.jobspec.deploy.kubernetes.problems import ApiError, Call, Cut, problem_of
 from jobctl.jobspec.deploy.model.errors import DeployError
+from jobctl.jobspec.launcher.system.processes import boot_time
 from jobctl.jobspec.render.marks import selectors
 
 WATCH = 240  # seconds after which the server ends a watch
-SILENCE = 90.0  # seconds without a byte after which a connection counts as broken: each minute there is a bookmark
+SILENCE = 10.0  # seconds without a byte after which a watch begins anew: a connection that is gone says nothing either
+SLEEP = 1.0  # seconds that this machine slept after which a connection may be gone
 PAUSE = 1.0  # seconds before it is tried again
 IDLE = 10.0  # seconds without a look after which nobody is interested any more
 WATCH_PAUSE = 0.1  # seconds between a watch that the server has ended and the next
@@ -34,6 +36,11 @@ def find_all_of(api: Api, kind: Kind, job: str) -> list[Object]:
 
 def _once(items: Iterable[Object]) -> list[Object]:
     return list({item["metadata"]["uid"]: item for item in items}.values())
+
+
+def _slept() -> float:
+    """Return how many seconds this machine has slept since it booted, where the system tells."""
+    return boot_time() - time.monotonic()
 
 
 class JobMirror:
@@ -76,6 +83,8 @@ class Mirror:
         self._deaf_since: float | None = None
         self._listed = False
         self._looked = 0.0
+        self._lists = 0  # how many there were: a watch goes on from one
+        self._slept = _slept()
 
     def objects(self) -> list[Object]:
         """Return the objects as they are now; the first look lists them, a second begins to watch. Raises DeployError."""
@@ -88,6 +97,8 @@ class Mirror:
             self._hear()  # whatever the last watch has ended with
             self._thread = threading.Thread(target=self._keep, name=f"watch {self.kind.plural}", daemon=True)
             self._thread.start()
+        elif _slept() - self._slept > SLEEP:
+            self._relist()  # until the watch has begun anew
         with self._lock:
             if self._problem is not None and self._is_old():
                 raise self._problem
@@ -105,6 +116,7 @@ class Mirror:
         with self._lock:
             self._objects = {item["metadata"]["uid"]: item for item in items}
             self._version = version
+            self._lists += 1
 
     def _keep(self) -> None:
         while not self._stopping and time.monotonic() - self._looked < IDLE:
@@ -140,25 +152,31 @@ class Mirror:
     def _hear(self) -> None:
         with self._lock:
             self._problem = self._deaf_since = None
+            self._slept = _slept()
 
     def _watch(self) -> None:
-        """Take what the server tells until it ends the watch. Raises ApiError (410: it has forgotten where we were)."""
+        """Take what the server tells until it ends the watch, or a look has listed everything again.
+
+        Raises ApiError (410: it has forgotten where we were).
+        """
         call = Call("watch", self.kind, self.api.namespace)
+        with self._lock:
+            version, lists = self._version, self._lists
         query = {
             "watch": "true",
             "labelSelector": self.selector,
-            "resourceVersion": self._version,
+            "resourceVersion": version,
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(WATCH),
         }
         answer = self.api.stream(call, query, SILENCE)
         self._hear()
         for line in self.api.lines(answer, call):
-            self._take(call, line)
-            if self._stopping:
+            self._take(call, line, lists)
+            if self._stopping or self._lists != lists:
                 return
 
-    def _take(self, call: Call, line: bytes) -> None:
+    def _take(self, call: Call, line: bytes, lists: int) -> None:
         try:
             event: dict[str, Any] = json.loads(line)
         except ValueError as error:
@@ -167,6 +185,8 @@ class Mirror:
         if event["type"] == "ERROR":
             raise problem_of(call, int(thing.get("code") or 500), json.dumps(thing).encode(), self.api.name)
         with self._lock:
+            if self._lists != lists:  # it may be older than the list
+                return
             self._version = thing["metadata"]["resourceVersion"]
             if event["type"] in ("ADDED", "MODIFIED"):
                 self._objects[thing["metadata"]["uid"]] = thing
