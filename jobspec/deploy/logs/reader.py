@@ -1,8 +1,9 @@
 """Reading the logs of a job: lines of all processes, in the order of the times they were written.
 
 Beside each log lies an index (`.idx`, written by the launcher): from which byte on was written when. The logs
-themselves hold nothing but what the processes printed, and only ever grow: who reads on from where he was, after
-whatever broke off, loses nothing and repeats nothing.
+themselves hold nothing but what the processes printed, and grow: who reads on from where he was, after whatever broke
+off, loses nothing and repeats nothing. If a log becomes shorter, somebody has emptied it: then it is read from its
+start, and the launcher begins its index again.
 """
 
 from __future__ import annotations
@@ -84,6 +85,16 @@ class Tail:
             self._add(self.rest[:MAX_LINE_BYTES], self.offset - len(self.rest), written)
             self.rest = self.rest[MAX_LINE_BYTES:]
 
+    def resize(self, size: int, index_size: int) -> None:
+        """Begin again with a file that is shorter than what was read of it: somebody has emptied it."""
+        if size < self.offset:
+            self.offset, self.rest, self.shown = 0, b"", b""
+            self.torn = self.bar = False
+            self.index.clear()
+        if index_size < self.index_offset:
+            self.index_offset = 0
+            self.index.clear()
+
     def show(self, now: float) -> None:
         """Show the state of a line that is written over and over, now and then."""
         state = last_state(self.rest)
@@ -119,7 +130,7 @@ class Tail:
     def _time(self, offset: int, written: float) -> float:
         while len(self.index) > 1 and self.index[1][0] <= offset:
             self.index.popleft()
-        return self.index[0][1] if self.index else written
+        return self.index[0][1] if self.index and self.index[0][0] <= offset else written
 
 
 class Logs:
@@ -243,12 +254,13 @@ class Logs:
         for tail in self.tails.values():
             if tail.more and tail.lines:
                 continue  # it is ahead of others: its lines have to wait for theirs, and would fill the memory
-            size = self.known.get(tail.key)
+            size, index = self.known.get(tail.key), self.known.get(tail.index_key)
+            if size is not None:
+                tail.resize(size.bytes, index.bytes if index else tail.index_offset)
             count = min(size.bytes - tail.offset, most) if size else 0
-            if size is None or count <= 0:
+            if size is None or not count:
                 tail.more = False
                 continue
-            index = self.known.get(tail.index_key)
             left = index.bytes - tail.index_offset if index else 0
             if left > MAX_INDEX_READ_BYTES and tail.timed <= tail.offset:
                 count = 0  # when that was written is to be known first

@@ -46,7 +46,10 @@ class LogWatcher:
 
     def lines(self) -> List[str]:
         """Return the whole lines that were written since the last look."""
-        if not (self.lost or self.stall) or size_of(self.path) <= self.read:
+        size = size_of(self.path) if self.lost or self.stall else self.read
+        if size < self.read:  # somebody has emptied it
+            self.read = 0
+        if size == self.read:
             return []
         with open(self.path, "rb") as file:
             file.seek(self.read)
@@ -73,12 +76,13 @@ class LogFile:
     """A process's log, and beside it the index that says from which byte on was written when."""
 
     RESOLUTION = 0.01  # seconds between two records of the index
+    RECORD = struct.Struct("<Qd")  # a byte of the log, and when it was written
 
     def __init__(self, path: str, forwarder: "Optional[LogForwarder]" = None) -> None:
         self.forwarder = forwarder
         self.log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-        self.index = os.open(path + ".idx", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-        self.offset = os.fstat(self.log).st_size
+        self.index = os.open(path + ".idx", os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        self.indexed = self.last_indexed()
         self.last = 0.0
 
     def write(self, data: bytes) -> None:
@@ -88,14 +92,28 @@ class LogFile:
             self.forwarder.write(data)
         try:
             if data and now - self.last >= self.RESOLUTION:
-                os.write(self.index, struct.pack("<Qd", self.offset, now))
-                self.last = now
+                self.note_time(now)
             while data:
-                written = os.write(self.log, data)
-                self.offset += written
-                data = data[written:]
+                data = data[os.write(self.log, data) :]
         except OSError as error:
             note("output lost: %s" % error)
+
+    def note_time(self, now: float) -> None:
+        """Note when the next byte was written.
+
+        If somebody has emptied the log, the index begins again, too: its records tell of bytes that are gone.
+        """
+        end = os.fstat(self.log).st_size
+        if end < self.indexed:
+            os.ftruncate(self.index, 0)
+        os.write(self.index, self.RECORD.pack(end, now))
+        self.indexed, self.last = end, now
+
+    def last_indexed(self) -> int:
+        """Return the last byte of which the index says when it was written, 0 if it says nothing."""
+        count = os.fstat(self.index).st_size // self.RECORD.size
+        last = os.pread(self.index, self.RECORD.size, max(0, count - 1) * self.RECORD.size)
+        return int(self.RECORD.unpack(last)[0]) if len(last) == self.RECORD.size else 0
 
 
 class LogForwarder:

@@ -107,11 +107,14 @@ def note(message: str) -> None:
 
 
 def last_lines(path: str, start: int = 0) -> List[str]:
-    """Return the last lines of a log, as text whatever its bytes are, from byte `start` on; of a progress bar its last state."""
+    """Return the last lines of a log, as text whatever its bytes are, from byte `start` on; of a progress bar its last state.
+
+    If it is shorter than that by now, somebody has emptied it: then from its beginning.
+    """
     try:
         with open(path, "rb") as file:
-            file.seek(0, os.SEEK_END)
-            file.seek(max(start, file.tell() - TAIL_BYTES))
+            end = file.seek(0, os.SEEK_END)
+            file.seek(max(start if start <= end else 0, end - TAIL_BYTES))
             text = file.read().decode("utf-8", "replace")
     except OSError:
         return []

@@ -72,8 +72,10 @@ def test_parts_of_files_are_read_and_one_that_is_gone_disturbs_no_other(tmp_path
     first, last = Want(LogKey("h0", LOG), 2, 3), Want(LogKey("h0", LOG), 9, 1)
     gone = Want(LogKey("h0", PurePosixPath("node-0/logs/1/workerlog.9")), 0, 4)
     other = Want(LogKey("h0", PurePosixPath("node-0/logs/1/workerlog.1")), 0, 6)
-    found = logs.read([first, gone, other, last])
+    shorter = Want(LogKey("h0", LOG), 8, 4)
+    found = logs.read([first, gone, shorter, other, last])
     assert (found[first], found[other], found[last]) == (b"234", b"abcdef", b"9")
+    assert found[shorter] == b"89\0\0"
 
 
 def test_a_host_that_falls_silent_hides_no_other_and_is_not_asked_at_once(tmp_path: Path) -> None:

@@ -16,6 +16,8 @@ from jobctl.jobspec.deploy.logs import reader as reading
 from jobctl.jobspec.deploy.logs.files import Folder, Want
 from jobctl.jobspec.deploy.logs.reader import MAX_LINE_BYTES, Logs
 from jobctl.jobspec.deploy.model.log_lines import Line, LineSelection
+from jobctl.jobspec.launcher.process import log_files
+from jobctl.jobspec.launcher.process.log_files import LogFile
 
 BEGAN = 1_000_000.0
 
@@ -141,6 +143,44 @@ def test_the_last_lines_have_the_times_that_they_have_among_all(job: Job) -> Non
     job.write("workerlog.0", *((number, b"line %d\n" % number) for number in range(9)))
     every = list(Logs(job.source, LineSelection()).lines(final=True))
     assert list(Logs(job.source, LineSelection(), 3).lines(final=True)) == every[-3:]
+
+
+def test_a_log_that_somebody_has_emptied_is_read_from_its_start(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = iter(BEGAN + at for at in range(10))
+    monkeypatch.setattr(log_files.time, "time", lambda: next(now))
+    path = job.logs / "workerlog.0"
+    written = LogFile(str(path))
+    follower = Logs(job.source, LineSelection())
+
+    def shown(logs: Logs = follower) -> list[tuple[float, bytes]]:
+        return [(line.time - BEGAN, line.text) for line in logs.lines()]
+
+    written.write(b"step 1\n")
+    written.write(b"step 2\nstep")
+    assert shown() == [(0, b"step 1"), (1, b"step 2")]
+    os.truncate(path, 0)
+    assert shown() == []
+    written.write(b"step 3\n")
+    assert shown() == [(2, b"step 3")]
+    written.write(b"step 4\n")
+    assert shown() == [(3, b"step 4")]
+    os.truncate(path, 0)
+    LogFile(str(path)).write(b"again\n")
+    assert shown() == [(4, b"again")]
+    assert shown(Logs(job.source, LineSelection())) == [(4, b"again")]
+
+
+def test_a_log_whose_index_tells_of_bytes_that_are_gone_has_the_time_of_its_file(job: Job) -> None:
+    """A launcher of 0.2.0 goes on with the index of a log that somebody has emptied."""
+    job.write("workerlog.0", (0, b"long ago, and much of it\n"))
+    logs = Logs(job.source, LineSelection())
+    assert [line.time for line in logs.lines()] == [BEGAN]
+    os.truncate(job.logs / "workerlog.0", 0)
+    with (job.logs / "workerlog.0.idx").open("ab") as index:
+        index.write(struct.pack("<Qd", 25, BEGAN + 3))
+    (job.logs / "workerlog.0").write_bytes(b"now\n")
+    os.utime(job.logs / "workerlog.0", (BEGAN + 5, BEGAN + 5))
+    assert [(line.time, line.text) for line in logs.lines()] == [(BEGAN + 5, b"now")]
 
 
 def test_a_progress_bar_shows_its_last_state_at_times(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -369,6 +369,15 @@ def test_a_log_that_somebody_has_removed_says_nothing(tmp_path: Path) -> None:
     assert LogWatcher(str(tmp_path / "gone"), 0, launch_of(lost="lost")).look(0.0) is None
 
 
+def test_a_log_that_somebody_has_emptied_is_watched_on(tmp_path: Path) -> None:
+    log = tmp_path / "launch.log"
+    log.write_text("of the framework's launcher\n" * 10)
+    watcher = LogWatcher(str(log), log.stat().st_size, launch_of(lost="lost"))
+    log.write_text("peers are lost\n")
+    assert watcher.look(0.0) == "peers are lost"
+    assert last_lines(str(log), 280) == ["peers are lost"]
+
+
 def test_a_report_that_cannot_be_written_ends_nothing(node: Any) -> None:
     (node.dir / "report.json" / "in the way").mkdir(parents=True)
     process = node.start(command=["sh", "-c", "echo done; touch finished"])
