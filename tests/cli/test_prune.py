@@ -162,6 +162,13 @@ def test_a_job_that_comes_up_in_between_keeps_its_history() -> None:
     assert [kept.reason.split(" (")[0] for kept in done.kept[-2:]] == ["it has come up since", "it is locked by `up`"]
 
 
+def test_files_that_a_killed_command_was_writing_go_too(histories: Any) -> None:
+    for name in ("source.json", "channels.json", "collected.json"):
+        (Path("state/jobs/ended") / f".{name}.k3_x9abc").write_text("a webhook's URL")
+    assert histories("prune", "--yes", "ended").code == 0
+    assert left() == EVERY - {"ended"}
+
+
 def test_files_that_others_put_there_stay(histories: Any) -> None:
     """A checkpoint, say: jobctl deletes none."""
     kept = Path("state/jobs/ended/checkpoints/step-100")

@@ -238,7 +238,8 @@ def test_who_loses_the_lock_as_it_sends_messages_removes_nothing(
 def test_nothing_of_notifications_is_left(tmp_path: Path, is_up: bool) -> None:
     job = Job(tmp_path)
     job.homes = job.homes if is_up else set()
-    for path in (job.job.channels, job.job.outbox, job.job.lock):
+    parts = [job.job.root / f".{name}.k3_x9abc" for name in ("channels.json", "outbox.json", "source.json")]
+    for path in (job.job.channels, job.job.outbox, job.job.lock, *parts):  # parts: of a command that was killed
         path.write_text("{}")
     assert job.down("h0", "h1", "s0").anything is is_up
     assert [path.name for path in sorted((tmp_path / "jobs").rglob("*"))] == (["demo", "events.jsonl"] if is_up else [])

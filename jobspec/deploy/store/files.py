@@ -55,6 +55,18 @@ def _write(path: Path, content: bytes, mode: int, sync: bool) -> None:
         raise
 
 
+def remove_file(path: Path) -> None:
+    """Remove a file, if it is there, and what `write_atomic` has left of it."""
+    path.unlink(missing_ok=True)
+    remove_parts(path)
+
+
+def remove_parts(path: Path) -> None:
+    """Remove what `write_atomic` has left beside a file where it was killed: that may hold secrets."""
+    for part in path.parent.glob(f".{path.name}.{'?' * 8}"):  # as `mkstemp` names them
+        part.unlink(missing_ok=True)
+
+
 def _sync_folder(path: Path) -> None:
     handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

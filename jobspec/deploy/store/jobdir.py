@@ -22,7 +22,7 @@ from typing import Any
 from jobctl.jobspec.deploy.model.errors import DeployError
 from jobctl.jobspec.deploy.model.inventory import Inventory, load_inventory
 from jobctl.jobspec.deploy.model.untrusted import parse_object
-from jobctl.jobspec.deploy.store.files import read_json, write_atomic, write_json
+from jobctl.jobspec.deploy.store.files import read_json, remove_file, write_atomic, write_json
 from jobctl.jobspec.deploy.store.lock import EXPIRED
 from jobctl.jobspec.plan.generation import Generation, Origin, Standing
 from jobctl.jobspec.plan.serial import dump_plan, load_plan
@@ -334,7 +334,7 @@ class JobDir:
     def forget(self) -> None:
         """Remove what `remember` kept; events, progress and collected logs stay."""
         for name in _FORGOTTEN:
-            (self.root / name).unlink(missing_ok=True)
+            remove_file(self.root / name)
         shutil.rmtree(self.root / UNMET, ignore_errors=True)
 
 

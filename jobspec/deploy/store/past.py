@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from jobctl.jobspec.deploy.store import events
+from jobctl.jobspec.deploy.store.files import remove_file, remove_parts
 from jobctl.jobspec.deploy.store.jobdir import CHANNELS, FILES_OF_JOB, SSH, JobDir, known_jobs
 from jobctl.jobspec.deploy.store.lock import read_holder
 from jobctl.jobspec.records import dataclass
@@ -118,7 +119,9 @@ def remove(job: JobDir) -> list[str]:
         shutil.rmtree(job.history)
     ours = (job.events, job.collected, job.progress, job.lock, job.supervisor_lock, job.supervisor_log)
     for path in (*ours, job.outbox, job.outbox_lock, *(job.root / name for name in SSH)):
-        path.unlink(missing_ok=True)
+        remove_file(path)
+    for name in (*FILES_OF_JOB, CHANNELS):
+        remove_parts(job.root / name)
     others = sorted(path.name for path in job.root.iterdir())
     if not others:
         job.root.rmdir()

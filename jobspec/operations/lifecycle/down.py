@@ -210,8 +210,10 @@ def _clear(job: JobDir, reporter: Reporter, check: Callable[[], None]) -> None:
 
     To send takes seconds, in which this process may be stopped: it removes nothing unless `check` says that it has the lock.
     """
+    from jobctl.jobspec.deploy.store.files import remove_file
+
     tell_last(job, reporter)
     with completing():
         check()
     for path in (job.channels, job.outbox, job.outbox_lock, job.lock):
-        path.unlink(missing_ok=True)
+        remove_file(path)
