@@ -43,6 +43,7 @@ def report(
 
     Example: jobctl report my-job -o story.html
     """
+    from jobctl.jobspec.deploy.store.files import told_of
     from jobctl.jobspec.operations.errors import Refused
     from jobctl.jobspec.operations.inspect.report import gather_story, story_of
     from jobctl.jobspec.operations.resolve.job import Reached, job_of_name
@@ -64,7 +65,8 @@ def report(
         console.out_bytes(content)
         return
     path = Path(output or f"{name}-report.html")
-    path.write_bytes(content)
+    with told_of(path):
+        path.write_bytes(content)
     console.say(f"wrote {path}: {_gist(story)}")
 
 

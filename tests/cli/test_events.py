@@ -78,6 +78,13 @@ def test_so_long_ago_counts_from_now() -> None:
     assert EventChoice().of(of) == of
 
 
+def test_a_full_disk_is_named_where_the_report_goes(jobctl: Any) -> None:
+    events.record(Path("state/jobs/small/events.jsonl"), 1000.0, "down", "job taken down")
+    Path("full.html").symlink_to("/dev/full")
+    ran = jobctl("report", "-o", "full.html")
+    assert (ran.code, ran.err) == (2, "error: full.html: No space left on device\nhint: make room there\n")
+
+
 @pytest.mark.parametrize("command", ["events", "report"])
 def test_nothing_is_known_of_a_job_whose_hosts_do_not_answer(jobctl: Any, command: str) -> None:
     """That is no slip of the user's: the same command may do later."""

@@ -16,6 +16,7 @@ from io import FileIO
 from pathlib import Path
 from stat import S_IMODE, S_ISDIR, S_ISLNK, S_ISREG
 
+from jobctl.jobspec.deploy.store.files import told_of
 from jobctl.jobspec.deploy.store.ignore import Patterns, at_any_depth
 from jobctl.jobspec.plan.sent import Code
 from jobctl.jobspec.plan.types import Plan
@@ -309,7 +310,8 @@ def note_pulled(folder: Path, before: set[str]) -> None:
     """Note what `pull` has put into `folder`, which held `before`: none of it is code."""
     now = {entry.name for entry in _entries(folder)}
     ours = sorted((now - before) | (_lines(folder / PULLED) & now) - {PULLED})
-    (folder / PULLED).write_text("".join(f"{name}\n" for name in ours), encoding="utf-8")
+    with told_of(folder / PULLED):
+        (folder / PULLED).write_text("".join(f"{name}\n" for name in ours), encoding="utf-8")
 
 
 def names_in(folder: Path) -> set[str]:

@@ -14,6 +14,7 @@ from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.host.lock import check_answer
 from jobctl.jobspec.deploy.host.scripts import SCRIPTS
 from jobctl.jobspec.deploy.model.errors import HostError
+from jobctl.jobspec.deploy.store.code import PULLED, note_pulled
 from jobctl.jobspec.deploy.store.files import append_line, told_of
 from jobctl.jobspec.deploy.transport.base import Result, problem
 from jobctl.jobspec.deploy.transport.local import LocalTransport
@@ -32,6 +33,13 @@ def test_a_full_disk_of_this_machine_is_named(tmp_path: Path) -> None:
     with pytest.raises(OSError, match=FULL) as caught, told_of(tmp_path / "plan.json"):
         write_too_much()
     assert (caught.value.errno, caught.value.filename) == (errno.ENOSPC, str(tmp_path / "plan.json"))
+
+
+def test_it_is_named_where_pull_notes_what_it_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Path, "write_text", lambda *_, **how: write_too_much())
+    with pytest.raises(OSError, match=FULL) as caught:
+        note_pulled(tmp_path, set())
+    assert caught.value.filename == str(tmp_path / PULLED)
 
 
 def test_the_command_ends_with_place_and_remedy(capsys: pytest.CaptureFixture[str]) -> None:

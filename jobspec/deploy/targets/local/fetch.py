@@ -14,6 +14,7 @@ from jobctl.jobspec.plan.types import Plan
 
 # What is not there, or no longer, or leads nowhere as a link.
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def fetch_logs(roots: Sequence[Path], into: Path) -> int:
@@ -62,6 +63,17 @@ def _copy(source: Path, to: Path, above: frozenset[str] = frozenset()) -> set[Pa
     to.parent.mkdir(parents=True, exist_ok=True)
     to.unlink(missing_ok=True)  # it may be one that nobody may write
     with contextlib.suppress(FileNotFoundError):
-        shutil.copy2(source, to)
+        _copy_file(source, to)
         return {to}
     return set()
+
+
+def _copy_file(source: Path, to: Path) -> None:
+    """Copy a file; half of it does not stay. Of a full disk, `copy2` names the file that it reads."""
+    try:
+        shutil.copy2(source, to)
+    except OSError as error:
+        to.unlink(missing_ok=True)
+        if error.errno in _FULL:
+            raise OSError(error.errno, error.strerror, str(to)) from error
+        raise

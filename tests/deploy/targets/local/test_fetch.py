@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import socket
@@ -108,6 +109,18 @@ def test_a_file_that_cannot_be_read_is_told(local: Local, monkeypatch: pytest.Mo
     monkeypatch.setattr(shutil, "copy2", refuse)
     with pytest.raises(PermissionError, match="Permission denied"):
         local.fetch(Path("into"))
+
+
+def test_a_full_disk_is_that_of_the_copy(local: Local, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fill(source: Any, to: Any) -> None:
+        Path(to).write_text("ha")
+        raise OSError(errno.ENOSPC, "No space left on device", str(source), None, str(to))  # as `copy2` says it
+
+    monkeypatch.setattr(shutil, "copy2", fill)
+    to = Path("into/localhost/outputs/runs/first/loss")
+    with pytest.raises(OSError, match="No space left") as caught:
+        local.fetch(Path("into"))
+    assert (caught.value.filename, to.exists()) == (str(to), False)
 
 
 def test_what_down_has_collected_on_hosts_is_fetched_too(local: Local) -> None:
