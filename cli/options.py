@@ -170,6 +170,7 @@ Lost = Annotated[
         show_default=False,
     ),
 ]
+SkipCheck = Annotated[bool, typer.Option("--skip-check", help="Skip the preflight of hosts.")]
 TakeOver = Annotated[bool, typer.Option("--take-over", help="Take the job from another owner, or another folder.")]
 
 

@@ -19,6 +19,7 @@ from jobctl.options import (
     Output,
     Set,
     SshConfig,
+    TakeOver,
     TargetOption,
     joined,
     target_name,
@@ -37,6 +38,7 @@ def plan(
         bool, typer.Option("--explain", help="Also ranks, devices, endpoints and env of the whole job.")
     ] = False,
     overrides: Set = None,
+    take_over: TakeOver = False,
     ssh_config: SshConfig = None,
     accept_new: AcceptNew = False,
     context: ClusterContext = None,
@@ -64,9 +66,9 @@ def plan(
     refuse_move(compiled)
     planned = planned_job(compiled, Reached(None, ssh_config, accept_new, context, namespace))
     made, handle = planned.plan, planned.job.handle
-    change = planned.change(UpOptions())
+    change = planned.change(UpOptions(take_over=take_over))
     tell_failures(handle.failures)
-    warn_of_refusal(handle, compiled, made, reporter)
+    warn_of_refusal(handle, compiled, made, reporter, take_over=take_over)
     whole = {"job": made.job}
     if explain:
         from jobctl.jobspec.operations.inspect.explain import explain as explanation_of

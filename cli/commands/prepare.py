@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
 from jobctl import console
 from jobctl.options import (
     AcceptNew,
@@ -17,6 +13,7 @@ from jobctl.options import (
     On,
     Output,
     Set,
+    SkipCheck,
     SshConfig,
     TakeOver,
     TargetOption,
@@ -34,7 +31,7 @@ def prepare(
     exclude: Exclude = None,
     target: TargetOption = None,
     overrides: Set = None,
-    skip_check: Annotated[bool, typer.Option("--skip-check", help="Skip the preflight of hosts.")] = False,
+    skip_check: SkipCheck = False,
     take_over: TakeOver = False,
     break_lock: BreakLock = False,
     ssh_config: SshConfig = None,

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from jobctl.options import AcceptNew, BreakLock, Format, Hosts, Output, SshConfig, TakeOver
+from jobctl.options import AcceptNew, BreakLock, Format, Hosts, Output, SkipCheck, SshConfig, TakeOver
 from jobctl.views.failure import Failed, command
 
 _COUNT = re.compile("0*[1-9][0-9]{0,8}")
@@ -17,6 +17,7 @@ _COUNT = re.compile("0*[1-9][0-9]{0,8}")
 def scale(
     arguments: Annotated[list[str], typer.Argument(metavar="[JOB] NODES", help="The job, and how many nodes it gets.")],
     hosts: Hosts = None,
+    skip_check: SkipCheck = False,
     take_over: TakeOver = False,
     break_lock: BreakLock = False,
     ssh_config: SshConfig = None,
@@ -37,7 +38,7 @@ def scale(
     from jobctl.views.reporter import Terminal
 
     job, count = _job_and_count(arguments)
-    options = UpOptions(break_lock=break_lock, take_over=take_over)
+    options = UpOptions(check=not skip_check, break_lock=break_lock, take_over=take_over)
     reached = Reached(hosts, ssh_config, accept_new)
     handle, done = scale_job(job, count, reached, options, Terminal(output))
     raise_code(finish_up(handle, done, follow=False, output=output))

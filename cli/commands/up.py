@@ -18,6 +18,7 @@ from jobctl.options import (
     On,
     Output,
     Set,
+    SkipCheck,
     SshConfig,
     TakeOver,
     TargetOption,
@@ -43,7 +44,7 @@ def up(
         bool, typer.Option("--fresh", help="Train from the start, into a new checkpoint subdirectory.")
     ] = False,
     no_supervise: Annotated[bool, typer.Option("--no-supervise", help="Leave no supervisor behind.")] = False,
-    skip_check: Annotated[bool, typer.Option("--skip-check", help="Skip the preflight of hosts.")] = False,
+    skip_check: SkipCheck = False,
     recreate: Annotated[bool, typer.Option("--recreate", help="New containers for all nodes.")] = False,
     take_over: TakeOver = False,
     break_lock: BreakLock = False,
@@ -81,7 +82,7 @@ def up(
         refuse_missing_files(compiled)
         change = planned.change(options)
         tell_failures(handle.failures)
-        warn_of_refusal(handle, compiled, planned.plan, reporter)
+        warn_of_refusal(handle, compiled, planned.plan, reporter, take_over=take_over)
         show_steps({"job": planned.plan.job}, change, handle.failures, output)
         raise_code(4 if handle.failures else 0)
         return

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from jobctl.jobspec.operations.errors import Refused
-from jobctl.jobspec.operations.lifecycle import on_hosts
+from jobctl.jobspec.operations.lifecycle import on_hosts, scale
+from jobctl.jobspec.operations.lifecycle.base import UpOptions
 from jobctl.jobspec.operations.lifecycle.records import record_of, source_of
 from jobctl.jobspec.operations.resolve.job import Reached, Where, check, compiled_of, job_of_name
 from jobctl.jobspec.operations.resolve.planning import inventory_for, plan_of
@@ -61,6 +62,15 @@ def test_scale_of_a_job_whose_hosts_file_is_gone(jobctl: Any, planned: Planned, 
     )
     jobctl("scale", "small", "2", "--hosts", "moved.txt")
     assert planned == [("ssh", ["a", "b"], "moved.txt", "img", 2)]
+
+
+def test_scale_takes_the_option_that_its_hint_names(jobctl: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def scaled(job: str, count: int, reached: Reached, options: UpOptions, reporter: object) -> None:
+        raise Refused(f"check: {options.check}")
+
+    monkeypatch.setattr(scale, "scale_job", scaled)
+    assert jobctl("scale", "small", "2").err == "error: check: True\n"
+    assert jobctl("scale", "small", "2", "--skip-check").err == "error: check: False\n"
 
 
 def test_a_job_on_this_machine_is_scaled_to_no_hosts(jobctl: Any) -> None:

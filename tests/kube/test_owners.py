@@ -124,6 +124,7 @@ def test_a_job_of_another_owner_is_left_alone(jobctl: Any, world: World, api: Ap
         ],
     )
     assert jobctl("down", "resnet").code == 5
+    assert (jobctl("plan").code, jobctl("plan", "--take-over").code) == (5, 10)
     taken = jobctl("up", "--take-over")
     assert (taken.code, taken.err.splitlines()[0]) == (0, "change Job resnet: it is eve@desk's")
     assert jobctl("up").err == "job `resnet` is running as the spec says; nothing to do\n"

@@ -43,6 +43,7 @@ def test_up_in_another_folder_leaves_the_first_job_alone(slow: Any, copy: Any) -
     why = refused(copy, "up")
     assert why == f"error: job `counter` was started from {slow.directory}/job.yaml, and is running: it is left alone"
     assert why.removeprefix("error: ") in copy.run("plan").stderr
+    assert "is left alone" not in copy.run("plan", "--take-over").stderr
     assert generation(slow) == (1, "running")
     copy.ok("up", "--take-over", "--no-supervise")
     assert refused(slow, "up") == why.replace("project", "copy")

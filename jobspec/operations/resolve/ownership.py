@@ -85,10 +85,10 @@ def refuse_others(
         _refuse_rivals(deployer, compiled, plan, reporter)
 
 
-def warn_of_refusal(deployer: Handle, compiled: Compiled, plan: Plan, reporter: Reporter) -> None:
+def warn_of_refusal(deployer: Handle, compiled: Compiled, plan: Plan, reporter: Reporter, *, take_over: bool) -> None:
     """Say why `up` would refuse what a command only looks at."""
     try:
-        refuse_others(deployer, compiled, plan, reporter, fresh=False, take_over=False)
+        refuse_others(deployer, compiled, plan, reporter, fresh=False, take_over=take_over)
     except OperationError as refusal:
         reporter.warn(f"`up` refuses this: {refusal.message}")
 
