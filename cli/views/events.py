@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from jobctl import console
 from jobctl.jobspec.deploy.apply.clock import Clock, SystemClock
 from jobctl.jobspec.deploy.store.events import ENDINGS
+from jobctl.jobspec.operations.errors import failures_json
 from jobctl.jobspec.operations.inspect.as_json import iso
 from jobctl.jobspec.records import dataclass
 from jobctl.options import Format
@@ -55,7 +56,8 @@ def show_events(
     else:
         shown.print_all()
     if not shown.any and handle.failures and set(handle.failures) >= set(handle.places()):
-        raise Failed("no host answers, and no event is known here", 3)
+        silent = {"failed_hosts": failures_json(handle.failures)}  # which the warnings have named
+        raise Failed("no host answers, and no event is known here", 3, details=silent)
 
 
 class _Shown:

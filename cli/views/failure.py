@@ -13,7 +13,7 @@ from typing import Any, ParamSpec, TypeVar
 import typer
 
 from jobctl.console import NO_ROOM, begin, error, file_error, give_up_output, out_json_line, said, say
-from jobctl.jobspec.deploy.model.errors import DeployError
+from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.operations.errors import (
     HostsFailed,
     Invalid,
@@ -128,7 +128,9 @@ def _as_failed(problem: Exception) -> OperationError | None:
     if isinstance(problem, OperationError):
         return problem
     if isinstance(problem, DeployError):
-        return HostsFailed(problem.message, problem.hint, kind=problem.code, failures=problem.failures)
+        failed = HostsFailed(problem.message, problem.hint, kind=problem.code, failures=problem.failures)
+        failed.__cause__ = problem
+        return failed
     if isinstance(problem, OSError):
         what, remedy = file_error(problem)
         return Failed(what, 2, remedy, kind="disk-full" if problem.errno in NO_ROOM else "file")
@@ -179,5 +181,6 @@ def error_json(failed: OperationError) -> dict[str, Any]:
     cause = failed.__cause__
     code = failed.kind or (cause.code if isinstance(cause, DeployError) else None) or kind
     told = {"code": code, "message": first[0], "hint": first[1], "exit_code": failed.exit_code}
-    hosts = {"failed_hosts": failures_json(failed.failures)} if failed.failures else {}
+    failures = failed.failures or ({cause.host: cause} if isinstance(cause, HostError) else {})
+    hosts = {"failed_hosts": failures_json(failures)} if failures else {}
     return {"error": told, **hosts, **failed.details}

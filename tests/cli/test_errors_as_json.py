@@ -14,7 +14,8 @@ from typer import Exit
 
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.operations.errors import HostsFailed
-from jobctl.views.failure import error_json
+from jobctl.options import Format
+from jobctl.views.failure import command, error_json
 from tests.cli.conftest import SPEC
 
 # Errors where JSON was asked for.
@@ -143,6 +144,26 @@ def test_a_report_names_the_hosts_that_did_not_do_their_part(
     ran = jobctl(*command.split(), "-o", "json")
     failed = [{"host": host, "code": "no-route", "message": f"{host}: no way", "hint": "a hint"} for host in silent]
     assert (ran.code, json.loads(ran.out)["failed_hosts"]) == (4, failed)
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_an_error_of_one_host_names_it(wrapped: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    """Such as one that cannot take the job's lock."""
+    silent = HostError("a", "silent", "cannot lock /w/job/lock", "is its disk there?")
+
+    @command
+    def fails(output: Format) -> None:
+        if wrapped:
+            raise HostsFailed(silent.message, silent.hint) from silent
+        raise silent
+
+    with pytest.raises(Exit):
+        fails(output=Format.json)
+    told = {"code": "silent", "message": "a: cannot lock /w/job/lock", "hint": "is its disk there?"}
+    assert json.loads(capsys.readouterr().out) == {
+        "error": {**told, "exit_code": 3},
+        "failed_hosts": [{"host": "a", **told}],
+    }
 
 
 def test_an_error_names_the_hosts_that_failed() -> None:

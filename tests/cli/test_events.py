@@ -93,6 +93,9 @@ def test_nothing_is_known_of_a_job_whose_hosts_do_not_answer(jobctl: Any, comman
     assert (ran.code, ran.out) == (3, "")
     assert "error: no host answers, and no " in ran.err
     assert "127.0.0.1: nothing listens at its SSH port" in ran.err
+    if command == "events":
+        told = json.loads(jobctl(command, "--hosts", "hosts.txt", "-o", "json").out)
+        assert [(one["host"], one["code"]) for one in told["failed_hosts"]] == [("127.0.0.1", "connection-refused")]
 
 
 class Ending(Clock):
