@@ -241,7 +241,7 @@ class Coordinator:
         """Say with which code the batch script ends, None while the job goes on."""
         if self.stopping is None and self.places.are_leaving(now):
             self.stop("slurm", "Slurm ends the processes of the job")
-        over = over_time(self) if self.stopping is None else None
+        over = over_time(self, now) if self.stopping is None else None
         if over is not None:
             self.stop("failed", over)
         if self.stopping is not None:

@@ -73,6 +73,7 @@ class Generations:
         self.start: Json = read_json(self.start_path) or {"began": time.time(), "fresh_budget": False}
         self.began = float(self.start["began"])
         self.clock = time.time
+        self.overdue: Optional[float] = None  # since when the job's time is over, by a clock that nobody sets
         self.first = True  # whether none has begun in this allocation
         self.cause: Optional[str] = None  # why the next one begins, where the allocation alone does not say it
 

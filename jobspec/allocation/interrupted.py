@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from jobctl.jobspec.launcher.system.files import Json
 
 BRIEF = 5.0  # seconds in which an allocation gets nowhere
+CERTAIN_AFTER = 60.0  # seconds for which a job's time has to be over: a clock that is wrong for a moment ends no job
 IN_VAIN = 3  # such allocations in a row, after which the job has failed
 
 
@@ -41,10 +42,14 @@ def judge_interrupted(coordinator: Coordinator, why: Json, now: float) -> Option
     return 1
 
 
-def over_time(coordinator: Coordinator) -> Optional[str]:
-    """Return why the job may run no longer, None if it may."""
-    limit = coordinator.settings.get("max_duration")
-    if limit is None or coordinator.generations.time_left(limit) >= 0.0:
+def over_time(coordinator: Coordinator, now: float) -> Optional[str]:
+    """Return why the job may run no longer, None if it may; as a supervisor, only where its time is over for a while."""
+    generations, limit = coordinator.generations, coordinator.settings.get("max_duration")
+    if limit is None or generations.time_left(limit) >= 0.0:
+        generations.overdue = None
+        return None
+    generations.overdue = now if generations.overdue is None else generations.overdue
+    if now - generations.overdue < CERTAIN_AFTER:
         return None
     return "ran longer than `recovery.max_duration` (%g s)" % limit
 

@@ -23,6 +23,8 @@ from jobctl.jobspec.supervise.growth import grow
 from jobctl.jobspec.supervise.host_loss import decide_loss, decide_refused, hold, judge_placed, lost_nodes
 from jobctl.jobspec.supervise.slow_nodes import decide_stragglers
 
+CERTAIN_AFTER = 60.0  # seconds for which a job's time has to be over: a clock that is wrong for a moment ends no job
+
 
 def decide(observed: Observed, policy: Recovery, now: float, world: World = NOTHING_KNOWN) -> Decision:
     """Return what the supervisor does now (`now`: seconds since the epoch)."""
@@ -37,7 +39,7 @@ def decide(observed: Observed, policy: Recovery, now: float, world: World = NOTH
         return Continue()
     if phase(observed)[0] == "succeeded":
         return Succeed()
-    if _is_over_time(observed, policy, now):
+    if is_over_time(observed, policy, now) and world.overdue >= CERTAIN_AFTER:
         return GiveUp(f"ran longer than `recovery.max_duration` ({policy.max_duration:g} s)", None)
     lost = lost_nodes(observed)
     stale = [f"node {node.node} on {node.host}" for node in observed.strays]
@@ -82,8 +84,8 @@ def _repair(observed: Observed, generation: Generation, stale: list[str]) -> Rep
     return None
 
 
-def _is_over_time(observed: Observed, policy: Recovery, now: float) -> bool:
-    """Say whether the job has had its time, however it is: one that waits for a host would wait for ever."""
+def is_over_time(observed: Observed, policy: Recovery, now: float) -> bool:
+    """Say whether the job has had its time by this clock, however it is: one that waits for a host would wait for ever."""
     began = observed.control.ledger.began
     return policy.max_duration is not None and bool(began) and now - began > policy.max_duration
 

@@ -41,7 +41,7 @@ class World:
     `rejoining` nodes that a generation can go on without until they are back, each with the seconds that it must stay away at least, `ending` those whose launchers end when they fail.
     `change` is what a command could not change, though all hosts that it needs answer by now. `cold_spares` are hosts
     where a launcher could wait for a node, and none does. `joining` are nodes that get ready to join, and for how many seconds they have,
-    `patient` those that can get ready beside what runs. `standing`: by which plan it decides; None where nobody else can have another one.
+    `patient` those that can get ready beside what runs. `overdue`: for how many seconds looks have found that the job's time is over. `standing`: by which plan it decides; None where nobody else can have another one.
     """
 
     cleared: frozenset[int] = frozenset()
@@ -59,6 +59,7 @@ class World:
     cold_spares: tuple[str, ...] = ()
     joining: Mapping[int, float] = field(default_factory=dict)
     patient: frozenset[int] = frozenset()
+    overdue: float = 0.0
     standing: Standing | None = None
 
 

@@ -21,7 +21,7 @@ from jobctl.jobspec.plan.homes import homes_of
 from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.planner.context import PlanError
 from jobctl.jobspec.supervise.actions import Actions
-from jobctl.jobspec.supervise.decide import decide, superseded, why_over
+from jobctl.jobspec.supervise.decide import decide, is_over_time, superseded, why_over
 from jobctl.jobspec.supervise.decisions import (
     Change,
     Continue,
@@ -82,6 +82,7 @@ class Supervisor:
         self._stamp: object = None  # of the plan that is known
         self._standing: Standing | None = None  # what the job is by that plan
         self._waited = Waited()
+        self._overdue = Waited()  # since the job's time is over
         self._behind: float | None = None  # since when less was heard of than is known
         self._steady = Steady()
         self._frozen = Paused()
@@ -234,6 +235,10 @@ class Supervisor:
         if plan is None:
             return Leave("the job is down")
         now = self.clock.now()
+        if is_over_time(observed, plan.recovery, now):
+            self._overdue.wait(now)
+        else:
+            self._overdue.done()
         return decide(self._steps.complete(observed), plan.recovery, now, self._world(observed, plan, feed, now))
 
     def _plan(self) -> Plan | None:
@@ -272,6 +277,7 @@ class Supervisor:
             cold_spares=self.actions.cold_spares(observed),
             joining=self.actions.joining.look(observed, now),
             patient=frozenset(node.index for node in plan.nodes if can_wait(node)),
+            overdue=self._overdue.so_far,
             standing=self._standing,
         )
 

@@ -22,6 +22,7 @@ from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.planner.context import PlanError
 from jobctl.jobspec.spec.hosts import Host
 from jobctl.jobspec.supervise import actions, replan
+from jobctl.jobspec.supervise.decide import CERTAIN_AFTER
 from jobctl.jobspec.supervise.loop import POLL_INTERVAL, Supervisor
 from jobctl.jobspec.supervise.timers import AWAY_FOR
 from tests.deploy.apply.test_executor import BROKEN, RUNNING, TWO, World
@@ -110,6 +111,20 @@ def test_a_job_ends_that_has_waited_as_long_as_the_spec_says(watch: Watch) -> No
     watch.seen, watch.cleared = H1_LOST, frozenset({1})
     watch.supervisor.deployer.free_hosts = lambda observed: ()  # type: ignore[method-assign]
     assert TIMEOUT <= give_up(watch) <= TIMEOUT + 2.0
+
+
+def test_a_clock_that_is_wrong_for_a_moment_does_not_end_the_time_of_a_job(watch: Watch) -> None:
+    recovery = replace(TWO.recovery, max_duration=5000.0)
+    watch.supervisor.deployer.job.keep_plan(replace(TWO, recovery=recovery))
+    watch.look(5.0)
+    for wrong in (1e6, -1e6):  # set ahead, and back
+        watch.clock.time += wrong
+        watch.look(0.9 * CERTAIN_AFTER)
+    assert watch.ended == []
+    watch.clock.time = began = 5002.0
+    watch.look(2 * CERTAIN_AFTER)
+    assert watch.ended == ["ran longer than `recovery.max_duration` (5000 s)"]
+    assert CERTAIN_AFTER <= watch.clock.time - began <= CERTAIN_AFTER + 2.0
 
 
 def test_a_spare_that_is_tried_in_vain_ends_no_wait(watch: Watch) -> None:
