@@ -23,6 +23,11 @@ from jobctl.views.top import load_json, load_text
         ([(0, 100), (1, 110), (2, 105), (3, 110)], [None, 10.0, None, 5.0]),  # it went on from a checkpoint
         ([(0, 10), (1, None), (2, 30), (3, 31)], [None, None, None, 1.0]),  # it did not run in between
         ([(5, 1), (5, 2)], [None, None]),
+        # Steps of 30 s each; then none comes any more.
+        (
+            [(0, 1), (30, 2), (40, 2), (50, 2), (60, 3), (62, 3), (80, 3), (90, 4), (150, 4), (152, 4)],
+            [None, 1 / 30, 0.0, 0.0, 1 / 30, 1 / 30, 1 / 30, 1 / 30, 1 / 30, 0.0],
+        ),
     ],
 )
 def test_steps_a_second(looks: list[tuple[float, int | None]], rates: list[float | None]) -> None:

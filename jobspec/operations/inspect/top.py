@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 INTERVAL = 2.0  # seconds between two looks: the tools of drivers take up to half a second
 FIRST_INTERVAL = 1.0  # seconds between the first look, which knows no rates, and the second
-WINDOW = 10.0  # seconds over which a rate of steps is taken
+WINDOW = 10.0  # seconds over which a rate of steps is taken, if that is long enough for some
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +48,26 @@ class _Course:
 
     def __init__(self) -> None:
         self._steps: deque[tuple[float, int]] = deque()
+        self._changes: deque[tuple[float, int]] = deque(maxlen=2)  # when the step was another one than before
         self._cpu: tuple[float, float] | None = None
 
     def rate(self, now: float, step: int | None) -> float | None:
-        """Take the step at a moment; return the steps a second since the oldest look that counts."""
+        """Take the step at a moment; return the steps a second since the oldest look that counts.
+
+        If that time has too few of them, it is the rate between the last two, unless the next one is long overdue.
+        """
         if step is None or (self._steps and step < self._steps[-1][1]):  # it goes on from a checkpoint
             self._steps.clear()
+            self._changes.clear()
         if step is None:
             return None
+        if self._steps and step > self._steps[-1][1]:
+            self._changes.append((now, step))
         self._steps.append((now, step))
+        if len(self._changes) == 2:
+            (before, less), (last, more) = self._changes
+            if last - before > WINDOW / 2 and now - last <= 2 * (last - before):
+                return (more - less) / (last - before)
         while len(self._steps) > 2 and now - self._steps[1][0] >= WINDOW:
             self._steps.popleft()
         begun, first = self._steps[0]
