@@ -63,8 +63,9 @@ def plan(
     reporter = Terminal(output)
     where = as_started(job, Where(target_name(target), hosts, joined(on), joined(exclude), context, namespace))
     compiled = compile_job(job, overrides, where, reporter)
-    refuse_move(compiled)
-    planned = planned_job(compiled, Reached(None, ssh_config, accept_new, context, namespace))
+    reached = Reached(None, ssh_config, accept_new, context, namespace)
+    refuse_move(compiled, reached)
+    planned = planned_job(compiled, reached)
     made, handle = planned.plan, planned.job.handle
     change = planned.change(UpOptions(take_over=take_over))
     tell_failures(handle.failures)

@@ -72,10 +72,11 @@ def up(
     reporter = Terminal(output)
     where = as_started(job, Where(target_name(target), hosts, joined(on), joined(exclude), context, namespace))
     compiled = compile_job(job, overrides, where, reporter)
-    refuse_move(compiled)
+    reached = Reached(None, ssh_config, accept_new, context, namespace)
+    refuse_move(compiled, reached)
     if fresh:
         refuse_unsupported(compiled.target, "up --fresh")
-    planned = planned_job(compiled, Reached(None, ssh_config, accept_new, context, namespace))
+    planned = planned_job(compiled, reached)
     handle = planned.job.handle
     options = UpOptions(fresh, not no_supervise, not skip_check, break_lock, recreate, take_over)
     if dry_run:

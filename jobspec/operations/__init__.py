@@ -192,8 +192,9 @@ def _planned(job: Compiled, reached: Reached | None) -> Iterator[Planned]:
     from jobctl.jobspec.operations.resolve.job import AS_STARTED
     from jobctl.jobspec.operations.resolve.moves import refuse_move
 
-    refuse_move(job)
-    planned = planned_job(job, reached or AS_STARTED)
+    reached = reached or AS_STARTED
+    refuse_move(job, reached)
+    planned = planned_job(job, reached)
     with closing(planned.job.handle):
         yield planned
 

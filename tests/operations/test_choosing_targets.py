@@ -104,4 +104,4 @@ def test_a_job_that_has_succeeded_moves_though_its_launchers_live_a_moment_more(
     monkeypatch.setattr(moves, "deployer_of", lambda *_: played)
     compiled: Any = SimpleNamespace(spec=SimpleNamespace(name="small"), target="kubernetes", path=Path("job.yaml"))
     with nullcontext() if may_move else pytest.raises(Refused, match="is up on target `local`"):
-        moves.refuse_move(compiled)
+        moves.refuse_move(compiled, AS_STARTED)

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, cast
 import pytest
 
 from jobctl.jobspec.deploy.model.errors import HostError
-from jobctl.jobspec.deploy.model.inventory import Inventory, dump_inventory
+from jobctl.jobspec.deploy.model.inventory import Inventory, SshOptions, dump_inventory
 from jobctl.jobspec.deploy.slurm.allocation import SlurmAllocation
 from jobctl.jobspec.deploy.slurm.login import LoginNode
 from jobctl.jobspec.deploy.slurm.queue import QueueEntry, SlurmLook
@@ -20,7 +20,7 @@ from jobctl.jobspec.operations.errors import NotYours, Refused
 from jobctl.jobspec.operations.lifecycle.base import UpOptions
 from jobctl.jobspec.operations.lifecycle.in_allocation import SlurmJob
 from jobctl.jobspec.operations.resolve import moves
-from jobctl.jobspec.operations.resolve.job import Reached, Where, check, compiled_of, job_of_name
+from jobctl.jobspec.operations.resolve.job import AS_STARTED, Reached, Where, check, compiled_of, job_of_name
 from jobctl.jobspec.operations.targets.hosts import OnHosts
 from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.spec.hosts import Host
@@ -158,14 +158,51 @@ def test_a_job_is_not_brought_up_in_a_second_place_on_its_hosts(
     Path("hosts.txt").write_text(lines)
     compiled = compiled_of(check("job.yaml", None, Where("ssh", Path("hosts.txt"))))
     if words is None:
-        moves.refuse_move(compiled)
+        moves.refuse_move(compiled, AS_STARTED)
         return
     with pytest.raises(Refused) as caught:
-        moves.refuse_move(compiled)
+        moves.refuse_move(compiled, AS_STARTED)
     assert (caught.value.message, caught.value.hint) == (
         f"job `demo` is up {words} too",
         "`jobctl down demo` first, or leave the lines of these hosts as they were",
     )
+
+
+@pytest.mark.parametrize(
+    ("config", "lines", "refused"),
+    [
+        ("Host h0\n  User ml\n", "ml@h0\nml@h1 dir=/data\n", False),
+        ("User ml\n", "ml@h0 dir=/b\n", True),
+        ("Host h0\n  User other\n", "ml@h0\n", True),
+        ("User\n", "ml@h0\n", True),  # nobody can tell
+    ],
+)
+def test_a_line_may_name_the_user_whom_the_configuration_of_ssh_gives(
+    config: str, lines: str, refused: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hosts_job(tmp_path, monkeypatch)
+    Path("hosts.txt").write_text(lines)
+    Path("ssh").write_text(config)
+    job, options = job_of_name("demo"), SshOptions(Path("ssh"))
+    about = {**(job.job_record() or {}), "reach": dump_inventory(Inventory(HOSTS, options))}
+    job.remember(about, PLAN, {})
+    compiled = compiled_of(check("job.yaml", None, Where("ssh", Path("hosts.txt"))))
+    with pytest.raises(Refused) if refused else nullcontext():
+        moves.refuse_move(compiled, AS_STARTED)
+
+
+def test_a_line_may_leave_out_the_user_whom_another_configuration_gives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = hosts_job(tmp_path, monkeypatch)
+    about = {**(job.job_record() or {}), "reach": dump_inventory(Inventory((Host("h0", user="ml"),)))}
+    job.remember(about, PLAN, {})
+    Path("hosts.txt").write_text("h0\n")
+    Path("ssh").write_text("Host h0\n  User ml\n")
+    compiled = compiled_of(check("job.yaml", None, Where("ssh", Path("hosts.txt"))))
+    moves.refuse_move(compiled, Reached(ssh_config=Path("ssh")))
+    with pytest.raises(Refused, match="on h0 with user `ml`, and would be brought up with no user too"):
+        moves.refuse_move(compiled, AS_STARTED)
 
 
 def test_a_job_is_looked_for_where_it_is_on_its_hosts_whatever_a_hosts_file_says(

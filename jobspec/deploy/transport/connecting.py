@@ -124,6 +124,16 @@ def _prepared(host: Host, options: SshOptions) -> fabric.Connection:
     return connection
 
 
+def login_user(host: Host, options: SshOptions) -> str | None:
+    """Return the user who logs in to a host, None if the SSH configuration does not let us tell."""
+    from paramiko.ssh_exception import ConfigParseError
+
+    try:
+        return str(_connection(Destination(host.name, host.user, host.port), options.config).user)
+    except (ConfigParseError, OSError, ValueError):
+        return None
+
+
 def _connection(
     to: Destination, config: Path | None, on_the_way: Sequence[str] = (), gateway: Any = None, **also: Any
 ) -> fabric.Connection:

@@ -76,7 +76,7 @@ class HostsJob:
         where = Where(hosts=request.reached.hosts)
         compiled = compiled_as_started(directory.name, where) or _compiled_now(directory, request.job, where)
         refuse_missing_code(compiled)
-        refuse_move(compiled)
+        refuse_move(compiled, request.reached)
         _, deployer = plan_in_place(compiled, request.reached, request.count)
         self.handle = deployer
         say_drift(directory, reporter)  # while hosts let us in

@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.operations.errors import NotYours, OperationError, Refused
 from jobctl.jobspec.operations.resolve.job import job_of_name
 from jobctl.jobspec.operations.resolve.ownership import is_alive, same_folder, spec_of
-from jobctl.jobspec.operations.resolve.planning import deployer_of, met_hosts
+from jobctl.jobspec.operations.resolve.planning import deployer_of, met_hosts, ssh_options
 from jobctl.jobspec.spec.targets import traits_of
 
 if TYPE_CHECKING:
+    from jobctl.jobspec.deploy.model.inventory import SshOptions
     from jobctl.jobspec.deploy.slurm.allocation import SlurmAllocation
     from jobctl.jobspec.deploy.slurm.queue import SlurmLook
     from jobctl.jobspec.deploy.store.jobdir import JobDir
-    from jobctl.jobspec.operations.resolve.job import Compiled
+    from jobctl.jobspec.operations.resolve.job import Compiled, Reached
     from jobctl.jobspec.spec.hosts import Host
 
 MAX_NAMED = 3  # hosts that are named
 _START = PurePosixPath("run/start.json")  # when the job was first submitted: no two jobs have the same
 
 
-def refuse_move(compiled: Compiled) -> None:
+def refuse_move(compiled: Compiled, reached: Reached) -> None:
     """Raise Refused if the job is up on another kind of target, or in another place on its hosts.
 
     Raise NotYours if that is the job of another folder: taking it down would be the wrong remedy.
@@ -32,16 +34,19 @@ def refuse_move(compiled: Compiled) -> None:
     before = (directory.job_record() or {}).get("target")
     if before is not None and traits_of(before).place == traits_of(target).place:
         if traits_of(target).takes_hosts:
-            _refuse_moved_hosts(directory, compiled)
+            _refuse_moved_hosts(directory, compiled, reached)
     elif before is not None and (
         not traits_of(before).is_here or is_alive(deployer_of(directory, before, None).observe())
     ):
         raise _moved(directory, compiled, f"on target `{before}`", f"on target `{target}`")
 
 
-def _refuse_moved_hosts(directory: JobDir, compiled: Compiled) -> None:
-    before = {host.name: host for host in met_hosts(directory)}
+def _refuse_moved_hosts(directory: JobDir, compiled: Compiled, reached: Reached) -> None:
+    before, known = {host.name: host for host in met_hosts(directory)}, directory.inventory()
     moved = [host for host in compiled.hosts if host.name in before and before[host.name].place != host.place]
+    if moved and known is not None:
+        now = ssh_options(reached.ssh_config, reached.accept_new, known)
+        moved = [host for host in moved if not _is_same_place(before[host.name], known.ssh, host, now)]
     if not moved:
         return
     first = moved[0]
@@ -49,6 +54,16 @@ def _refuse_moved_hosts(directory: JobDir, compiled: Compiled) -> None:
     names = ", ".join(host.name for host in moved[:MAX_NAMED]) + (" …" if len(moved) > MAX_NAMED else "")
     hint = f"`jobctl down {directory.name}` first, or leave the lines of these hosts as they were"
     raise _moved(directory, compiled, f"on {names} with {there}", f"with {here}", hint)
+
+
+def _is_same_place(before: Host, before_by: SshOptions, host: Host, by: SshOptions) -> bool:
+    """Say whether two lines mean one place, as one of them names the user whom the SSH configuration gives the other."""
+    from jobctl.jobspec.deploy.transport.connecting import login_user
+
+    if replace(before, user=None).place != replace(host, user=None).place:
+        return False
+    user = login_user(before, before_by)
+    return user is not None and user == login_user(host, by)
 
 
 def _line(host: Host, other: Host) -> str:
