@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from jobctl.jobspec.allocation.messages import LINGER
 from jobctl.jobspec.allocation.scheduler import HAND_OVER
+from jobctl.jobspec.launcher.restart_policy import certain_after
 
 if TYPE_CHECKING:
     from typing import Optional
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from jobctl.jobspec.launcher.system.files import Json
 
 BRIEF = 5.0  # seconds in which an allocation gets nowhere
-CERTAIN_AFTER = 60.0  # seconds for which a job's time has to be over: a clock that is wrong for a moment ends no job
 IN_VAIN = 3  # such allocations in a row, after which the job has failed
 
 
@@ -49,7 +49,7 @@ def over_time(coordinator: Coordinator, now: float) -> Optional[str]:
         generations.overdue = None
         return None
     generations.overdue = now if generations.overdue is None else generations.overdue
-    if now - generations.overdue < CERTAIN_AFTER:
+    if now - generations.overdue < certain_after(limit):
         return None
     return "ran longer than `recovery.max_duration` (%g s)" % limit
 

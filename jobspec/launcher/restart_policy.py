@@ -43,6 +43,13 @@ FROM_OUTSIDE = (129, 130, 137, 143)
 # A run this long without a step counter counts as progress: nobody calls a crash after a minute's training a bug.
 PROGRESS_WITHOUT_COUNTER = 60.0  # seconds
 FIRST_DELAY, LONGEST_DELAY = 1.0, 30.0  # seconds before a job begins again, without progress in between
+# Part of `max_duration`, and seconds, for which it has to be over: a clock that is wrong for a moment ends no job.
+OVERDUE_PART, LONGEST_OVERDUE = 0.05, 60.0
+
+
+def certain_after(limit: float) -> float:
+    """Return for how many seconds a job must have been over its time `limit`, by a clock that nobody sets, until it ends."""
+    return min(OVERDUE_PART * limit, LONGEST_OVERDUE)
 
 
 def matches(exit_code: Optional[int], pattern: Optional[str], failure: Failed) -> bool:

@@ -33,7 +33,7 @@ _LAUNCHER = (
 )
 ORDER = tuple(f"{folder}{name}" for folder, names in _LAUNCHER for name in names.split())
 # The program inside an allocation of Slurm, with what it takes from the launcher.
-_TAKEN = ("system/files", "system/processes", "order/control", "system/network")
+_TAKEN = ("system/files", "system/processes", "restart_policy", "order/control", "system/network")
 _ALLOCATION = """
 messages nodelist record generation slurm_environ scheduler succession container launching node_runner image look places refusals size
 orders interrupted coordinator main

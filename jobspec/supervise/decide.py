@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode, phase
 from jobctl.jobspec.launcher.peers.old_places import MARGIN
+from jobctl.jobspec.launcher.restart_policy import certain_after
 from jobctl.jobspec.plan.generation import Generation, Standing
 from jobctl.jobspec.plan.recovery import Failure, Recovery
 from jobctl.jobspec.supervise.decisions import (
@@ -23,8 +24,6 @@ from jobctl.jobspec.supervise.growth import grow
 from jobctl.jobspec.supervise.host_loss import decide_loss, decide_refused, hold, judge_placed, lost_nodes
 from jobctl.jobspec.supervise.slow_nodes import decide_stragglers
 
-CERTAIN_AFTER = 60.0  # seconds for which a job's time has to be over: a clock that is wrong for a moment ends no job
-
 
 def decide(observed: Observed, policy: Recovery, now: float, world: World = NOTHING_KNOWN) -> Decision:
     """Return what the supervisor does now (`now`: seconds since the epoch)."""
@@ -39,7 +38,7 @@ def decide(observed: Observed, policy: Recovery, now: float, world: World = NOTH
         return Continue()
     if phase(observed)[0] == "succeeded":
         return Succeed()
-    if is_over_time(observed, policy, now) and world.overdue >= CERTAIN_AFTER:
+    if is_over_time(observed, policy, now) and world.overdue >= certain_after(policy.max_duration or 0.0):
         return GiveUp(f"ran longer than `recovery.max_duration` ({policy.max_duration:g} s)", None)
     lost = lost_nodes(observed)
     stale = [f"node {node.node} on {node.host}" for node in observed.strays]

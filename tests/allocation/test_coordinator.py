@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.allocation import interrupted
 from jobctl.jobspec.allocation.coordinator import Coordinator
 from jobctl.jobspec.allocation.generation import Generations
 from jobctl.jobspec.allocation.messages import ANSWER_KEYS, LINGER, Datagrams
+from jobctl.jobspec.launcher.restart_policy import certain_after
 from jobctl.jobspec.spec.checks.slurm import MOST_NODES
-from jobctl.jobspec.supervise.decide import CERTAIN_AFTER, decide
+from jobctl.jobspec.supervise.decide import decide
 from jobctl.jobspec.supervise.decisions import GiveUp, World
 from tests.supervise import observed_jobs
 
@@ -215,6 +215,9 @@ def test_a_user_stops_a_job_that_is_about_to_go_on_elsewhere(
     assert job.result is None
 
 
+OVERDUE = certain_after(600.0)
+
+
 class TimedAllocation(PlayedAllocation):
     """One of a job that may run for ten minutes."""
 
@@ -240,11 +243,10 @@ def test_a_job_ends_as_failed_once_it_has_run_for_as_long_as_it_may(
     job.coordinator.begin()
     assert not job.ends(299.5)
     assert not job.ends(1.0)
-    assert not job.ends(CERTAIN_AFTER - 0.5)
+    assert not job.ends(OVERDUE - 0.5)
     assert job.ends(0.5)
     policy, watched = replace(observed_jobs.POLICY, max_duration=600.0), observed_jobs.job(observed_jobs.node(0))
-    assert CERTAIN_AFTER == interrupted.CERTAIN_AFTER
-    assert decide(watched, policy, 1601.0, World(overdue=CERTAIN_AFTER)) == GiveUp(job.result["reason"], None)
+    assert decide(watched, policy, 1601.0, World(overdue=OVERDUE)) == GiveUp(job.result["reason"], None)
 
 
 def test_a_clock_that_is_wrong_for_a_moment_does_not_end_the_time_of_a_job(
@@ -255,7 +257,7 @@ def test_a_clock_that_is_wrong_for_a_moment_does_not_end_the_time_of_a_job(
     right = job.coordinator.generations.clock
     for clock in (lambda: 2e9, right, lambda: 2e9, right):
         job.coordinator.generations.clock = clock
-        assert not job.ends(0.7 * CERTAIN_AFTER)
+        assert not job.ends(0.7 * OVERDUE)
 
 
 def test_the_time_that_a_job_may_run_is_over_all_its_allocations(
@@ -268,7 +270,7 @@ def test_the_time_that_a_job_may_run_is_over_all_its_allocations(
     job.coordinator.places.at.clear()
     job.coordinator.generations.clock = lambda: 1e9 + 601.0
     assert not job.ends(0.5)
-    assert job.ends(CERTAIN_AFTER)
+    assert job.ends(OVERDUE)
     other = Generations(str(tmp_path), "9")
     other.clock = job.coordinator.generations.clock
     other.note(fresh_budget=True)

@@ -10,7 +10,7 @@ import pytest
 from jobctl.jobspec.deploy.model.control import Control, JobResult, Ledger
 from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode
 from jobctl.jobspec.plan.generation import Origin, Standing
-from jobctl.jobspec.supervise.decide import CERTAIN_AFTER, decide
+from jobctl.jobspec.supervise.decide import decide
 from jobctl.jobspec.supervise.decisions import (
     Change,
     Continue,
@@ -139,7 +139,7 @@ def test_a_change_that_a_command_did_not_finish_is_finished() -> None:
 
 
 def test_a_change_that_waited_for_hosts_is_made_while_all_is_well() -> None:
-    world = World(change="all hosts that the change needs answer", overdue=CERTAIN_AFTER)
+    world = World(change="all hosts that the change needs answer", overdue=3.0)
     assert decide(job(node(0), node(1)), POLICY, NOW, world) == Change("all hosts that the change needs answer")
     broken = job(node(0), node(1, "failed", failure=failure()))
     assert isinstance(decide(broken, POLICY, NOW, world), Restart)
@@ -148,10 +148,10 @@ def test_a_change_that_waited_for_hosts_is_made_while_all_is_well() -> None:
 
 
 def test_max_duration() -> None:
-    policy, sure = replace(POLICY, max_duration=60.0), World(overdue=CERTAIN_AFTER)
+    policy, sure = replace(POLICY, max_duration=60.0), World(overdue=3.0)
     assert decide(job(node(0)), policy, 961.0, sure) == GiveUp("ran longer than `recovery.max_duration` (60 s)", None)
     assert decide(job(node(0)), policy, 959.0, sure) == Continue()
-    assert decide(job(node(0)), policy, 961.0, World(overdue=CERTAIN_AFTER - 1.0)) == Continue()
+    assert decide(job(node(0)), policy, 961.0, World(overdue=2.9)) == Continue()
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_max_duration() -> None:
 )
 def test_a_job_in_trouble_has_no_more_time_than_another(troubled: ObservedNode) -> None:
     """It may wait for a host for ever."""
-    policy, sure = replace(POLICY, max_duration=60.0), World(overdue=CERTAIN_AFTER)
+    policy, sure = replace(POLICY, max_duration=60.0), World(overdue=3.0)
     assert isinstance(decide(job(node(0), troubled), policy, 961.0, sure), GiveUp)
     assert not isinstance(decide(job(node(0), troubled), policy, 959.0, sure), GiveUp)
 

@@ -16,13 +16,12 @@ from jobctl.jobspec.deploy.model.inventory import Inventory
 from jobctl.jobspec.deploy.store import events
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.deploy.store.lock import Locked
-from jobctl.jobspec.launcher.restart_policy import LONGEST_DELAY
+from jobctl.jobspec.launcher.restart_policy import LONGEST_DELAY, LONGEST_OVERDUE
 from jobctl.jobspec.plan.artefact_id import ArtefactId
 from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.planner.context import PlanError
 from jobctl.jobspec.spec.hosts import Host
 from jobctl.jobspec.supervise import actions, replan
-from jobctl.jobspec.supervise.decide import CERTAIN_AFTER
 from jobctl.jobspec.supervise.loop import POLL_INTERVAL, Supervisor
 from jobctl.jobspec.supervise.timers import AWAY_FOR
 from tests.deploy.apply.test_executor import BROKEN, RUNNING, TWO, World
@@ -119,12 +118,12 @@ def test_a_clock_that_is_wrong_for_a_moment_does_not_end_the_time_of_a_job(watch
     watch.look(5.0)
     for wrong in (1e6, -1e6):  # set ahead, and back
         watch.clock.time += wrong
-        watch.look(0.9 * CERTAIN_AFTER)
+        watch.look(0.9 * LONGEST_OVERDUE)
     assert watch.ended == []
     watch.clock.time = began = 5002.0
-    watch.look(2 * CERTAIN_AFTER)
+    watch.look(2 * LONGEST_OVERDUE)
     assert watch.ended == ["ran longer than `recovery.max_duration` (5000 s)"]
-    assert CERTAIN_AFTER <= watch.clock.time - began <= CERTAIN_AFTER + 2.0
+    assert LONGEST_OVERDUE <= watch.clock.time - began <= LONGEST_OVERDUE + 2.0
 
 
 def test_a_spare_that_is_tried_in_vain_ends_no_wait(watch: Watch) -> None:
