@@ -45,6 +45,18 @@ def in_container(spec: Spec) -> bool:
     return slurm_of(spec).container != "none"
 
 
+def has_engine(spec: Spec) -> bool:
+    """Say whether Podman or Docker runs the containers: these take the options of `docker run`."""
+    return slurm_of(spec).container in ("podman", "docker")
+
+
+def has_image_name(spec: Spec) -> bool:
+    """Say whether `image` is a name in a registry: it may also be a file, or an address as its program takes it."""
+    image = spec.image or ""
+    is_address = "://" in image and slurm_of(spec).container != "docker"
+    return in_container(spec) and not image.startswith("/") and not is_address
+
+
 # What only Podman and Docker get of the block `container`.
 _UNHEARD = {"runtime", "devices", "cap_add"}
 
@@ -133,6 +145,12 @@ RULES: tuple[CheckRule, ...] = (
          "name a path of the nodes, or use `slurm: {container: podman}`"),
     CheckRule("slurm-container", WARNING, ("container",), lambda s: _is_file(s) and bool(_UNHEARD & _said(s)),
          "of this block Apptainer and Enroot take `user`, `python` and `options` only", at_key=True),
+    CheckRule("slurm-container", WARNING, ("resources", "shm_size"),
+         lambda s: _is_file(s) and s.resources.shm_size is not None,
+         "Apptainer and Enroot give processes the `/dev/shm` of their node, however large that is", at_key=True),
+    CheckRule("slurm-container", WARNING, ("resources", "ulimits"), lambda s: _is_file(s) and bool(s.resources.ulimits),
+         "under Apptainer and Enroot processes have the limits that Slurm gives them",
+         "use `slurm: {container: podman}`; Slurm usually passes on the limits of the shell that calls `up`", at_key=True),
     CheckRule("slurm-container", WARNING, ("build",), lambda s: in_container(s) and s.build is not None,
          "nobody builds the image on this target: it has to be in a registry, or in a file that all nodes see",
          "`docker save` or `podman save` makes one: `image: /shared/NAME.tar`", at_key=True),

@@ -20,7 +20,13 @@ from jobctl.jobspec.spec.checks.notify import check_from_hosts, check_told
 from jobctl.jobspec.spec.checks.ports import check_etcd_port, check_ports
 from jobctl.jobspec.spec.checks.rules import apply, operator_of
 from jobctl.jobspec.spec.checks.slurm import RULES as SLURM
-from jobctl.jobspec.spec.checks.slurm import check_enroot_paths, check_options, in_container
+from jobctl.jobspec.spec.checks.slurm import (
+    check_enroot_paths,
+    check_options,
+    has_engine,
+    has_image_name,
+    in_container,
+)
 from jobctl.jobspec.spec.checks.trainers import RULES as TRAINERS
 from jobctl.jobspec.spec.checks.trainers import check_trainers
 from jobctl.jobspec.spec.checks.unmounted import check_local_code, check_local_paths, check_node_paths
@@ -140,6 +146,8 @@ def _in_allocation(spec: Spec, source: Source, where: _Where) -> list[Diagnostic
         lambda: _gloo(spec, source),
         lambda: _native(spec, source),
         lambda: _image(spec, source, where.target) if in_container(spec) else check_node_paths(spec, source),
+        lambda: _image_name(source, spec.image, "image") if has_image_name(spec) else (),
+        lambda: check_docker_options(spec, source) if has_engine(spec) else (),
         lambda: check_relative_sources(spec, source) if in_container(spec) else (),
         lambda: _script_not_sent(spec, source, where.directory, _home_of_script(spec)) if _sends(spec) else (),
         lambda: _outputs_not_kept(spec, source) if _sends(spec) else (),
