@@ -64,12 +64,12 @@ def _external(spec: Spec) -> tuple[str, ...]:
     return (spec.etcd.endpoints or ()) if spec.etcd else ()
 
 
-def _waits(spec: Spec) -> bool:
+def waits(spec: Spec) -> bool:
     """Say whether a job of paddle is to wait for nodes for a time of its own."""
     return spec.framework == "paddle" and spec.paddle is not None and spec.paddle.elastic_timeout is not None
 
 
-def _regroups(spec: Spec) -> bool:
+def regroups(spec: Spec) -> bool:
     """Say whether paddle's launchers agree by themselves on who takes part."""
     legacy = spec.paddle is not None and spec.paddle.launcher == "legacy"
     return spec.etcd is not None and spec.mode != "ps" and not legacy
@@ -236,17 +236,17 @@ RULES: tuple[CheckRule, ...] = (
     CheckRule("paddle-one-endpoint", WARNING, ("etcd", "endpoints"), lambda s: _is("paddle")(s) and len(_external(s)) > 1,
          "paddle's launcher speaks to one endpoint only: the first that answers when it starts"),
     CheckRule("paddle-etcd-address", ERROR, ("etcd", "endpoints"),
-         lambda s: _is("paddle")(s) and _regroups(s) and any(one.startswith("[") for one in _external(s)),
+         lambda s: _is("paddle")(s) and regroups(s) and any(one.startswith("[") for one in _external(s)),
          "paddle's launcher takes no IPv6 address", "give the name or the IPv4 address of the etcd"),
     CheckRule("long-elastic-timeout", WARNING, ("paddle", "elastic_timeout"),
          lambda s: s.paddle and (s.paddle.elastic_timeout or 0) > 120,
          "with an elastic timeout above 2 minutes a change of nodes takes that long", "30s is paddle's default"),
     CheckRule("unused-elastic-timeout", WARNING, ("paddle", "elastic_timeout"),
-         lambda s: _waits(s) and not _regroups(s) and not (is_elastic(s) and s.etcd is None),
+         lambda s: waits(s) and not regroups(s) and not (is_elastic(s) and s.etcd is None),
          "nobody waits for other nodes here: alone paddle's launchers with etcd do",
          "leave it out; it takes `etcd`, mode `collective` and paddle's own launcher", at_key=True),
     CheckRule("fixed-elastic-timeout", WARNING, ("paddle", "elastic_timeout"),
-         lambda s: _waits(s) and _regroups(s) and not is_elastic(s),
+         lambda s: waits(s) and regroups(s) and not is_elastic(s),
          "paddle does not go on with fewer nodes than this fixed number, and waits ten times as long for them",
          'give a range of nodes, e.g. `nodes: "2:4"`, or leave it out', at_key=True),
 )

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from jobctl.jobspec.spec.checks.rules import ERROR, WARNING, CheckRule, has_recovery_key
+from jobctl.jobspec.spec.checks.rules import ERROR, WARNING, CheckRule, has_recovery_key, regroups, waits
 from jobctl.jobspec.spec.diagnostics import Diagnostic
 from jobctl.jobspec.spec.durations import EARLIEST_SIGNAL
 from jobctl.jobspec.spec.model import Spec
@@ -167,6 +167,9 @@ RULES: tuple[CheckRule, ...] = (
          "Slurm signals a job at most 65,535 seconds (18 hours) before its time limit, so processes get no more than that"),
     CheckRule("slurm-etcd", WARNING, ("etcd",), lambda s: s.etcd,
          "this etcd is not used: launchers in an allocation agree among themselves", at_key=True),
+    CheckRule("slurm-etcd", WARNING, ("paddle", "elastic_timeout"), lambda s: waits(s) and regroups(s),
+         "paddle's launchers do not wait for nodes there, as they use no etcd: it is the coordinator that decides",
+         at_key=True),
     CheckRule("slurm-checkpoint", ERROR, ("slurm", "spares"), lambda s: _keeps_apart(s) and slurm_of(s).spares > 0,
          "a node whose checkpoint only its own machine has cannot move to a spare",
          "share the checkpoint, or leave `spares` out"),
