@@ -127,7 +127,7 @@ class Launcher:
     def pause(self, seconds: float) -> bool:
         """Sleep, but hear and answer; whatever waits here waits so, or the others would take this launcher for lost.
 
-        Says whether processes may still run: there is no grace for what is fenced.
+        Says whether processes may still run: what is fenced may not, unless a node runner, with a lease of its own, ends it.
         """
         until = time.monotonic() + seconds
         while True:
@@ -135,7 +135,7 @@ class Launcher:
             self.links.attend()
             left = until - time.monotonic()
             if left <= 0:
-                return self.lease.held(boot_time())
+                return self.lease.held(boot_time()) or (self.signal is not None and self.own is not None)
             self.links.wait(min(left, POLL))
 
     def on_signal(self, number: int, frame: Any) -> None:
