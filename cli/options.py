@@ -147,8 +147,8 @@ Timeout = Annotated[
     typer.Option(
         "--timeout",
         metavar="T",
-        help="How long processes get to end, e.g. 30s; default as in the spec. In Slurm and Kubernetes they get what "
-        "the spec says, whatever T is: jobctl then waits for T and a minute.",
+        help="How long processes get to end, e.g. 30s; default as in the spec. In Kubernetes they get what the spec "
+        "says, whatever T is: jobctl then waits for T and a minute.",
         show_default=False,
     ),
 ]

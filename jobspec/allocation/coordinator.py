@@ -134,6 +134,7 @@ class Coordinator:
             "node": node,
             "turn": places.turns[node] if node is not None else 0,
             "stop": self.stopping is not None or self.resizing is not None,
+            "grace": self.settings["stop_grace"],
             "leave": leave,
             "peer_port": self.peer_port,
             "address": runner.address,
@@ -142,8 +143,7 @@ class Coordinator:
             "home": self.home,
         }
         if runner.said["names"] != places.version:
-            names = places.names()
-            answer["names"] = {name: [address, self.peer_port + slot] for name, (address, slot) in names.items()}
+            answer["names"] = {name: [at, self.peer_port + slot] for name, (at, slot) in places.names().items()}
         self.datagrams.send(answer, runner.sender)
 
     def start_runners(self, hosts: List[str]) -> Any:

@@ -214,8 +214,21 @@ class NodeRunner:
         if self.launcher is None:
             self.ended = 143 if self.ended is None else self.ended
         elif self.deadline is None:
+            grace = self.grace()
             self.launcher.send_signal(signal.SIGTERM)
-            self.deadline = now + float(self.settings["stop_grace"]) + 5.0
+            self.deadline = now + grace + 5.0
+
+    def grace(self) -> float:
+        """Return how long processes get to end; if the user has asked for another time, the launcher can read it, too."""
+        usual = float(self.settings["stop_grace"])
+        asked = float(self.order.get("grace", usual))
+        if asked == usual:
+            return usual
+        path = os.path.join(self.own, "launch.json")
+        launch = read_json(path)
+        if launch is not None:
+            write_json(path, {**launch, "stop_grace": asked})
+        return asked
 
     def change(self, wanted: Tuple[Optional[int], int], now: float) -> None:
         """Go over to another node, or to another turn of the same, whose processes get their time to end."""

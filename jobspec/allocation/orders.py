@@ -47,6 +47,7 @@ class UserOrders:
             noted.update(nodes=order["nodes"])
         coordinator.generations.note(**noted)
         if order["command"] == "stop":
+            coordinator.settings["stop_grace"] = order.get("grace", coordinator.settings["stop_grace"])
             coordinator.stop("user", "stopped by the user")
         elif order["command"] == "drill":
             until = boot_time() + coordinator.settings["host_timeout"] + PLAYED

@@ -350,6 +350,21 @@ def test_a_job_does_not_end_because_one_of_its_machines_is_switched_off(
     assert coordinator.places.homes() == {0: "s1", 1: "s3"}
 
 
+def test_processes_get_the_time_to_end_that_the_user_asks_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also longer than the job's own grace."""
+    job = PlayedAllocation(tmp_path, monkeypatch, "s1", "s2")
+    job.alive = ("s1", "s2")
+    told: list[dict[str, Any]] = []
+    monkeypatch.setattr(job.coordinator.datagrams, "send", lambda message, to: told.append(message))
+    job.turn(1.0, "s1", "s2")
+    assert (told[-1]["stop"], told[-1]["grace"]) == (False, SETTINGS["stop_grace"])
+    (tmp_path / "run" / "order.json").write_text(json.dumps({"id": "stop-1", "command": "stop", "grace": 600.0}))
+    job.coordinator.orders.read()
+    assert job.turn(600.0, "s1", "s2") is None
+    assert (told[-1]["stop"], told[-1]["grace"]) == (True, 600.0)
+    assert job.turn(LINGER + 1.0, "s1", "s2") == 0
+
+
 def test_where_all_nodes_are_fits_into_one_datagram(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of the largest job that `validate` lets pass, with the longest addresses."""
     hosts = [f"s{number}" for number in range(MOST_NODES)]

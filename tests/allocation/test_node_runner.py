@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -157,6 +158,35 @@ def test_a_runner_that_is_told_to_end_says_so_and_goes(played: PlayedCoordinator
     played.runner.terminate()
     played.until(alive=False, ended=143, leaving=True)
     assert played.runner.wait(120) == 0
+
+
+def test_a_launcher_can_read_how_long_its_processes_get_to_end(played: PlayedCoordinator) -> None:
+    """A user may have asked for another time than that of the job, and the launcher is what waits."""
+    played.script(f"trap 'cat \"$4/launch.json\" >&2; exit 143' TERM; {_BEGINS}; while :; do sleep 0.1; done")
+    played.start()
+    played.until(alive=True, begun=True)
+    played.answer.update(stop=True, grace=600.0)
+    played.until(alive=False, ended=143)
+    assert played.runner is not None
+    assert played.runner.stderr is not None
+    assert json.loads(os.read(played.runner.stderr.fileno(), 4096)) == {
+        "node": 1,
+        "peer_port": 30000,
+        "stop_grace": 600.0,
+    }
+
+
+@pytest.mark.parametrize(("asked", "ends"), [({}, 106.0), ({"grace": 1}, 106.0), ({"grace": 600.0}, 705.0)])
+def test_a_runner_waits_as_long_as_processes_may_take_to_end(
+    tmp_path: Path, asked: dict[str, Any], ends: float
+) -> None:
+    """A coordinator of an earlier version does not say how long."""
+    (tmp_path / "slurm.json").write_text(json.dumps({"host_timeout": 6, "stop_grace": 1, "container": "none"}))
+    runner: Any = NodeRunner(argparse.Namespace(work=str(tmp_path), address="127.0.0.1", port=9))
+    runner.order.update(stop=True, **asked)
+    runner.launcher = SimpleNamespace(send_signal=lambda number: None)
+    runner.end(100.0)
+    assert runner.deadline == ends
 
 
 def test_the_reason_is_the_error_and_not_the_advice_below_it_or_the_trials_beside_it() -> None:

@@ -25,6 +25,7 @@ class PlayedCoordinator:
         self.work, self.ending = str(work), None
         self.stopping: Any = None
         self.resizing: Any = None
+        self.settings = {"stop_grace": 1.0}
         (work / "run").mkdir()
         self.generations = Generations(self.work, "1")
         self.places = Places(HOSTS, (0, 0))
@@ -119,6 +120,12 @@ def test_an_order_that_comes_before_the_first_allocation_listens_is_followed(pla
     played.generations.note(fresh_budget=True)  # as `up` writes it
     played.leave("stop-1", "stop")
     assert played.again().stopping == "stopped by the user"
+
+
+def test_a_user_gives_processes_another_time_to_end(played: PlayedCoordinator) -> None:
+    played.leave("stop-1", "stop", grace=600.0)
+    played.turn()
+    assert (played.stopping, played.settings) == ("stopped by the user", {"stop_grace": 600.0})
 
 
 def test_an_order_to_an_allocation_of_an_earlier_version_is_not_followed_again(played: PlayedCoordinator) -> None:

@@ -101,4 +101,4 @@ def test_nothing_is_left_of_a_job_that_is_not_up(jobctl: Any, command: str, left
 
 @pytest.mark.parametrize("command", ["stop", "down"])
 def test_help_says_where_a_timeout_gives_processes_no_other_time(jobctl: Any, command: str) -> None:
-    assert "In Slurm and Kubernetes they get what the spec says" in " ".join(jobctl(command, "--help").out.split())
+    assert "In Kubernetes they get what the spec says" in " ".join(jobctl(command, "--help").out.split())

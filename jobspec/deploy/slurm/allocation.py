@@ -170,8 +170,9 @@ class SlurmAllocation:
 
     def _stop(self, job_id: str, grace: float) -> None:
         """Have the coordinator end the processes with their grace, unless the job has just ended by itself."""
+        told = {} if self.plan is None else {"grace": grace}  # without a plan, only the allocation knows the job's own
         try:
-            self.login.order(job_id, f"stop-{time.time()}", "stop")
+            self.login.order(job_id, f"stop-{time.time()}", "stop", **told)
         except HostError as error:
             if error.code == "slurm-ended":
                 return

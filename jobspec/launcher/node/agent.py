@@ -11,6 +11,7 @@ from jobctl.jobspec.launcher.etcd.session_lease import EtcdLease
 from jobctl.jobspec.launcher.failure import Failure, Problem, fenced, problem_of
 from jobctl.jobspec.launcher.node.idle_standby import IdleStandby
 from jobctl.jobspec.launcher.node.run_watcher import RunWatcher
+from jobctl.jobspec.launcher.order.launch import grace_in
 from jobctl.jobspec.launcher.peers.incarnations import Incarnations
 from jobctl.jobspec.launcher.peers.lease import MajorityLease
 from jobctl.jobspec.launcher.peers.orders import PeerOrders
@@ -182,7 +183,7 @@ class Launcher:
     def stopped_by_signal(self, number: int) -> int:
         """End this node, as the user or the engine wants by SIGTERM or a similar signal."""
         self.standby.drop()
-        self.end_processes(self.launch.stop_grace, number)
+        self.end_processes(grace_in(self.own, self.launch), number)
         if self.report.state in ("waiting", "setup", "running"):
             self.say(state="stopped", reason="stopped by %s" % signal.Signals(number).name, finished_at=time.time())
         return 128 + number

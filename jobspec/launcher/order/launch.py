@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.launcher.records import from_known, record
+from jobctl.jobspec.launcher.system.files import read_json
 
 if TYPE_CHECKING:
     from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple, Union
@@ -140,6 +142,12 @@ class Launch:
     def shares_folder(self) -> bool:
         """Whether the nodes of a generation share a folder, see make_shared."""
         return Slot("shared_scratch") in [value for _, value in self.env]
+
+
+def grace_in(own: Optional[str], launch: Launch) -> float:
+    """Return how long processes get to end. In an allocation, the node runner may have written down another time by now."""
+    told = (read_json(os.path.join(own, "launch.json")) or {}).get("stop_grace") if own is not None else None
+    return float(told) if isinstance(told, (int, float)) else launch.stop_grace
 
 
 def value_of(data: Any) -> Value:

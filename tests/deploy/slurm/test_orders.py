@@ -34,12 +34,12 @@ class OrderedAllocation(SlurmAllocation):
 
     def __init__(self, directory: Path, state: str, *, notes: bool) -> None:
         super().__init__(JobDir(directory / "jobs" / "tiny"), Inventory((Host("localhost"),)), str(directory))
-        self.state, self.notes, self.left = state, notes, ""
+        self.state, self.notes, self.left, self.said = state, notes, "", dict[str, object]()
         told: Any = SimpleNamespace(look=self.answer, order=self.take, name="login")
         self.login = told
 
     def take(self, job_id: str, identity: str, command: str, **more: object) -> None:
-        self.left = identity
+        self.left, self.said = identity, more
 
     def answer(self, *, ask: bool) -> SlurmLook:
         start = {"began": 1.0, "followed": self.left if self.notes else "restart-0"}
@@ -128,7 +128,7 @@ def test_that_slurm_refuses_an_order_is_another_error(scancel: Any) -> None:
 def test_a_job_that_ends_while_it_is_taken_down_is_down(tmp_path: Path, code: str, is_error: bool) -> None:
     allocation = OrderedAllocation(tmp_path, "running", notes=True)
 
-    def order(job_id: str, identity: str, command: str) -> None:
+    def order(job_id: str, identity: str, command: str, **more: object) -> None:
         told.look = lambda ask: SlurmLook("7", 101.0, None, asked=True, there=True)  # nothing of it is in the queue
         raise HostError("login", code, "it has ended")
 
@@ -137,6 +137,18 @@ def test_a_job_that_ends_while_it_is_taken_down_is_down(tmp_path: Path, code: st
     told.end_batch = lambda job_id: told.order(job_id, "", "")
     with pytest.raises(HostError, match="it has ended") if is_error else contextlib.nullcontext():
         allocation.cancel(30.0)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_processes_get_the_time_that_a_user_asks_for(tmp_path: Path, clock: list[float], known: bool) -> None:
+    """Of a job that is only known by its spec nobody has asked for the time that jobctl would wait."""
+    allocation = OrderedAllocation(tmp_path, "running", notes=True)
+    allocation.plan = planned(dict(SLURM)["slurm"], "slurm") if known else None
+    told: Any = allocation.login
+    gone = SlurmLook("7", 101.0, None, asked=True, there=True)
+    told.look = lambda ask: gone if allocation.left else allocation.answer(ask=ask)
+    allocation.cancel(600.0)
+    assert allocation.said == ({"grace": 600.0} if known else {})
 
 
 def test_a_job_whose_storage_has_no_room_for_an_order_can_be_stopped(
