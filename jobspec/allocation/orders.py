@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from jobctl.jobspec.launcher.system.files import read_json
+from jobctl.jobspec.launcher.system.files import read_json, write_json
 from jobctl.jobspec.launcher.system.processes import boot_time
 
 if TYPE_CHECKING:
@@ -55,6 +55,8 @@ class UserOrders:
         elif order["command"] == "scale":
             coordinator.size.ask(order["nodes"])
         elif order["command"] == "restart":
+            if order.get("sent"):  # with what a generation begins: `jobctl` may wait no more, or be gone
+                write_json(os.path.join(coordinator.work, "run", "sent.json"), order["sent"])
             self.restart(order)
 
     def restart(self, order: Json) -> None:

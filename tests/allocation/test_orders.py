@@ -122,6 +122,17 @@ def test_an_order_that_comes_before_the_first_allocation_listens_is_followed(pla
     assert played.again().stopping == "stopped by the user"
 
 
+def test_what_was_sent_for_a_restart_is_what_the_job_runs_with_once_it_is_followed(played: PlayedCoordinator) -> None:
+    """Also where `up` was killed, or has waited for too long: the next one finds nothing to do."""
+    played.leave("restart-1", "restart", sent={"launch.json": "1"})
+    played.turn()
+    sent = Path(played.work) / "run" / "sent.json"
+    assert json.loads(sent.read_text()) == {"launch.json": "1"}
+    played.leave("restart-2", "restart")
+    played.turn()
+    assert json.loads(sent.read_text()) == {"launch.json": "1"}
+
+
 def test_a_user_gives_processes_another_time_to_end(played: PlayedCoordinator) -> None:
     played.leave("stop-1", "stop", grace=600.0)
     played.turn()

@@ -85,6 +85,7 @@ class PlayedJob(SlurmJob):
         self.submitting: str | None = None  # the same as the job is submitted
         self.looks: list[SlurmLook] = []  # what is seen of it in Slurm, one look after the other
         self.submitted = 0
+        self.ordered: list[dict[str, Any]] = []  # what orders say
         self.name, self.work = "login", "/shared/tiny"
         self.plan, self.tell, self.interval = PLAN, print, 0.0
         handle: Any = self
@@ -112,6 +113,7 @@ class PlayedJob(SlurmJob):
     def _order(self, command: str, **more: object) -> None:
         if self.ordering:
             raise HostError("login", "slurm-silent", self.ordering)
+        self.ordered.append(more)
 
     def _submit(self, plan: Plan, *, fresh: bool = False, sent: Any = None) -> None:
         if self.submitting:
@@ -141,6 +143,37 @@ def test_an_up_that_was_cut_off_before_its_generation_is_done_by_the_next_one(wh
     setattr(job, where, None)
     assert job.up() == CHANGED
     assert (job.up(), job.kept) == ([], SENT)
+
+
+@pytest.mark.parametrize(("where", "ordered"), [("sending", [{}]), ("ordering", [{"sent": SENT}])])
+@pytest.mark.parametrize("phase", ["running", "failed"])
+def test_a_restart_does_what_a_cut_off_up_has_left_if_all_has_arrived(
+    where: str, ordered: list[Any], phase: Phase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next `up` would begin another generation for nothing. Nobody knows what has arrived if sending was cut off."""
+    for name in ("locked", "refuse_owner", "step_teller", "leave_teller", "tell_now"):
+        monkeypatch.setattr(in_allocation, name, MagicMock())
+    job = PlayedJob(**{"launch.json": "?"})
+    setattr(job, where, "the connection is lost")
+    with pytest.raises(HostError):
+        job.up()
+    job.sending = job.ordering = None
+    left, done = dict(job.kept), where == "ordering"
+    handle: Any = job
+    handle.observe = lambda: Observed(NOTHING, (), None, verdict=(phase, None))
+    handle.events = handle.job = MagicMock()
+    job.restart(None, MagicMock(), MagicMock())
+    if phase == "running":
+        assert (job.ordered, job.kept) == (ordered, SENT if done else left)
+    else:
+        assert (job.submitted, job.kept) == (1, SENT if done else None)
+
+
+def test_an_order_says_what_was_sent_for_it() -> None:
+    """The coordinator may follow it once nobody waits for that any more."""
+    job = PlayedJob(**{"launch.json": "?"})
+    job.up()
+    assert job.ordered == [{"fresh": False, "sent": SENT}]
 
 
 def test_what_a_cut_off_up_has_sent_is_replaced_though_the_spec_is_what_it_was() -> None:

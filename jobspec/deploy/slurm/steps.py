@@ -16,7 +16,9 @@ from jobctl.jobspec.deploy.slurm.sent_files import hashes_of, settings_of_earlie
 from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.records import dataclass
 
-DUE = "due"  # among what was sent: an `up` has begun to send files, and no generation has begun with them yet
+# Among what was sent: an `up` has begun to send files, and no generation has begun with them yet. Once all have arrived, it
+# is what `sent` says as soon as one has.
+DUE = "due"
 _READ_ONCE = ("job.sbatch", "slurm.json")  # what Slurm, or the coordinator, has read when the allocation began
 _CUT_OFF = "an `up` was cut off before a generation began with what it sent"
 
@@ -40,6 +42,12 @@ def next_generation(observed: Observed) -> str:
 def submitted_of(observed: Observed, sent: Mapping[str, Any], *, begins_runs: bool) -> Submitted:
     """Return the state of a job, as it was observed."""
     return Submitted(phase(observed)[0], next_generation(observed), sent, begins_runs)
+
+
+def due_of(sent: Mapping[str, Any]) -> dict[str, str] | None:
+    """Return the hashes of the files that have arrived, and that no generation has begun with yet; None if there are none."""
+    due = sent.get(DUE)
+    return due if isinstance(due, dict) else None
 
 
 def steps(plan: Plan, now: Submitted, changed: Sequence[Changed], *, fresh: bool, recreate: bool) -> tuple[Step, ...]:

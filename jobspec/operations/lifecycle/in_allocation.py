@@ -167,15 +167,18 @@ class SlurmJob:
         if step.kind == "create":
             self._await_end()
         if step.kind in ("create", "replace", "change"):
-            if allocation.sent():
-                self._note_sent({**allocation.sent(), DUE: True})
+            sent = allocation.sent()
+            if sent:
+                self._note_sent({**sent, DUE: True})
             self._send(plan, secrets)
+            if sent:
+                self._note_sent({**sent, DUE: hashes_of(plan)})
         if step.kind in ("create", "replace"):
             self._submit(plan, fresh=fresh, sent=hashes_of(plan))
         if step.kind == "generation":
-            self._order("restart", fresh=fresh)
+            self._order("restart", fresh=fresh, sent=hashes_of(plan))
             self._begun = True
-            self._note_sent(hashes_of(plan))
+            self._note_sent(hashes_of(plan))  # so does a coordinator, but not one of an earlier version
 
     def _note_sent(self, sent: Mapping[str, object]) -> None:
         """Write down what the job's processes begin with, for the next `up`."""
@@ -295,7 +298,7 @@ class SlurmJob:
         """
         from jobctl.jobspec.deploy.apply.reconcile import Step
         from jobctl.jobspec.deploy.model.observed import SETTLED, phase
-        from jobctl.jobspec.deploy.slurm.steps import next_generation
+        from jobctl.jobspec.deploy.slurm.steps import due_of, next_generation
 
         allocation, plan = self.handle, self._plan()
         with locked(allocation, "restart", request.break_lock):
@@ -310,13 +313,16 @@ class SlurmJob:
             step = Step("create", "allocation", why) if over else Step("generation", next_generation(observed), why)
             allocation.events().gather()
             step_teller(allocation, reporter, "restart")(step)
+            due = due_of(allocation.sent())  # of an `up` that was cut off
             if over:
                 self._await_end()
-                self._submit(plan)
+                self._submit(plan, sent=due)
             else:
                 with reporter.waiting() as waiting:
                     allocation.tell = waiting.show
-                    self._order("restart")
+                    self._order("restart", **({"sent": due} if due else {}))
+                if due:
+                    self._note_sent(due)
             leave_teller(allocation.job)
         tell_now(allocation.job, reporter)
         return Restarted(begins=True)
