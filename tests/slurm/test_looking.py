@@ -43,8 +43,18 @@ def test_a_command_has_a_machine_of_slurm_with_what_the_job_would_have(jobs: Slu
     assert jobs.run("run", *reached, "--", "sh", "-c", "exit 7").returncode == 7
     missing = jobs.run("run", *reached, "--", "no-such-command")
     assert (missing.returncode, "no-such-command: No such file or directory" in missing.stderr) == (127, True)
+    interrupt(jobs, "run", *reached, "--", "sleep", "98765")
     assert list(shared.iterdir()) == []
     wait_for(lambda: not jobs.jobs(), "an empty queue")
+
+
+def interrupt(jobs: SlurmJobs, *args: str) -> None:
+    """Press Ctrl-C at a command in a pipe, once what it has started runs."""
+    words, nothing = [sys.executable, "-m", "jobctl", *args], subprocess.DEVNULL
+    with subprocess.Popen(words, env=jobs.environ, cwd=jobs.directory, stdin=nothing, stdout=nothing) as command:
+        wait_for(lambda: [node for node in jobs.cluster.nodes if node.processes(args[-1])], "the command")
+        command.send_signal(signal.SIGINT)
+    assert command.returncode == 130
 
 
 @BOTH

@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from secrets import token_hex
 
 from jobctl.jobspec.deploy.host.collecting import collect
 from jobctl.jobspec.deploy.host.host_job import HostJob
@@ -17,6 +18,7 @@ from jobctl.jobspec.deploy.sending.send_code import Package
 from jobctl.jobspec.deploy.slurm.problems import has_ended, slurm_error, written_there
 from jobctl.jobspec.deploy.slurm.queue import QueuePlace, SlurmLook, read_look, read_place
 from jobctl.jobspec.deploy.slurm.scripts import SCRIPTS
+from jobctl.jobspec.deploy.slurm.sessions import ends_here
 from jobctl.jobspec.deploy.slurm.variables import of_other_steps
 from jobctl.jobspec.deploy.targets.gathering import MAX_FILE_BYTES
 from jobctl.jobspec.deploy.targets.host_fleet import transport_to
@@ -25,6 +27,7 @@ from jobctl.jobspec.deploy.transport.ending import ended_by_signals
 from jobctl.jobspec.render.artefact import Artefact
 from jobctl.jobspec.render.slurm import mark
 
+SESSION_MARK = "JOBCTL_SESSION"  # a variable by which the `srun` of a command is found again
 NOT_TOLD = 75  # what submit.sh ends with where Slurm does not say whether it has the job
 
 
@@ -179,8 +182,10 @@ class LoginNode:
 
     def interact(self, srun: Sequence[str], inside: Sequence[str], *, terminal: bool) -> int:
         """Run `inside` by `srun` with this process's terminal, or with pipes; return its exit code."""
-        before = without(of_other_steps(os.environ))
-        return self.transport.interact([*before, *srun, *(["--pty"] if terminal else []), *inside])
+        before, mark = without(of_other_steps(os.environ)), f"{SESSION_MARK}={token_hex(8)}"
+        how = "--pty" if terminal else "--quit-on-interrupt"  # else the first Ctrl-C only has it print how its step is
+        with ends_here(self.transport, mark, terminal=terminal):
+            return self.transport.interact([*before, mark, *srun, how, *inside])
 
     def collect(self, into: Path) -> int:
         """Copy logs and outputs below `into`; return how many files that were."""
