@@ -349,3 +349,26 @@ def test_secrets_reach_the_process_and_no_file_but_one(slow: Any) -> None:
     spec.write_text(spec.read_text().replace("secrets: {API_TOKEN: {env: TOKEN}}\n", ""))
     slow.ok("up")
     assert not (slow.state / "jobs/counter/host/secrets/secrets.json").exists()
+
+
+SAVING = """\
+import os, signal, sys, time
+def save(*given):
+    if os.environ["JOBCTL_NODE"] == "0":
+        time.sleep(7)  # a lease of 3 s was renewed not long before
+        open("saved", "w").close()
+    sys.exit(0)
+signal.signal(signal.SIGTERM, save)
+for step in range(100000):
+    with open(os.environ["JOBCTL_PROGRESS_FILE"], "w") as file:
+        file.write(str(step))
+    time.sleep(0.02)
+"""
+
+
+def test_down_lets_a_node_save_for_longer_than_its_lease_after_the_others(jobs: Any, eventually: Any) -> None:
+    (jobs.directory / "counter.py").write_text(SAVING)
+    jobs.ok("up", "--set", "recovery.host_timeout=3s")
+    eventually(lambda: all(node["progress"] for node in jobs.status()["nodes"]))
+    jobs.ok("down", "--timeout", "60s")
+    assert (jobs.directory / "saved").exists()

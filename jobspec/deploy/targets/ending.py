@@ -43,8 +43,26 @@ def stop_processes(job: Commanded, grace: float, verb: Verb = "stop") -> None:
     """
     for _ in range(TOLD_AT_MOST):
         job.command(verb, grace)
-        if _wait(job, lambda node: node.state not in ("starting", "running"), grace, _runs):
+        if _wait(job, _has_ended, grace, _runs):
             return
+
+
+def end_processes(job: Commanded, grace: float) -> float:
+    """End all processes while all launchers stay; return the grace of what still runs then.
+
+    A launcher that has ended answers no other one any more. Without answers, the lease of a node that saves for longer
+    than `host_timeout` would end, and its processes with it.
+    """
+    began, observed = time.monotonic(), job.observe()
+    generation = observed.control.generation
+    saves_alone = generation is not None and len(generation.members) > 1 and grace > generation.lease_limit
+    if saves_alone and any(node.alive and not _has_ended(node) for node in observed.nodes):
+        stop_processes(job, grace)
+    return max(grace - (time.monotonic() - began), min(grace, LAUNCHER_END_MARGIN))
+
+
+def _has_ended(node: ObservedNode) -> bool:
+    return node.state not in ("starting", "running")
 
 
 def wait_for_launchers(job: Commanded, grace: float) -> None:

@@ -226,7 +226,10 @@ class Hosts(FleetDeployer[HostJob]):
         def end_unlocked(host_job: HostJob, why: DeployError) -> bool:
             return self._end_unlocked(host_job, why, grace)
 
-        return ending.take_down(self.fleet, lambda: self.finish(grace), erase, self.events().gather, end_unlocked)
+        def finish() -> None:
+            self.finish(ending.end_processes(self, grace))
+
+        return ending.take_down(self.fleet, finish, erase, self.events().gather, end_unlocked)
 
     def _end_unlocked(self, host_job: HostJob, why: DeployError, grace: float) -> bool:
         """Remove the containers on a host that cannot be locked, as on a disk that is read-only; files there stay.

@@ -75,6 +75,21 @@ def test_a_generation_that_begins_as_launchers_are_told_to_stop_is_stopped_too(m
     )
 
 
+@pytest.mark.parametrize(("grace", "told", "left"), [(45.0, ["stop 1 within 45 s"], 34.0), (5.0, [], 5.0)])
+def test_launchers_stay_until_all_have_saved_if_that_may_take_longer_than_a_lease(
+    grace: float, told: list[str], left: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that have ended answer no other one."""
+    job = Ending(11.0, monkeypatch)
+    assert ending.end_processes(job, grace) == pytest.approx(left, abs=0.3)
+    assert [said for said in job.told if said.startswith("stop")] == told
+
+
+def test_what_has_ended_is_not_told_to_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = Ending(0.0, monkeypatch)
+    assert (ending.end_processes(job, 45.0), job.told) == (45.0, [])
+
+
 @pytest.mark.parametrize("ends", ["down", "finish"])
 def test_a_command_that_lost_its_lock_while_it_waited_ends_nothing_more(
     ends: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -17,6 +17,7 @@ from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.inventory import Inventory
 from jobctl.jobspec.deploy.model.log_lines import LineSelection
 from jobctl.jobspec.deploy.store.jobdir import JobDir
+from jobctl.jobspec.deploy.targets import ending
 from jobctl.jobspec.deploy.targets.hosts import Hosts
 from jobctl.jobspec.deploy.transport.local import LocalTransport
 from jobctl.jobspec.plan.generation import first_generation
@@ -42,6 +43,7 @@ HOME = {
 @pytest.fixture
 def hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hosts:
     """Two hosts and a spare, with the logs of a job that was taken to its end."""
+    monkeypatch.setattr(ending, "end_processes", lambda hosts, grace: grace)
     monkeypatch.setattr(Hosts, "finish", lambda hosts, grace: None)
     monkeypatch.setattr(Hosts, "observe", look)
     monkeypatch.setattr(Containers, "seen", lambda containers: ())

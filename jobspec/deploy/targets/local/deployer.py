@@ -7,6 +7,7 @@ whatever became of the files. This file has the rest: what processes need, and h
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -175,7 +176,14 @@ class Local(FleetDeployer[LocalJob]):
 
     def take_down(self, grace: float) -> tuple[Path | None, Failures]:
         """End everything, keep the logs, and remove the work directory: artefacts, control file, secrets, reports."""
-        return ending.take_down(self.fleet, lambda: self.finish(grace), LocalJob.erase, self.events().gather)
+
+        def finish() -> None:
+            left = grace
+            with contextlib.suppress(OSError):  # the disk is full: see `finish`
+                left = ending.end_processes(self, grace)
+            self.finish(left)
+
+        return ending.take_down(self.fleet, finish, LocalJob.erase, self.events().gather)
 
     # Looking around.
 
