@@ -116,3 +116,23 @@ def running(jobs: Any, generation: int) -> list[int] | None:
     """The pids of all processes, once all of them run in a generation."""
     state, pids = jobs.status(), ranks(jobs)
     return pids if state["generation"] == generation and state["phase"] == "running" and len(pids) == 3 else None
+
+
+LONGER = """\
+import os, time
+open(os.environ["JOBCTL_PROGRESS_FILE"], "w").write("1")
+if os.environ["JOBCTL_NODE"] == "0":
+    time.sleep(8)  # a lease of 3 s ends in that time
+    print("saved", flush=True)
+"""
+
+
+def test_a_node_may_work_for_longer_than_its_lease_after_all_others_have_ended(
+    jobs: Any, eventually: Callable[..., Any]
+) -> None:
+    """As one that evaluates the model in the end. Launchers that have nothing left to do stay until it has ended, too."""
+    (jobs.directory / "counter.py").write_text(LONGER)
+    jobs.ok("up", "--no-supervise", "--set", "nodes=3", "--set", "recovery.host_timeout=3s")
+    assert jobs.run("wait", "--timeout", "60s").returncode == 0, jobs.ok("events")
+    assert "saved" in jobs.ok("logs", "--node", "0")
+    eventually(lambda: jobs.processes() == {})

@@ -63,13 +63,15 @@ class SelfRecovery:
     def stays(self) -> bool:
         """Whether this launcher stays once its node has ended well: all begin again if another one fails then.
 
-        So it is with etcd, and in clusters and allocations.
+        So it is with etcd, in clusters and allocations; and on one machine, where no engine may start it again (target
+        `local`): nodes that train on may need its answers for their leases.
         """
         launcher, order = self.launcher, self.launcher.orders.order
         if launcher.links.incarnations is not None:
             return True
-        together = launcher.session is not None and not launcher.goes_on_alone
-        return together and order is not None and len(order.of_role("trainer")) == len(order.members)
+        if order is None or launcher.goes_on_alone or len(order.of_role("trainer")) < len(order.members):
+            return False
+        return launcher.session is not None or len({member.host for member in order.members}) == 1
 
     def settles(self, now: float) -> bool:
         """Say whether this node has failed so recently that the cause, and how far the others are, is not known yet."""
@@ -110,9 +112,15 @@ class SelfRecovery:
             return None
         if launcher.session is not None:
             return self.end_with_others(launcher.session)
-        if launcher.links.incarnations is None or newest is None:
+        on_one_machine = launcher.links.incarnations is None
+        # An engine would start one for ever that it has started again since its node ended.
+        if newest is None or not self.stays or (on_one_machine and not launcher.began):
             return None
-        return 0 if launcher.links.done.are_all(newest) else None  # one that fails now has all begin again
+        if not launcher.links.done.are_all(newest):  # one that fails now has all begin again
+            return None
+        if on_one_machine:
+            self.teller.see_off(newest)
+        return 0
 
     def say_waiting(self, reason: str) -> None:
         """Say in the report what this launcher waits for."""
