@@ -98,7 +98,9 @@ class Machine:
         sh("ip", "netns", "add", self.space)
         link = f"v{self.number}"
         switch = self.cluster.switch
-        sh("ip", "-n", switch, "link", "add", link, "type", "veth", "peer", "name", "eth0", "netns", self.space)
+        # Of a machine that was off, the others know the hardware address, and call it by that for a while.
+        card = ("address", f"02:00:00:00:00:{self.number:02x}")
+        sh("ip", "-n", switch, "link", "add", link, "type", "veth", "peer", "name", "eth0", *card, "netns", self.space)
         sh("ip", "-n", switch, "link", "set", link, "master", "bridge", "up")
         for words in (["addr", "add", f"{self.address}/24", "dev", "eth0"], ["link", "set", "eth0", "up"]):
             sh("ip", "-n", self.space, *words)
