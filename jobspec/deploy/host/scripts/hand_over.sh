@@ -3,6 +3,7 @@
 # no bytes. Then stays until launchers have started what they run, $4 twentieths of a second at most: that spares a caller
 # further looks. Prints nothing.
 set -eu; umask 077
+[ -d "$1" ] || { echo "files of the job are not there any more" >&2; exit 1; }
 cd -- "$1"; new=.jobctl.$$; trap 'rm -f -- "$new".*' EXIT
 cat > "$new.all"
 [ "$(wc -c < "$new.all")" -eq $(($2 + $3)) ] || { echo "the connection broke off" >&2; exit 1; }
