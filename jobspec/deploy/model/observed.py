@@ -229,7 +229,7 @@ def takes_part(observed: Observed, node: ObservedNode) -> bool:
 
 
 def all_take_part(observed: Observed) -> bool:
-    """Say whether that holds for all members of the generation, as far as they are heard, and all are."""
+    """Say whether all members of the generation are heard, and run it or have done their part in it."""
     return all(node.reachable and takes_part(observed, node) for node in observed.members)
 
 
