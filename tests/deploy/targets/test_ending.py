@@ -30,8 +30,8 @@ class Ending:
 
     def __init__(self, seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
         self.seconds, self.now, self.looks, self.told = seconds, 0.0, 0, list[str]()
-        monkeypatch.setattr(ending.time, "monotonic", lambda: self.now)
-        monkeypatch.setattr(ending.time, "sleep", self.sleep)
+        # Not of the module itself: threads that earlier tests have left sleep, too.
+        monkeypatch.setattr(ending, "time", SimpleNamespace(monotonic=lambda: self.now, sleep=self.sleep))
         self.tell, self.control, self.begun = self.told.append, RUNNING.control, list[Generation]()
 
     def sleep(self, seconds: float) -> None:
