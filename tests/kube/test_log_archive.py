@@ -16,6 +16,7 @@ from jobctl.jobspec.deploy.kubernetes.problems import Cut, Unreachable
 from jobctl.jobspec.deploy.model.log_lines import Line
 from tests.kube.server import ApiServer
 from tests.kube.world import World
+from tests.tools.own_time import set_time
 
 
 def test_logs_of_nodes_that_are_off_are_waited_for_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,7 +121,7 @@ def test_a_log_whose_connections_break_at_once_is_asked_for_with_pauses(monkeypa
     def sleep(seconds: float) -> None:
         raise Paused
 
-    monkeypatch.setattr(pod_logs.time, "sleep", sleep)
+    set_time(monkeypatch, pod_logs, sleep=sleep)
     api: Any = Breaking()
     with pytest.raises(Paused):
         pod_logs.PodLog(api, parse_pod(made), Writer(0, 0, "workerlog.0")).follow(lambda line: None, lambda why: None)

@@ -17,6 +17,7 @@ from jobctl.jobspec.deploy.host.scripts.frames import PIECE, Frame, Unmarked, Wi
 from jobctl.jobspec.deploy.host.scripts.kept import KeptArchive
 from jobctl.jobspec.deploy.store.processes import start_ticks
 from tests.deploy.images.handing import Gated, Played
+from tests.tools.own_time import set_time
 from tests.tools.waiting import PROMPT, promptly
 
 KEY = b"k" * 32
@@ -143,7 +144,7 @@ def test_a_program_waits_for_one_that_was_cut_off(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(hand_on, "LOCKED", 0.0)
     assert hand_on.kept(order) is None
     monkeypatch.setattr(hand_on, "LOCKED", 60.0)
-    monkeypatch.setattr(hand_on.time, "sleep", lambda seconds: os.close(holder._file))
+    set_time(monkeypatch, hand_on, sleep=lambda seconds: os.close(holder._file))
     found = hand_on.kept(order)
     assert found is not None
     assert found.size == 3

@@ -18,6 +18,7 @@ from jobctl.jobspec.deploy.logs.reader import MAX_LINE_BYTES, Logs
 from jobctl.jobspec.deploy.model.log_lines import Line, LineSelection
 from jobctl.jobspec.launcher.process import log_files
 from jobctl.jobspec.launcher.process.log_files import LogFile
+from tests.tools.own_time import set_time
 
 BEGAN = 1_000_000.0
 
@@ -185,7 +186,7 @@ def test_a_log_whose_index_tells_of_bytes_that_are_gone_has_the_time_of_its_file
 
 def test_a_progress_bar_shows_its_last_state_at_times(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
-    monkeypatch.setattr(reading.time, "monotonic", lambda: now)
+    set_time(monkeypatch, reading, monotonic=lambda: now)
     logs = Logs(job.source, LineSelection())
     seen: list[Line] = []
 

@@ -21,6 +21,7 @@ from jobctl.jobspec.deploy.transport.local import LocalTransport
 from jobctl.jobspec.plan.generation import Generation
 from jobctl.jobspec.spec.hosts import Host
 from tests.deploy.apply.test_executor import RUNNING
+from tests.tools.own_time import set_time
 
 
 class Ending:
@@ -30,8 +31,7 @@ class Ending:
 
     def __init__(self, seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
         self.seconds, self.now, self.looks, self.told = seconds, 0.0, 0, list[str]()
-        # Not of the module itself: threads that earlier tests have left sleep, too.
-        monkeypatch.setattr(ending, "time", SimpleNamespace(monotonic=lambda: self.now, sleep=self.sleep))
+        set_time(monkeypatch, ending, monotonic=lambda: self.now, sleep=self.sleep)
         self.tell, self.control, self.begun = self.told.append, RUNNING.control, list[Generation]()
 
     def sleep(self, seconds: float) -> None:

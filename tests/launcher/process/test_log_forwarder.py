@@ -10,6 +10,7 @@ import pytest
 
 from jobctl.jobspec.launcher.process import log_files
 from jobctl.jobspec.launcher.process.log_files import LogForwarder
+from tests.tools.own_time import set_time
 
 
 def forwarded(tmp_path: Path, *writes: bytes) -> list[bytes]:
@@ -36,7 +37,7 @@ def test_a_line_that_grows_is_said_in_parts(tmp_path: Path) -> None:
 def test_a_progress_bar_is_said_at_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It returns to the beginning of its line for as long as the job runs."""
     now = iter(at / 10 for at in range(100, 10_000))
-    monkeypatch.setattr(log_files.time, "monotonic", lambda: next(now))
+    set_time(monkeypatch, log_files, monotonic=lambda: next(now))
     lines = forwarded(tmp_path, *(b"\r%3d%%" % state for state in range(101)), b"\n", b"done\n")
     assert (lines[0], lines[-2:]) == (b"rank3 |   0%", [b"rank3 | 100%", b"rank3 | done"])
     assert 10 < len(lines) < 40
