@@ -311,7 +311,7 @@ def test_after_a_sleep_of_this_machine_each_look_lists_until_the_watch_has_begun
 
 
 def test_what_a_watch_hears_after_another_list_is_not_taken_for_newer(mirror: Mirror) -> None:
-    """It begins anew from that list, which may lack what the watch has told meanwhile, or have what it tells late."""
+    """It begins again from that list, which may lack what the watch has told since, or have what it tells late."""
 
     def told(kind: str, name: str, version: int) -> Any:
         return {"type": kind, "object": {"metadata": {"uid": name, "name": name, "resourceVersion": str(version)}}}

@@ -21,7 +21,7 @@ from jobctl.jobspec.launcher.system.processes import boot_time
 from jobctl.jobspec.render.marks import selectors
 
 WATCH = 240  # seconds after which the server ends a watch
-SILENCE = 10.0  # seconds without a byte after which a watch begins anew: a connection that is gone says nothing either
+SILENCE = 10.0  # seconds without a byte after which a watch is begun again: the connection may be gone
 SLEEP = 1.0  # seconds that this machine slept after which a connection may be gone
 PAUSE = 1.0  # seconds before it is tried again
 IDLE = 10.0  # seconds without a look after which nobody is interested any more
@@ -98,7 +98,7 @@ class Mirror:
             self._thread = threading.Thread(target=self._keep, name=f"watch {self.kind.plural}", daemon=True)
             self._thread.start()
         elif _slept() - self._slept > SLEEP:
-            self._relist()  # until the watch has begun anew
+            self._relist()  # until another watch has begun
         with self._lock:
             if self._problem is not None and self._is_old():
                 raise self._problem

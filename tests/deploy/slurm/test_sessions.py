@@ -19,23 +19,7 @@ from jobctl.jobspec.deploy.slurm.login import LoginNode
 from jobctl.jobspec.deploy.slurm.scripts import SCRIPTS
 from jobctl.jobspec.deploy.transport.local import LocalTransport
 from jobctl.jobspec.spec.hosts import Host
-
-
-def interrupts() -> int:
-    raise KeyboardInterrupt
-
-
-def terminates() -> int:
-    os.kill(os.getpid(), signal.SIGTERM)
-    return 0
-
-
-def nobody_reads() -> int:
-    raise BrokenPipeError
-
-
-def loses_the_host() -> int:
-    raise HostError("login", "lost", "the connection was lost", "")
+from tests.tools.interruptions import interrupts, loses_the_host, nobody_reads, terminates
 
 
 @pytest.mark.parametrize(

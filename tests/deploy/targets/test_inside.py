@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import signal
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +14,7 @@ from jobctl.jobspec.deploy.targets import inside
 from jobctl.jobspec.deploy.transport.base import Result
 from jobctl.jobspec.plan.types import Plan
 from tests.deploy.apply.test_executor import TWO
+from tests.tools.interruptions import interrupts, loses_the_host, nobody_reads, terminates
 
 
 class Host:
@@ -45,23 +44,6 @@ def enter(monkeypatch: pytest.MonkeyPatch, during: Callable[[], int], plan: Plan
     with contextlib.suppress(KeyboardInterrupt, SystemExit, OSError, HostError):
         assert inside.enter(fleet, 0, ["sleep", "9"]) == 7
     return host
-
-
-def interrupts() -> int:
-    raise KeyboardInterrupt
-
-
-def terminates() -> int:
-    os.kill(os.getpid(), signal.SIGTERM)
-    return 0
-
-
-def nobody_reads() -> int:
-    raise BrokenPipeError
-
-
-def loses_the_host() -> int:
-    raise HostError("h0", "lost", "the connection was lost", "")
 
 
 @pytest.mark.parametrize("during", [interrupts, terminates, nobody_reads])
