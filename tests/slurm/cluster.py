@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -17,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.tools.processes import by_age
+from tests.tools.processes import bound, by_age
 
 PROGRAMS = ("slurmctld", "slurmd", "squeue", "munged", "ip", "unshare", "nsenter")
 COMMANDS = ("sbatch", "squeue", "scontrol", "scancel", "srun", "sinfo", "sacct")
@@ -115,12 +116,12 @@ class Machine:
             f"{_ROOT if self.cluster.root else ':'} && echo up && exec sleep infinity"
         )
         self.first = subprocess.Popen(
-            [
+            bound(
                 # Not `ip netns exec`, which mounts another /sys: slurmd looks for its cgroups there.
                 *("nsenter", f"--net=/run/netns/{self.space}", "unshare", "--uts", "--mount", "--pid", "--fork"),
                 *("--kill-child", "--mount-proc", "sh", "-c", script, "sh", str(hosts), self.name),
                 *(str(own), str(containers), str(self.cluster.root or "/"), *map(str, self.cluster.lent)),
-            ],
+            ),
             stdout=subprocess.PIPE,
             stdin=subprocess.DEVNULL,
         )
@@ -230,6 +231,7 @@ class Slurm:
         lines = ["127.0.0.1 localhost", *(f"{machine.address} {machine.name}" for machine in machines)]
         (self.dir / "hosts").write_text("\n".join(lines) + "\n")
         self._munge()
+        _remove_dead()
         sh("ip", "netns", "add", self.switch)
         sh("ip", "-n", self.switch, "link", "add", "bridge", "type", "bridge")
         sh("ip", "-n", self.switch, "link", "set", "bridge", "up")
@@ -250,7 +252,7 @@ class Slurm:
         options = {"key-file": key, "socket": munge / "socket", "pid-file": munge / "pid"}
         options |= {"log-file": munge / "log", "seed-file": munge / "seed"}
         words = [f"--{name}={path}" for name, path in options.items()]
-        self.munged = subprocess.Popen(["munged", "--foreground", "--force", *words], stderr=subprocess.DEVNULL)
+        self.munged = subprocess.Popen(bound("munged", "--foreground", "--force", *words), stderr=subprocess.DEVNULL)
         wait_for(lambda: (munge / "socket").exists(), "munged")
 
     def _commands(self) -> None:
@@ -323,6 +325,14 @@ class Slurm:
             self.munged.terminate()
             self.munged.wait()
         subprocess.run(["ip", "netns", "delete", self.switch], check=False, capture_output=True)
+
+
+def _remove_dead() -> None:
+    """Remove the namespaces of clusters whose makers were killed: their machines have ended with these."""
+    for line in subprocess.run(["ip", "netns"], capture_output=True, text=True, check=True).stdout.splitlines():
+        maker = re.match(r"sl(\d+)n\d", line)
+        if maker and not Path("/proc", maker[1]).exists():
+            subprocess.run(["ip", "netns", "delete", line.split()[0]], check=False, capture_output=True)
 
 
 def sh(*argv: str) -> None:

@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 
 from tests.tools.ports import free_ports
+from tests.tools.processes import bound
 
 READY = 90.0  # seconds within which an etcd answers, which has to write a lot to a disk that may be slow first
 RENEWED = "etcd_debugging_lease_renewed_total "  # the leader counts it
@@ -65,7 +66,7 @@ class Etcd:
         client, peer = (f"127.0.0.1:{port}" for port in self.ports[2 * number : 2 * number + 2])
         files = {"trusted-ca-file": "ca", "cert-file": "server-cert", "key-file": "server-key"}
         tls = [f"--{option}={self.directory}/{name}.pem" for option, name in files.items()] if self.tls else []
-        argv = [
+        argv = bound(
             self.program,
             f"--name=m{number}",
             f"--data-dir={self.directory}/m{number}",
@@ -75,7 +76,7 @@ class Etcd:
             f"--initial-advertise-peer-urls=http://{peer}",
             f"--initial-cluster={','.join(names)}",
             *([*tls, "--client-cert-auth"] if tls else ()),
-        ]
+        )
         with (self.directory / f"m{number}.log").open("ab") as log:
             self.processes[number] = subprocess.Popen(argv, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
 

@@ -26,6 +26,11 @@ def read(pid: str, name: str) -> bytes:
     return b"".join(parts)
 
 
+def bound(*argv: str) -> list[str]:
+    """Return the command whose process is killed with the thread that starts it, so also where a run of tests is killed."""
+    return ["setpriv", "--pdeathsig", "KILL", "--", *argv]
+
+
 def pids() -> Iterator[str]:
     """Yield the pid of each process of this machine."""
     return (name for name in os.listdir("/proc") if name.isdigit())
