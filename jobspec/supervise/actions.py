@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -45,7 +46,7 @@ class Actions:
     """Carries decisions out, under the job's lock.
 
     `pending` is a change that a command could not make; `repeats` says that what is done now was told when it was
-    tried before; `unfit` knows the hosts that could not do something.
+    tried before; `unfit` knows the hosts that could not do something; `at_length` surrounds what may take long on hosts.
     """
 
     def __init__(self, deployer: Deployer, clock: Clock, recorder: Recorder) -> None:
@@ -55,6 +56,7 @@ class Actions:
         self.repeats = False
         self.unfit = Unfit()
         self.joining = Joining()
+        self.at_length: Callable[[], AbstractContextManager[None]] = nullcontext
         self._failed: dict[str, str] = {}  # what hosts could not do, as last said
         self._bare: set[str] = set()  # hosts that could not start a node for want of files
 
@@ -115,14 +117,15 @@ class Actions:
             cleared=frozenset({*restart.moves, *restart.without}) if restart else frozenset(),
             excluded=restart.exclude if restart else frozenset(),
             keep_budget=not isinstance(decision, Restart | Change),
-            spares=self._prepared_spares(plan, now) if isinstance(decision, Repair) and decision.spares else None,
+            spares=_prepared(self.deployer, plan, now) if isinstance(decision, Repair) and decision.spares else None,
             joining={} if self.pending is None else self.places(self.pending),
         )
         steps = reconcile(want, now)
         starts = _starts(steps) - set(failed)
         replaced = self.pending is not None and plan is self.deployer.plan  # hosts have the files of a change by now
         failed = {**failed, **self._provision(plan, starts if replaced else starts & self._bare)}
-        how = Execution(restart.failure if restart else None, asked.fresh, failed, adopt=adopt)
+        failure = restart.failure if restart else None
+        how = Execution(failure, asked.fresh, failed, adopt=adopt, at_length=self.at_length)
         done = execute(self.deployer, Transition(want, now, steps), self.clock, self._note, how)
         self._tell_failed({host: error for host, error in done.failed.items() if host not in failed})
         if (generation := done.generation) is not None:
@@ -144,7 +147,8 @@ class Actions:
         ]
         for step in steps:
             self._note(step)
-        refused = self.deployer.apply(steps)
+        with self.at_length():
+            refused = self.deployer.apply(steps)
         self._tell_failed(refused)
         started = [node for node, host in nodes.items() if host not in {**failed, **refused}]
         self.joining.started(now, started, self.clock.now())
@@ -161,13 +165,8 @@ class Actions:
         if not cold or plan is None:
             return ()
         never = {*self.deployer.spare_launcher_failures, *self.unfit.hosts(self.clock.now())}
-        able = self._prepared_spares(plan, observed)
+        able = _prepared(self.deployer, plan, observed)
         return tuple(host for host in cold if host in able and host not in never)
-
-    def _prepared_spares(self, plan: Plan, observed: Observed) -> Mapping[str, str]:
-        """Return the spares that have got what a node needs."""
-        spares = self.deployer.spares(plan)
-        return {host: version for host, version in spares.items() if observed.prepared.get(host) == version}
 
     def _change(self, decision: Change, now: Observed) -> ActionOutcome:
         """Make a change that a command has left behind: half done, or not begun."""
@@ -197,13 +196,9 @@ class Actions:
             self._tell_rejoin(decision, now)
         outcome = self._execute(now, decision)
         started = now.control.placement.get(decision.failure.node) not in outcome.failed
-        if decision.counts and (started or not self._tells_failure(decision.failure.node)):
+        if decision.counts and (started or not _tells_failure(self.deployer.observe(), decision.failure.node)):
             self.deployer.keep(now.control.ledger.with_failure(decision.failure, self.clock.now()))
         return outcome
-
-    def _tells_failure(self, node: int) -> bool:
-        seen = self.deployer.observe().node(node)
-        return seen is not None and seen.broken
 
     def _tell_rejoin(self, decision: Rejoin, now: Observed) -> None:
         message = f"{decision.cause}; it is started again while the others go on"
@@ -292,7 +287,8 @@ class Actions:
 
     def _provision(self, plan: Plan | None, hosts: frozenset[str]) -> Failures:
         """Put on hosts the files of the nodes that start there; return which hosts cannot take them."""
-        failed = self.deployer.provision(plan, hosts) if plan and hosts else {}
+        with self.at_length():
+            failed = self.deployer.provision(plan, hosts) if plan and hosts else {}
         self._bare -= hosts
         self._tell_failed(failed)
         return failed
@@ -305,7 +301,8 @@ class Actions:
         new = hosts - self.unfit.hosts(self.clock.now())
         if plan.fitness == "off" or not new:
             return {}
-        findings = self.deployer.preflight(plan, new, fitness=plan.fitness)
+        with self.at_length():
+            findings = self.deployer.preflight(plan, new, fitness=plan.fitness)
         image = plan.nodes[0].container.image
         if (found := fitness_event(findings, plan.fitness, image)) is not None:
             self.recorder.record("fitness", found[0], **found[1])
@@ -326,7 +323,8 @@ class Actions:
         """Tell the launchers that the job is over, as its ledger says."""
         result, plan = observed.control.ledger.result, self.deployer.plan
         if result is not None and result.phase == "stopped" and plan is not None:
-            self.deployer.stop_processes(plan.stop_grace)
+            with self.at_length():
+                self.deployer.stop_processes(plan.stop_grace)
         elif result is not None:
             self.deployer.finish(0.0 if result.phase == "failed" else 1.0)
 
@@ -341,6 +339,17 @@ class Actions:
     def _note(self, step: Step) -> None:
         if step.kind != "generation" and not self.repeats:
             self.recorder.record("step", str(step), **step.fields())
+
+
+def _prepared(deployer: Deployer, plan: Plan, observed: Observed) -> Mapping[str, str]:
+    """Return the spares that have got what a node needs."""
+    spares = deployer.spares(plan)
+    return {host: version for host, version in spares.items() if observed.prepared.get(host) == version}
+
+
+def _tells_failure(observed: Observed, node: int) -> bool:
+    seen = observed.node(node)
+    return seen is not None and seen.broken
 
 
 def _asked(pending: Pending | None, job: JobDir, now: Observed) -> Asked:

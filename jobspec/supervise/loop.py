@@ -68,6 +68,11 @@ def is_over(deployer: Deployer) -> bool:
         return True
 
 
+def _all_run(seen: Observed | None) -> bool:
+    """Say whether no node needs anybody, as far as anything was seen."""
+    return seen is None or all_take_part(seen)
+
+
 class HostsChanged(Exception):
     """The job has other hosts than this supervisor knows: it has to be started again."""
 
@@ -97,8 +102,10 @@ class Supervisor:
 
     def run(self, feed: Feed) -> str:
         """Watch until there is nothing left to do; return why. Raises HostsChanged."""
+        self.actions.at_length = feed.detector.at_length
         self.recorder.record("supervisor-started", "supervisor started")
         while True:
+            feed.detector.turned(all_run=_all_run(self._seen))
             try:
                 left = self._look(feed)
                 feed.detector.silent = False
@@ -108,7 +115,7 @@ class Supervisor:
                     self.recorder.once(error.code, "waiting", error.message, host=error.host)
             except OSError as error:  # a full disk, mostly: what cannot be kept is not begun
                 # Launchers that hear no supervisor do what they can by themselves; while all run, they may need its leases.
-                feed.detector.silent = self._seen is not None and not all_take_part(self._seen)
+                feed.detector.silent = not _all_run(self._seen)
                 if str(error) != self._unwritten:
                     self._unwritten = str(error)
                     self.recorder.record("waiting", f"cannot act: {error}", lasting=True)
@@ -321,7 +328,8 @@ class Supervisor:
         whose = failure.generation, failure.node if isinstance(decision, Rejoin) else None
         if whose != self._paused:
             self._paused = whose
-            self.clock.sleep(decision.delay)
+            with self.actions.at_length():
+                self.clock.sleep(decision.delay)
 
     def _give_way(self) -> None:
         """Let a command go first that waits in the midst of a change: after a failure it begins the next generation at once."""

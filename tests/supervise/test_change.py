@@ -17,6 +17,7 @@ import pytest
 from jobctl.jobspec.deploy.apply.asked import Asked, asked_of, request_record
 from jobctl.jobspec.deploy.apply.executor import Fresh
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
+from jobctl.jobspec.deploy.model.liveness import FailureDetector
 from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.deploy.store.lock import hold, read_holder
@@ -228,7 +229,7 @@ def test_a_supervisor_whose_job_is_forgotten_ends_though_no_host_answers(job: Jo
         shutil.rmtree(job.root)
         raise silent
 
-    feed: Any = SimpleNamespace(detector=None, observe=hear, wait=lambda seconds: None)
+    feed: Any = SimpleNamespace(detector=FailureDetector(float, "me"), observe=hear, wait=lambda seconds: None)
     supervisor = watching(job)
     assert supervisor.run(feed) == "the job is down"
     assert is_over(supervisor.deployer)

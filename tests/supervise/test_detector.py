@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from jobctl.jobspec.deploy.model.liveness import EXPIRY, RECENT, SILENCE, FailureDetector, tick_of
+from jobctl.jobspec.deploy.model.liveness import EXPIRY, RECENT, SILENCE, FailureDetector
+from jobctl.jobspec.deploy.model.tick import tick_of
 from jobctl.jobspec.launcher.peers.lease import PROBE_MARK
 from jobctl.jobspec.launcher.peers.old_places import CONFIRMED, MARGIN
 from jobctl.jobspec.plan.generation import AutonomyTerms, Base, Generation, HotSpare, Moves, OldPlace

@@ -14,7 +14,8 @@ from jobctl.jobspec.deploy.model.control import (
     newest,
     parse_control,
 )
-from jobctl.jobspec.deploy.model.liveness import FailureDetector, tick_of
+from jobctl.jobspec.deploy.model.liveness import FailureDetector
+from jobctl.jobspec.deploy.model.tick import tick_of
 from jobctl.jobspec.launcher.peers.old_places import MARGIN
 from jobctl.jobspec.plan.generation import AutonomyTerms, EarlierFailures, Generation
 from jobctl.jobspec.plan.recovery import UNTOLD, Rule

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from jobctl.jobspec.deploy.model.errors import HostError
+from jobctl.jobspec.deploy.model.liveness import FailureDetector
 from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.store import events
 from jobctl.jobspec.deploy.store.jobdir import JobDir
@@ -81,7 +82,7 @@ def play(watched: Watched, monkeypatch: pytest.MonkeyPatch, seen: list[tuple[Obs
 def test_a_node_that_is_about_to_move_is_looked_at_often(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
     """It moves the moment that it may; whatever lasts is not that urgent."""
     waits = list[float]()
-    feed: Any = SimpleNamespace(wait=waits.append, detector=SimpleNamespace())
+    feed: Any = SimpleNamespace(wait=waits.append, detector=FailureDetector(float, "me"))
     play(watched, monkeypatch, [(LOST, SOON_MOVED), (LOST, FOR_A_PERSON)], feed)
     assert waits == [FAST_POLL_INTERVAL, POLL_INTERVAL]
 
@@ -90,7 +91,7 @@ def test_a_failed_node_is_left_to_launchers_for_as_long_as_another_host_is_not_h
     watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They may hear that host, and can begin without the supervisor then."""
-    left, feed = list[frozenset[int]](), SimpleNamespace(detector=SimpleNamespace(left=frozenset()))
+    left, feed = list[frozenset[int]](), SimpleNamespace(detector=FailureDetector(float, "me"))
     feed.wait = lambda seconds: left.append(feed.detector.left)
     one_failed = job(node(0, state="failed"), lost(1), node(2))
     play(watched, monkeypatch, [(LOST, SOON_MOVED), (one_failed, SOON_MOVED), (job(node(0)), Continue())], feed)
@@ -99,7 +100,10 @@ def test_a_failed_node_is_left_to_launchers_for_as_long_as_another_host_is_not_h
 
 def test_a_wait_is_over_when_the_job_goes_on(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where the next supervisor sees that; it is told once."""
-    whole, feed = job(node(0), node(1), node(2)), SimpleNamespace(detector=SimpleNamespace(), wait=lambda seconds: None)
+    whole, feed = (
+        job(node(0), node(1), node(2)),
+        SimpleNamespace(detector=FailureDetector(float, "me"), wait=lambda seconds: None),
+    )
     watched.supervisor.recorder.record("waiting", "cannot act: no space left", lasting=True)
     watched.begin()
     play(watched, monkeypatch, [(whole, Continue()), (whole, Continue())], feed)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -45,6 +46,8 @@ class Watch:
         self.clock, self.world, self.seen, self.cleared = Passing(), World(), RUNNING, frozenset[int]()
         self.ended: list[str] = []
         self.tried: list[float] = []
+        self.all_run: list[bool] = []  # what the loop has said of the nodes with each turn
+        self.busy = False  # with what may take long
         recovery = replace(TWO.recovery, on_host_loss="replace", wait_timeout=TIMEOUT, max_restarts=9)
         job = JobDir(path / "jobs" / "job")
         job.create()
@@ -64,6 +67,7 @@ class Watch:
         self.supervisor = Supervisor(deployer, self.clock, lambda text: None)
         self.supervisor.actions.inventory = job.inventory()
         detector = SimpleNamespace(cleared=lambda: self.cleared, too_few=bool, expect=lambda generation: None)
+        detector.turned, detector.at_length = self.turned, self.at_length
         self.feed: Any = SimpleNamespace(detector=detector, observe=lambda: self.seen, refresh=lambda: None)
 
     def refuse(self, plan: Plan, hosts: frozenset[str]) -> dict[str, HostError]:
@@ -73,6 +77,15 @@ class Watch:
 
     def keep(self, ledger: Ledger) -> None:
         self.seen = replace(self.seen, control=replace(self.seen.control, ledger=ledger))
+
+    def turned(self, *, all_run: bool) -> None:
+        self.all_run.append(all_run)
+
+    @contextmanager
+    def at_length(self) -> Iterator[None]:
+        self.busy = True
+        yield
+        self.busy = False
 
     def look(self, seconds: float) -> None:
         """Look as often as a supervisor does in so many seconds, or until it ends the job."""
@@ -203,6 +216,36 @@ def test_a_supervisor_that_can_read_nothing_leaves_nodes_that_run_their_leases(
     with pytest.raises(Enough):
         watch.supervisor.run(watch.feed)
     assert watch.feed.detector.silent is False
+
+
+def test_a_loop_that_is_at_work_on_hosts_does_not_hang(watch: Watch) -> None:
+    """What hangs on its own disk does: to keep the next generation is the first part of beginning it."""
+    busy: dict[str, bool] = {}
+
+    class Enough(Exception):
+        pass
+
+    def noting(name: str, does: Callable[..., Any]) -> Callable[..., Any]:
+        def done(*given: Any, **more: Any) -> Any:
+            busy[name] = watch.busy
+            return does(*given, **more)
+
+        return done
+
+    def wait(seconds: float) -> None:
+        if len(watch.all_run) == 2:
+            raise Enough
+
+    deployer: Any = watch.supervisor.deployer
+    deployer.provision = lambda plan, hosts: {}
+    for name in ("provision", "apply", "begin"):
+        setattr(deployer, name, noting(name, getattr(deployer, name)))
+    watch.seen, watch.cleared = H1_LOST, frozenset({1})
+    watch.feed.detector.generation = watch.seen.control.generation
+    watch.feed.wait = wait
+    with pytest.raises(Enough):
+        watch.supervisor.run(watch.feed)
+    assert (busy, watch.all_run) == ({"provision": True, "apply": True, "begin": False}, [True, False])
 
 
 def test_a_generation_that_begins_ends_the_wait(watch: Watch) -> None:

@@ -7,6 +7,7 @@ observing, and ends in the same state.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import field, replace
 from hashlib import sha256
 
@@ -67,6 +68,7 @@ class Execution:
     With `failure` the budget goes on and the failure is noted; without it, a new one begins. Hosts that have `failed`
     before are left out. Launchers get `patience` seconds to begin a generation, an engine that does not answer gets
     `engines` seconds to come back. `adopt` is called when it is certain that the plan will run, before anything changes.
+    `at_length` surrounds what may take long on hosts.
     """
 
     failure: Failure | None = None
@@ -75,6 +77,7 @@ class Execution:
     patience: float = 0.0
     engines: float = 0.0
     adopt: Callable[[], None] = _nothing
+    at_length: Callable[[], AbstractContextManager[None]] = nullcontext
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,10 +128,11 @@ def execute(
     if begins is not None and len(transition.ready(failures)) < plan.min_nodes:
         todo = [step for step in todo if step.kind == "start"]
     how.adopt()
-    if any(map(ends, todo)):
-        deployer.stop_processes(plan.stop_grace, for_change=True)
     _note_all(todo, note)
-    failures |= _apply(deployer, todo, how.engines)
+    with how.at_length():
+        if any(map(ends, todo)):
+            deployer.stop_processes(plan.stop_grace, for_change=True)
+        failures |= _apply(deployer, todo, how.engines)
     ready = transition.ready(failures)
     if begins is None or len(ready) < plan.min_nodes or not _is_worth_it(transition, ready):
         return Done(None, failures)

@@ -22,13 +22,16 @@ started elsewhere without asking: the new launcher begins nothing before etcd gi
 
 from __future__ import annotations
 
+import contextlib
 import math
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field
 
 from jobctl.jobspec.deploy.model.control import age
-from jobctl.jobspec.deploy.model.untrusted import Json, as_moment, as_number, as_text, number_in, objects, parse_object
+from jobctl.jobspec.deploy.model.loop_watch import LoopWatch
+from jobctl.jobspec.deploy.model.tick import Tick
+from jobctl.jobspec.deploy.model.untrusted import Json, as_number, objects
 from jobctl.jobspec.launcher.peers.lease import PROBE_MARK
 from jobctl.jobspec.launcher.peers.old_places import CONFIRMED, MARGIN
 from jobctl.jobspec.plan.generation import Generation, OldPlace
@@ -49,73 +52,6 @@ class Said:
     unheard: Mapping[int, float]
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
-    """One line of a launcher's: the `name` of the tick, and which `report` it has written last. That of a spare is of node -1.
-
-    `echo` is what the supervisor answered last, its token and time, `unheard` whom it has not answered for how many
-    seconds, `clear` which moved nodes it keeps alive nowhere else; None where it does not say so. `kept` are nodes that
-    it may keep alive where launchers have moved them, although the order does not say so.
-    """
-
-    node: int
-    name: str
-    generation: str | None
-    report: str | None
-    progress: int | None
-    echo: tuple[str, float] | None
-    unheard: Mapping[int, float] | None
-    clear: frozenset[int] | None = None
-    paces: Mapping[int, float] = field(default_factory=dict)  # own seconds in each step, by local rank
-    kept: frozenset[int] = frozenset()
-
-
-def parse_tick(line: bytes | str) -> Tick | None:
-    """Return what a launcher has written, None for what no launcher writes: anything in the container can."""
-    return tick_of(parse_object(line) or {})
-
-
-def tick_of(said: Json) -> Tick | None:
-    """Return the tick that a line holds, None for other lines."""
-    node, name = as_number(said.get("node")), as_text(said.get("tick"))
-    node = -1 if said.get("node") == -1 else node
-    if node is None or name is None or "\n" in name:
-        return None
-    token, _, stamp = (as_text(said.get("echo")) or "").removesuffix(PROBE_MARK).partition(":")
-    at = _seconds(stamp)
-    unheard = said.get("unheard")
-    ages = {number_in(other): as_moment(age) for other, age in unheard.items()} if isinstance(unheard, dict) else None
-    return Tick(
-        node,
-        name,
-        as_text(said.get("generation")),
-        as_text(said.get("report")),
-        as_number(said.get("progress")),
-        None if at is None else (token, at),
-        None if ages is None else {other: age for other, age in ages.items() if other is not None and age is not None},
-        _nodes(said.get("clear")),
-        _paces(said.get("paces")),
-        _nodes(said.get("kept")) or frozenset(),
-    )
-
-
-def _paces(said: object) -> dict[int, float]:
-    told = {number_in(local): as_moment(pace) for local, pace in said.items()} if isinstance(said, dict) else {}
-    return {local: pace for local, pace in told.items() if local is not None and pace is not None}
-
-
-def _nodes(said: object) -> frozenset[int] | None:
-    return frozenset(node for node in said if isinstance(node, int)) if isinstance(said, list) else None
-
-
-def _seconds(text: str) -> float | None:
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return value if math.isfinite(value) else None
-
-
 @dataclass
 class FailureDetector:
     """What one supervisor has heard of one job. `now` is a clock that nobody sets; `token` tells it from any other."""
@@ -131,6 +67,7 @@ class FailureDetector:
 
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
+        self._loop = LoopWatch(SILENCE)
         self._began = self._expected = self.now()
         self._foreign = False
         self._heard: dict[int, float] = {}
@@ -197,6 +134,22 @@ class FailureDetector:
         with self._lock:
             self.generation = None
 
+    def turned(self, *, all_run: bool) -> None:
+        """Take note that the supervisor's loop goes on, and whether all nodes ran when it looked last."""
+        with self._lock:
+            self._loop.turned(self.now(), all_run=all_run)
+
+    @contextlib.contextmanager
+    def at_length(self) -> Iterator[None]:
+        """Do in the block what may rightly take long, and gives up by itself what does not go on."""
+        with self._lock:
+            self._loop.busy = True
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._loop.done(self.now())
+
     def succeed(self) -> None:
         """Take over from a supervisor elsewhere: it may live, and answer those whom we cannot hear."""
         with self._lock:
@@ -233,12 +186,13 @@ class FailureDetector:
                 return None
             self.progress[node], self.paces[node] = tick.progress, tick.paces
             self._heard[node] = now
+            self._loop.heard(node, tick.report, now)
             if tick.echo is not None and tick.echo[0] == self.token:
                 self._confirmed[node, host] = tick.echo[1]
                 if tick.unheard is not None:
                     self._said[node] = Said(now, tick.echo[1], tick.unheard)
             self._note_clear(tick, generation, now)
-            if self.silent or not self._may_answer(generation, now):
+            if self.silent or self._loop.leaves_all(now, self._heard) or not self._may_answer(generation, now):
                 return None
             lease = node not in self.left and self._are_confirmed(generation, now) and self._may_begin(node, generation)
             return f"{tick.name} {self.token}:{now:.3f}{'' if lease else PROBE_MARK}"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from jobctl.jobspec.deploy.model.liveness import FailureDetector, parse_tick
+from jobctl.jobspec.deploy.model.liveness import FailureDetector
+from jobctl.jobspec.deploy.model.tick import parse_tick
 from jobctl.jobspec.deploy.model.untrusted import as_word
 from jobctl.jobspec.records import dataclass
 

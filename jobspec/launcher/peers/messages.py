@@ -118,7 +118,7 @@ class Heartbeat:
     kept: Optional[List[int]] = None  # see OldPlaces.kept
 
     def to_json(self) -> Json:
-        """Return its JSON form, which jobctl reads (deploy/model/liveness.py)."""
+        """Return its JSON form, which jobctl reads (deploy/model/tick.py)."""
         ages = self.unheard
         unheard = None if ages is None else {str(node): round(age, 3) for node, age in ages.items()}
         data = {**vars(self), "unheard": unheard}

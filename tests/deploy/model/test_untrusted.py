@@ -32,9 +32,10 @@ from jobctl.jobspec.deploy.model.control import (
 )
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.model.host_state import HostState, merge
-from jobctl.jobspec.deploy.model.liveness import FailureDetector, parse_tick
+from jobctl.jobspec.deploy.model.liveness import FailureDetector
 from jobctl.jobspec.deploy.model.observed import phase
 from jobctl.jobspec.deploy.model.report_reader import parse_node
+from jobctl.jobspec.deploy.model.tick import parse_tick
 from jobctl.jobspec.deploy.model.untrusted import as_code, as_moment, as_number, as_text, parse_object
 from jobctl.jobspec.deploy.store.control_files import read_control
 from jobctl.jobspec.deploy.store.jobdir import JobDir, readable_jobs
@@ -222,8 +223,7 @@ def test_a_line_in_the_pipe(line: Any) -> None:
     detector = FailureDetector(lambda: 1.0, "me")
     detector.hear_host("h0")
     detector.expect(GENERATION)
-    tick = parse_tick(json.dumps(line))
-    if tick is not None:
+    if (tick := parse_tick(json.dumps(line))) is not None:
         answer = detector.hear(tick, "h0")
         assert answer is None or "\n" not in answer
     detector.cleared()

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from jobctl.jobspec.deploy.apply.generations import longest_lease, moves_of
 from jobctl.jobspec.deploy.apply.reconcile import Wanted, reconcile
 from jobctl.jobspec.deploy.model.control import NOTHING, Control, JobResult, Ledger, age, newest
-from jobctl.jobspec.deploy.model.liveness import tick_of
 from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode, State
+from jobctl.jobspec.deploy.model.tick import tick_of
 from jobctl.jobspec.launcher.peers.lease import take_answer
 from jobctl.jobspec.launcher.report.node_report import StandbyState
 from jobctl.jobspec.plan.generation import Generation, Member, OldPlace, Origin, Standing
