@@ -43,7 +43,7 @@ def report(
 
     Example: jobctl report my-job -o story.html
     """
-    from jobctl.jobspec.deploy.store.files import told_of
+    from jobctl.jobspec.deploy.store.files import replace_named
     from jobctl.jobspec.operations.errors import Refused
     from jobctl.jobspec.operations.inspect.report import gather_story, story_of
     from jobctl.jobspec.operations.resolve.job import Reached, job_of_name
@@ -65,8 +65,7 @@ def report(
         console.out_bytes(content)
         return
     path = Path(output or f"{name}-report.html")
-    with told_of(path):
-        path.write_bytes(content)
+    replace_named(path, content)
     console.say(f"wrote {path}: {_gist(story)}")
 
 

@@ -26,6 +26,33 @@ def write_atomic(path: Path, content: bytes, mode: int = 0o644, *, sync: bool = 
         raise OSError(error.errno, error.strerror, str(path)) from error
 
 
+def replace_named(path: Path, content: bytes) -> None:
+    """Write a file that a user has named, whole or not at all; an earlier one keeps its rights, and a link stays one.
+
+    A pipe or a device is written into, and so is a file in a folder that cannot be written.
+    """
+    target = Path(os.path.realpath(path))
+    with told_of(path):
+        if (path.exists() and not path.is_file()) or not os.access(target.parent, os.W_OK):
+            path.write_bytes(content)
+            return
+    try:
+        _write(target, content, _mode_of(path), sync=False)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def _mode_of(path: Path) -> int:
+    """Return the rights of a file, or those of a new one. Raises OSError where we may not write it."""
+    try:
+        with path.open("r+b") as file:
+            return os.fstat(file.fileno()).st_mode & 0o777
+    except FileNotFoundError:
+        mask = os.umask(0)
+        os.umask(mask)
+        return 0o666 & ~mask
+
+
 @contextlib.contextmanager
 def told_of(path: Path) -> Iterator[None]:
     """Have an error that names no file name `path`: a full disk is noticed by `write`, which knows none."""
