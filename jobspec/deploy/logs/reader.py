@@ -172,7 +172,11 @@ class Logs:
         new = self._discover()
         if self.last is not None:
             self._note_old(come)
-            self._skip([tail for tail in new if tail.key in self._old], self.last)
+            old = [tail for tail in new if tail.key in self._old]
+            self._skip(old, self.last)
+            for tail in old:
+                if tail.key.host in self.problems:  # its last lines are looked for once its host answers
+                    del self.tails[tail.key]
         while True:
             self._fill()
             over = not any(tail.more for tail in self.tails.values())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.operations.errors import Refused
@@ -9,7 +10,7 @@ from jobctl.jobspec.records import dataclass
 
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.apply.deployer import Handle
-    from jobctl.jobspec.deploy.model.log_lines import LineSelection, Reader
+    from jobctl.jobspec.deploy.model.log_lines import Line, LineSelection, Reader
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,7 @@ def _refuse_unknown(handle: Handle, logs: Reader, choice: Choice) -> None:
         ("generation", choice.generation, logs.generations if choice.generation is not None else None),
     ):
         there = known() if known else set()
-        if asked is not None and asked not in there and not handle.failures:
+        if asked is not None and asked not in there and not {**handle.failures, **logs.problems}:
             names = ", ".join(map(str, sorted(there)))
             hint = f"there is {what} {names}" if there else f"no {what} of it is known"
             raise Refused(f"job `{name}` has no {what} {asked}", hint)
@@ -97,7 +98,7 @@ def _nodes_with(handle: Handle, choice: Choice) -> set[int]:
     from jobctl.jobspec.deploy.model.log_lines import LineSelection
 
     chosen = LineSelection(rank=choice.rank, generation=choice.generation)
-    return {line.node for line in _reader(handle, chosen, 1).lines(final=True)}
+    return _seen(handle, chosen, 1, lambda line: line.node)
 
 
 def _rank_count(handle: Handle) -> int:
@@ -106,5 +107,11 @@ def _rank_count(handle: Handle) -> int:
 
     if handle.plan is not None:
         return sum(node.launch.nproc for node in handle.plan.nodes if node.role == "trainer")
-    lines = _reader(handle, LineSelection(), None).lines(final=True)
-    return max((line.rank + 1 for line in lines if line.rank is not None), default=0)
+    return max(_seen(handle, LineSelection(), None, lambda line: line.rank), default=-1) + 1
+
+
+def _seen(handle: Handle, selection: LineSelection, last: int | None, what: Callable[[Line], int | None]) -> set[int]:
+    """Return what lines have; nothing where a host does not answer, which may have others."""
+    logs = _reader(handle, selection, last)
+    found = {what(line) for line in logs.lines(final=True)}
+    return set() if {**handle.failures, **logs.problems} else {one for one in found if one is not None}

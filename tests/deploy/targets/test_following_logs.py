@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import itertools
 import json
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from jobctl.jobspec.deploy.host import logs as host_logs
+from jobctl.jobspec.deploy.host.scripts import SCRIPTS
 from jobctl.jobspec.deploy.model.control import JobResult, Ledger
+from jobctl.jobspec.deploy.model.errors import HostError
+from jobctl.jobspec.deploy.transport.base import Result
 from jobctl.jobspec.operations.inspect.logs import Choice
 from jobctl.jobspec.operations.inspect.status import look_on
 from jobctl.views import logs as logs_view
@@ -122,6 +128,68 @@ def test_logs_of_a_host_that_never_answers_are_told_to_be_missing(
     assert said.out == "node0 rank0 | line 0 of node 0\n"
     assert said.err.count("error: h1: it does not answer; unreachable since ") == 1
     assert set(show_logs(hosts, Choice(node=1), Form())) == {"h1"}  # nobody knows that there is none
+
+
+def follow_past_death(hosts: Watched, script: str, choice: Choice, after: int = 0) -> None:
+    """Follow logs while the second host is lost as it is to run `script`, `after` others of these; and until it is back."""
+    host, calls, rounds = hosts.transports["h1"], itertools.count(), itertools.count()
+    run, gone, back = host.run, threading.Event(), threading.Event()
+
+    def fail(argv: Sequence[str], *args: Any, **how: Any) -> Result:
+        if argv[2] == SCRIPTS.text(script) and next(calls) >= after:
+            gone.set()
+        if gone.is_set() and not back.is_set():
+            raise HostError("h1", "lost", "the connection was lost")
+        return run(argv, *args, **how)
+
+    def between(seconds: float) -> None:
+        turn = next(rounds)
+        if turn == 2:
+            back.set()
+        if turn == 4:
+            end(hosts, "h0", "h1")
+
+    hosts.monkeypatch.setattr(host, "run", fail)
+    hosts.monkeypatch.setattr(host_logs, "RETRY_AFTER", 0.0)
+    hosts.monkeypatch.setattr(logs_view, "pause", between)
+    assert show_logs(hosts, choice, Form(follow=True)) == {}
+    assert gone.is_set()
+
+
+@pytest.mark.parametrize(
+    ("script", "choice", "known"),
+    [
+        ("read_logs", Choice(), True),
+        ("read_logs", Choice(since=1.0), True),
+        ("read_logs", Choice(rank=1), False),
+        ("read_logs", Choice(node=1, rank=1), False),
+        ("list_logs", Choice(node=1), True),
+        ("list_logs", Choice(generation=2), True),
+    ],
+    ids=str,
+)
+def test_a_host_that_dies_before_its_logs_are_read_is_waited_for(
+    hosts: Watched, capsys: pytest.CaptureFixture[str], script: str, choice: Choice, known: bool
+) -> None:
+    """What is asked for may be there, also if the spec of the job is not `known` here."""
+    write_log(hosts, 0, 1)
+    write_log(hosts, 1, 1, generation=2)
+    hosts.plan = hosts.plan if known else None
+    follow_past_death(hosts, script, choice)
+    said = capsys.readouterr()
+    assert said.out.count("node1 rank1 | line 0 of node 1\n") == 1
+    assert said.err == "error: h1: the connection was lost\n"
+
+
+@pytest.mark.parametrize("reads", [1, 2], ids=["ranks", "lines"])
+def test_the_last_lines_of_a_host_that_dies_before_they_are_found(
+    hosts: Watched, capsys: pytest.CaptureFixture[str], reads: int
+) -> None:
+    for node in (0, 1):
+        write_log(hosts, node, 30)
+    follow_past_death(hosts, "read_logs", Choice(tail=2), after=reads - 1)
+    shown = [line.partition(" | ")[2] for line in capsys.readouterr().out.splitlines()]
+    assert shown == [f"line {number} of node {node}" for node in (0, 1) for number in (28, 29)]
 
 
 def test_logs_go_on_while_a_host_is_silent(
