@@ -255,7 +255,8 @@ def _docker_exec(launch: StartCommand, words: Sequence[str]) -> Inside | None:
     for key, equals, value in (text.partition("=") for name, text in options if name in ("-e", "--env")):
         env[key] = value if equals else env.get(key)
     folder = _last(options, "-w", "--workdir") or "."
-    return (replace(launch, argv=tuple(rest[1:]), env=env, executed_in=rest[0], folder=folder),)
+    files = tuple(text for name, text in options if name == "--env-file")
+    return (replace(launch, argv=tuple(rest[1:]), env=env, executed_in=rest[0], folder=folder, env_files=files),)
 
 
 _NUMACTL = "-N -m -C -i -p -P -w --cpunodebind --membind --physcpubind --interleave --preferred --weighted-interleave"

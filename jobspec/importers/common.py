@@ -149,6 +149,8 @@ def finish(
         docker.apply(launch.container, draft, directory)
         if volumes := draft.get("volumes"):
             draft.set("volumes", tuple(sorted(volumes, key=_depth)))
+    for file in launch.env_files:
+        draft.add("env_file", file)
     draft_devices(draft, devices, rest, launch)
     variables(draft, rest)
     place(draft, launch)

@@ -17,34 +17,47 @@ def in_containers(launches: Sequence[StartCommand]) -> list[StartCommand]:
     started: list[StartCommand] = []
     used: list[StartCommand] = []
     typed: StartCommand | None = None
+    shell: StartCommand | None = None  # of `docker exec`, into which commands are typed there
     for launch in launches:
         container = _named(launch.executed_in, launch, started)
         if launch.container is not None:
             started.append(launch)
-            typed = launch if _is_shell(launch) else typed
+            typed, shell = (launch, None) if _is_shell(launch) else (typed, shell)
             found.append(launch)
         elif launch.executed_in is not None and _is_shell(launch):
-            typed = container or typed
+            typed, shell = container or typed, launch
         elif launch.executed_in is not None and container is None:
-            found.append(
-                launch.noting(f"docker exec {launch.executed_in}", "jobctl makes its own containers: set `image`")
-            )
+            found.append(_in_an_unknown(launch, launch.executed_in))
         elif container is not None or (typed is not None and not launch.remote):
             outer = container or typed
             assert outer is not None
-            inner = _inside(launch, outer)
-            if container is None:
-                said = f"{outer.where}`{outer.told}`: what follows is taken to be typed into it"
-                inner = replace(inner, notes=(*inner.notes, to_check(said)))
-            found.append(inner)
+            inner = _inside(launch, outer, shell if container is None else None)
+            found.append(inner if container is not None else _typed(inner, outer))
             used.append(outer)
+        elif (
+            shell is not None and shell.env_files and not launch.remote
+        ):  # in a container that the script does not start
+            found.append(_typed(_in_an_unknown(_inside(launch, shell, shell), shell.executed_in), shell))
         else:
             found.append(launch)
     return [launch for launch in found if not (launch in used and _waits(launch))]
 
 
-def _inside(launch: StartCommand, outer: StartCommand) -> StartCommand:
-    return replace(launch, container=outer.container, env={**outer.env, **launch.env})
+def _inside(launch: StartCommand, outer: StartCommand, shell: StartCommand | None) -> StartCommand:
+    """Return a command in its container, with what that has, and what `docker exec` gives to the shell that it is typed into."""
+    env, files = (shell.env, shell.env_files) if shell is not None else ({}, ())
+    return replace(
+        launch, container=outer.container, env={**outer.env, **env, **launch.env}, env_files=(*files, *launch.env_files)
+    )
+
+
+def _in_an_unknown(launch: StartCommand, container: str | None) -> StartCommand:
+    return launch.noting(f"docker exec {container}", "jobctl makes its own containers: set `image`")
+
+
+def _typed(launch: StartCommand, outer: StartCommand) -> StartCommand:
+    said = f"{outer.where}`{outer.told}`: what follows is taken to be typed into it"
+    return replace(launch, notes=(*launch.notes, to_check(said)))
 
 
 def _named(name: str | None, launch: StartCommand, started: Sequence[StartCommand]) -> StartCommand | None:

@@ -27,6 +27,12 @@ def read_list(text: str) -> dict[str, str] | None:
     return found
 
 
+def names_in(text: str) -> list[str]:
+    """Return the variables that an env file sets."""
+    parts = (line.lstrip().partition("=") for line in text.splitlines())
+    return [name for name, equals, _ in parts if equals and not name.startswith("#")]
+
+
 def read_otherwise(text: str) -> list[str]:
     """Return the variables of an env file to which Docker gives another value than Compose: it takes lines as they are."""
     found = []

@@ -12,7 +12,7 @@ from jobctl.jobspec.importers.common import finish
 from jobctl.jobspec.importers.containers import in_containers
 from jobctl.jobspec.importers.devices import NodeDevices
 from jobctl.jobspec.importers.draft import Draft, Found, ImportProblem
-from jobctl.jobspec.importers.env_list import read_list, read_otherwise
+from jobctl.jobspec.importers.env_list import names_in, read_list, read_otherwise
 from jobctl.jobspec.importers.escaping import for_people, literal, required_variables
 from jobctl.jobspec.importers.installs import installs, reads_files, setup_command
 from jobctl.jobspec.importers.kubernetes import manifest
@@ -198,13 +198,25 @@ def _finished(
     draft.set("name", job_name(context.name, draft.name, container, context.folder))
     _check_env_files(draft, launch, context)
     passed = {name: None for name, value in launch.env.items() if value is None}
-    return finish(draft, devices, {**env, **passed}, launch, context.directory)
+    given = {**env, **passed}
+    for name in _replaced(launch, context):
+        given.pop(name, None)
+    return finish(draft, devices, given, launch, context.directory)
+
+
+def _replaced(launch: StartCommand, context: ImportContext) -> list[str]:
+    """Return the variables of a container that env files of `docker exec` replace: in a spec `env` counts before `env_file`."""
+    own = launch.container.env if launch.container else {}
+    texts = (context.read(settled_or_empty(name)) or "" for name in launch.env_files)
+    told = [name for text in texts for name in names_in(text)]
+    return [name for name in told if name in own and launch.env.get(name) == own[name]]
 
 
 def _check_env_files(draft: Draft, launch: StartCommand, context: ImportContext) -> None:
     """Note values that are read otherwise in `env_file` than by Docker; all, where the file is not here."""
-    for option, name in launch.container.options if launch.container else ():
-        text = context.read(settled_or_empty(name)) if option == "--env-file" else ""
+    options = launch.container.options if launch.container else ()
+    for name in (*(value for option, value in options if option == "--env-file"), *launch.env_files):
+        text = context.read(settled_or_empty(name))
         names = [] if text is None else read_otherwise(text)
         if text is None or names:
             told = f"{name} ({', '.join(names)})" if names else name

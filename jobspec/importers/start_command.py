@@ -30,6 +30,7 @@ class StartCommand:
     remote: bool = False
     container: DockerRun | None = None
     executed_in: str | None = None  # the container of `docker exec`
+    env_files: tuple[str, ...] = ()  # of `docker exec`; they count before the variables of its container
     processes: int | None = None  # as mpirun says it
     per_node: int | None = None
     logged: bool = False

@@ -108,6 +108,34 @@ def test_env_files_that_docker_reads_otherwise(files: dict[str, str], names: lis
     assert [note for note in job.notes if "env-file" in note] == told
 
 
+def test_an_env_file_of_docker_exec_is_taken_in() -> None:
+    job = imported(f"docker exec --env-file .env.job --env-file=more.env -e A=1 trainer {TRAIN}\n", **{".env.job": ENV})
+    assert (job.fields["env_file"], job.fields["env"]) == ((".env.job", "more.env"), {"A": "1"})
+    assert [note for note in job.notes if "env-file" in note] == [
+        f"check: --env-file {told}: Docker takes values as they are, {COMPOSE}"
+        for told in (".env.job (B, D, E, G)", "more.env")
+    ]
+
+
+@pytest.mark.parametrize(
+    "told", ["docker exec --env-file b.env -e D=4 c {}", "docker exec -it --env-file b.env -e D=4 c sh\n{}"]
+)
+def test_an_env_file_of_docker_exec_counts_before_the_variables_of_the_container(told: str) -> None:
+    run = "docker run -d --name c --env-file a.env -e A=1 -e B=2 -e D=3 lab/torch:1 sleep infinity\n"
+    job = imported(run + told.format(TRAIN), **{"a.env": "E=1\n", "b.env": "#B=1\nA=5\nD=5\nE=5\n"})
+    assert (job.fields["env_file"], job.fields["env"]) == (("a.env", "b.env"), {"B": "2", "D": "4"})
+
+
+def test_an_env_file_of_a_shell_in_a_container_of_somebody_else() -> None:
+    job = imported(f"docker exec -it --env-file a.env trainer bash\n{TRAIN}\n", **{"a.env": "A=1\n"})
+    assert job.fields["env_file"] == ("a.env",)
+    told = "`docker exec -it --env-file a.env trainer bash`: what follows is taken to be typed into it"
+    assert job.notes == (
+        "not carried over: docker exec trainer (jobctl makes its own containers: set `image`)",
+        f"check: line 1: {told}",
+    )
+
+
 MANIFEST = """\
 apiVersion: kubeflow.org/v1
 kind: PyTorchJob
