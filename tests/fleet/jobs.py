@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -197,6 +198,15 @@ class Jobs:
     def phase(self) -> str:
         """Return the job's phase."""
         return str(self.status()["phase"])
+
+    def supervisor_pid(self) -> int:
+        """Return the pid of the supervisor."""
+        holder = json.loads((self.directory / "state/jobs" / self.name / "supervisor.lock").read_text())
+        return int(holder["pid"])
+
+    def signal(self, node: int, pid: int, number: signal.Signals) -> None:
+        """Send a signal to a process of a node's container, by the pid that it has there."""
+        self.ok("exec", "--node", str(node), "--", "python3", "-c", f"import os; os.kill({pid}, {int(number)})")
 
     def containers(self) -> list[list[str]]:
         """Return the names of the containers on each host whose engine runs, asked from outside."""

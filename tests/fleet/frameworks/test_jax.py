@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -39,7 +40,7 @@ def hosts(hosts_of: Callable[[int], Fleet]) -> Fleet:
 
 
 def test_digits_go_on_after_the_coordinator_is_killed(tmp_path: Path, hosts: Fleet) -> None:
-    """Rank 0 dies, at which all meet: rank 1, on another host, is aborted a moment later and is not blamed."""
+    """Rank 0 dies, at which all meet; rank 1, on another host, hangs, and begins again with it."""
     spec = SPEC.replace("PACKAGES", str(hosts.lent("jax"))).replace("STANDINS", str(hosts.lent("standins")))
     job = Jobs(tmp_path, hosts, spec)
     keep_pace(EXAMPLES / "jax-digits", job.code)
@@ -48,9 +49,10 @@ def test_digits_go_on_after_the_coordinator_is_killed(tmp_path: Path, hosts: Fle
     try:
         up = job.up()
         assert up.returncode == 0, up.stderr
-        state = job.trains(25)
-        (process,) = state["nodes"][0]["processes"]
-        job.ok("exec", "--node", "0", "--", "python3", "-c", f"import os; os.kill({process['pid']}, 9)")
+        pids = [node["processes"][0]["pid"] for node in job.trains(25)["nodes"]]
+        # Its peer fails a moment later. Clocks say which was first, and on a busy machine they may name the peer.
+        job.signal(1, pids[1], signal.SIGSTOP)
+        job.signal(0, pids[0], signal.SIGKILL)
         limit(job.checkpoints, None)
         done = job.run("wait", "--timeout", "400s", timeout=420.0)
         assert done.returncode == 0, f"{done.stderr}\n{job.run('events').stdout}"

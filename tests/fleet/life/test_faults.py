@@ -87,7 +87,7 @@ def test_a_container_that_its_engine_has_lost_gives_way_to_the_next(jobs: Jobs) 
     """An engine that is killed just after it started a container does not know that it did; the container runs on."""
     before = is_up(jobs)
     victim = jobs.fleet[1]
-    supervisor = json.loads((jobs.directory / "state/jobs/counter/supervisor.lock").read_text())["pid"]
+    supervisor = jobs.supervisor_pid()
     os.kill(supervisor, signal.SIGSTOP)  # it would mend this before it is looked at here
     try:
         victim.kill_engine()

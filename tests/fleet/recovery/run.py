@@ -131,11 +131,6 @@ class Run(Jobs):
         """Return the events."""
         return [json.loads(line) for line in self.run("events", "-o", "json").stdout.splitlines()]
 
-    def supervisor(self) -> int:
-        """Return the pid of the supervisor."""
-        holder = json.loads((self.directory / "state/jobs/counter/supervisor.lock").read_text())
-        return int(holder["pid"])
-
 
 R = TypeVar("R", bound=Run)
 

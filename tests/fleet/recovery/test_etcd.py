@@ -83,7 +83,7 @@ def test_the_controller_is_off_and_what_fails_is_recovered(run: Callable[..., Wi
     said = job.run("logs", "--node", "etcd-0", "--tail", "2")
     assert (said.returncode, len(said.stdout.splitlines())) == (0, 2), said.stderr
     assert [path.name for host in job.fleet.hosts for path in (host.home / ".jobctl").glob(".check-*")] == []
-    os.kill(job.supervisor(), signal.SIGKILL)
+    os.kill(job.supervisor_pid(), signal.SIGKILL)
     time.sleep(4.0)
     os.kill(trainer(job.fleet[1]), signal.SIGKILL)
     eventually(lambda: job.all_run(2))
@@ -105,7 +105,7 @@ def test_a_host_that_is_shut_down_comes_back_and_a_job_that_is_over_stays_over(r
     job = run()
     without_spare(job)  # which would take the node
     job.begin()
-    os.kill(job.supervisor(), signal.SIGKILL)
+    os.kill(job.supervisor_pid(), signal.SIGKILL)
     job.fleet[1].stop_engine()
     job.fleet[1].power_off()
     job.fleet[1].power_on()
@@ -149,7 +149,7 @@ def test_a_member_is_killed_and_a_lost_quorum_ends_nothing(run: Callable[..., Wi
     time.sleep(TIMEOUT + 1)
     eventually(lambda: job.phase() == "running")
     assert job.status()["generation"] == 1
-    os.kill(job.supervisor(), signal.SIGKILL)  # it would start them again
+    os.kill(job.supervisor_pid(), signal.SIGKILL)  # it would start them again
     members = [(job.fleet[2], "jobctl-counter-etcd-0"), (job.fleet[0], "jobctl-counter-etcd-1")]
     for host, name in members:
         host.docker("stop", name)

@@ -167,7 +167,7 @@ def test_the_controller_is_not_there_for_a_while(run: Callable[..., Run]) -> Non
     finally:
         subprocess.run(["ip", "addr", "add", mine, "dev", uplink], check=True)
     eventually(lambda: (state := job.status())["phase"] == "running" and state["supervised"])
-    os.kill(job.supervisor(), signal.SIGKILL)
+    os.kill(job.supervisor_pid(), signal.SIGKILL)
     time.sleep(TIMEOUT + 1)
     assert (job.status()["generation"], job.phase()) == (1, "running")
     os.kill(trainer(job.fleet[1]), signal.SIGKILL)
