@@ -119,20 +119,40 @@ def running(jobs: Any, generation: int) -> list[int] | None:
 
 
 LONGER = """\
-import os, time
+import os, socket, time
+if os.environ["JOBCTL_ROLE"] != "trainer":  # serves until all trainers have ended
+    at = os.environ.get("JOBCTL_SERVERS", "127.0.0.1:0").rsplit(":", 1)
+    listening = socket.create_server((at[0], int(at[1])))
+    while True:
+        listening.accept()
 open(os.environ["JOBCTL_PROGRESS_FILE"], "w").write("1")
 if os.environ["JOBCTL_NODE"] == "0":
     time.sleep(8)  # a lease of 3 s ends in that time
     print("saved", flush=True)
 """
+TOGETHER = "framework: torch\ncommand: [python3, train.py]\nper: node\n"
+BESIDE_A_SCHEDULER = "framework: mindspore\nscript: train.py\n"
+JOINING_AGAIN = "framework: torch\nscript: train.py\nmode: ps\nps: {servers: 1, trainers: 3}\ntorch: {rejoin: true}\n"
 
 
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(TOGETHER, id="together"),
+        pytest.param(BESIDE_A_SCHEDULER, id="scheduler", marks=pytest.mark.long),
+        pytest.param(JOINING_AGAIN, id="rejoin"),
+    ],
+)
 def test_a_node_may_work_for_longer_than_its_lease_after_all_others_have_ended(
-    jobs: Any, eventually: Callable[..., Any]
+    jobs: Any, eventually: Callable[..., Any], kind: str
 ) -> None:
     """As one that evaluates the model in the end. Launchers that have nothing left to do stay until it has ended, too."""
-    (jobs.directory / "counter.py").write_text(LONGER)
-    jobs.ok("up", "--no-supervise", "--set", "nodes=3", "--set", "recovery.host_timeout=3s")
+    (jobs.directory / "train.py").write_text(LONGER)
+    checkpoints = jobs.directory / "checkpoints"
+    checkpoints.mkdir(exist_ok=True)
+    recovery = 'recovery: {host_timeout: 3s, standby: "off"}'
+    (jobs.directory / "job.yaml").write_text(f"name: longer\n{kind}nodes: 3\ncheckpoint: {checkpoints}\n{recovery}\n")
+    jobs.ok("up", "--no-supervise", "--skip-check")
     assert jobs.run("wait", "--timeout", "60s").returncode == 0, jobs.ok("events")
     assert "saved" in jobs.ok("logs", "--node", "0")
     eventually(lambda: jobs.processes() == {})

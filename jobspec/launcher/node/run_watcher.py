@@ -118,8 +118,7 @@ class RunWatcher:
         launcher.say(state="succeeded", exit_code=0, finished_at=time.time(), processes=run.processes, **fields)
         if launcher.recovery.stays:
             return None
-        launcher.links.done.tell_others(run, launcher.recovery.teller.sees_off(run.order))
-        launcher.recovery.teller.see_off(run.order)
+        launcher.links.done.tell(run.serving)
         return 0
 
     def hang(self, run: Run, at: float) -> Optional[int]:

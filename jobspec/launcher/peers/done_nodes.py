@@ -15,9 +15,7 @@ if TYPE_CHECKING:
     from jobctl.jobspec.launcher.order.order import Order
     from jobctl.jobspec.launcher.peers.messages import PeerMessage
     from jobctl.jobspec.launcher.peers.peers import PeerLinks
-    from jobctl.jobspec.launcher.run.run import Run
 DONE_TIMEOUT = 10.0  # seconds in which launchers of servers are told that a trainer is done
-FAREWELL = 3.0  # seconds in which all others are, where launchers move nodes that they take for lost
 LINGER = 1.5  # seconds for which a launcher that leaves goes on to say how its job has ended, where nobody else does
 
 
@@ -38,7 +36,7 @@ class DoneNodes:
     def hear(self, message: PeerMessage, sender: Any) -> None:
         """Note that another node is done, or that its launcher has heard that this one is."""
         links = self.links
-        if links.incarnations is not None and message.age != links.message().age:
+        if message.age != links.message().age:
             return  # it may begin again, in an order with the same lease
         if message.done:
             self.nodes.add(message.node)
@@ -52,17 +50,13 @@ class DoneNodes:
         for node in nodes & set(self.links.peers):
             self.links.send(self.links.message(done=True), self.links.peers[node])
 
-    def tell_others(self, run: Run, must_hear: Set[int]) -> None:
-        """Tell the launchers of the servers of this node that it is done, and of `must_hear`, until they have heard it.
+    def tell(self, servers: Set[int]) -> None:
+        """Tell the launchers of `servers` that this node is done, until they have heard it: this one does not stay.
 
-        The supervisor ends those that do not answer. Where launchers may move a node, all others hear of it too, or they
-        would take this one for lost. Where they tell people, the one in `must_hear` does that tells how the job has ended.
+        The supervisor ends those that do not answer.
         """
-        links, terms = self.links, run.order.autonomy
-        peers = set(links.peers) if terms is not None and terms.spares else set()
-        must_hear = run.serving | must_hear
-        until = time.monotonic() + (DONE_TIMEOUT if run.serving else FAREWELL)
-        while (left := (must_hear | (peers - self.nodes)) - self.told) and time.monotonic() < until:
+        links, until = self.links, time.monotonic() + DONE_TIMEOUT
+        while (left := servers - self.told) and time.monotonic() < until:
             self.say(left)
             if links.launcher.signal is not None or not links.launcher.pause(FIRST_TICKS):
                 return

@@ -61,17 +61,15 @@ class SelfRecovery:
 
     @property
     def stays(self) -> bool:
-        """Whether this launcher stays once its node has ended well: all begin again if another one fails then.
+        """Whether this launcher stays once its node has ended well, until all trainers have.
 
-        So it is with etcd, in clusters and allocations; and on one machine, where no engine may start it again (target
-        `local`): nodes that train on may need its answers for their leases.
+        Nodes that train on need its answers for their leases, and all begin again if one of them fails. With etcd they
+        need no answers.
         """
         launcher, order = self.launcher, self.launcher.orders.order
-        if launcher.links.incarnations is not None:
+        if launcher.session is None:
             return True
-        if order is None or launcher.goes_on_alone or len(order.of_role("trainer")) < len(order.members):
-            return False
-        return launcher.session is not None or len({member.host for member in order.members}) == 1
+        return not launcher.goes_on_alone and order is not None and len(order.of_role("trainer")) == len(order.members)
 
     def settles(self, now: float) -> bool:
         """Say whether this node has failed so recently that the cause, and how far the others are, is not known yet."""
@@ -111,16 +109,8 @@ class SelfRecovery:
         if report.state != "succeeded":
             return None
         if launcher.session is not None:
-            return self.end_with_others(launcher.session)
-        on_one_machine = launcher.links.incarnations is None
-        # An engine would start one for ever that it has started again since its node ended.
-        if newest is None or not self.stays or (on_one_machine and not launcher.began):
-            return None
-        if not launcher.links.done.are_all(newest):  # one that fails now has all begin again
-            return None
-        if on_one_machine:
-            self.teller.see_off(newest)
-        return 0
+            return self.end_with_session(launcher.session)
+        return self.end_with_others(newest) if newest is not None else None
 
     def say_waiting(self, reason: str) -> None:
         """Say in the report what this launcher waits for."""
@@ -134,11 +124,19 @@ class SelfRecovery:
         else:
             self.launcher.links.done.linger()
 
-    def end_with_others(self, session: LeaseSession) -> Optional[int]:
-        """End once all nodes have ended well, as etcd says; a launcher that was started again after its node has stays.
+    def end_with_others(self, order: Order) -> Optional[int]:
+        """End once all trainers have ended well, as launchers say; on hosts, one that was started again after its node stays.
 
         Its engine would start that again for ever.
         """
+        launcher = self.launcher
+        if not launcher.links.done.are_all(order) or (launcher.links.incarnations is None and not launcher.began):
+            return None
+        self.teller.see_off(order)
+        return 0
+
+    def end_with_session(self, session: LeaseSession) -> Optional[int]:
+        """The same where etcd says how nodes have ended."""
         if not session.all_done(boot_time()):
             return None
         if self.launcher.began:

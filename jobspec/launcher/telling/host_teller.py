@@ -23,7 +23,7 @@ from jobctl.jobspec.launcher.telling.telling import Telling, Webhook, WebhookLin
 from jobctl.jobspec.launcher.telling.webhook import DeliveryResult, post_to
 
 if TYPE_CHECKING:
-    from typing import Dict, List, Optional, Sequence, Set
+    from typing import Dict, List, Optional, Sequence
 
     from jobctl.jobspec.launcher.node.agent import Launcher
     from jobctl.jobspec.launcher.order.order import Order
@@ -33,7 +33,7 @@ WEBHOOKS = "notify.json"  # beside the file of secrets, mode 0600
 SINCE = "telling.json"  # in the folder of a node
 SENDS_FOR = 20  # seconds that a process gets to send a message
 LOOK_AT_END = 0.1  # seconds between two looks meanwhile
-GOOD_END = 60.0  # seconds for which the first launcher waits for the others to be done as well, and tells that
+GOOD_END = 60.0  # seconds for which the first launcher stays to tell that all are done
 
 
 class Post:
@@ -226,29 +226,20 @@ class HostTeller:
 
     # The good end.
 
-    def sees_off(self, order: Order) -> Set[int]:
-        """Return the other launcher that tells that the job has succeeded, none if it is this one."""
-        trainers = {member.node for member in order.of_role("trainer")}
-        return {min(trainers)} - {self.launcher.launch.node} if self.tells and trainers else set()
-
     def see_off(self, order: Order) -> None:
-        """Tell that the job has succeeded, before this launcher ends: the first one does, once it hears that all are done.
+        """Tell that the job has succeeded, before this launcher ends: the first one does.
 
         A supervisor that is there has this launcher finish meanwhile.
         """
         launcher, me, until = self.launcher, self.launcher.launch.node, time.monotonic() + GOOD_END
-        trainers = {member.node for member in order.of_role("trainer")}
         log = launcher.story.log
-        if not self.tells or log is None or me != min(trainers):
+        if not self.tells or log is None or me != min(member.node for member in order.of_role("trainer")):
             return
-        ended = False
+        log.add([{**about(order, "succeeded", time.time()), "reason": "all nodes ended with code 0"}])
+        launcher.say()
+        self.next = 0.0
         while launcher.signal is None and time.monotonic() < until and not launcher.orders.read():
             self.look(boot_time())
-            if not ended and trainers - {me} <= launcher.links.done.nodes:
-                ended = True
-                log.add([{**about(order, "succeeded", time.time()), "reason": "all nodes ended with code 0"}])
-                launcher.say()
-                self.next = 0.0
-            elif ended and self.telling.since is not None and not any(map(self.telling.left, self.webhooks.values())):
+            if self.telling.since is not None and not any(map(self.telling.left, self.webhooks.values())):
                 return
             launcher.pause(LOOK_AT_END)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,11 +22,11 @@ from .alone import ALONE, TRAIN
 class Trio:
     """Three launchers that hear each other, and no supervisor."""
 
-    def __init__(self, root: Path, python: str) -> None:
+    def __init__(self, root: Path, python: str, scripts: Sequence[str] = (TRAIN,) * 3) -> None:
         self.nodes = [Node(root / str(number), python) for number in range(3)]
         for number, node in enumerate(self.nodes):
             node.dir = node.root / f"node-{number}"
-            node.launch.update(node=number, host=f"h{number}", command=node.script(TRAIN))
+            node.launch.update(node=number, host=f"h{number}", command=node.script(scripts[number]))
             node.start()
         self.ports = [promptly(lambda node=node: node.report().get("port")) for node in self.nodes]
         self.order()
@@ -82,6 +82,27 @@ def test_launchers_that_are_started_again_rejoin_the_others(trio: Trio) -> None:
         "its launcher was started again"
     ] * 2
     assert [report["port"] for report in found] == trio.ports
+
+
+WAITS = """\
+import os, sys, time
+while not os.path.exists("go"):
+    time.sleep(0.02)
+sys.exit(3 if os.environ["JOBCTL_GENERATION"] == "1" else 0)
+"""
+
+
+def test_launchers_stay_until_all_nodes_have_ended_well(tmp_path: Path, python: str) -> None:
+    """On several machines, too, and also if no engine starts them again: one that fails has all begin again."""
+    trio = Trio(tmp_path, python, [WAITS, "pass", "pass"])
+    try:
+        for node in trio.nodes[1:]:
+            node.until("succeeded", 1)
+        (trio.nodes[0].root / "go").touch()
+        trio.until("succeeded", 2)
+        assert [node.started[-1].wait() for node in trio.nodes] == [0, 0, 0]
+    finally:
+        trio.kill(0, 1, 2)
 
 
 def test_a_launcher_that_was_told_to_stop_stays_so_when_it_is_started_again(trio: Trio) -> None:

@@ -134,13 +134,13 @@ def test_names_of_hosts_become_addresses(node: Any) -> None:
         {"node": 1, "rank": 1, "roles": ["trainer"], "host": "b", "address": "b.invalid", "nproc": 1, "ports": [7]},
     ]
     script = 'echo "$SLOT_address $SLOT_interface $SLOT_master $SLOT_trainers $SLOT_trainer_addresses $SLOT_endpoint $NO_PROXY"'
-    process = node.start(
+    node.start(
         command=["sh", "-c", script],
         env=[["http_proxy", "http://p:1"], *([f"SLOT_{name}", {"slot": name}] for name in slots)],
         process_env=[["SLOT_endpoint", {"slot": "endpoint"}]],
     )
     node.order(1, members=members, rendezvous={"address": "localhost", "port": 29999, "id": "demo-1"})
-    assert process.wait(PATIENCE) == 0
+    node.until("succeeded", 1)
     wanted = "127.0.0.1 lo 127.0.0.1:29999 127.0.0.1:7,b.invalid:7 127.0.0.1,b.invalid 127.0.0.1:7 "
     wanted += "127.0.0.1,b.invalid,localhost"
     assert node.log("workerlog.0").split() == wanted.split()
@@ -171,9 +171,9 @@ def test_the_name_of_an_etcd_keeps_its_first_letters() -> None:
 def test_ranks_follow_the_members(node: Any) -> None:
     others = [{"node": 7, "rank": 0, "roles": ["trainer"], "host": "b", "address": "127.0.0.9", "nproc": 3}]
     mine = {"node": 0, "rank": 1, "roles": ["trainer"], "host": "a", "address": "127.0.0.1", "nproc": 2}
-    process = node.start(nproc=2, command=["sh", "-c", 'echo "$RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE"'])
+    node.start(nproc=2, command=["sh", "-c", 'echo "$RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE"'])
     node.order(1, members=[mine, *others])
-    assert process.wait(PATIENCE) == 0
+    node.until("succeeded", 1)
     assert [node.log(f"workerlog.{local}") for local in (0, 1)] == ["3 0 5 2\n", "4 1 5 2\n"]
 
 
