@@ -95,13 +95,13 @@ class Steady:
 
 @dataclass
 class Paused:
-    """Since when containers of nodes are paused; after the clock was set back, since then."""
+    """Since when containers are paused, or launchers here stopped; after the clock was set back, since then."""
 
-    since: dict[str, float] = field(default_factory=dict)  # by container
+    since: dict[object, float] = field(default_factory=dict)  # by container, or the pid of a launcher
 
     def look(self, observed: Observed, now: float) -> Observed:
         """Return the job with those nodes as dead whose leases are over: their launchers end them if they ever go on."""
-        paused = {node.container: node for node in observed.members if node.paused and node.container and node.alive}
+        paused = {node.container or node.launcher: node for node in observed.members if node.paused and node.alive}
         self.since = {container: min(self.since.get(container, now), now) for container in paused}
         generation = observed.control.generation
         limit = generation.lease_limit + MARGIN if generation is not None else 0.0
@@ -111,7 +111,7 @@ class Paused:
 
 
 def _dead(node: ObservedNode) -> ObservedNode:
-    return replace(node, state="failed", launcher=None, failure=None, reason="its container is paused")
+    return replace(node, state="failed", launcher=None, failure=None, reason=node.frozen_by[0])
 
 
 @dataclass

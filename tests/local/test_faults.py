@@ -63,6 +63,23 @@ def launchers(jobs: Any, node: int) -> list[int]:
     )
 
 
+def test_a_launcher_is_stopped_for_good(jobs: Any, eventually: Any) -> None:
+    """With its guard, which would end it. `status` says so, and a supervisor replaces it once its lease is over."""
+    jobs.hold()
+    alone = "--set", "nodes=1", "--set", "recovery.host_timeout=3s"
+    jobs.ok("up", "--no-supervise", *alone)
+    jobs.running()
+    for pid in launchers(jobs, 0):
+        os.kill(pid, signal.SIGSTOP)
+    words = "node 0 on localhost: its launcher is stopped, as by SIGSTOP: SIGCONT or `jobctl restart --node` goes on"
+    eventually(lambda: (state := jobs.status())["phase"] == "degraded" and state["reason"] == words)
+    jobs.ok("up", *alone)
+    eventually(lambda: jobs.runs(2))
+    assert "its launcher is stopped" in next(e["message"] for e in jobs.events() if e["event"] == "failure")
+    jobs.release()
+    jobs.ok("wait", "--timeout", "60s")
+
+
 def test_a_training_process_is_killed(counting: Any, eventually: Any) -> None:
     state = wait_for_step(counting, eventually, 5)
     os.kill(state["nodes"][1]["processes"][0]["pid"], signal.SIGKILL)

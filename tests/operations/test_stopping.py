@@ -89,7 +89,7 @@ def test_who_stops_a_job_hears_of_a_container_that_is_paused(
 ) -> None:
     """Nothing in it can end."""
     job = Stopping(tmp_path, 1)
-    job.observed = replace(RUNNING, nodes=(RUNNING.nodes[0], replace(RUNNING.nodes[1], paused=True)))
+    job.observed = replace(RUNNING, nodes=(RUNNING.nodes[0], replace(RUNNING.nodes[1], paused=True, container="c1")))
     said = "but node 1 on h1 (its container is paused: `docker unpause` lets it end) has not ended in time"
     code, err = stop(job, capsys)
     assert (code, said in err) == (4, True)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from jobctl.jobspec.deploy.model.control import Control, Ledger
 from jobctl.jobspec.deploy.model.observed import phase
 from jobctl.jobspec.launcher.peers.old_places import MARGIN
@@ -90,19 +92,28 @@ def test_a_host_whose_engine_stays_away_refuses_in_the_end() -> None:
     assert unfit.refusing(500.0) == {}
 
 
-def test_a_node_whose_container_is_paused_is_dead_once_its_lease_is_over() -> None:
+@pytest.mark.parametrize(
+    ("container", "why", "ended_by"),
+    [
+        pytest.param("c1", "its container is paused", "`docker unpause`", id="container"),
+        pytest.param(None, "its launcher is stopped, as by SIGSTOP", "SIGCONT", id="local"),
+    ],
+)
+def test_a_node_that_somebody_has_frozen_is_dead_once_its_lease_is_over(
+    container: str | None, why: str, ended_by: str
+) -> None:
     paused, limit = Paused(), GENERATION.lease_limit + MARGIN
-    frozen = job(node(0), node(1, container="c1", paused=True), node(2))
-    words = "node 1: h1 has its container paused"
+    frozen = job(node(0), node(1, container=container, paused=True), node(2))
+    words = f"node 1 on h1: {why}"
     assert phase(frozen) == ("restarting", f"{words}; the supervisor replaces it once its lease is over")
-    alone = "degraded", f"{words}: `docker unpause` or `jobctl restart --node` goes on"
+    alone = "degraded", f"{words}: {ended_by} or `jobctl restart --node` goes on"
     assert phase(replace(frozen, supervised=False)) == alone
     assert paused.look(frozen, 100.0) == frozen
     assert paused.look(frozen, 100.0 + limit - 0.1) == frozen
     seen = paused.look(frozen, 100.0 + limit).node(1)
     assert seen is not None
-    assert (seen.broken, seen.alive, seen.reason) == (True, False, "its container is paused")
-    paused.look(job(node(0), node(1, container="c1"), node(2)), 200.0)
+    assert (seen.broken, seen.alive, seen.reason) == (True, False, why)
+    paused.look(job(node(0), node(1, container=container), node(2)), 200.0)
     assert paused.look(frozen, 201.0) == frozen
 
 

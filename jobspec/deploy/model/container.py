@@ -25,7 +25,7 @@ class SeenContainer:
     image: str = ""
     service: str | None = None
     restarting: bool = False  # it has ended, and its engine is about to start it again
-    paused: bool = False  # somebody has frozen it (`docker pause`): it runs, and nothing in it does
+    paused: bool = False  # somebody has frozen it (`docker pause`, SIGSTOP): it runs, and nothing in it does
     pid: int | None = None
     python: str = "python3"
 

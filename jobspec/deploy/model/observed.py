@@ -75,12 +75,19 @@ class ObservedNode:
     stacks_written: bool = False  # whether it has written the stacks of its processes because the generation hangs
     standby: StandbyState | None = None
     start: StartWay | None = None  # how its generation was started, once all of its processes were
-    paused: bool = False  # whether somebody has paused its container
+    paused: bool = False  # whether somebody has paused its container, or stopped its launcher on this machine
 
     @property
     def alive(self) -> bool:
         """Whether its launcher lives."""
         return self.launcher is not None
+
+    @property
+    def frozen_by(self) -> tuple[str, str]:
+        """How somebody keeps all of it from going on, and what ends that."""
+        if self.container is None:
+            return "its launcher is stopped, as by SIGSTOP", "SIGCONT"
+        return "its container is paused", "`docker unpause`"
 
     @property
     def first_pid(self) -> int | None:
@@ -274,11 +281,12 @@ def _unfinished(observed: Observed) -> tuple[Phase, str | None]:
         return "failed", f"{words}; nothing of it runs and no supervisor does: `jobctl up` goes on"
     if lost:
         return "degraded", "; ".join(lost)
-    paused = [f"node {node.node}: {node.host} has its container paused" for node in members if node.paused]
+    paused = [node for node in members if node.paused]
     if paused:
+        words = "; ".join(f"node {node.node} on {node.host}: {node.frozen_by[0]}" for node in paused)
         if observed.supervised:
-            return "restarting", f"{'; '.join(paused)}; the supervisor replaces it once its lease is over"
-        return "degraded", f"{'; '.join(paused)}: `docker unpause` or `jobctl restart --node` goes on"
+            return "restarting", f"{words}; the supervisor replaces it once its lease is over"
+        return "degraded", f"{words}: {paused[0].frozen_by[1]} or `jobctl restart --node` goes on"
     unreached = _unreached(observed)
     if unreached is not None:
         return "restarting" if observed.supervised else "degraded", unreached

@@ -11,7 +11,7 @@ import math
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from jobctl.jobspec.deploy.model.untrusted import as_number, is_number
@@ -39,6 +39,14 @@ def start_ticks(pid: int) -> int | None:
 def is_stopped(pid: int) -> bool:
     """Say whether a process does nothing until it gets SIGCONT, as after Ctrl-Z."""
     return _stat(pid)[:1] == [b"T"]
+
+
+def children(pid: int) -> Sequence[int]:
+    """Return the processes that a process with one thread has started, none if it is gone."""
+    try:
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except (FileNotFoundError, ProcessLookupError):
+        return []
 
 
 def _stat(pid: int) -> list[bytes]:

@@ -128,8 +128,8 @@ class HostsJob:
             events.record(deployer.job.events, time.time(), "stopped", "job stopped by the user")
         tell_now(deployer.job, reporter)
         busy = [node for node in observed.nodes if node.alive and node.state in ("starting", "running")]
-        paused = " (its container is paused: `docker unpause` lets it end)"
-        left = tuple(f"node {node.node} on {node.host}{paused if node.paused else ''}" for node in busy)
+        paused = {node.node: " ({}: {} lets it end)".format(*node.frozen_by) for node in busy if node.paused}
+        left = tuple(f"node {node.node} on {node.host}{paused.get(node.node, '')}" for node in busy)
         return Stopped(phase(observed)[0], failures=_silent(deployer, observed), left=left)
 
     def restart(self, node: str | None, request: JobRequest, reporter: Reporter) -> Restarted:

@@ -53,7 +53,8 @@ class LocalLaunchers:
             if pid is not None:
                 mark = processes.environment(pid).get(processes.ARTEFACT_MARK)
                 artefact = ArtefactId(mark) if mark is not None else None
-                yield SeenContainer(node, "", "", running=True, artefact=artefact, owner=None, pid=pid)
+                stopped = any(map(processes.is_stopped, [pid, *processes.children(pid)]))  # its guard, or itself
+                yield SeenContainer(node, "", "", running=True, artefact=artefact, owner=None, pid=pid, paused=stopped)
 
     def start(self, node: int, plan: Plan | None) -> None:
         """Start the launcher of a node, after all that an earlier one has left."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -17,7 +18,7 @@ from jobctl.jobspec.deploy.model.errors import DeployError
 from jobctl.jobspec.deploy.store import machine
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.deploy.store.lock import LockLost, break_lock
-from jobctl.jobspec.deploy.store.processes import ARTEFACT_MARK, kill_marked, start_ticks
+from jobctl.jobspec.deploy.store.processes import ARTEFACT_MARK, is_stopped, kill_marked, start_ticks
 from jobctl.jobspec.deploy.targets.local import launchers as local_launchers
 from jobctl.jobspec.deploy.targets.local.deployer import Local
 from jobctl.jobspec.deploy.targets.local.job import LocalJob
@@ -27,6 +28,7 @@ from jobctl.jobspec.plan.generation import first_generation
 from jobctl.jobspec.render.payload import control_json
 from jobctl.jobspec.render.shell import local_hash
 from tests.deploy.apply.test_executor import TWO
+from tests.tools.waiting import promptly
 
 _PLANNED = first_generation(TWO)
 FIRST = replace(_PLANNED, members=tuple(replace(member, host="localhost") for member in _PLANNED.members))
@@ -85,6 +87,21 @@ def test_a_launcher_is_seen_by_its_report_and_its_process(
     assert [(n.node, n.role, n.host, n.launcher, n.state, n.artefact, n.container) for n in found] == [
         (0, "trainer", "localhost", lives.pid, "running", ArtefactId("abc"), None),
         (1, "trainer", "localhost", None, "failed", None, None),
+    ]
+
+
+def test_a_launcher_that_somebody_has_stopped_is_seen_so(
+    local: Local, launcher: Callable[..., subprocess.Popen[bytes]]
+) -> None:
+    hand_over(local, Control(FIRST, Ledger(1.0)))
+    goes_on, stopped = launcher(), launcher()
+    report(local, 0, goes_on)
+    report(local, 1, stopped)
+    stopped.send_signal(signal.SIGSTOP)
+    promptly(lambda: is_stopped(stopped.pid))
+    assert [(node.node, node.state, node.paused) for node in local.observe().nodes] == [
+        (0, "running", False),
+        (1, "running", True),
     ]
 
 
