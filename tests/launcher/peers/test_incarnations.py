@@ -239,6 +239,19 @@ def test_a_launcher_that_no_longer_knows_who_is_done_hears_it_again(job: Launche
     assert found == [True, True]
 
 
+def test_a_launcher_of_a_server_that_is_started_again_hears_who_is_done(job: Launchers) -> None:
+    """It asks nobody, and serves until all trainers are done."""
+    job.begin()
+    job.all[1].done.are_all(order())
+    job.talk()
+    job.start_again(0, order())
+    job.talk()
+    job.clock.at += FIRST_TICKS + 0.01
+    assert not job.all[1].done.are_all(order())
+    job.talk()
+    assert (job.all[0].done.nodes, job.all[1].done.told) == ({1}, {0})
+
+
 def test_nor_does_it_wait_for_one_that_is_gone(job: Launchers) -> None:
     job.begin()
     job.all[1].done.say({0})
