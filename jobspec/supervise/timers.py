@@ -101,7 +101,8 @@ class Paused:
 
     def look(self, observed: Observed, now: float) -> Observed:
         """Return the job with those nodes as dead whose leases are over: their launchers end them if they ever go on."""
-        paused = {node.container or node.launcher: node for node in observed.members if node.paused and node.alive}
+        unfinished = [node for node in observed.members if node.alive and node.state != "exited"]
+        paused = {node.container or node.launcher: node for node in unfinished if node.paused}
         self.since = {container: min(self.since.get(container, now), now) for container in paused}
         generation = observed.control.generation
         limit = generation.lease_limit + MARGIN if generation is not None else 0.0

@@ -113,6 +113,9 @@ def test_a_node_that_somebody_has_frozen_is_dead_once_its_lease_is_over(
     seen = paused.look(frozen, 100.0 + limit).node(1)
     assert seen is not None
     assert (seen.broken, seen.alive, seen.reason) == (True, False, why)
+    done = job(node(0), replace(frozen.node(1), state="exited", exit_code=0), node(2))
+    assert paused.look(done, 100.0 + limit) == done
+    assert phase(done)[0] == "running"
     paused.look(job(node(0), node(1, container=container), node(2)), 200.0)
     assert paused.look(frozen, 201.0) == frozen
 

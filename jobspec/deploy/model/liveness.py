@@ -208,7 +208,7 @@ class FailureDetector:
         """Say whether a node may run where it is: one that has moved, once half of the launchers keep it alive nowhere else.
 
         A launcher that was heard in the generation answers no older one. So it counts after the timeout of the lease at
-        the latest, also if its node has done its work since, and it says nothing more. One that has moved never counts.
+        the latest. One that has moved never counts.
         """
         moves = generation.moves
         if moves is None or node not in generation.moved:

@@ -281,7 +281,7 @@ def _unfinished(observed: Observed) -> tuple[Phase, str | None]:
         return "failed", f"{words}; nothing of it runs and no supervisor does: `jobctl up` goes on"
     if lost:
         return "degraded", "; ".join(lost)
-    paused = [node for node in members if node.paused]
+    paused = [node for node in members if node.paused and node.state != "exited"]
     if paused:
         words = "; ".join(f"node {node.node} on {node.host}: {node.frozen_by[0]}" for node in paused)
         if observed.supervised:

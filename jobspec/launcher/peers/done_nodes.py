@@ -6,11 +6,11 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from jobctl.jobspec.launcher.peers.lease import FIRST_TICKS
+from jobctl.jobspec.launcher.peers.lease import FIRST_TICKS, TICK
 from jobctl.jobspec.launcher.system.processes import boot_time
 
 if TYPE_CHECKING:
-    from typing import Any, Set
+    from typing import Any, Optional, Set
 
     from jobctl.jobspec.launcher.order.order import Order
     from jobctl.jobspec.launcher.peers.messages import PeerMessage
@@ -28,6 +28,7 @@ class DoneNodes:
         self.told: Set[int] = set()  # nodes that have heard that this one is
         self.next = 0.0  # when it says so next
         self.ended = False  # whether this one is, and its launcher stays
+        self.complete: Optional[str] = None  # the newest order all of whose trainers are known to be done; its id
 
     def begin_generation(self) -> None:
         """Forget what launchers have said in the last generation. They may be the same ones."""
@@ -36,13 +37,17 @@ class DoneNodes:
     def hear(self, message: PeerMessage, sender: Any) -> None:
         """Note that another node is done, or that its launcher has heard that this one is."""
         links = self.links
-        if message.age != links.message().age:
+        unsaid = message.age is None and links.incarnations is None  # as by a launcher of an earlier version on a host
+        if message.age != links.message().age and not unsaid:
             return  # it may begin again, in an order with the same lease
+        new = message.done and message.node not in self.nodes
         if message.done:
             self.nodes.add(message.node)
         if message.heard:
             self.told.add(message.node)
-        else:  # it may have been started again, and not know any more that this one is done
+        # It may have been started again, and not know any more that this one is done. And who says with an answer that it
+        # is done has to hear that this was heard: this launcher may leave now.
+        if new or not message.heard:
             links.send(links.message(heard=True, done=self.ended), sender)
 
     def say(self, nodes: Set[int]) -> None:
@@ -64,16 +69,20 @@ class DoneNodes:
     def are_all(self, order: Order) -> bool:
         """Return whether all trainers of an order are done, and all others know that this one is; tell them so.
 
-        One that is silent may be cut off, and would wait for ever then: it counts for as long as a lease lasts.
+        One that is silent may be cut off, and would wait for ever then: it counts for as long as a lease lasts. One that
+        is not done itself is told again and again: it may be started again, and knows nothing then.
         """
         me, now, orders = self.links.launcher.launch.node, boot_time(), self.links.orders
         heard = orders.lease.heard if orders is not None else {}
-        untold = {n for n, at in heard.items() if now - at <= order.lease_limit} - self.told
+        there = {n for n, at in heard.items() if now - at <= order.lease_limit}
+        untold = there - self.told
         self.ended = True
-        if untold and now >= self.next:
-            self.next = now + FIRST_TICKS
-            self.say(untold)
-        return not untold and {m.node for m in order.of_role("trainer")} <= self.nodes | {me}
+        if now >= self.next:
+            self.next = now + (FIRST_TICKS if untold else TICK)
+            self.say(untold | (there - self.nodes))
+        if {m.node for m in order.of_role("trainer")} <= self.nodes | {me}:
+            self.complete = order.id  # also where it asks for another lease later, and nobody is left to say so again
+        return not untold and self.complete == order.id
 
     def linger(self) -> None:
         """Go on to say how the job has ended, where no supervisor does: others may not have heard it."""

@@ -199,8 +199,6 @@ class PeerLinks:
         elif self.majority.asked(message.generation, node, boot_time()):
             self.orders.places.note_answer(node, boot_time())
             self.peers[node] = sender  # it may have been started again, at another port
-            if not message.begun:  # and does not know what the launcher before it has heard
-                self.done.told.discard(node)
             more = {"begun": message.begun, "paces": message.paces, "failed": message.failed}
             self.orders.hear(node, message.tick, message.age, incarnation=message.incarnation, **more)
             self.orders.hear_headway(message.age, message.headway)

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-import pytest
-
 from jobctl.jobspec.launcher.failure import Failure
 from jobctl.jobspec.launcher.order.order import Order
-from jobctl.jobspec.launcher.peers import done_nodes, peers
-from jobctl.jobspec.launcher.peers import orders as peer_orders
 from jobctl.jobspec.launcher.peers.incarnations import Incarnation, Incarnations
-from jobctl.jobspec.launcher.peers.lease import FIRST_TICKS, SILENT_TICKS, TICK
-from jobctl.jobspec.launcher.recovery import autonomy
+from jobctl.jobspec.launcher.peers.lease import SILENT_TICKS, TICK
 from jobctl.jobspec.launcher.recovery.autonomy import SETTLE, SETTLE_BEFORE_END, Autonomy, FailedNode
 from jobctl.jobspec.launcher.recovery.control_file import ControlFile
 from jobctl.jobspec.launcher.recovery.self_recovery import SelfRecovery
@@ -25,22 +19,6 @@ from jobctl.jobspec.launcher.restart_policy import FIRST_DELAY
 from tests.tools.launches import launch_of, report_of
 from tests.tools.peer_links import BASE, KILLED, Clock, Launchers, links_of, order
 from tests.tools.ports import free_ports
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    made = Clock()
-    for module in (autonomy, done_nodes, peer_orders, peers):
-        monkeypatch.setattr(module, "boot_time", made.now)
-    return made
-
-
-@pytest.fixture
-def job(tmp_path: Path, clock: Clock) -> Iterator[Launchers]:
-    made = Launchers(tmp_path, clock)
-    yield made
-    made.close()
-
 
 LATE = "waits for the launchers of all nodes (not there yet: node %d)"
 
@@ -190,89 +168,6 @@ def test_a_launcher_is_found_where_its_name_leads_by_now(job: Launchers) -> None
     job.clock.at += SILENT_TICKS * TICK + 0.1
     job.say(0)
     assert job.all[0].peers[1] == ("127.0.0.3", moved)
-
-
-def test_what_a_node_has_said_of_its_end_does_not_count_in_the_next_order(job: Launchers) -> None:
-    """It has the same lease, and a datagram may come late."""
-    job.begin()
-    late = job.all[1].message(done=True)
-    job.all[1].done.say({0})
-    job.talk()
-    assert (job.all[0].done.nodes, job.all[1].done.told) == ({1}, {0})
-    for links in job.all:
-        job.orders(links.lease.me).propose(order(3), "job-2")
-        links.begin_generation()
-    job.talk()
-    job.all[1].send(late, job.all[1].peers[0])
-    job.talk()
-    assert (job.all[0].done.nodes, job.all[1].done.told) == (set(), set())
-
-
-def test_a_launcher_leaves_once_all_trainers_are_done_and_know_it(job: Launchers) -> None:
-    job.begin()
-    first, second = job.all
-    assert not first.done.are_all(order())
-    job.talk()
-    assert (first.done.told, second.done.nodes) == ({1}, {0})
-    assert not first.done.are_all(order())
-    second.done.are_all(order())
-    job.talk()
-    assert [links.done.are_all(order()) for links in job.all] == [True, True]
-
-
-@pytest.mark.parametrize("again", [True, False], ids=["again", "lease"])
-def test_a_launcher_that_no_longer_knows_who_is_done_hears_it_again(job: Launchers, again: bool) -> None:
-    """Those that it has told so themselves do not say it by themselves again."""
-    job.begin()
-    for links in job.all:
-        links.done.are_all(order())
-    job.talk()
-    if again:
-        job.start_again(0, order())
-    else:
-        job.all[0].meet(order())
-    assert not job.all[0].done.are_all(order())  # as it has not heard anybody
-    for _ in range(2):
-        job.clock.at += FIRST_TICKS + 0.01
-        job.talk()
-        found = [links.done.are_all(order()) for links in job.all]
-    assert found == [True, True]
-
-
-def test_a_launcher_of_a_server_that_is_started_again_hears_who_is_done(job: Launchers) -> None:
-    """It asks nobody, and serves until all trainers are done."""
-    job.begin()
-    job.all[1].done.are_all(order())
-    job.talk()
-    job.start_again(0, order())
-    job.talk()
-    job.clock.at += FIRST_TICKS + 0.01
-    assert not job.all[1].done.are_all(order())
-    job.talk()
-    assert (job.all[0].done.nodes, job.all[1].done.told) == ({1}, {0})
-
-
-def test_nor_does_it_wait_for_one_that_is_gone(job: Launchers) -> None:
-    job.begin()
-    job.all[1].done.say({0})
-    job.talk()
-    job.all[1].addresses.close()
-    job.clock.at += order().lease_limit - 1.0
-    assert not job.all[0].done.are_all(order())
-    job.clock.at += 1.1
-    assert job.all[0].done.are_all(order())
-
-
-def test_a_launcher_does_not_leave_beside_one_that_is_cut_off_for_a_while(job: Launchers) -> None:
-    """That one would wait for ever for what nobody can say any more."""
-    job.begin()
-    job.all[1].done.say({0})
-    job.talk()
-    job.clock.at += SILENT_TICKS * TICK + 0.1
-    assert not job.all[0].done.are_all(order())
-    job.talk()
-    assert job.all[0].done.are_all(order())
-    assert job.all[1].done.nodes == {0}
 
 
 def fails(headway: Headway) -> FailedNode:

@@ -207,13 +207,6 @@ class KnowsLastAddress(PeerOrders):
         return order.at({member.address: said.get(member.node, member.address) for member in order.members})
 
 
-class WaitsForTheGone(PeerOrders):
-    """Waits for the word of a launcher in whose place there is another one."""
-
-    def is_replaced(self, node: int) -> bool:
-        return False
-
-
 class SaysItOnce(DoneNodes):
     """Does not say again that its node has ended well to one that was started again."""
 
@@ -255,7 +248,6 @@ def kind_of(seed: int, bugs: ForgettingBugs) -> str | None:
         (ForgettingBugs(orders=HearsOlderOrders, too_soon=True), "Unmet", 339),
         (ForgettingBugs(says_early=True), "Apart", 28),
         (ForgettingBugs(orders=KnowsLastAddress), "Misled", 139),
-        (ForgettingBugs(orders=WaitsForTheGone), "does not train", 2617),
         (ForgettingBugs(done=SaysItOnce), "does not end", 0),
         (ForgettingBugs(done=LeavesAlone), "EndsAlone", 0),
     ],
