@@ -216,11 +216,11 @@ class Coordinator:
 
     def revive(self, now: float) -> None:
         """Start node runners again that are gone: somebody has killed them, or their machine has come back."""
-        timeout, places = self.settings["host_timeout"] + MARGIN, self.places
-        # Steps of many machines begin slowly: before nodes are placed, all that come get the time for it.
-        if self.stopping is not None or now - self.revived < (REVIVE if places.at else timeout):
-            return
+        places, timeout = self.places, self.settings["host_timeout"] + MARGIN
         silent = [host for host in places.silent(now) if host not in self.taken]
+        slow = not places.at and _go_on(self.steps, silent)
+        if self.stopping is not None or now - self.revived < (timeout if slow else REVIVE):
+            return
         lost = {places.at[node].host for node in places.lost(now, timeout)} if places.at else set(places.silent(now))
         listed = self.scheduler.machines_soon(now) if silent and self.resizing is None else []
         if listed is None:
@@ -340,6 +340,14 @@ def _awaited(hosts: List[str], steps: Dict[str, Any]) -> str:
     words = "waits for an answer of %s" % ", ".join(hosts)
     failed = [code for code in [step.poll() for step in steps.values()] if code]
     return "%s; srun has ended with exit code %d: slurm.out says why" % (words, failed[-1]) if failed else words
+
+
+def _go_on(steps: Dict[str, Any], hosts: List[str]) -> bool:
+    """Say whether runners may still come to all of `hosts`: none does once its srun has ended.
+
+    Steps of many machines begin slowly: before nodes are placed, all that come get the time for it.
+    """
+    return all(steps.get(host, steps["all"]).poll() is None for host in hosts)
 
 
 def _cannot_make(error: OSError, host: str) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.allocation.coordinator import Coordinator
+from jobctl.jobspec.allocation.coordinator import REVIVE, Coordinator
 from jobctl.jobspec.allocation.generation import Generations
 from jobctl.jobspec.allocation.messages import ANSWER_KEYS, LINGER, Datagrams
 from jobctl.jobspec.launcher.restart_policy import certain_after
@@ -55,6 +55,7 @@ class PlayedAllocation:
         self.leaving: tuple[str, ...] = ()  # the machines whose runners were told to end
         self.alive: tuple[str, ...] = ()  # those whose runners have a launcher
         self.preempts = False  # whether Slurm gives the nodes to another job
+        self.failing: tuple[str, ...] = ()  # the machines on which Slurm cannot launch a step
         (work / "run").mkdir()
         (work / "slurm.json").write_text(json.dumps({**SETTINGS, **settings}))
         (work / "control.json").write_text(json.dumps({**TEMPLATE, "checkpoint_dir": settings.get("checkpoint")}))
@@ -67,11 +68,13 @@ class PlayedAllocation:
         slurm.is_preempted = lambda: self.preempts
         self.coordinator.scheduler = slurm
         self.began = self.now = self.coordinator.started
-        self.start(list(hosts))
+        self.coordinator.steps["all"] = self.start(list(hosts))
 
     def start(self, hosts: list[str], *_: Any) -> Any:
+        """Play a step, which ends at once where Slurm cannot launch it."""
         self.started.append(",".join(hosts))
-        return SimpleNamespace(poll=lambda: 0, terminate=lambda: None)
+        code = 1 if set(hosts) & set(self.failing) else None
+        return SimpleNamespace(poll=lambda: code, terminate=lambda: None)
 
     def go_on(self, is_ended: object = None) -> tuple[str, str]:
         return "8", "submitted again as job 8"
@@ -144,6 +147,22 @@ def test_a_runner_that_never_came_is_started_again_before_nodes_are_placed(
     job.turn(2.0, "s1")
     assert job.started == ["s1,s2,s3", "s2", "s3"]
     job.turn(1.0, "s1", "s2", "s3")
+    assert sorted(job.coordinator.places.homes().values()) == ["s1", "s2"]
+
+
+def test_a_runner_that_slurm_could_not_start_is_started_again_soon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each machine in a step of its own then: one that Slurm cannot reach fails a step of all."""
+    job = PlayedAllocation(tmp_path, monkeypatch, "s1", "s2", host_timeout=300.0)
+    job.coordinator.steps["all"] = SimpleNamespace(poll=lambda: 1)
+    job.failing = ("s2",)
+    job.turn(REVIVE)
+    assert job.started == ["s1,s2", "s1", "s2"]
+    job.failing = ()
+    job.turn(300.0, "s1")
+    assert job.started == ["s1,s2", "s1", "s2", "s2"]
+    job.turn(0.5, "s1", "s2")
     assert sorted(job.coordinator.places.homes().values()) == ["s1", "s2"]
 
 
