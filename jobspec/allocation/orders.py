@@ -54,21 +54,23 @@ class UserOrders:
             coordinator.places.play_lost(order["host"], until)
         elif order["command"] == "scale":
             coordinator.size.ask(order["nodes"])
-        elif order["command"] == "restart":
-            if order.get("sent"):  # with what a generation begins: `jobctl` may wait no more, or be gone
-                write_json(os.path.join(coordinator.work, "run", "sent.json"), order["sent"])
+        if order["command"] == "restart" or order.get("sent"):
             self.restart(order)
 
     def restart(self, order: Json) -> None:
         """Have all launchers end, and begin again where they are once the last one has ended.
 
         One that had not ended yet would begin the new generation, and end in the middle of it: that counts as a failure.
-        Where none has begun, or all are told to end already, the next generation is what was asked for.
+        Where none has begun, or all are told to end already, the next generation is what was asked for. With an order to
+        scale, they begin again with what was sent before it, on as many machines as there are for it now.
         """
-        coordinator = self.coordinator
-        why = "`jobctl up --fresh`" if order.get("fresh") else "`jobctl restart`"
+        coordinator, sizes = self.coordinator, order["command"] == "scale"
+        if order.get("sent"):  # with what a generation begins: `jobctl` may wait no more, or be gone
+            write_json(os.path.join(coordinator.work, "run", "sent.json"), order["sent"])
+        why = "`jobctl up --fresh`" if order.get("fresh") else "`jobctl %s`" % order["command"]
         coordinator.record.event("restart", "all nodes begin again: %s" % why)
         coordinator.refusals.forget()
         coordinator.generations.cause = why
         if coordinator.places.at and coordinator.stopping is None and coordinator.resizing is None:
-            coordinator.resizing = dict(coordinator.places.at)
+            at = coordinator.size.change(boot_time()) if sizes else None
+            coordinator.resizing = dict(coordinator.places.at) if at is None else at

@@ -14,6 +14,7 @@ from jobctl.jobspec.allocation.coordinator import Coordinator
 from jobctl.jobspec.allocation.generation import Generations
 from jobctl.jobspec.allocation.orders import UserOrders
 from jobctl.jobspec.allocation.places import Places
+from jobctl.jobspec.allocation.size import JobSize
 
 HOSTS = ("s1", "s2")
 
@@ -25,6 +26,7 @@ class PlayedCoordinator:
         self.work, self.ending = str(work), None
         self.stopping: Any = None
         self.resizing: Any = None
+        self.size: Any = None
         self.settings = {"stop_grace": 1.0}
         (work / "run").mkdir()
         self.generations = Generations(self.work, "1")
@@ -131,6 +133,23 @@ def test_what_was_sent_for_a_restart_is_what_the_job_runs_with_once_it_is_follow
     played.leave("restart-2", "restart")
     played.turn()
     assert json.loads(sent.read_text()) == {"launch.json": "1"}
+
+
+@pytest.mark.parametrize(("nodes", "left"), [(1, [0]), (2, [0, 1])])
+def test_a_job_that_is_scaled_begins_with_what_a_cut_off_up_has_sent(
+    played: PlayedCoordinator, nodes: int, left: list[int]
+) -> None:
+    """The next `up` would begin another generation for nothing. All begin again, also where there is no machine for more."""
+    played.size = JobSize(played.places, {"min_nodes": 1, "spares": 0, "shrinks": True, "host_timeout": 1e9})
+    for command, more in (("scale", {"nodes": 2}), ("scale", {"nodes": nodes, "sent": {"launch.json": "1"}})):
+        assert (played.resizing, played.begun) == (None, 0)
+        played.leave(f"{command}-{more}", command, **more)
+        played.turn()
+    assert json.loads((Path(played.work) / "run" / "sent.json").read_text()) == {"launch.json": "1"}
+    assert (played.generations.cause, sorted(played.resizing)) == ("`jobctl scale`", left)
+    played.hear(alive=False)
+    played.turn()
+    assert (played.begun, sorted(played.places.at), played.places.turns[0]) == (1, left, 2)
 
 
 def test_a_user_gives_processes_another_time_to_end(played: PlayedCoordinator) -> None:

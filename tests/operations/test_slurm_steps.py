@@ -169,6 +169,24 @@ def test_a_restart_does_what_a_cut_off_up_has_left_if_all_has_arrived(
         assert (job.submitted, job.kept) == (1, SENT if done else None)
 
 
+@pytest.mark.parametrize("where", ["sending", "ordering"])
+def test_a_scaled_job_begins_with_what_a_cut_off_up_has_left_if_all_has_arrived(
+    where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A coordinator of an earlier version may begin no generation now, so only the coordinator writes it down."""
+    for name in ("locked", "refuse_owner", "step_teller", "_refuse_size"):
+        monkeypatch.setattr(in_allocation, name, MagicMock())
+    job = PlayedJob(**{"launch.json": "?"})
+    setattr(job, where, "the connection is lost")
+    with pytest.raises(HostError):
+        job.up()
+    job.ordering, left = None, dict(job.kept)
+    handle: Any = job
+    handle.observe = lambda: Observed(NOTHING, (), None, verdict=("running", None))
+    job.scale(MagicMock(count=1), MagicMock())
+    assert (job.ordered, job.kept) == ([{"nodes": 1, **({"sent": SENT} if where == "ordering" else {})}], left)
+
+
 def test_an_order_says_what_was_sent_for_it() -> None:
     """The coordinator may follow it once nobody waits for that any more."""
     job = PlayedJob(**{"launch.json": "?"})

@@ -249,7 +249,7 @@ class SlurmJob:
     def scale(self, request: ScaleRequest, reporter: Reporter) -> Applied:
         """Have an elastic job go on with `count` nodes on the machines that it has. Raises Refused for what it cannot."""
         from jobctl.jobspec.deploy.apply.reconcile import Step
-        from jobctl.jobspec.deploy.slurm.steps import next_generation
+        from jobctl.jobspec.deploy.slurm.steps import due_of, next_generation
 
         allocation, plan, count = self.handle, self._plan(), request.count
         with locked(allocation, "scale", request.options.break_lock):
@@ -262,7 +262,8 @@ class SlurmJob:
             step_teller(allocation, reporter, "scale")(step)
             with reporter.waiting() as waiting:
                 allocation.tell = waiting.show
-                self._order("scale", nodes=count)
+                due = due_of(allocation.sent())  # the coordinator notes it once all launchers begin again
+                self._order("scale", nodes=count, **({"sent": due} if due else {}))
         return Applied(plan, (step,), {}, True)
 
     # Ending and beginning again.
