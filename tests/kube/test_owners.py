@@ -50,6 +50,17 @@ def test_what_another_version_of_jobctl_has_made_goes_on(jobctl: Any, world: Wor
     assert "replace Job resnet: the spec changed" in jobctl("plan").out.splitlines()
 
 
+def test_what_another_version_has_made_is_made_again_once_it_is_stopped(
+    jobctl: Any, world: World, api: ApiServer
+) -> None:
+    """New pods begin anyway; the spec is what it was."""
+    assert (jobctl(*UP).code, jobctl("stop", "resnet").code) == (0, 0)
+    _mark(api, {"jobctl.dev/spec": "0" * 64, "jobctl.dev/version": "0.0.9"})
+    plan = jobctl("plan").out.splitlines()
+    assert "replace Job resnet: another version of jobctl made it in another way" in plan
+    assert (jobctl("up").code, jobctl("plan").code, len(world.pods())) == (0, 0, 2)
+
+
 def test_new_pods_have_the_launcher_of_the_version_that_makes_them(jobctl: Any, world: World, api: ApiServer) -> None:
     """Another launcher alone makes no new pods."""
     assert jobctl(*UP).code == 0

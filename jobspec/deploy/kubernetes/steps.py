@@ -34,6 +34,7 @@ _NOT_A_CHANGE = ("data.launcher.py", _OWNER)
 _MOUNTED = (CONFIG_MAP.kind, SECRET.kind)  # what pods read when they begin, and of these objects
 _READ = ("data", "binaryData")
 _STOPPED = "the job was stopped"
+_OTHER_VERSION = "another version of jobctl made it in another way"
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +150,7 @@ def _main(thing: Object, there: There, anew: str | None, cause: str | None) -> I
     if anew is not None:
         cause = anew
     elif annotation_of(now, SPEC) != annotation_of(thing, SPEC):
-        cause = "the spec changed"
+        cause = _OTHER_VERSION if _is_another_versions(thing, now, there) else "the spec changed"
     elif now["metadata"].get("deletionTimestamp"):
         cause = "it is being removed"
     elif cause is None and is_stopped(now) and there.phase not in ("succeeded", "failed"):
