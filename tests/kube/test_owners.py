@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from jobctl.jobspec.deploy.kubernetes.api import APPLY
+from jobctl.jobspec.operations.lifecycle.in_cluster import ClusterJob
 from tests.kube.conftest import SPEC
 from tests.kube.server import ApiServer
 from tests.kube.world import World
@@ -140,6 +142,33 @@ def test_a_job_of_another_owner_is_left_alone(jobctl: Any, world: World, api: Ap
     assert (taken.code, taken.err.splitlines()[0]) == (0, "change Job resnet: it is eve@desk's")
     assert jobctl("up").err == "job `resnet` is running as the spec says; nothing to do\n"
     assert jobctl("down", "resnet").code == 0
+
+
+@pytest.mark.real
+@pytest.mark.needs("jobs")
+@pytest.mark.parametrize("theirs", ["resnet-launcher", "resnet-code"])
+def test_a_job_that_another_user_brings_up_just_now_is_left_alone(
+    jobctl: Any, world: World, api: ApiServer, monkeypatch: pytest.MonkeyPatch, theirs: str
+) -> None:
+    """Both have seen that there is none. The other one may begin with an object that this job does not have."""
+    marks = {"labels": {"jobctl.dev/job": "resnet"}, "annotations": {"jobctl.dev/owner": "eve@desk"}}
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": theirs, **marks}, "data": {"a": "b"}}
+
+    def try_out(*_: Any, **__: Any) -> None:
+        api.ask("PATCH", "ConfigMap", theirs, body=body, content=APPLY, fieldManager="jobctl", force="false")
+
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(ClusterJob, "_try_out", try_out)
+        ran = jobctl(*UP)
+    place = f"test/{api.namespace}"
+    told = f"error: {place}: there is a ConfigMap {theirs} already and belongs to eve@desk: it is left alone"
+    assert (ran.code, told in ran.err.splitlines()) == (5, True)
+    assert (api.names(), api.get("ConfigMap", theirs)["data"]) == ([f"ConfigMap {theirs}"], {"a": "b"})
+    api.delete("ConfigMap", theirs)
+    assert jobctl(*UP).code == 0
+    fields = api.get("ConfigMap", "resnet-launcher")["metadata"].get("managedFields", [])  # the fake server hides them
+    assert {(one["manager"], one["operation"]) for one in fields} in (set(), {("jobctl", "Apply")})
+    assert (jobctl("plan").code, jobctl("down", "resnet").code) == (0, 0)
 
 
 def test_what_is_left_of_a_job_of_another_owner_is_left_alone(jobctl: Any, world: World, api: ApiServer) -> None:

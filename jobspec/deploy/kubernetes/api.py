@@ -102,12 +102,14 @@ class Api:
                 return items, meta.get("resourceVersion", "")
             more["continue"] = meta["continue"]
 
-    def apply(self, manifest: Object, *, dry_run: bool = False, force: bool = False) -> Object:
+    def apply(
+        self, manifest: Object, *, dry_run: bool = False, force: bool = False, manager: str = FIELD_MANAGER
+    ) -> Object:
         """Apply a manifest on the server's side; what nobody set differently becomes as it says. Raises ApiError 409."""
         call = Call("patch", self.kind_of(manifest), self.namespace, key_of(manifest).name)
         # What the server does not know, it would drop without a word; one older than 1.25 does all the same.
         strict = {"fieldValidation": "Strict"}
-        query = {"fieldManager": FIELD_MANAGER, "force": "true" if force else "false", **strict}
+        query = {"fieldManager": manager, "force": "true" if force else "false", **strict}
         if dry_run:
             query["dryRun"] = "All"
         return self._ask("PATCH", call, query, manifest, APPLY)

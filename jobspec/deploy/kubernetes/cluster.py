@@ -15,6 +15,7 @@ from jobctl.jobspec.deploy.apply.reconcile import Step
 from jobctl.jobspec.deploy.kubernetes import pod_log_archive, pod_logs
 from jobctl.jobspec.deploy.kubernetes.access import place_name
 from jobctl.jobspec.deploy.kubernetes.api import Api
+from jobctl.jobspec.deploy.kubernetes.claim import create_first, foreign
 from jobctl.jobspec.deploy.kubernetes.dry_run import refuse_kept, refuse_unaccepted
 from jobctl.jobspec.deploy.kubernetes.events import ClusterEvents, newest_warning
 from jobctl.jobspec.deploy.kubernetes.job_state import NO_POD, is_over, is_stopped, observe, owners_of
@@ -52,13 +53,9 @@ from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.deploy.store.lock import JobLock, nothing_begun
 from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.records import dataclass
-from jobctl.jobspec.render.marks import JOB, OWNER, QUEUE_LABEL, annotation_of, label_of
+from jobctl.jobspec.render.marks import JOB, QUEUE_LABEL, label_of
 
 TAIL = 20  # lines of a log that tell why it ended
-
-
-class Foreign(DeployError):
-    """An object of a wanted name that is someone else's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +75,11 @@ class ObjectChange:
     def ending(self) -> frozenset[str]:
         """What is removed, or made again."""
         return frozenset(step.target for step in self.steps if step.kind in ("remove", "replace"))
+
+    @property
+    def keeps_nothing(self) -> bool:
+        """Whether nothing of the job is there before its first object is made, by which others see whose it is."""
+        return all(str(key) in self.ending for key in self.there.objects)
 
     @property
     def going(self) -> list[Object]:
@@ -231,7 +233,8 @@ class Cluster:
         for thing in want:
             key = key_of(thing)
             if key not in there and (found := self.api.find(self.api.kind_of(thing), key.name)) is not None:
-                self._refuse_foreign(found, force)
+                if not force and label_of(found, JOB) != self.job.name:
+                    raise foreign(self.places()[0], found)
                 there[key] = found
         would = {
             key: self.api.apply(with_known_secrets(thing, there[key], secrets), dry_run=True, force=force)
@@ -247,16 +250,6 @@ class Cluster:
             self._made = (plan, manifests(plan))
         return self._made[1]
 
-    def _refuse_foreign(self, found: Object, force: bool) -> None:
-        if force or label_of(found, JOB) == self.job.name:
-            return
-        whose = annotation_of(found, OWNER) or label_of(found, JOB)
-        belongs = f" and belongs to {whose}" if whose else ", which jobctl did not make"
-        raise Foreign(
-            f"{self.places()[0]}: there is a {key_of(found)} already{belongs}: it is left alone",
-            "give the job another `name`, or `--take-over` if it is yours nevertheless",
-        )
-
     def try_out(self, change: ObjectChange, secrets: Mapping[str, str], *, force: bool = False) -> None:
         """Ask the server whether it accepts what `change` makes, before anything is changed. Raises DeployError."""
         refuse_kept(self.api, change.going)
@@ -265,7 +258,7 @@ class Cluster:
     def execute(
         self, change: ObjectChange, secrets: Mapping[str, str], note: Callable[[Step], None], *, force: bool = False
     ) -> Path | None:
-        """Do what `change` says, once it was tried out, telling `note` of each step before it is done. Raises DeployError.
+        """Do what `change` says, once it was tried out, telling `note` of each step before it is done. Raises DeployError, Foreign.
 
         Return where the logs of pods are that it has ended: nothing else has them then.
         """
@@ -279,12 +272,16 @@ class Cluster:
         if any(is_main(thing) and todo[str(key_of(thing))].kind != "change" for thing in making):
             # Somebody may have deleted what they were made of: what is made now would not wait for their end.
             removal.remove_pods(but_of=[o for key, o in change.there.objects.items() if str(key) not in ending])
+        first = making[0] if making and change.keeps_nothing and not force else None
         for thing in making:
             todo_now = todo[str(key_of(thing))]
             if todo_now.kind != "replace":
                 note(todo_now)
             self.tell(f"{todo_now.kind} {todo_now.target}")
-            made = resumed_as_it_is(thing, todo_now, change.there) or self.api.apply(thing, force=force)
+            if thing is first:
+                made = create_first(self.api, self.places()[0], thing, lambda: self.objects().values())
+            else:
+                made = resumed_as_it_is(thing, todo_now, change.there) or self.api.apply(thing, force=force)
             if is_main(thing) and todo_now.kind == "change" and is_stopped(made):
                 self.api.merge(made, suspension(made, False) or {})
         self._forget_looks()  # a watch that lags could show pods, and not yet what they are made of

@@ -171,7 +171,7 @@ class ClusterJob:
 
     def _change(self, plan: Plan, secrets: dict[str, str], anew: str | None, *, take_over: bool) -> ObjectChange:
         """Look at what there is to do. Raises NotYours if it is about someone else's objects."""
-        from jobctl.jobspec.deploy.kubernetes.cluster import Foreign
+        from jobctl.jobspec.deploy.kubernetes.claim import Foreign
 
         cluster = self.handle
         try:
@@ -216,7 +216,8 @@ class ClusterJob:
     def _carry_out(
         self, change: ObjectChange, secrets: dict[str, str], reporter: Reporter, command: str, *, take_over: bool
     ) -> None:
-        """Do it, telling of each step. Raises HostsFailed if nothing could be done, PartlyDone if some of it was."""
+        """Do it, telling of each step. Raises HostsFailed if nothing could be done, PartlyDone if some of it was, NotYours."""
+        from jobctl.jobspec.deploy.kubernetes.claim import Foreign, HalfMade
         from jobctl.jobspec.deploy.model.errors import DeployError
 
         told: list[Step] = []
@@ -230,9 +231,11 @@ class ClusterJob:
             with reporter.waiting() as waiting:
                 self.handle.tell = waiting.show
                 logs = self.handle.execute(change, secrets, note, force=take_over)
+        except Foreign as theirs:
+            raise NotYours(theirs.message, theirs.hint) from theirs
         except DeployError as error:
             ending = any(step.kind in ("remove", "replace") for step in told)
-            if len(told) <= 1 and not ending:
+            if len(told) <= 1 and not ending and not isinstance(error, HalfMade):
                 raise HostsFailed(error.message, error.hint) from error
             done = "what runs was ended" if ending else f"{len(told) - 1} of {len(change.steps)} steps were done"
             reporter.error(f"{done}; `jobctl up` again does the others")
