@@ -34,9 +34,7 @@ def in_containers(launches: Sequence[StartCommand]) -> list[StartCommand]:
             inner = _inside(launch, outer, shell if container is None else None)
             found.append(inner if container is not None else _typed(inner, outer))
             used.append(outer)
-        elif (
-            shell is not None and shell.env_files and not launch.remote
-        ):  # in a container that the script does not start
+        elif shell is not None and not launch.remote:  # in a container that the script does not start
             found.append(_typed(_in_an_unknown(_inside(launch, shell, shell), shell.executed_in), shell))
         else:
             found.append(launch)

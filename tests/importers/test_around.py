@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from jobctl.jobspec.importers.draft import Found
@@ -126,10 +128,19 @@ def test_an_env_file_of_docker_exec_counts_before_the_variables_of_the_container
     assert (job.fields["env_file"], job.fields["env"]) == (("a.env", "b.env"), {"B": "2", "D": "4"})
 
 
-def test_an_env_file_of_a_shell_in_a_container_of_somebody_else() -> None:
-    job = imported(f"docker exec -it --env-file a.env trainer bash\n{TRAIN}\n", **{"a.env": "A=1\n"})
-    assert job.fields["env_file"] == ("a.env",)
-    told = "`docker exec -it --env-file a.env trainer bash`: what follows is taken to be typed into it"
+@pytest.mark.parametrize(
+    ("options", "fields"),
+    [
+        ("--env-file a.env", {"env_file": ("a.env",)}),
+        ("-e A=1 -e B --env C=3", {"env": {"A": "1", "B": None, "C": "4"}}),
+        ("--user 1000", {"env": {"C": "4"}}),
+    ],
+)
+def test_a_shell_in_a_container_of_somebody_else(options: str, fields: dict[str, Any]) -> None:
+    typed = "" if "env_file" in fields else "export C=4\n"
+    job = imported(f"docker exec -it {options} trainer bash\n{typed}{TRAIN}\n", **{"a.env": "A=1\n"})
+    assert {key: job.fields[key] for key in ("env", "env_file") if key in job.fields} == fields
+    told = f"`docker exec -it {options} trainer bash`: what follows is taken to be typed into it"
     assert job.notes == (
         "not carried over: docker exec trainer (jobctl makes its own containers: set `image`)",
         f"check: line 1: {told}",
