@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 from typer import Exit
 
+from jobctl.jobspec.deploy.host.lock import NotLocked
 from jobctl.jobspec.deploy.model.errors import HostError
+from jobctl.jobspec.deploy.transport.base import Result, problem
 from jobctl.jobspec.operations.errors import HostsFailed
 from jobctl.options import Format
 from jobctl.views.failure import command, error_json
@@ -164,6 +166,23 @@ def test_an_error_of_one_host_names_it(wrapped: bool, capsys: pytest.CaptureFixt
         "error": {**told, "exit_code": 3},
         "failed_hosts": [{"host": "a", **told}],
     }
+
+
+def test_where_no_host_can_be_locked_each_is_named_with_its_remedy(capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing was changed: exit code 3."""
+    refused = Result(1, b"", b"lock: Read-only file system")
+
+    @command
+    def fails() -> None:
+        raise NotLocked({host: problem(host, "lock /w/lock", refused) for host in ("a", "b")})
+
+    with pytest.raises(Exit) as ended:
+        fails()
+    cause = "cannot lock /w/lock: lock: Read-only file system"
+    hint = "hint: make the file system writable again, or choose another directory with `dir=` in the hosts file"
+    again = "hint: repeat the command once that is fixed on one of them"
+    told = [f"error: a: {cause}", hint, f"error: b: {cause}", hint, "error: no host could be locked", again]
+    assert (ended.value.exit_code, capsys.readouterr().err.splitlines()) == (3, told)
 
 
 def test_an_error_names_the_hosts_that_failed() -> None:

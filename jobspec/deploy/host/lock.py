@@ -40,6 +40,7 @@ class NotLocked(HostError):
     def __init__(self, failures: Mapping[str, HostError]) -> None:
         super().__init__(next(iter(failures)), "unreachable", "")
         self.message, self.failures = "no host could be locked", failures
+        self.hint = "repeat the command once that is fixed on one of them"
 
 
 class Held:

@@ -179,7 +179,10 @@ _CAUSES: Mapping[str, tuple[str, str]] = {
         "make room there, or choose another directory with `dir=` in the hosts file",
     ),
     "Disk quota exceeded": ("disk-full", "make room there, or choose another directory with `dir=` in the hosts file"),
-    "Read-only file system": ("read-only", "choose a directory that can be written with `dir=` in the hosts file"),
+    "Read-only file system": (
+        "read-only",
+        "make the file system writable again, or choose another directory with `dir=` in the hosts file",
+    ),
     "Permission denied": ("no-permission", "choose a directory of your own with `dir=` in the hosts file"),
 }
 
