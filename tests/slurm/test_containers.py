@@ -149,7 +149,10 @@ def test_a_container_that_cannot_start_moves_to_a_spare_or_is_tried_again(
 
         write(jobs, image, spares=0)
         argv = [sys.executable, "-m", "jobctl", "up", "--target", "slurm"]  # returns once the job waits, or runs
+        before = set(jobs.jobs())
         up = subprocess.Popen(argv, cwd=jobs.directory, env=jobs.environ)
+        # Before that, `status` does not know where the job is to run.
+        wait_for(lambda: set(jobs.jobs()) - before, "a job in the queue")
         state = jobs.until(lambda state: re.search(FULL, str(state["reason"])), "a node that is tried again")
         assert (state["phase"], state["nodes"][1]["state"]) == ("starting", "pending")
     finally:
