@@ -61,6 +61,7 @@ def test_who_loses_the_lock_in_the_middle_does_no_more(jobctl: Any, world: World
     api.made.append(made)
     ran = jobctl(*UP)
     assert (ran.code, ran.err.splitlines()[-2], api.names()) == (4, LOST, ["ConfigMap resnet-launcher"])
+    assert "error: 1 of 4 steps were done" in ran.err
     api.made.remove(made)
     assert jobctl("up").code == 0
 

@@ -235,9 +235,10 @@ class ClusterJob:
             raise NotYours(theirs.message, theirs.hint) from theirs
         except DeployError as error:
             ending = any(step.kind in ("remove", "replace") for step in told)
-            if len(told) <= 1 and not ending and not isinstance(error, HalfMade):
+            count = len(told) - (not isinstance(error, HalfMade))
+            if count <= 0 and not ending:
                 raise HostsFailed(error.message, error.hint) from error
-            done = "what runs was ended" if ending else f"{len(told) - 1} of {len(change.steps)} steps were done"
+            done = "what runs was ended" if ending else f"{count} of {len(change.steps)} steps were done"
             reporter.error(f"{done}; `jobctl up` again does the others")
             raise PartlyDone(error.message, error.hint) from error
         if logs is not None:
