@@ -14,7 +14,7 @@ import pytest
 from jobctl.jobspec.launcher.run import setup
 from tests.launcher.conftest import Node, lose_power
 from tests.tools.launches import launch_of
-from tests.tools.waiting import promptly
+from tests.tools.waiting import PATIENCE, promptly
 
 from .alone import ALONE, TRAIN
 
@@ -100,7 +100,7 @@ def test_launchers_stay_until_all_nodes_have_ended_well(tmp_path: Path, python: 
             node.until("succeeded", 1)
         (trio.nodes[0].root / "go").touch()
         trio.until("succeeded", 2)
-        assert [node.started[-1].wait() for node in trio.nodes] == [0, 0, 0]
+        assert [node.started[-1].wait(PATIENCE) for node in trio.nodes] == [0, 0, 0]
     finally:
         trio.kill(0, 1, 2)
 
